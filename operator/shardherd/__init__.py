@@ -1,0 +1,7 @@
+"""shardherd: scales Spark applications to the shards of a stream and decides which application holds which shard.
+
+The package has two composition roots: `shardherd.cli` (the operator) and `shardherd.spark` (the application).
+Importing this module must stay free of side effects and of third-party packages.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,300 @@
+"""The nouns of the protocol: shards, consumers, grants, and every request and reply of a group.
+
+Decides nothing. `core.group` takes the requests and gives the replies, `protocol` writes both as JSON, and the client, the
+coordinator and the agent share them. Everything is frozen; a change is a new value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+ShardId = NewType("ShardId", str)
+"""Name of a shard within its group; for Kafka `topic/partition`."""
+
+ConsumerId = NewType("ConsumerId", str)
+"""Name of a consumer within its group: the name of its pod."""
+
+Offset = int
+"""A position in a shard: always the next record to read."""
+
+
+class ShardState(StrEnum):
+    """The five states of a shard, spelled as in the specification."""
+
+    WAIT = "WAIT"
+    NOT_ALLOC = "NOT_ALLOC"
+    ALREADY_ALLOC = "ALREADY_ALLOC"
+    TRANSFER = "TRANSFER"
+    OVER = "OVER"
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """One run of a consumer: the UID of its pod and the number of the start of its container (1 is the first).
+
+    Two incarnations of one pod are ordered by `start`. Of two pods, the one that was seen later is the newer.
+    """
+
+    pod_uid: str
+    start: int
+
+    def supersedes(self, other: Incarnation) -> bool:
+        """Whether this is a later start of the same pod."""
+        return self.pod_uid == other.pod_uid and self.start > other.start
+
+
+@dataclass(frozen=True, slots=True)
+class ShardInfo:
+    """What the source says of one shard.
+
+    `begin` and `end` are the first readable and the next-to-be-written offsets. `open` is False when nothing can be written
+    to it any more. `parents` are the shards whose data comes before it; `source_id` changes when a shard of the same name is
+    another one (Kafka's topic id).
+    """
+
+    shard: ShardId
+    begin: Offset
+    end: Offset
+    open: bool = True
+    parents: tuple[ShardId, ...] = ()
+    source_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The settings of one group that the protocol needs. Durations are in seconds."""
+
+    ordered: bool = False
+    assignor: str = "Sticky"
+    heartbeat_interval: float = 3.0
+    session_timeout: float = 45.0
+    rejoin_grace: float = 0.0
+    release_timeout: float = 60.0
+    progress_timeout: float = 300.0
+    initial_assignment_delay: float = 10.0
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeldShard:
+    """One shard that a consumer says it holds, under the epoch at which it was granted."""
+
+    shard: ShardId
+    owner_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A consumer reports what it holds. `held` may name one shard under several epochs.
+
+    `seq` grows with every heartbeat of an incarnation. `revision` is that of the last reply that the consumer has applied
+    (0 before the first). `ready` is True once it is warm and may be granted shards. `draining` asks for the release of all
+    that it holds. `progress` grows whenever the consumer gets on (a checkpoint, a micro-batch begun or ended, a task done).
+    """
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+    seq: int
+    revision: int
+    held: tuple[HeldShard, ...] = ()
+    ready: bool = True
+    draining: bool = False
+    progress: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedShard:
+    """One shard of a heartbeat's reply: its grant, and the durable position to start from.
+
+    `held_since_epoch` is the first epoch since which this consumer's name has held the shard without a gap, a forced
+    checkpoint or a reset; a range logged under an epoch in [held_since_epoch, owner_epoch] is still the consumer's own.
+    """
+
+    shard: ShardId
+    owner_epoch: int
+    held_since_epoch: int
+    position: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """What the consumer may read: exactly its ALREADY_ALLOC shards. All others it must stop, checkpoint, and leave out.
+
+    `fenced` are the (shard, epoch) pairs of the request that are not a current grant.
+    """
+
+    revision: int
+    confirmed: tuple[ConfirmedShard, ...]
+    fenced: tuple[HeldShard, ...] = ()
+    paused: bool = False
+    ordered: bool = False
+    heartbeat_interval: float = 3.0
+    session_timeout: float = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCheckpoint:
+    """A consumer's position in one shard, sent under the epoch that the range was handed out with."""
+
+    shard: ShardId
+    owner_epoch: int
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRequest:
+    """Positions that a consumer asks to make durable."""
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+    checkpoints: tuple[ShardCheckpoint, ...]
+
+
+class CheckpointResult(StrEnum):
+    """What became of one checkpoint. OK is durable; UNCHANGED was not above the durable position; FENCED must drop the shard."""
+
+    OK = "ok"
+    UNCHANGED = "unchanged"
+    FENCED = "fenced"
+    WITHHELD = "withheld"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOutcome:
+    """The answer for one shard of a checkpoint request; `actual_epoch` and `holder` say who holds it instead (0, None: nobody)."""
+
+    shard: ShardId
+    result: CheckpointResult
+    offset: Offset
+    expected_epoch: int
+    actual_epoch: int = 0
+    holder: ConsumerId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReply:
+    """One outcome for each checkpoint of the request, in its order."""
+
+    outcomes: tuple[CheckpointOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A consumer that holds nothing more says that it goes."""
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class ShardView:
+    """One shard as others may see it. `next_consumer` is set in TRANSFER only. `lag_records` is None before the first checkpoint or end is known."""
+
+    shard: ShardId
+    state: ShardState
+    holder: ConsumerId | None = None
+    next_consumer: ConsumerId | None = None
+    owner_epoch: int = 0
+    checkpoint: Offset | None = None
+    begin: Offset | None = None
+    end: Offset | None = None
+    lag_records: int | None = None
+    open: bool = True
+    state_age: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerView:
+    """One consumer as others may see it; `heartbeat_age` in seconds."""
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+    ready: bool
+    draining: bool
+    shards: int
+    heartbeat_age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that withholds grants or commits in a group: a documented reason constant and a sentence for the user."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastRebalance:
+    """The last step that moved shards: wall-clock seconds since 1970, why, and how many shards changed hands in it."""
+
+    time: float
+    reason: str
+    moved: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group as the controller, the API and the metrics see it: one consistent picture.
+
+    `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
+    granted (for example GroupHasLiveMembers). `moves`, `rebalances` and `expired` count since this coordinator took over.
+    """
+
+    group_epoch: int
+    revision: int
+    shards: tuple[ShardView, ...]
+    consumers: tuple[ConsumerView, ...]
+    source_reachable: bool
+    source_error: str = ""
+    withheld: tuple[Condition, ...] = ()
+    last_rebalance: LastRebalance | None = None
+    moves: int = 0
+    rebalances: int = 0
+    discovered: bool = False
+
+    def shards_in(self, *states: ShardState) -> int:
+        """How many shards are in one of these states."""
+        return sum(1 for shard in self.shards if shard.state in states)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupIdentity:
+    """Which group: namespace, name and UID of the custom resource."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """Where a group's shards are in Kafka. `starting_position` is Earliest or Latest (of shards that exist at first discovery)."""
+
+    bootstrap_servers: str
+    topics: tuple[str, ...]
+    topic_pattern: str
+    group_id: str
+    starting_position: str = "Earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """What the controller tells the coordinator of a group: identity, source, protocol settings, and who should be there.
+
+    `wanted` is the number of consumers that the controller runs; consumers named in `leaving` are to be drained before they
+    are removed. `service_account` is the account whose tokens may speak for the group's consumers.
+    """
+
+    identity: GroupIdentity
+    source: KafkaSource
+    settings: GroupSettings
+    wanted: int
+    leaving: frozenset[ConsumerId] = frozenset()
+    service_account: str = "default"
+    labels: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,187 @@
+"""What the coordinator and the controller need from outside, named for the need.
+
+Each port has a real adapter and an in-memory twin in `shardherd.adapters`; both pass the same contract tests. Nothing here
+has behaviour. Ports that the coordinator awaits are coroutines of its own event loop; `Coordination` is called from threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from shardherd.core.model import (
+    ConsumerId,
+    GroupIdentity,
+    GroupSpec,
+    GroupView,
+    Incarnation,
+    Offset,
+    ShardId,
+    ShardInfo,
+)
+
+
+class PortError(Exception):
+    """A port could not do its work. The message names what was tried and what to do about it."""
+
+
+class OwnershipConflictError(PortError):
+    """Somebody else wrote the ownership since we read it: this coordinator no longer leads."""
+
+
+class OutcomeUnknownError(PortError):
+    """A write may or may not have happened. Read back, or prove leadership and start again."""
+
+
+class SourceUnavailableError(PortError):
+    """The source cannot be reached or refuses us; it may come back."""
+
+
+class CommitFencedError(PortError):
+    """Another coordinator has taken over the offsets of this group."""
+
+
+class ReviewUnavailableError(PortError):
+    """A token could not be reviewed now. The caller should retry; it is not refused."""
+
+
+class Clock(Protocol):
+    """Time. `now` is monotonic seconds, `wall` is seconds since 1970."""
+
+    def now(self) -> float: ...
+
+    def wall(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOwnership:
+    """The bytes of a group's ownership and the version to compare with at the next write."""
+
+    data: bytes
+    version: str
+
+
+class OwnershipStore(Protocol):
+    """Who holds what, kept by compare-and-swap. One object a group."""
+
+    async def load(self, group: GroupIdentity) -> StoredOwnership | None:
+        """The last written ownership, or None if there is none."""
+        ...
+
+    async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
+        """Write if the stored version is `expected` (None: it must not exist). Returns the new version.
+
+        Raises OwnershipConflictError if it is another, OutcomeUnknownError if it may have happened.
+        """
+        ...
+
+
+class ShardSource(Protocol):
+    """A group's view of its source and of its durable positions there. One connection a group."""
+
+    async def discover(self) -> tuple[ShardInfo, ...]:
+        """All shards now, with begin and end offsets. Raises SourceUnavailableError."""
+        ...
+
+    async def live_members(self) -> tuple[str, ...]:
+        """Members that the source's own group protocol sees in this group; must be empty. Raises SourceUnavailableError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class OffsetStore(Protocol):
+    """Durable positions of one group, written by at most one coordinator at a time."""
+
+    async def take_over(self) -> None:
+        """Fence every earlier writer of this group. Must succeed before `read` is believed. Raises SourceUnavailableError."""
+        ...
+
+    async def read(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
+        """The durable positions; a shard without one is absent. Raises SourceUnavailableError."""
+        ...
+
+    async def commit(self, offsets: Mapping[ShardId, Offset]) -> None:
+        """Make these positions durable, all or none; they are when this returns.
+
+        Raises CommitFencedError, OutcomeUnknownError, SourceUnavailableError (surely not written).
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class SourceConnector(Protocol):
+    """Opens what a group's spec names. Opening connects to nothing yet; errors come from the calls."""
+
+    def source(self, spec: GroupSpec) -> ShardSource: ...
+
+    def offsets(self, spec: GroupSpec) -> OffsetStore: ...
+
+
+class Leadership(Protocol):
+    """Whether this process may answer. Deadlines are on the monotonic clock, counted from the sending of a renewal."""
+
+    async def acquire(self) -> None:
+        """Wait until this process leads, and go on renewing until `release`."""
+        ...
+
+    def deadline(self) -> float:
+        """Until when leadership is certain; in the past when it was lost."""
+        ...
+
+    async def lost(self) -> None:
+        """Wait until leadership is lost for good."""
+        ...
+
+    async def release(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who a reviewed token belongs to. `stateful_set` is the controller of the pod, empty if it has none."""
+
+    namespace: str
+    service_account: str
+    pod: str
+    pod_uid: str
+    stateful_set: str
+
+
+class TokenReviewer(Protocol):
+    """Says whose token this is."""
+
+    async def review(self, token: str) -> Caller | None:
+        """The caller, or None for a token that is not valid for us. Raises ReviewUnavailableError."""
+        ...
+
+
+class EventRecorder(Protocol):
+    """Tells users of something that happened to a group, as a Kubernetes Event. Never blocks, never raises."""
+
+    def record(self, group: GroupIdentity, reason: str, message: str, *, warning: bool = False) -> None: ...
+
+
+class Coordination(Protocol):
+    """What the controller may ask of the coordinator. Thread-safe; each call goes through the group's mailbox."""
+
+    def apply(self, spec: GroupSpec) -> None:
+        """Create the group or give it this spec; a no-op if nothing changed."""
+        ...
+
+    def forget(self, group: GroupIdentity) -> None:
+        """The group was deleted: stop answering for it and close its connections."""
+        ...
+
+    def view(self, group: GroupIdentity) -> GroupView | None:
+        """A consistent picture of the group, or None while the coordinator has not loaded it."""
+        ...
+
+    def views(self) -> Mapping[GroupIdentity, GroupView]:
+        """All groups' pictures, for metrics."""
+        ...
+
+    def consumer_died(self, group: GroupIdentity, consumer: ConsumerId, incarnation: Incarnation) -> None:
+        """Proof of death: this incarnation, and all earlier starts of its pod, will never act again."""
+        ...
