@@ -154,7 +154,10 @@ class CheckpointRequest:
 
 
 class CheckpointResult(StrEnum):
-    """What became of one checkpoint. OK is durable; UNCHANGED was not above the durable position; FENCED must drop the shard."""
+    """What became of one checkpoint.
+
+    OK is durable. UNCHANGED was not above the durable position. FENCED must drop the shard. WITHHELD may be sent again later.
+    """
 
     OK = "ok"
     UNCHANGED = "unchanged"
@@ -164,7 +167,10 @@ class CheckpointResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOutcome:
-    """The answer for one shard of a checkpoint request; `actual_epoch` and `holder` say who holds it instead (0, None: nobody)."""
+    """The answer for one shard of a checkpoint request.
+
+    `actual_epoch` and `holder` say who holds it instead (0 and None: nobody).
+    """
 
     shard: ShardId
     result: CheckpointResult
@@ -191,7 +197,10 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class ShardView:
-    """One shard as others may see it. `next_consumer` is set in TRANSFER only. `lag_records` is None before the first checkpoint or end is known."""
+    """One shard as others may see it.
+
+    `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known.
+    """
 
     shard: ShardId
     state: ShardState
@@ -274,7 +283,10 @@ class GroupIdentity:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
-    """Where a group's shards are in Kafka. `starting_position` is Earliest or Latest (of shards that exist at first discovery)."""
+    """Where a group's shards are in Kafka.
+
+    `starting_position` is Earliest or Latest, and holds for the shards of the first successful discovery only.
+    """
 
     bootstrap_servers: str
     topics: tuple[str, ...]
