@@ -1,0 +1,71 @@
+# Every command of the project. `make help` lists them.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Whatever cluster the caller talks to is none of ours.
+unexport KUBECONFIG
+
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+CLUSTER ?= demo
+
+.PHONY: help
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: venv
+venv: ## Make .venv from the lock file (every other target does it by itself).
+	@dev/bootstrap
+
+.PHONY: demo
+demo: venv ## Build a real cluster here, run a consumer group on it, and count what it did.
+	@$(PY) -m dev.demo up
+
+.PHONY: demo-down
+demo-down: venv ## Remove all that the demo started.
+	@$(PY) -m dev.demo down
+
+.PHONY: test
+test: venv ## Everything: lint, types, all tests, end to end on a real node.
+	@$(PY) -m dev.check
+
+.PHONY: test-long
+test-long: venv ## The simulation and the properties with many more examples (SHARDHERD_LONG=1).
+	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation
+
+.PHONY: lint
+lint: venv ## Format, lint, types and import contracts.
+	@$(PY) -m dev.check lint
+
+.PHONY: unit
+unit: venv ## The quick tests: no process but pytest's own.
+	@$(PYTEST) tests/unit tests/property tests/simulation
+
+.PHONY: integration
+integration: venv ## Contract and integration tests, on a real API server and broker.
+	@$(PYTEST) tests/contract tests/integration
+
+.PHONY: chart
+chart: venv ## The Helm chart: lint, render, apply to a real API server.
+	@$(PYTEST) tests/chart
+
+.PHONY: e2e
+e2e: venv ## End to end on a real node: drives what `make demo` does and asserts its table.
+	@$(PYTEST) tests/e2e
+
+.PHONY: cluster-up
+cluster-up: venv ## Start the real single-node cluster, Kafka and Prometheus (CLUSTER=demo).
+	@$(PY) -m dev.cluster up --name $(CLUSTER)
+
+.PHONY: cluster-down
+cluster-down: venv ## Remove that cluster and all its state.
+	@$(PY) -m dev.cluster down --name $(CLUSTER)
+
+.PHONY: images
+images: venv ## Build the two images.
+	@$(PY) -m dev.cluster images
+
+.PHONY: lock
+lock: venv ## Resolve the dependencies again into requirements/*.lock.
+	@dev/lock
