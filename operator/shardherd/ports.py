@@ -34,6 +34,10 @@ class OutcomeUnknownError(PortError):
     """A write may or may not have happened. Read back, or prove leadership and start again."""
 
 
+class OwnershipTooLargeError(PortError):
+    """The ownership no longer fits where it is kept (900 KiB). Nothing was written; the group admits no new shards."""
+
+
 class SourceUnavailableError(PortError):
     """The source cannot be reached or refuses us; it may come back."""
 
@@ -72,7 +76,7 @@ class OwnershipStore(Protocol):
     async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
         """Write if the stored version is `expected` (None: it must not exist). Returns the new version.
 
-        Raises OwnershipConflictError if it is another, OutcomeUnknownError if it may have happened.
+        Raises OwnershipConflictError if it is another, OutcomeUnknownError if it may have happened, OwnershipTooLargeError.
         """
         ...
 

@@ -1,0 +1,1 @@
+"""The real and the in-memory adapters of the ports."""

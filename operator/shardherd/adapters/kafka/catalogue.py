@@ -1,0 +1,176 @@
+"""What one Kafka cluster holds of the topics that our groups read, looked at once for all of them.
+
+Called by the sources of the groups that share a connection. One look asks for everything that is registered, so that ten groups
+cost as many requests as one. Decides nothing about shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from shardherd.adapters.kafka.connection import KafkaConnection, Wire
+from shardherd.adapters.kafka.shards import Partition
+from shardherd.ports import SourceUnavailableError
+
+LOOK_TIMEOUT = 5.0
+"""Seconds that one look may take."""
+
+FRESH = 0.4
+"""A look this young (seconds) serves another group too; below half of the discovery interval of 1 s."""
+
+BEGIN_MAX_AGE = 10.0
+"""Begin offsets move by retention only; they are asked for this often (seconds)."""
+
+EARLIEST, LATEST = -2, -1
+
+
+@dataclass(frozen=True)
+class Interest:
+    """The topics that one group reads: names, or a pattern that the whole name must match."""
+
+    topics: tuple[str, ...]
+    pattern: str = ""
+
+    def matches(self, topic: str) -> bool:
+        return re.fullmatch(self.pattern, topic) is not None if self.pattern else topic in self.topics
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The first readable and the next-to-be-written offset of one partition."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the cluster: topic ids and extents, and which topics do not exist. `leaderless` have no known extent."""
+
+    taken: float
+    interests: frozenset[Interest]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    extents: Mapping[Partition, Extent] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    leaderless: frozenset[Partition] = frozenset()
+
+
+class Catalogue:
+    """The shared look. Groups register their interest while their source is open."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._connection = connection
+        self._interests: list[Interest] = []
+        self._looking = asyncio.Lock()
+        self._last: Look | None = None
+        self._begins: dict[Partition, int] = {}
+        self._begins_taken = 0.0
+
+    def register(self, interest: Interest) -> None:
+        if interest.pattern:
+            try:
+                re.compile(interest.pattern)
+            except re.error as error:
+                raise SourceUnavailableError(
+                    f"spec.source.kafka.topicPattern {interest.pattern!r} is not a regular expression: {error}"
+                ) from error
+        self._interests.append(interest)
+
+    def unregister(self, interest: Interest) -> None:
+        self._interests.remove(interest)
+
+    async def look(self, interest: Interest) -> Look:
+        """A look that covers `interest` and is fresh. Raises SourceUnavailableError."""
+        async with self._looking:
+            last = self._last
+            if last is not None and interest in last.interests and time.monotonic() - last.taken < FRESH:
+                return last
+            wanted = frozenset([*self._interests, interest])
+            self._last = await self._connection.run("list its topics", lambda wire: self._take(wire, wanted), LOOK_TIMEOUT)
+            return self._last
+
+    async def _take(self, wire: Wire, interests: frozenset[Interest]) -> Look:
+        topics = await _topics(wire, interests)
+        ids: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        leaders: dict[Partition, int] = {}
+        leaderless: set[Partition] = set()
+        for topic in topics:
+            if topic.error_code:
+                refused[topic.name] = errors.for_code(topic.error_code).__name__
+                continue
+            ids[topic.name] = str(topic.topic_id)
+            for partition in topic.partitions:
+                if partition.leader_id >= 0:
+                    leaders[topic.name, partition.partition_index] = partition.leader_id
+                else:
+                    leaderless.add((topic.name, partition.partition_index))
+        taken = time.monotonic()
+        begins = await self._begin_offsets(wire, leaders, ids)
+        ends = await _offsets(wire, leaders, LATEST)
+        last = self._last.extents if self._last is not None else {}
+        extents = {partition: Extent(begins[partition], end) for partition, end in ends.items() if partition in begins}
+        for partition in (leaders.keys() | leaderless) - extents.keys():
+            if partition in last:
+                extents[partition] = last[partition]
+        missing = frozenset((leaders.keys() | leaderless) - extents.keys())
+        return Look(taken, interests, ids, extents, refused, missing)
+
+    async def _begin_offsets(
+        self, wire: Wire, leaders: Mapping[Partition, int], ids: Mapping[str, str]
+    ) -> dict[Partition, int]:
+        last_ids = self._last.topic_ids if self._last is not None else {}
+        known = {partition for partition in self._begins if last_ids.get(partition[0]) == ids.get(partition[0])}
+        if time.monotonic() - self._begins_taken >= BEGIN_MAX_AGE or not leaders.keys() <= known:
+            self._begins = await _offsets(wire, leaders, EARLIEST)
+            self._begins_taken = time.monotonic()
+        return self._begins
+
+
+async def _topics(wire: Wire, interests: Iterable[Interest]) -> list[Any]:
+    """Metadata of every topic of interest, each once."""
+    everything = any(interest.pattern for interest in interests)
+    names = sorted({name for interest in interests for name in interest.topics})
+    wanted = None if everything else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    response = await wire.send(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+    found = {topic.name: topic for topic in response.topics if not topic.is_internal}
+    if everything and names:
+        absent = [name for name in names if name not in found]
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in absent], allow_auto_topic_creation=False
+        )
+        if absent:
+            found |= {topic.name: topic for topic in (await wire.send(request)).topics}
+    return [topic for name, topic in sorted(found.items()) if any(interest.matches(name) for interest in interests)]
+
+
+async def _offsets(wire: Wire, leaders: Mapping[Partition, int], which: int) -> dict[Partition, int]:
+    """The earliest or latest offsets of the partitions, one request a leader. One whose leader has moved is left out."""
+    nodes: dict[int, dict[str, list[int]]] = {}
+    for (topic, partition), node in leaders.items():
+        nodes.setdefault(node, {}).setdefault(topic, []).append(partition)
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    results: dict[Partition, int] = {}
+    for node, by_topic in nodes.items():
+        topics = [
+            kind(name=topic, partitions=[kind.ListOffsetsPartition(partition_index=p, timestamp=which) for p in partitions])
+            for topic, partitions in by_topic.items()
+        ]
+        response = await wire.send(ListOffsetsRequest(isolation_level=0, topics=topics, min_version=1), node)
+        for answer in response.topics:
+            for partition in answer.partitions:
+                error = errors.for_code(partition.error_code)
+                if error is errors.NoError:
+                    results[answer.name, partition.partition_index] = partition.offset
+                elif not issubclass(error, errors.RetriableError):
+                    raise error(f"offsets of {answer.name}/{partition.partition_index}")
+    return results

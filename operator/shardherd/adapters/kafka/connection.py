@@ -1,0 +1,194 @@
+"""One client of one Kafka cluster, shared by all groups with the same bootstrap servers.
+
+kafka-python runs an event loop of its own in a thread; this is the bridge between it and asyncio. The rest of this package
+hands it coroutines that run over there. It keeps every wait bounded and must never block the caller's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from kafka.cluster import collect_hosts
+from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from shardherd.ports import SourceUnavailableError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT = 3.0
+"""Seconds until a cluster that does not answer counts as unreachable: the condition should show while the user looks."""
+
+REQUEST_TIMEOUT = 5.0
+"""Seconds that one request may take; a busy broker on a small machine needs a few."""
+
+HANG_MARGIN = 5.0
+"""Seconds past its own deadline after which a piece of work is given up as hanging."""
+
+MAX_IN_FLIGHT = 1000
+"""Requests in flight on one broker connection; past it kafka-python refuses to send. The broker answers them in order."""
+
+
+class Wire:
+    """What work on kafka-python's loop may use: its connection manager, and the time by which the work must end.
+
+    `coordinators` remembers, for all work on this connection, which broker coordinates a (kind, key).
+    """
+
+    def __init__(self, manager: Any, deadline: float, coordinators: dict[tuple[int, str], int]) -> None:
+        self._manager = manager
+        self.deadline = deadline
+        self.coordinators = coordinators
+
+    async def send(self, request: Any, node: int | str | None = None) -> Any:
+        """The response to a request, from that broker or any. Raises a KafkaError."""
+        remaining = self.deadline - time.monotonic()
+        timeout = max(1, int(min(remaining, REQUEST_TIMEOUT) * 1000))
+        return await self._manager.send(request, node_id=node, request_timeout_ms=timeout)
+
+    async def sleep(self, seconds: float) -> None:
+        await self._manager._net.sleep(seconds)
+
+    def expired(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+
+class KafkaConnection:
+    """A lazily connected client of the cluster at `servers` (comma-separated host:port)."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self._net: Any = None
+        self._manager: Any = None
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._failed = False
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def run(self, what: str, work: Callable[[Wire], Awaitable[T]], timeout: float) -> T:
+        """The result of `work`, run on kafka-python's loop with a deadline `timeout` seconds from now.
+
+        `what` completes the sentence "Kafka at <servers>: cannot <what>". A KafkaError of the work, or a cluster that cannot be
+        reached, raises SourceUnavailableError; its other exceptions come through.
+        """
+        manager = await self._open()
+        try:
+            wire = Wire(manager, time.monotonic() + timeout, self._coordinators)
+            result: T = await self._call(lambda: work(wire), timeout + HANG_MARGIN)
+            return result
+        except (KafkaError, TimeoutError) as error:
+            self._failed = not isinstance(error, BrokerResponseError)
+            raise SourceUnavailableError(f"Kafka at {self.servers}: cannot {what}: {_told(error)}") from error
+
+    async def _open(self) -> Any:
+        async with self._opening:
+            if self._closed:
+                raise SourceUnavailableError(f"Kafka at {self.servers}: the connection was closed")
+            if self._manager is None:
+                # The constructors look names up, which blocks.
+                self._net, self._manager = await asyncio.to_thread(_client, self.servers)
+            if self._failed or not self._manager.bootstrapped:
+                await self._bootstrap()
+        return self._manager
+
+    async def _bootstrap(self) -> None:
+        manager = self._manager
+        try:
+            await self._call(lambda: manager.bootstrap_async(int(CONNECT_TIMEOUT * 1000)), CONNECT_TIMEOUT + HANG_MARGIN)
+        except (KafkaError, TimeoutError) as error:
+            unknown = await asyncio.to_thread(_unresolved, self.servers)
+            cause = f"the name {unknown!r} does not resolve" if unknown else _told(error)
+            raise SourceUnavailableError(
+                f"no Kafka broker answers at {self.servers} within {CONNECT_TIMEOUT:g} s ({cause}); check"
+                " spec.source.kafka.bootstrapServers, and that the brokers run and can be reached from the operator's pod"
+            ) from error
+        self._failed = False
+
+    async def _call(self, work: Callable[[], Any], timeout: float) -> Any:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        self._waiting.add(done)
+        done.add_done_callback(self._waiting.discard)
+
+        def settle(value: object, error: BaseException | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(value)
+            else:
+                done.set_exception(error)
+
+        def deliver(value: object, error: BaseException | None) -> None:
+            try:
+                loop.call_soon_threadsafe(settle, value, error)
+            except RuntimeError:
+                log.debug("an answer of Kafka at %s came after the event loop had closed", self.servers)
+
+        async def started() -> Any:
+            return await work()
+
+        future = self._net.call_soon_with_future(started)
+        future.add_callback(lambda value: deliver(value, None))
+        future.add_errback(lambda error: deliver(None, error))
+        return await asyncio.wait_for(done, timeout)
+
+    async def close(self) -> None:
+        """Drop the connection now; work that is under way fails."""
+        self._closed = True
+        for done in list(self._waiting):
+            done.set_exception(KafkaConnectionError("the connection was closed"))
+        async with self._opening:
+            net, manager, self._net, self._manager = self._net, self._manager, None, None
+        if net is not None:
+            await asyncio.to_thread(_shut, net, manager)
+
+
+def _client(servers: str) -> tuple[Any, Any]:
+    # Every failure is reported by us, with the address, once; kafka-python would log each attempt as an error.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    net = NetworkSelector(client_id="shardherd")
+    manager = KafkaConnectionManager(
+        net,
+        bootstrap_servers=servers.split(","),
+        client_id="shardherd",
+        request_timeout_ms=int(REQUEST_TIMEOUT * 1000),
+        reconnect_backoff_ms=50,
+        reconnect_backoff_max_ms=1000,
+        socket_connection_setup_timeout_ms=int(CONNECT_TIMEOUT * 1000),
+        socket_connection_setup_timeout_max_ms=int(CONNECT_TIMEOUT * 1000),
+        max_in_flight_requests_per_connection=MAX_IN_FLIGHT,
+        receive_message_max_bytes=100_000_000,
+    )
+    net.start()
+    return net, manager
+
+
+def _shut(net: Any, manager: Any) -> None:
+    manager.call_soon(manager.close)
+    # A name that resolves slowly can hold the thread; it is a daemon and may end later.
+    net.stop(timeout_ms=1000)
+    net.close()
+
+
+def _unresolved(servers: str) -> str:
+    """The first host of the list that has no address, or an empty string."""
+    for host, port, _ in collect_hosts(servers, randomize=False):
+        try:
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError:
+            return str(host)
+    return ""
+
+
+def _told(error: BaseException) -> str:
+    text = str(error)
+    return text if type(error).__name__ in text else f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,67 @@
+"""Requests to the broker that coordinates a group or a transactional id, retried while it moves or loads.
+
+Used by this package only, on kafka-python's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from shardherd.adapters.kafka.connection import Wire
+
+GROUP, TRANSACTION = 0, 1
+
+RETRY = 0.01
+"""Seconds between attempts; a transaction whose markers are being written is done within a few milliseconds."""
+
+_MOVED = (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)
+_BUSY = (errors.CoordinatorLoadInProgressError, errors.ConcurrentTransactionsError, errors.UnstableOffsetCommitError)
+
+
+async def ask_coordinator(
+    wire: Wire,
+    key: str,
+    request: Callable[[], Any],
+    code: Callable[[Any], int],
+    kind: int = GROUP,
+    accept: tuple[type[Exception], ...] = (),
+) -> tuple[Any, int]:
+    """The response to `request()` of the coordinator of `key`, and its node; retried while it moves, loads or is busy.
+
+    `code` takes the error code out of a response. Raises the KafkaError of any other code but those in `accept`.
+    """
+    while True:
+        node = wire.coordinators.get((kind, key))
+        if node is None:
+            node = wire.coordinators[kind, key] = await _find(wire, key, kind)
+        try:
+            response = await wire.send(request(), node)
+        except errors.KafkaError:
+            # The broker may be gone for good; the next request asks who coordinates now.
+            wire.coordinators.pop((kind, key), None)
+            raise
+        error = errors.for_code(code(response))
+        if error is errors.NoError or issubclass(error, accept):
+            return response, node
+        if issubclass(error, _MOVED):
+            wire.coordinators.pop((kind, key), None)
+        if not issubclass(error, (*_MOVED, *_BUSY)) or wire.expired():
+            raise error(f"{type(request()).__name__} of {key!r}")
+        await wire.sleep(RETRY)
+
+
+async def _find(wire: Wire, key: str, kind: int) -> int:
+    """The node that coordinates `key`, retried while there is none. Raises a KafkaError."""
+    while True:
+        response = await wire.send(FindCoordinatorRequest(coordinator_keys=[key], key_type=kind, min_version=4))
+        found = response.coordinators[0]
+        error = errors.for_code(found.error_code)
+        if error is errors.NoError:
+            return int(found.node_id)
+        if not issubclass(error, (*_MOVED, *_BUSY)) or wire.expired():
+            raise error(f"looking for the coordinator of {key!r}: {found.error_message or ''}")
+        await wire.sleep(0.1)

@@ -1,0 +1,195 @@
+"""Durable positions of one group: the offsets of its Kafka group, written in transactions under one transactional id.
+
+Called by the coordinator through `OffsetStore`. The requests are sent one by one on the connection that the groups of a cluster
+share, so that every failure is known as "surely not written", "fenced" or "unknown"; a producer of its own per group would cost
+threads and blur that. Decides nothing about who may commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.producer import AddOffsetsToTxnRequest, EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
+
+from shardherd.adapters.kafka.connection import KafkaConnection, Wire
+from shardherd.adapters.kafka.coordinators import TRANSACTION, ask_coordinator
+from shardherd.adapters.kafka.shards import partition_of, shard_of
+from shardherd.core.model import KafkaSource, Offset, ShardId
+from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
+
+TAKE_OVER_TIMEOUT = 15.0
+"""Seconds; a fresh cluster creates its transaction log first."""
+
+READ_TIMEOUT = 10.0
+COMMIT_TIMEOUT = 10.0
+"""Seconds; a commit takes some 10 ms on a healthy cluster."""
+
+TRANSACTION_TIMEOUT_MS = 60_000
+"""After this long the broker itself aborts a transaction that we left open."""
+
+_FENCED = (
+    errors.ProducerFencedError,
+    errors.InvalidProducerEpochError,
+    errors.InvalidProducerIdMappingError,
+    errors.TransactionCoordinatorFencedError,
+)
+
+# Newer versions of these requests change who adds the group to the transaction and who counts the epoch up.
+_ADD_VERSION = _COMMIT_VERSION = _END_VERSION = 4
+
+
+@dataclass(frozen=True)
+class _Producer:
+    """The identity under which the broker accepts our commits."""
+
+    id: int
+    epoch: int
+
+
+class KafkaOffsetStore:
+    """OffsetStore on a Kafka group, fenced by the transactional id `shardherd.<Kafka group id>`."""
+
+    def __init__(self, connection: KafkaConnection, source: KafkaSource) -> None:
+        self._connection = connection
+        self._group = source.group_id
+        self._transactional_id = f"shardherd.{source.group_id}"
+        self._producer: _Producer | None = None
+        self._dirty = False
+        self._writing = asyncio.Lock()
+
+    async def take_over(self) -> None:
+        """Fence every earlier writer and end its open transaction. Raises SourceUnavailableError."""
+        async with self._writing:
+            self._producer = await self._connection.run(
+                f"take over the offsets of group {self._group!r}", lambda wire: self._init(wire, None), TAKE_OVER_TIMEOUT
+            )
+            self._dirty = False
+
+    async def read(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
+        """The committed offsets of these shards; none is pending when this returns. Raises SourceUnavailableError."""
+        topics: dict[str, list[int]] = {}
+        for shard in shards:
+            topic, partition = partition_of(shard)
+            topics.setdefault(topic, []).append(partition)
+        if not topics:
+            return {}
+        what = f"read the offsets of group {self._group!r}"
+        return await self._connection.run(what, lambda wire: self._fetch(wire, topics), READ_TIMEOUT)
+
+    async def commit(self, offsets: Mapping[ShardId, Offset]) -> None:
+        """Write the offsets in one transaction.
+
+        Raises CommitFencedError if another producer has taken the transactional id, OutcomeUnknownError if the last step may
+        have happened, SourceUnavailableError if it surely did not.
+        """
+        async with self._writing:
+            if self._producer is None:
+                raise CommitFencedError(f"the offsets of Kafka group {self._group!r} were not taken over yet")
+            what = f"commit offsets of group {self._group!r}"
+            asked = _Step()
+            try:
+                await self._connection.run(what, lambda wire: self._transaction(wire, offsets, asked), COMMIT_TIMEOUT)
+            except SourceUnavailableError as error:
+                self._dirty = True
+                if isinstance(error.__cause__, _FENCED):
+                    raise CommitFencedError(
+                        f"another producer has taken over transactional id {self._transactional_id!r}: {error}"
+                    ) from error
+                if asked.to_commit and not isinstance(error.__cause__, errors.InvalidTxnStateError):
+                    raise OutcomeUnknownError(f"{error}; it may have happened") from error
+                raise
+            except BaseException:
+                self._dirty = True
+                raise
+
+    async def _transaction(self, wire: Wire, offsets: Mapping[ShardId, Offset], asked: _Step) -> None:
+        producer = self._producer
+        if self._dirty:
+            # A request of the failed transaction may still arrive; a new epoch under our own id has it refused.
+            producer = self._producer = await self._init(wire, producer)
+            self._dirty = False
+        assert producer is not None
+        identity = {"transactional_id": self._transactional_id, "producer_id": producer.id, "producer_epoch": producer.epoch}
+        await self._txn(wire, lambda: AddOffsetsToTxnRequest(group_id=self._group, max_version=_ADD_VERSION, **identity))
+        await ask_coordinator(
+            wire,
+            self._group,
+            lambda: TxnOffsetCommitRequest(
+                group_id=self._group, topics=_topics(offsets), max_version=_COMMIT_VERSION, **identity
+            ),
+            _first_error,
+        )
+        asked.to_commit = True
+        await self._txn(wire, lambda: EndTxnRequest(committed=True, max_version=_END_VERSION, **identity))
+
+    async def _init(self, wire: Wire, producer: _Producer | None) -> _Producer:
+        """A producer identity; of `producer` its next epoch, which is refused if somebody else took over meanwhile."""
+        current = producer or _Producer(-1, -1)
+        response = await self._txn(
+            wire,
+            lambda: InitProducerIdRequest(
+                transactional_id=self._transactional_id,
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+                producer_id=current.id,
+                producer_epoch=current.epoch,
+                min_version=3,
+                max_version=5,
+            ),
+        )
+        return _Producer(response.producer_id, response.producer_epoch)
+
+    async def _txn(self, wire: Wire, request: Callable[[], Any]) -> Any:
+        response, _ = await ask_coordinator(
+            wire, self._transactional_id, request, lambda answer: int(answer.error_code), TRANSACTION
+        )
+        return response
+
+    async def _fetch(self, wire: Wire, topics: Mapping[str, list[int]]) -> dict[ShardId, Offset]:
+        group = OffsetFetchRequest.OffsetFetchRequestGroup
+        wanted = [group.OffsetFetchRequestTopics(name=name, partition_indexes=parts) for name, parts in topics.items()]
+        response, _ = await ask_coordinator(
+            wire,
+            self._group,
+            lambda: OffsetFetchRequest(
+                groups=[group(group_id=self._group, topics=wanted)], require_stable=True, min_version=8, max_version=8
+            ),
+            lambda answer: int(answer.groups[0].error_code) or _first_error(answer.groups[0]),
+        )
+        return {
+            shard_of(topic.name, partition.partition_index): int(partition.committed_offset)
+            for topic in response.groups[0].topics
+            for partition in topic.partitions
+            if partition.committed_offset >= 0
+        }
+
+    async def close(self) -> None:
+        """Nothing of our own to close: the connection belongs to the connector."""
+
+
+@dataclass
+class _Step:
+    """How far a transaction came: whether the broker may have been asked to commit it."""
+
+    to_commit: bool = False
+
+
+def _topics(offsets: Mapping[ShardId, Offset]) -> list[Any]:
+    topic_type = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    by_topic: dict[str, list[Any]] = {}
+    for shard, offset in offsets.items():
+        topic, partition = partition_of(shard)
+        entry = topic_type.TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+        )
+        by_topic.setdefault(topic, []).append(entry)
+    return [topic_type(name=topic, partitions=partitions) for topic, partitions in by_topic.items()]
+
+
+def _first_error(response: Any) -> int:
+    """The first partition's error code that is not 0, else 0."""
+    return next((int(p.error_code) for topic in response.topics for p in topic.partitions if p.error_code), 0)

@@ -1,0 +1,93 @@
+"""The shards of one group in Kafka, and who else is in its Kafka group. Called by the coordinator through `ShardSource`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+
+from shardherd.adapters.kafka.catalogue import Catalogue, Interest
+from shardherd.adapters.kafka.connection import KafkaConnection, Wire
+from shardherd.adapters.kafka.coordinators import ask_coordinator
+from shardherd.adapters.kafka.shards import shard_of
+from shardherd.core.model import KafkaSource, ShardInfo
+from shardherd.ports import SourceUnavailableError
+
+MEMBERS_TIMEOUT = 10.0
+"""Seconds for the look at the group's members; a fresh cluster creates its internal topic first."""
+
+
+class KafkaShardSource:
+    """ShardSource over the shared connection and catalogue of a cluster."""
+
+    def __init__(self, connection: KafkaConnection, catalogue: Catalogue, source: KafkaSource) -> None:
+        self._connection = connection
+        self._catalogue = catalogue
+        self._source = source
+        self._interest = Interest(source.topics, source.topic_pattern)
+        self._registered = False
+
+    async def discover(self) -> tuple[ShardInfo, ...]:
+        """Every partition of the group's topics, by topic and number. Raises SourceUnavailableError."""
+        if not self._registered:
+            self._catalogue.register(self._interest)
+            self._registered = True
+        look = await self._catalogue.look(self._interest)
+        servers = self._source.bootstrap_servers
+        for topic in self._source.topics:
+            if topic in look.refused or topic not in look.topic_ids:
+                raise SourceUnavailableError(_refusal(topic, servers, look.refused.get(topic, "")))
+        for partition in sorted(look.leaderless):
+            if self._interest.matches(partition[0]):
+                raise SourceUnavailableError(f"Kafka at {servers}: {shard_of(*partition)} has no leader; start its broker")
+        shards = tuple(
+            ShardInfo(shard_of(*partition), extent.begin, extent.end, source_id=look.topic_ids[partition[0]])
+            for partition, extent in sorted(look.extents.items())
+            if self._interest.matches(partition[0])
+        )
+        if not shards:
+            raise SourceUnavailableError(
+                f"no topic at {servers} matches spec.source.kafka.topicPattern {self._source.topic_pattern!r}; create one or"
+                " correct the pattern"
+            )
+        return shards
+
+    async def live_members(self) -> tuple[str, ...]:
+        """One description a member: client id and address. Raises SourceUnavailableError."""
+        return await self._connection.run(f"describe the group {self._source.group_id!r}", self._members, MEMBERS_TIMEOUT)
+
+    async def _members(self, wire: Wire) -> tuple[str, ...]:
+        group = self._source.group_id
+        response, node = await ask_coordinator(
+            wire,
+            group,
+            lambda: DescribeGroupsRequest(groups=[group]),
+            lambda answer: int(answer.groups[0].error_code),
+            accept=(errors.GroupIdNotFoundError,),
+        )
+        described = response.groups[0]
+        if described.members:
+            return tuple(sorted(_name(member) for member in described.members))
+        # Groups of Kafka's newer protocols are not described by this request, but they are listed.
+        listing = await wire.send(ListGroupsRequest(), node)
+        for listed in listing.groups:
+            state = getattr(listed, "group_state", "") or ""
+            if listed.group_id == group and state not in ("", "Empty", "Dead", "Unknown"):
+                return (f"a group of type {getattr(listed, 'group_type', 'unknown')} in state {state}",)
+        return ()
+
+    async def close(self) -> None:
+        if self._registered:
+            self._catalogue.unregister(self._interest)
+            self._registered = False
+
+
+def _name(member: Any) -> str:
+    return f"{member.client_id} at {str(member.client_host).lstrip('/')}"
+
+
+def _refusal(topic: str, servers: str, error: str) -> str:
+    if error in ("", errors.UnknownTopicOrPartitionError.__name__):
+        return f"topic {topic!r} does not exist in Kafka at {servers}; create it or correct spec.source.kafka.topics"
+    return f"Kafka at {servers} does not show topic {topic!r}: {error}; check its name and the permissions of this client"

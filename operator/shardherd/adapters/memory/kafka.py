@@ -1,0 +1,129 @@
+"""The twin of Kafka: topics with begin and end offsets, group offsets fenced by the latest writer, and group members.
+
+Shared by every coordinator of a test, as a real cluster is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardherd.adapters.memory.faults import Faults
+from shardherd.core.model import GroupSpec, KafkaSource, Offset, ShardId, ShardInfo
+from shardherd.ports import CommitFencedError, SourceUnavailableError
+
+
+@dataclass
+class MemoryKafka:
+    """A cluster. `faults` knows "discover", "live_members", "take_over", "read" and "commit"."""
+
+    faults: Faults = field(default_factory=Faults)
+    topics: dict[str, list[list[int]]] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    committed: dict[str, dict[ShardId, Offset]] = field(default_factory=dict)
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    writers: dict[str, int] = field(default_factory=dict)
+    reachable: bool = True
+    commits: int = 0
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self.topics[name] = [[0, 0] for _ in range(partitions)]
+        self.topic_ids[name] = f"id-of-{name}-{len(self.topic_ids)}"
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Raise the number of partitions to `partitions`."""
+        self.topics[name] += [[0, 0] for _ in range(partitions - len(self.topics[name]))]
+
+    def append(self, topic: str, partition: int, records: int) -> None:
+        self.topics[topic][partition][1] += records
+
+
+class MemoryConnector:
+    """SourceConnector for a MemoryKafka."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        self._kafka = kafka
+
+    def source(self, spec: GroupSpec) -> MemoryShardSource:
+        return MemoryShardSource(self._kafka, spec.source)
+
+    def offsets(self, spec: GroupSpec) -> MemoryOffsetStore:
+        return MemoryOffsetStore(self._kafka, spec.source)
+
+
+class MemoryShardSource:
+    """ShardSource of a MemoryKafka."""
+
+    def __init__(self, kafka: MemoryKafka, source: KafkaSource) -> None:
+        self._kafka = kafka
+        self._source = source
+
+    async def discover(self) -> tuple[ShardInfo, ...]:
+        await _enter(self._kafka, "discover", self._source.bootstrap_servers)
+        for name in self._source.topics:
+            if name not in self._kafka.topics:
+                raise SourceUnavailableError(
+                    f"topic {name!r} does not exist in Kafka at {self._source.bootstrap_servers}; create it or correct"
+                    " spec.source.kafka.topics"
+                )
+        pattern = self._source.topic_pattern
+        names = [n for n in sorted(self._kafka.topics) if re.fullmatch(pattern, n)] if pattern else sorted(self._source.topics)
+        if not names:
+            raise SourceUnavailableError(
+                f"no topic at {self._source.bootstrap_servers} matches spec.source.kafka.topicPattern {pattern!r}; create one"
+                " or correct the pattern"
+            )
+        return tuple(
+            ShardInfo(ShardId(f"{name}/{number}"), begin, end, source_id=self._kafka.topic_ids[name])
+            for name in names
+            for number, (begin, end) in enumerate(self._kafka.topics[name])
+        )
+
+    async def live_members(self) -> tuple[str, ...]:
+        await _enter(self._kafka, "live_members", self._source.bootstrap_servers)
+        return self._kafka.members.get(self._source.group_id, ())
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class MemoryOffsetStore:
+    """OffsetStore of a MemoryKafka; each take_over makes every earlier store of the same group a fenced one."""
+
+    def __init__(self, kafka: MemoryKafka, source: KafkaSource) -> None:
+        self._kafka = kafka
+        self._group = source.group_id
+        self._servers = source.bootstrap_servers
+        self._writer = 0
+
+    async def take_over(self) -> None:
+        await _enter(self._kafka, "take_over", self._servers)
+        self._writer = self._kafka.writers[self._group] = self._kafka.writers.get(self._group, 0) + 1
+        self._kafka.faults.leave("take_over")
+
+    async def read(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
+        await _enter(self._kafka, "read", self._servers)
+        committed = self._kafka.committed.get(self._group, {})
+        return {shard: committed[shard] for shard in shards if shard in committed}
+
+    async def commit(self, offsets: Mapping[ShardId, Offset]) -> None:
+        await _enter(self._kafka, "commit", self._servers)
+        if self._writer == 0 or self._writer != self._kafka.writers.get(self._group):
+            raise CommitFencedError(f"another producer has taken over transactional id 'shardherd.{self._group}'")
+        for shard in offsets:
+            topic, _, number = shard.rpartition("/")
+            if int(number) >= len(self._kafka.topics.get(topic, ())):
+                raise SourceUnavailableError(f"Kafka at {self._servers}: cannot commit {shard}: UnknownTopicOrPartitionError")
+        self._kafka.committed.setdefault(self._group, {}).update(offsets)
+        self._kafka.commits += 1
+        self._kafka.faults.leave("commit")
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def _enter(kafka: MemoryKafka, operation: str, servers: str) -> None:
+    if not kafka.reachable:
+        raise SourceUnavailableError(f"no Kafka broker answers at {servers}")
+    await kafka.faults.enter(operation)

@@ -1,0 +1,38 @@
+"""The twin of the ownership store: compare-and-swap on a dictionary that several coordinators may share."""
+
+from __future__ import annotations
+
+from shardherd.adapters.memory.faults import Faults
+from shardherd.core.model import GroupIdentity
+from shardherd.ports import OwnershipConflictError, OwnershipTooLargeError, StoredOwnership
+
+
+class MemoryOwnership:
+    """OwnershipStore in memory. `faults` knows the operations "load" and "save"."""
+
+    def __init__(self, limit: int = 900 * 1024) -> None:
+        self.faults = Faults()
+        self.saves = 0
+        self._limit = limit
+        self._stored: dict[GroupIdentity, StoredOwnership] = {}
+        self._versions = 0
+
+    async def load(self, group: GroupIdentity) -> StoredOwnership | None:
+        await self.faults.enter("load")
+        return self._stored.get(group)
+
+    async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
+        await self.faults.enter("save")
+        if len(data) > self._limit:
+            raise OwnershipTooLargeError(
+                f"the ownership of group {group} takes {len(data)} bytes, over the limit of {self._limit}"
+            )
+        stored = self._stored.get(group)
+        current = stored.version if stored is not None else None
+        if current != expected:
+            raise OwnershipConflictError(f"the ownership of group {group} is at version {current}, not {expected}")
+        self._versions += 1
+        self.saves += 1
+        self._stored[group] = StoredOwnership(data, str(self._versions))
+        self.faults.leave("save")
+        return str(self._versions)
