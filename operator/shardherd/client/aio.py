@@ -1,0 +1,93 @@
+"""The coordinator's API for one consumer, as coroutines. Called by the agent and by tests.
+
+Turns every refusal into the error type that the coordinator raised, and every failure to reach it into
+CoordinatorUnavailableError. Never retries: when to ask again is the caller's rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import quote
+
+import aiohttp
+
+from shardherd import protocol
+from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError
+from shardherd.core.model import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, HeartbeatReply, Leave
+
+T = TypeVar("T")
+
+
+class AsyncConsumerClient:
+    """A client for one group of the coordinator at `url` (http://host:port).
+
+    `token` is called before every request, since a projected token is replaced while the pod runs. `timeout` bounds each request
+    in seconds; a heartbeat may take its `wait` on top. Use it within one event loop and close it there.
+    """
+
+    def __init__(self, url: str, namespace: str, group: str, token: Callable[[], str], *, timeout: float = 10.0) -> None:
+        self._base = f"{url.rstrip('/')}/v1/namespaces/{quote(namespace, safe='')}/consumergroups/{quote(group, safe='')}"
+        self._group = f"{namespace}/{group}"
+        self._token = token
+        self._timeout = timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
+        """Report what is held; the answer comes at once if there is news, else after at most `wait` seconds.
+
+        Cancelling gives the parked request up. Raises StaleIncarnationError when this run must end, and the other ShardherdErrors.
+        """
+        path = f"/heartbeat?waitMs={max(0, round(wait * 1000))}"
+        body = await self._request("POST", path, protocol.dumps(heartbeat), self._timeout + wait)
+        return self._read(HeartbeatReply, body)
+
+    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
+        """Make positions durable. Each shard has its own outcome; only a wrong request or caller raises."""
+        return self._read(CheckpointReply, await self._request("POST", "/checkpoints", protocol.dumps(request), self._timeout))
+
+    async def leave(self, leave: Leave) -> None:
+        """Say that this run goes and holds nothing more."""
+        await self._request("POST", "/leave", protocol.dumps(leave), self._timeout)
+
+    async def group(self) -> GroupView:
+        """The whole group as it is now."""
+        return self._read(GroupView, await self._request("GET", "", None, self._timeout))
+
+    async def close(self) -> None:
+        """Close the connections; requests under way fail."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _read(self, kind: type[T], body: bytes) -> T:
+        try:
+            return protocol.loads(kind, body, strict=False)
+        except InvalidRequestError as error:
+            raise CoordinatorUnavailableError(
+                f"the coordinator's answer for group {self._group} cannot be read: {error.message}", group=self._group
+            ) from error
+
+    async def _request(self, method: str, path: str, body: bytes | None, timeout: float) -> bytes:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        url = self._base + path
+        try:
+            headers = {
+                "Authorization": f"Bearer {self._token()}",
+                "Content-Type": "application/json",
+                protocol.PROTOCOL_HEADER: str(protocol.PROTOCOL_VERSION),
+            }
+            limits = aiohttp.ClientTimeout(total=timeout)
+            async with self._session.request(
+                method, url, data=body, headers=headers, timeout=limits, allow_redirects=False
+            ) as response:
+                answer = await response.read()
+                status = response.status
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            told = str(error) or type(error).__name__
+            raise CoordinatorUnavailableError(f"no answer from the coordinator at {url}: {told}", group=self._group) from error
+        if 200 <= status < 300:
+            return answer
+        raise protocol.load_error(status, answer)

@@ -1,0 +1,251 @@
+"""The JSON of the coordinator's API: core's requests and replies, error codes, and the version of the protocol.
+
+Called by the coordinator's API and by the client; nothing else may read or write this JSON. Names are camelCase; durations and
+times are integers of milliseconds with the suffix Ms. Requests are read strictly. Replies may carry fields that an older client
+does not know, so that the operator can be upgraded under running consumers. Decides nothing about groups.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import types
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from shardherd.core import errors
+from shardherd.core.errors import InvalidRequestError, ProtocolVersionError, ShardherdError
+from shardherd.core.model import ConsumerId, ShardId
+
+PROTOCOL_VERSION = 1
+PROTOCOL_HEADER = "Shardherd-Protocol"
+
+MAX_INTEGER = 2**63 - 1
+"""Offsets and epochs are signed 64-bit numbers everywhere else."""
+
+MAX_NAME = 512
+"""Longest name that is accepted: a topic has at most 249 characters, a pod at most 253."""
+
+_MILLISECONDS = frozenset({"heartbeat_interval", "session_timeout", "heartbeat_age", "state_age", "time"})
+
+_STATUS: Mapping[type[ShardherdError], int] = {
+    errors.InvalidRequestError: 400,
+    errors.UnauthenticatedError: 401,
+    errors.ForbiddenError: 403,
+    errors.UnknownGroupError: 404,
+    errors.UnknownShardError: 404,
+    errors.FencedEpochError: 409,
+    errors.StaleIncarnationError: 410,
+    errors.ProtocolVersionError: 426,
+    errors.NotLeadingError: 503,
+    errors.CoordinatorUnavailableError: 503,
+}
+_ERRORS: Mapping[str, type[ShardherdError]] = {error.code: error for error in _STATUS}
+
+T = TypeVar("T")
+
+
+def encode(value: object) -> Any:
+    """The JSON value of a dataclass of `core.model`, of a tuple of them, or of a plain value."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {key: _encode_field(getattr(value, name), name in _MILLISECONDS) for name, key in _names(type(value))}
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    if isinstance(value, StrEnum):
+        return value.value
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise TypeError(f"{type(value).__name__} has no JSON in this protocol")
+
+
+def dumps(value: object) -> bytes:
+    """The UTF-8 JSON text of `encode(value)`."""
+    return json.dumps(encode(value), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def loads(kind: type[T], body: bytes, *, strict: bool = True) -> T:
+    """A dataclass of `core.model` from its JSON text.
+
+    Raises InvalidRequestError that names the field, its value and what is expected. With `strict` False unknown fields are
+    ignored.
+    """
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"the body is not JSON ({error}); send the JSON object of a {kind.__name__}") from error
+    return cast("T", _decoder(kind, strict)(value, kind.__name__))
+
+
+def error_status(error: ShardherdError) -> int:
+    """The HTTP status of an error; 500 for one that is our own fault."""
+    return _STATUS.get(type(error), 500)
+
+
+def dump_error(error: ShardherdError) -> bytes:
+    """The body of an error's response."""
+    details = {
+        "code": error.code,
+        "message": error.message,
+        "group": error.group,
+        "shard": error.shard,
+        "consumer": error.consumer,
+        "expectedEpoch": error.expected_epoch,
+        "actualEpoch": error.actual_epoch,
+    }
+    return json.dumps({"error": {key: value for key, value in details.items() if value is not None}}).encode()
+
+
+def load_error(status: int, body: bytes) -> ShardherdError:
+    """The error that a response with this status means. An unknown code or body is CoordinatorUnavailable when it is 5xx."""
+    try:
+        details = json.loads(body)["error"]
+        code, message = str(details["code"]), str(details["message"])
+    except (ValueError, KeyError, TypeError):
+        details, code = {}, ""
+        message = f"the coordinator answered status {status}: {body[:200].decode(errors='replace')}"
+    fallback = errors.CoordinatorUnavailableError if status >= 500 or status == 429 else InvalidRequestError
+    return _ERRORS.get(code, fallback)(
+        message,
+        group=details.get("group"),
+        shard=_optional(ShardId, details.get("shard")),
+        consumer=_optional(ConsumerId, details.get("consumer")),
+        expected_epoch=details.get("expectedEpoch"),
+        actual_epoch=details.get("actualEpoch"),
+    )
+
+
+def check_version(header: str | None) -> None:
+    """Raises ProtocolVersionError unless the header names our version."""
+    if header == str(PROTOCOL_VERSION):
+        return
+    theirs = "no version" if header is None else f"version {header[:20]!r}"
+    raise ProtocolVersionError(
+        f"the header {PROTOCOL_HEADER} names {theirs}, this coordinator speaks version {PROTOCOL_VERSION}; use an image of the"
+        " application with the same minor release of shardherd as the operator"
+    )
+
+
+Decoder = Callable[[Any, str], Any]
+
+
+def _optional(kind: Callable[[str], T], value: object) -> T | None:
+    return None if value is None else kind(str(value))
+
+
+def _encode_field(value: object, milliseconds: bool) -> Any:
+    if milliseconds:
+        return round(cast("float", value) * 1000)
+    return encode(value)
+
+
+@functools.cache
+def _names(kind: type) -> tuple[tuple[str, str], ...]:
+    """(attribute, JSON name) of every field of a dataclass, in order."""
+    names = []
+    for field in dataclasses.fields(kind):
+        head, *rest = field.name.split("_")
+        name = head + "".join(part.capitalize() for part in rest)
+        names.append((field.name, f"{name}Ms" if field.name in _MILLISECONDS else name))
+    return tuple(names)
+
+
+@functools.cache
+def _decoder(kind: Any, strict: bool) -> Decoder:
+    """The function that reads JSON into `kind`; its second argument is the path for messages."""
+    if isinstance(kind, NewType):
+        return _read_name
+    if get_origin(kind) is tuple:
+        return _read_tuple(_decoder(get_args(kind)[0], strict))
+    if get_origin(kind) in (Union, types.UnionType):
+        (inner,) = (argument for argument in get_args(kind) if argument is not type(None))
+        present = _decoder(inner, strict)
+        return lambda value, path: None if value is None else present(value, path)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return _read_enum(kind)
+    if dataclasses.is_dataclass(kind):
+        return _read_dataclass(cast("type", kind), strict)
+    return {str: _read_text, bool: _read_bool, int: _read_integer}[kind]
+
+
+def _read_dataclass(kind: type, strict: bool) -> Decoder:
+    hints = get_type_hints(kind)
+    json_names = dict(_names(kind))
+    readers: dict[str, tuple[str, Decoder]] = {}
+    required = []
+    for field in dataclasses.fields(kind):
+        key = json_names[field.name]
+        reader = _read_milliseconds if field.name in _MILLISECONDS else _decoder(hints[field.name], strict)
+        readers[key] = (field.name, reader)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            required.append(key)
+
+    def read(value: Any, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise _wrong(path, value, "an object")
+        arguments = {}
+        for key, item in value.items():
+            if key in readers:
+                name, reader = readers[key]
+                arguments[name] = reader(item, f"{path}.{key}")
+            elif strict:
+                raise InvalidRequestError(f"unknown field {path}.{key[:80]}; remove it (known: {', '.join(readers)})")
+        for key in required:
+            if key not in value:
+                raise InvalidRequestError(f"field {path}.{key} is missing; send it")
+        return kind(**arguments)
+
+    return read
+
+
+def _read_tuple(reader: Decoder) -> Decoder:
+    def read(value: Any, path: str) -> Any:
+        if not isinstance(value, list):
+            raise _wrong(path, value, "a list")
+        return tuple(reader(item, f"{path}[{index}]") for index, item in enumerate(value))
+
+    return read
+
+
+def _read_enum(kind: type[StrEnum]) -> Decoder:
+    def read(value: Any, path: str) -> Any:
+        try:
+            return kind(value)
+        except ValueError as error:
+            raise _wrong(path, value, f"one of {', '.join(kind)}") from error
+
+    return read
+
+
+def _read_name(value: Any, path: str) -> Any:
+    if not isinstance(value, str) or not value or len(value) > MAX_NAME:
+        raise _wrong(path, value, f"a name of 1 to {MAX_NAME} characters")
+    return value
+
+
+def _read_text(value: Any, path: str) -> Any:
+    if not isinstance(value, str):
+        raise _wrong(path, value, "a string")
+    return value
+
+
+def _read_bool(value: Any, path: str) -> Any:
+    if not isinstance(value, bool):
+        raise _wrong(path, value, "true or false")
+    return value
+
+
+def _read_integer(value: Any, path: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
+        raise _wrong(path, value, f"an integer from 0 to {MAX_INTEGER}")
+    return value
+
+
+def _read_milliseconds(value: Any, path: str) -> Any:
+    return _read_integer(value, path) / 1000
+
+
+def _wrong(path: str, value: object, expected: str) -> InvalidRequestError:
+    shown = json.dumps(value, ensure_ascii=False)
+    return InvalidRequestError(f"field {path} is {shown[:80]}; it must be {expected}")
