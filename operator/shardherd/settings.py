@@ -1,0 +1,178 @@
+"""The operator's settings: read once from the environment, checked, and never changed.
+
+`cli` calls `load`; everything else is handed the parts it needs. Each field says its unit, its default and why the default is
+what it is. A bad value raises SettingsError, which names the variable, the value and the remedy. Reads nothing by itself: the
+environment is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class SettingsError(Exception):
+    """A variable of the environment is missing or wrong. The message names it, its value and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdentitySettings:
+    """Which pod this operator is; the chart fills these in from the downward API.
+
+    namespace: where the Lease is. Required, as two operators exclude each other only within one namespace.
+    pod_name: holder of the Lease. Required, as it must differ between pods.
+    pod_uid: makes the holder of the Lease differ between two pods of one name. Default empty: outside a cluster.
+    """
+
+    namespace: str
+    pod_name: str
+    pod_uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """The coordinator's HTTP API.
+
+    port: default 8080, as the chart's Service names it.
+    coordinator_url: what consumers call. Default `http://shardherd.<namespace>.svc:<port>`, the chart's Service.
+    token_audience: audience of consumers' tokens. Default `shardherd`, so that no token made for another use is accepted.
+    """
+
+    port: int = 8080
+    coordinator_url: str = ""
+    token_audience: str = "shardherd"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Leadership, in seconds. Defaults are those of Kubernetes' own components: a crashed leader is replaced within 15 s.
+
+    duration: how long a Lease holds without a renewal. renew_deadline: how long the leader tries to renew before it gives up;
+    it must end before others may take over. retry: how often it tries.
+    """
+
+    duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """Logs and metrics.
+
+    metrics_port: default 9090, apart from the API so that a NetworkPolicy can tell scrapers from consumers.
+    log_format: `json` (default, for collectors) or `text` (for people). log_level: default INFO, which is silent at rest.
+    """
+
+    metrics_port: int = 9090
+    log_format: str = "json"
+    log_level: str = "INFO"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of the operator.
+
+    discovery_interval: seconds between looks at a source. Default 1, one small request a broker: growth is seen at once.
+    resync_interval: seconds after which a group is compared with the cluster although nothing happened. Default 300: only lost
+    watch events and edits by hand need it.
+    watch_namespaces: namespaces whose groups are served. Default none named, which means all.
+    """
+
+    identity: IdentitySettings
+    api: ApiSettings
+    lease: LeaseSettings
+    telemetry: TelemetrySettings
+    discovery_interval: float = 1.0
+    resync_interval: float = 300.0
+    watch_namespaces: tuple[str, ...] = ()
+
+
+def load(environment: Mapping[str, str]) -> Settings:
+    """The settings that this environment gives. Raises SettingsError."""
+    read = _Reader(environment)
+    namespace = read.text("SHARDHERD_NAMESPACE", None)
+    api_port = read.port("SHARDHERD_API_PORT", 8080)
+    settings = Settings(
+        identity=IdentitySettings(
+            namespace=namespace,
+            pod_name=read.text("SHARDHERD_POD_NAME", None),
+            pod_uid=read.text("SHARDHERD_POD_UID", ""),
+        ),
+        api=ApiSettings(
+            port=api_port,
+            coordinator_url=read.url("SHARDHERD_COORDINATOR_URL", f"http://shardherd.{namespace}.svc:{api_port}"),
+            token_audience=read.text("SHARDHERD_TOKEN_AUDIENCE", "shardherd"),
+        ),
+        lease=LeaseSettings(
+            duration=read.seconds("SHARDHERD_LEASE_DURATION_S", 15.0),
+            renew_deadline=read.seconds("SHARDHERD_LEASE_RENEW_DEADLINE_S", 10.0),
+            retry=read.seconds("SHARDHERD_LEASE_RETRY_S", 2.0),
+        ),
+        telemetry=TelemetrySettings(
+            metrics_port=read.port("SHARDHERD_METRICS_PORT", 9090),
+            log_format=read.choice("SHARDHERD_LOG_FORMAT", "json", ("json", "text")),
+            log_level=read.choice("SHARDHERD_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
+        ),
+        discovery_interval=read.seconds("SHARDHERD_DISCOVERY_INTERVAL_S", 1.0),
+        resync_interval=read.seconds("SHARDHERD_RESYNC_INTERVAL_S", 300.0),
+        watch_namespaces=read.names("SHARDHERD_WATCH_NAMESPACES"),
+    )
+    lease = settings.lease
+    if not lease.retry < lease.renew_deadline < lease.duration:
+        raise SettingsError(
+            f"SHARDHERD_LEASE_RETRY_S ({lease.retry:g}) < SHARDHERD_LEASE_RENEW_DEADLINE_S ({lease.renew_deadline:g}) < "
+            f"SHARDHERD_LEASE_DURATION_S ({lease.duration:g}) does not hold: a leader must give up before another may take "
+            "over; use for example 2, 10 and 15"
+        )
+    if settings.api.port == settings.telemetry.metrics_port:
+        raise SettingsError(
+            f"SHARDHERD_API_PORT and SHARDHERD_METRICS_PORT are both {settings.api.port}: give them different ports"
+        )
+    return settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads single variables; an empty value counts as unset."""
+
+    environment: Mapping[str, str]
+
+    def text(self, name: str, default: str | None) -> str:
+        value = self.environment.get(name, "").strip()
+        if value:
+            return value
+        if default is None:
+            raise SettingsError(f"{name} is not set: the chart sets it; outside a cluster set it by hand")
+        return default
+
+    def port(self, name: str, default: int) -> int:
+        value = self.text(name, str(default))
+        if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 65535:
+            raise SettingsError(f'{name} is "{value}": use a port from 1 to 65535, for example {default}')
+        return int(value)
+
+    def seconds(self, name: str, default: float) -> float:
+        value = self.text(name, str(default))
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if not 0 < number < float("inf"):
+            raise SettingsError(f'{name} is "{value}": use a number of seconds above 0, for example {default:g}')
+        return number
+
+    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
+        value = self.text(name, default)
+        if value not in choices:
+            raise SettingsError(f'{name} is "{value}": use one of {", ".join(choices)}')
+        return value
+
+    def url(self, name: str, default: str) -> str:
+        value = self.text(name, default)
+        if not value.startswith(("http://", "https://")):
+            raise SettingsError(f'{name} is "{value}": use a URL that begins with http:// or https://')
+        return value.rstrip("/")
+
+    def names(self, name: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.environment.get(name, "").split(",") if part.strip())

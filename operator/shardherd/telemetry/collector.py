@@ -1,0 +1,100 @@
+"""Turns the coordinator's picture of all groups into metrics, at each scrape; and serves them.
+
+`cli` registers `GroupCollector` and starts `serve`. Series of shards that are OVER are left out. Holds no state: what a scrape
+shows is one consistent picture a group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from shardherd.core.model import GroupIdentity, GroupView, ShardState
+from shardherd.telemetry import metrics
+from shardherd.telemetry.metrics import Metric
+
+Views = Callable[[], Mapping[GroupIdentity, GroupView]]
+
+_GAUGES = (
+    metrics.SHARD_LAG,
+    metrics.SHARD_CHECKPOINT,
+    metrics.SHARD_END,
+    metrics.SHARD_OWNER,
+    metrics.SHARD_STATE_AGE,
+    metrics.GROUP_LAG,
+    metrics.GROUP_SHARDS,
+    metrics.GROUP_EPOCH,
+    metrics.GROUP_CONSUMERS,
+    metrics.GROUP_SOURCE_REACHABLE,
+    metrics.CONSUMER_SHARDS,
+    metrics.HEARTBEAT_AGE,
+)
+
+
+class GroupCollector(Collector):
+    """A Prometheus collector over `views`, which is called once a scrape."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """No samples: registering must not need a view."""
+        return []
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        families = {gauge.name: GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels) for gauge in _GAUGES}
+        for identity, view in self._views().items():
+            _add_group(families, (identity.namespace, identity.name), view)
+        return families.values()
+
+
+def _add_group(families: Mapping[str, GaugeMetricFamily], group: tuple[str, str], view: GroupView) -> None:
+    def add(metric: Metric, value: float, *labels: str) -> None:
+        families[metric.name].add_metric((*group, *labels), value)
+
+    for shard in view.shards:
+        if shard.state is ShardState.OVER:
+            continue
+        if shard.lag_records is not None:
+            add(metrics.SHARD_LAG, max(0, shard.lag_records), shard.shard)
+        if shard.checkpoint is not None:
+            add(metrics.SHARD_CHECKPOINT, shard.checkpoint, shard.shard)
+        if shard.end is not None:
+            add(metrics.SHARD_END, shard.end, shard.shard)
+        if shard.holder is not None:
+            add(metrics.SHARD_OWNER, 1, shard.shard, shard.holder)
+        if shard.state is ShardState.NOT_ALLOC:
+            add(metrics.SHARD_STATE_AGE, shard.state_age, shard.shard)
+    add(metrics.GROUP_LAG, sum(max(0, shard.lag_records or 0) for shard in view.shards))
+    for state in ShardState:
+        add(metrics.GROUP_SHARDS, view.shards_in(state), state.value)
+    add(metrics.GROUP_EPOCH, view.group_epoch)
+    add(metrics.GROUP_CONSUMERS, len(view.consumers))
+    add(metrics.GROUP_SOURCE_REACHABLE, 1 if view.source_reachable else 0)
+    for consumer in view.consumers:
+        add(metrics.CONSUMER_SHARDS, consumer.shards, consumer.consumer)
+        add(metrics.HEARTBEAT_AGE, consumer.heartbeat_age, consumer.consumer)
+
+
+class MetricsServer:
+    """Serves a registry at `/metrics` from a thread of its own, so that a busy event loop does not lose scrapes."""
+
+    def __init__(self, port: int, registry: CollectorRegistry, address: str = "0.0.0.0") -> None:
+        started: tuple[Any, threading.Thread] = start_http_server(port, addr=address, registry=registry)
+        self._server, self._thread = started
+
+    @property
+    def port(self) -> int:
+        """The port that is served; of use when it was asked for as 0."""
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Stop serving and wait for the thread."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

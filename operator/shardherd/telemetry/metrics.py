@@ -1,0 +1,128 @@
+"""Every metric of shardherd: its name, its help and its labels; and the operator's instruments made from them.
+
+The coordinator and the controller count through `OperatorMetrics`; the agent of an application makes its own instruments from
+the `SOURCE_*` names. Nothing here imports the Prometheus client before it is needed, so that a Spark process may import the
+names for free. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+GROUP = ("namespace", "consumergroup")
+"""Labels that every metric of a group has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Name in base units (a counter without `_total`, which the client adds), help, and names of the labels."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+BUILD_INFO = Metric("shardherd_build_info", "Version of shardherd; always 1.", ("version",))
+LEADER = Metric("shardherd_leader", "Whether this process leads (1) or not (0).")
+
+# The coordinator.
+HEARTBEATS = Metric("shardherd_heartbeats", "Heartbeats answered, by result (ok or an error code).", (*GROUP, "result"))
+CHECKPOINTS = Metric(
+    "shardherd_checkpoints",
+    "Checkpoints of single shards, by result (ok, unchanged, fenced, withheld, error).",
+    (*GROUP, "result"),
+)
+REBALANCES = Metric("shardherd_rebalances", "Steps that moved shards, by reason.", (*GROUP, "reason"))
+MOVES = Metric("shardherd_shard_moves", "Shards that changed hands.", GROUP)
+SOURCE_ERRORS = Metric("shardherd_source_errors", "Requests to the source that failed, by operation.", (*GROUP, "op"))
+SOURCE_DURATION = Metric("shardherd_source_request_duration_seconds", "Duration of requests to the source.", ("op",))
+
+# The controller.
+RECONCILES = Metric("shardherd_reconcile", "Reconciliations of groups.", GROUP)
+RECONCILE_ERRORS = Metric("shardherd_reconcile_errors", "Reconciliations that failed and are tried again.", GROUP)
+RECONCILE_DURATION = Metric("shardherd_reconcile_duration_seconds", "Duration of one reconciliation.")
+SCALE_DECISIONS = Metric(
+    "shardherd_scale_decisions", "Changes of the number of consumers, by direction.", (*GROUP, "direction")
+)
+REPLICAS = Metric("shardherd_replicas", "Consumers of a group: desired, current and ready.", (*GROUP, "kind"))
+
+# Pictures of groups, read at each scrape.
+SHARD_LAG = Metric("shardherd_shard_lag_records", "Records between a shard's checkpoint and its end.", (*GROUP, "shard"))
+SHARD_CHECKPOINT = Metric(
+    "shardherd_shard_committed_offset", "A shard's checkpoint: the next record to read.", (*GROUP, "shard")
+)
+SHARD_END = Metric("shardherd_shard_end_offset", "The next offset to be written to a shard.", (*GROUP, "shard"))
+SHARD_OWNER = Metric("shardherd_shard_owner_info", "Who holds a shard; always 1.", (*GROUP, "shard", "consumer"))
+SHARD_STATE_AGE = Metric(
+    "shardherd_shard_unowned_seconds", "For how long a shard that should be read has had no holder.", (*GROUP, "shard")
+)
+GROUP_LAG = Metric("shardherd_group_lag_records", "Records between the checkpoints and the ends of all shards.", GROUP)
+GROUP_SHARDS = Metric("shardherd_group_shards", "Shards by state.", (*GROUP, "state"))
+GROUP_EPOCH = Metric("shardherd_group_epoch", "Grows whenever the group's inputs change.", GROUP)
+GROUP_CONSUMERS = Metric("shardherd_group_consumers", "Consumers that heartbeat.", GROUP)
+GROUP_SOURCE_REACHABLE = Metric("shardherd_group_source_reachable", "Whether the last look at the source succeeded.", GROUP)
+CONSUMER_SHARDS = Metric("shardherd_consumer_shards", "Shards that a consumer holds.", (*GROUP, "consumer"))
+HEARTBEAT_AGE = Metric("shardherd_heartbeat_age_seconds", "Time since a consumer's last heartbeat.", (*GROUP, "consumer"))
+
+# An application: its agent's own port.
+CONSUMER = (*GROUP, "consumer")
+AGENT_HEARTBEATS = Metric("shardherd_agent_heartbeats", "Heartbeats sent, by result.", (*CONSUMER, "result"))
+AGENT_SHARDS = Metric("shardherd_agent_shards", "Shards that this consumer reads.", CONSUMER)
+AGENT_HEARTBEAT_AGE = Metric("shardherd_agent_heartbeat_age_seconds", "Time since the last acknowledged heartbeat.", CONSUMER)
+SOURCE_RECORDS = Metric("shardherd_source_records", "Records of completed micro-batches.", CONSUMER)
+SOURCE_BATCHES = Metric("shardherd_source_batches", "Completed micro-batches.", CONSUMER)
+SOURCE_POSITION = Metric("shardherd_source_position", "End of the last completed range of a shard.", (*CONSUMER, "shard"))
+SOURCE_IN_FLIGHT = Metric("shardherd_source_in_flight_records", "Records handed out and not yet completed.", CONSUMER)
+
+_RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class OperatorMetrics:
+    """The operator's counters and histograms, in this registry. Their labels are in the order of the definitions above."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        from prometheus_client import Counter, Gauge, Histogram
+
+        def counter(metric: Metric) -> Counter:
+            return Counter(metric.name, metric.help, metric.labels, registry=registry)
+
+        self.heartbeats = counter(HEARTBEATS)
+        self.checkpoints = counter(CHECKPOINTS)
+        self.rebalances = counter(REBALANCES)
+        self.moves = counter(MOVES)
+        self.source_errors = counter(SOURCE_ERRORS)
+        self.source_duration = Histogram(SOURCE_DURATION.name, SOURCE_DURATION.help, SOURCE_DURATION.labels, registry=registry)
+        self.reconciles = counter(RECONCILES)
+        self.reconcile_errors = counter(RECONCILE_ERRORS)
+        self.reconcile_duration = Histogram(
+            RECONCILE_DURATION.name, RECONCILE_DURATION.help, buckets=_RECONCILE_BUCKETS, registry=registry
+        )
+        self.scale_decisions = counter(SCALE_DECISIONS)
+        self.replicas = Gauge(REPLICAS.name, REPLICAS.help, REPLICAS.labels, registry=registry)
+        self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
+        self._build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
+        # Counters whose series go with their group, and how many label values follow the group's two.
+        self._of_groups = (
+            self.heartbeats,
+            self.checkpoints,
+            self.rebalances,
+            self.moves,
+            self.source_errors,
+            self.reconciles,
+            self.reconcile_errors,
+            self.scale_decisions,
+            self.replicas,
+        )
+
+    def built(self, version: str) -> None:
+        """Say which version this is."""
+        self._build.labels(version).set(1)
+
+    def forget(self, namespace: str, group: str) -> None:
+        """Drop every series of a deleted group, or they would be exported for ever."""
+        for metric in self._of_groups:
+            metric.remove_by_labels({"namespace": namespace, "consumergroup": group})
