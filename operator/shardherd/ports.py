@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from shardherd.core.model import (
     ConsumerId,
@@ -188,4 +188,52 @@ class Coordination(Protocol):
 
     def consumer_died(self, group: GroupIdentity, consumer: ConsumerId, incarnation: Incarnation) -> None:
         """Proof of death: this incarnation, and all earlier starts of its pod, will never act again."""
+        ...
+
+
+Manifest = Mapping[str, Any]
+"""A Kubernetes object as JSON gives it."""
+
+
+class ClusterUnavailableError(PortError):
+    """The API server cannot be reached or is too busy; the same call may succeed later."""
+
+
+class ClusterRefusedError(PortError):
+    """The API server refuses the object, and will until the object or the cluster changes. The message is the server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupObjects:
+    """A group's custom resource and what there is of its objects, as one read found them.
+
+    `pods` are the drivers' and the executors'. `warnings` are (reason, message) of recent warning events about the StatefulSet,
+    newest last; they are read only while pods are missing.
+    """
+
+    group: Manifest
+    stateful_set: Manifest | None = None
+    service: Manifest | None = None
+    budget: Manifest | None = None
+    pods: tuple[Manifest, ...] = ()
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+class Cluster(Protocol):
+    """What the controller reads and writes of Kubernetes. Every call raises ClusterUnavailableError or ClusterRefusedError."""
+
+    async def read(self, namespace: str, name: str) -> GroupObjects | None:
+        """The group and its objects, or None if there is no such group."""
+        ...
+
+    async def apply(self, manifest: Manifest) -> None:
+        """Create the object or give it these fields; fields that were ours and are left out are removed."""
+        ...
+
+    async def write_status(self, group: GroupIdentity, status: Manifest) -> None:
+        """Replace the status of the custom resource. Does nothing if it is gone."""
+        ...
+
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Delete this very pod gracefully. Does nothing if it is gone."""
         ...
