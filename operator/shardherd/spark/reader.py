@@ -1,0 +1,105 @@
+"""Reads ranges of shards from Kafka as Arrow record batches, in Spark's Python workers.
+
+Called by `source` for every task. One task reads several ranges at once: one Fetch a broker for all of them, and the next one
+is under way while the last one is decoded. It reads exactly what it is told, knows nothing of ownership, and keeps one set
+of connections for the life of its process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from shardherd.core.model import Offset, ShardId
+from shardherd.spark import records
+from shardherd.spark.brokers import Brokers, BrokersUnavailableError, Fetched, RangeLostError
+
+REQUEST_TIMEOUT = 20.0
+"""Seconds to wait for one Fetch, connecting included."""
+
+STALL_TIMEOUT = 60.0
+"""Seconds without any progress after which a task fails; Spark then tries it again or ends the query."""
+
+RETRY_DELAY = 0.1
+"""Seconds between tries while no broker can be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRange:
+    """The records of one shard with start <= offset < stop."""
+
+    shard: ShardId
+    start: Offset
+    stop: Offset
+
+
+_open: dict[tuple[int, str, str], Brokers] = {}
+
+
+def brokers_of(bootstrap_servers: str, config: Mapping[str, Any]) -> Brokers:
+    """This process's connections to that Kafka. A forked process opens its own."""
+    key = (os.getpid(), bootstrap_servers, json.dumps(dict(config), sort_keys=True))
+    if key not in _open:
+        _open[key] = Brokers(bootstrap_servers, config, name="shardherd-reader")
+    return _open[key]
+
+
+def read_ranges(brokers: Brokers, ranges: Sequence[ShardRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Every record of every range as Arrow batches; records of one shard come in order.
+
+    A range may end in offsets that hold no record (compacted away, or a transaction's marker): it is complete when its end
+    was passed. Raises CorruptRecordsError, RangeLostError, SourceRefusedError, BrokersUnavailableError; each names the shard.
+    """
+    stops = {each.shard: each.stop for each in ranges}
+    left = {each.shard: each.start for each in ranges if each.start < each.stop}
+    starts = dict(left)
+    progress_at = time.monotonic()
+    answer = brokers.begin_fetch(left, REQUEST_TIMEOUT) if left else None
+    while answer is not None:
+        try:
+            fetched: Sequence[Fetched] = answer()
+            trouble: BrokersUnavailableError | None = None
+        except BrokersUnavailableError as error:
+            fetched, trouble = (), error
+            time.sleep(RETRY_DELAY)
+        progressed = False
+        scans = [(part, records.scan(part.shard, part.data, part.asked)) for part in fetched if part.data]
+        for part, scanned in scans:
+            progressed |= scanned.next_offset > part.asked
+            # Moved to the back: a batch larger than a Fetch comes whole only for the first shard of a request.
+            del left[part.shard]
+            if scanned.next_offset < stops[part.shard]:
+                left[part.shard] = scanned.next_offset
+        answer = brokers.begin_fetch(left, REQUEST_TIMEOUT) if left else None
+        for part, scanned in scans:
+            yield from records.decode(part.shard, scanned, starts[part.shard], stops[part.shard], columns)
+        if progressed:  # counted from here: the time that Spark takes for the rows is no stall
+            progress_at = time.monotonic()
+        elif left and time.monotonic() - progress_at > STALL_TIMEOUT:
+            raise _stalled(left, stops, fetched, trouble)
+
+
+def _stalled(
+    left: Mapping[ShardId, Offset],
+    stops: Mapping[ShardId, Offset],
+    fetched: Sequence[Fetched],
+    trouble: BrokersUnavailableError | None,
+) -> Exception:
+    """What to say when nothing came for too long."""
+    shard, position = next(iter(left.items()))
+    ends = {part.shard: part.end for part in fetched}
+    if trouble is None and shard in ends and ends[shard] < stops[shard]:
+        return RangeLostError(
+            f"shard {shard}: asked to read up to offset {stops[shard]}, but it now ends at {ends[shard]}: records were lost "
+            "by an unclean election, or the topic was made anew; move the group's checkpoint by force"
+        )
+    detail = f": {trouble}" if trouble else ""
+    return BrokersUnavailableError(
+        f"shard {shard}: no record from offset {position} on for {STALL_TIMEOUT:g} s, wanted up to {stops[shard]}{detail}"
+    )
