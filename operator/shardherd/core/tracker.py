@@ -1,0 +1,223 @@
+"""A consumer's own books: what it was granted, handed out, finished, made durable, and may release.
+
+The agent calls it for every heartbeat reply, every question of the stream reader and every checkpoint answer. It decides
+which ranges may be read, which positions may be checkpointed under which epoch, and when a revoked shard is free to go. It
+knows nothing of Spark, sockets or time: all of it is a function of the calls made so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointResult,
+    ConfirmedShard,
+    HeartbeatReply,
+    HeldShard,
+    Offset,
+    ShardCheckpoint,
+    ShardId,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """The records with start <= offset < stop, handed out under `epoch`; empty when start == stop."""
+
+    start: Offset
+    stop: Offset
+    epoch: int
+
+
+@dataclass(slots=True)
+class _Grant:
+    """One shard that we hold. `position` is the next offset to hand out, `done` the end of what was finished."""
+
+    epoch: int
+    held_since: int
+    position: Offset
+    done: Offset
+    durable: Offset
+    revoked: bool = False
+
+
+def split_fairly(available: Mapping[ShardId, int], budget: int | None) -> dict[ShardId, int]:
+    """How many of its available records each shard gives, at most `budget` together (None: all).
+
+    A shard with little gives all of it, and the others share what is left evenly. The result is the same for the same
+    arguments.
+    """
+    wanted = {shard: count for shard, count in available.items() if count > 0}
+    if budget is None or sum(wanted.values()) <= budget:
+        return wanted
+    given: dict[ShardId, int] = {}
+    left = budget
+    by_size = sorted(wanted, key=lambda shard: (wanted[shard], shard))
+    for index, shard in enumerate(by_size):
+        given[shard] = min(wanted[shard], left // (len(by_size) - index))
+        left -= given[shard]
+    return {shard: count for shard, count in given.items() if count > 0}
+
+
+class Tracker:
+    """The books of one run of a consumer. `progress` grows whenever it gets on."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.paused = False
+        self.progress = 0
+        self._grants: dict[ShardId, _Grant] = {}
+        self._in_flight: dict[ShardId, ReadRange] = {}
+        # Epochs that we gave up: a reply that was on its way when we did must not bring them back.
+        self._given_up: dict[ShardId, int] = {}
+
+    def confirm(self, reply: HeartbeatReply) -> None:
+        """Take over the reply to the latest heartbeat: what is new may be read, what is missing must be given up."""
+        self.revision = reply.revision
+        self.paused = reply.paused
+        confirmed = {each.shard: each for each in reply.confirmed}
+        for shard, grant in self._grants.items():
+            grant.revoked = shard not in confirmed
+        for shard, each in confirmed.items():
+            current = self._grants.get(shard)
+            if current is not None and current.epoch == each.owner_epoch:
+                current.held_since = each.held_since_epoch
+            elif each.owner_epoch > self._given_up.get(shard, 0):
+                self._grants[shard] = _granted(each)
+
+    def held(self) -> tuple[HeldShard, ...]:
+        """What a heartbeat must name: every grant, and every range still being read under whatever epoch."""
+        pairs = {(shard, grant.epoch) for shard, grant in self._grants.items()}
+        pairs |= {(shard, taken.epoch) for shard, taken in self._in_flight.items()}
+        return tuple(HeldShard(shard, epoch) for shard, epoch in sorted(pairs))
+
+    @property
+    def shards(self) -> tuple[ShardId, ...]:
+        """The shards that we hold, revoked ones too, in order."""
+        return tuple(sorted(self._grants))
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything handed out is not finished yet."""
+        return bool(self._in_flight)
+
+    @property
+    def in_flight(self) -> Mapping[ShardId, ReadRange]:
+        """What is being read."""
+        return dict(self._in_flight)
+
+    def positions(self) -> dict[ShardId, Offset]:
+        """The next offset to hand out of every shard that we may still read."""
+        return {shard: grant.position for shard, grant in sorted(self._grants.items()) if not grant.revoked}
+
+    def hand_out(self, ends: Mapping[ShardId, Offset], budget: int | None) -> dict[ShardId, ReadRange]:
+        """The next ranges to read, at most `budget` records together; a shard without news gets an empty range.
+
+        `ends` are the known ends of the shards. Nothing at all has news: the answer is empty and nothing changes. Whatever
+        was in flight and was not finished by now never will be: it is dropped first.
+        """
+        self.abandon()
+        if self.paused:
+            return {}
+        readable = {shard: grant for shard, grant in sorted(self._grants.items()) if not grant.revoked}
+        counts = split_fairly({shard: ends.get(shard, 0) - grant.position for shard, grant in readable.items()}, budget)
+        if not counts:
+            return {}
+        handed: dict[ShardId, ReadRange] = {}
+        for shard, grant in readable.items():
+            stop = grant.position + counts.get(shard, 0)
+            handed[shard] = ReadRange(grant.position, stop, grant.epoch)
+            grant.position = stop
+        self._in_flight = {shard: taken for shard, taken in handed.items() if taken.start < taken.stop}
+        self.progress += 1
+        return handed
+
+    def finish(self, named: Mapping[ShardId, ReadRange]) -> None:
+        """Ranges that a finished micro-batch names. Only those that this run handed out or replayed count."""
+        for shard, taken in list(self._in_flight.items()):
+            if named.get(shard) != taken:
+                continue
+            del self._in_flight[shard]
+            self.progress += 1
+            grant = self._grants.get(shard)
+            if grant is not None and grant.epoch == taken.epoch:
+                grant.done = max(grant.done, taken.stop)
+
+    def abandon(self) -> None:
+        """What is in flight will not be finished: it is read again from where it began."""
+        for shard, taken in self._in_flight.items():
+            grant = self._grants.get(shard)
+            if grant is not None and grant.epoch == taken.epoch:
+                grant.position = grant.done
+        self._in_flight = {}
+
+    def replay(self, named: Mapping[ShardId, ReadRange]) -> dict[ShardId, ReadRange]:
+        """Which ranges of an unfinished micro-batch of an earlier run are still ours, as they were logged.
+
+        They are in flight from now on, under the epoch of the present grant. The others are dropped: whoever holds such a
+        shard now goes on at its durable position.
+        """
+        self.abandon()
+        ours: dict[ShardId, ReadRange] = {}
+        for shard, logged in sorted(named.items()):
+            grant = self._grants.get(shard)
+            if grant is None or logged.start >= logged.stop:
+                continue
+            if grant.held_since <= logged.epoch <= grant.epoch and logged.stop > grant.durable:
+                ours[shard] = logged
+                grant.position = logged.stop
+                self._in_flight[shard] = ReadRange(logged.start, logged.stop, grant.epoch)
+        self.progress += 1
+        return ours
+
+    def finish_replay(self, named: Mapping[ShardId, ReadRange]) -> None:
+        """As `finish`, for a micro-batch that was replayed: its ranges carry the epochs of the earlier run."""
+        for shard, logged in named.items():
+            taken = self._in_flight.get(shard)
+            if taken is not None and (taken.start, taken.stop) == (logged.start, logged.stop):
+                self.finish({shard: taken})
+
+    def uncommitted(self) -> tuple[ShardCheckpoint, ...]:
+        """Positions that are finished and not yet durable, under the epoch that they were read with."""
+        return tuple(
+            ShardCheckpoint(shard, grant.epoch, grant.done)
+            for shard, grant in sorted(self._grants.items())
+            if grant.done > grant.durable
+        )
+
+    def acknowledge(self, sent: Collection[ShardCheckpoint], reply: CheckpointReply) -> tuple[ShardId, ...]:
+        """Take over the coordinator's answer. Returns the shards that were fenced: they are dropped at once."""
+        fenced = []
+        asked = {each.shard: each for each in sent}
+        for outcome in reply.outcomes:
+            checkpoint = asked.get(outcome.shard)
+            grant = self._grants.get(outcome.shard)
+            if checkpoint is None or grant is None or grant.epoch != checkpoint.owner_epoch:
+                continue
+            if outcome.result is CheckpointResult.FENCED:
+                self._drop(outcome.shard)
+                fenced.append(outcome.shard)
+            elif outcome.result is not CheckpointResult.WITHHELD:
+                grant.durable = max(grant.durable, checkpoint.offset)
+                self.progress += 1
+        return tuple(fenced)
+
+    def release(self) -> tuple[ShardId, ...]:
+        """Give up every revoked shard with nothing in flight and nothing left to checkpoint. The next heartbeat omits them."""
+        free = [
+            shard
+            for shard, grant in sorted(self._grants.items())
+            if grant.revoked and shard not in self._in_flight and grant.done <= grant.durable
+        ]
+        for shard in free:
+            self._drop(shard)
+        return tuple(free)
+
+    def _drop(self, shard: ShardId) -> None:
+        self._given_up[shard] = self._grants.pop(shard).epoch
+
+
+def _granted(each: ConfirmedShard) -> _Grant:
+    return _Grant(each.owner_epoch, each.held_since_epoch, each.position, each.position, each.position)
