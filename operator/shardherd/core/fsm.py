@@ -1,0 +1,63 @@
+"""The nine transitions of a shard. This table is the law: nothing else changes a shard's state.
+
+`core.group` and its parts ask `step`; the numbers are those of the specification. Must not know who holds what or why.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from shardherd.core.errors import IllegalTransitionError
+from shardherd.core.model import ShardState
+
+
+class Cause(StrEnum):
+    """What happened to a shard."""
+
+    APPEARED = "Appeared"
+    APPEARED_BEHIND = "AppearedBehindAncestors"
+    ANCESTORS_DONE = "AncestorsDone"
+    GRANTED = "Granted"
+    HOLDER_GONE = "HolderGone"
+    REVOKED = "Revoked"
+    RELEASED = "Released"
+    KEPT = "Kept"
+    REWOUND = "Rewound"
+    FINISHED = "Finished"
+
+
+class Edge(NamedTuple):
+    """One edge: its number in the specification and the state that it leads to."""
+
+    number: int
+    to: ShardState
+
+
+TRANSITIONS = MappingProxyType(
+    {
+        (None, Cause.APPEARED_BEHIND): Edge(1, ShardState.WAIT),
+        (None, Cause.APPEARED): Edge(1, ShardState.NOT_ALLOC),
+        (ShardState.WAIT, Cause.ANCESTORS_DONE): Edge(2, ShardState.NOT_ALLOC),
+        (ShardState.NOT_ALLOC, Cause.GRANTED): Edge(3, ShardState.ALREADY_ALLOC),
+        (ShardState.ALREADY_ALLOC, Cause.HOLDER_GONE): Edge(4, ShardState.NOT_ALLOC),
+        (ShardState.ALREADY_ALLOC, Cause.REVOKED): Edge(5, ShardState.TRANSFER),
+        (ShardState.TRANSFER, Cause.RELEASED): Edge(6, ShardState.ALREADY_ALLOC),
+        (ShardState.TRANSFER, Cause.KEPT): Edge(6, ShardState.ALREADY_ALLOC),
+        (ShardState.OVER, Cause.REWOUND): Edge(7, ShardState.NOT_ALLOC),
+        (ShardState.ALREADY_ALLOC, Cause.FINISHED): Edge(8, ShardState.OVER),
+        (ShardState.TRANSFER, Cause.FINISHED): Edge(8, ShardState.OVER),
+        (ShardState.TRANSFER, Cause.HOLDER_GONE): Edge(9, ShardState.NOT_ALLOC),
+    }
+)
+"""(state before, or None for a shard that appears; cause) -> edge."""
+
+
+def step(state: ShardState | None, cause: Cause) -> ShardState:
+    """The state after `cause` in `state`. Raises IllegalTransitionError for every pair that is not in the table."""
+    edge = TRANSITIONS.get((state, cause))
+    if edge is None:
+        before = "a new shard" if state is None else f"state {state}"
+        raise IllegalTransitionError(f"{cause} is not possible in {before}; nothing was changed. Please report this.")
+    return edge.to

@@ -1,0 +1,182 @@
+"""How one shard changes hands: each function is one edge of the state table, with its epochs.
+
+The parts of `core.group` decide when; these functions do it and nothing else. No ownership changes while a commit of the shard
+is under way: callers ask `movable` first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardherd.core import lineage
+from shardherd.core.fsm import Cause, step
+from shardherd.core.model import ConsumerId, ShardId, ShardState
+from shardherd.core.records import ShardRecord
+from shardherd.core.state import State, Told
+
+HELD = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
+
+
+def movable(state: State, shard: ShardId) -> bool:
+    """Whether the ownership of this shard may change now: no commit of it is under way."""
+    return shard not in state.in_flight
+
+
+def checkpoint_lost(state: State, record: ShardRecord) -> bool:
+    """Whether this shard once had a durable position and has none now, or one below what can still be read."""
+    position = state.positions.get(record.shard)
+    if position is None:
+        return record.started
+    info = state.infos.get(record.shard)
+    return info is not None and position < info.begin
+
+
+def grantable(state: State, record: ShardRecord) -> bool:
+    """Whether this shard may be given to somebody: its start is durable, its checkpoint is not lost, the source has it."""
+    return (
+        record.shard in state.positions
+        and record.shard in state.infos
+        and movable(state, record.shard)
+        and not checkpoint_lost(state, record)
+    )
+
+
+def blocked(state: State) -> bool:
+    """Whether something withholds all grants of the group."""
+    return state.spec.settings.paused or bool(state.clocks.withheld) or bool(state.clocks.recreated)
+
+
+def want_rebalance(state: State, reason: str) -> None:
+    """Ask for a rebalance. A join never hides another reason, which would not be gathered."""
+    if state.clocks.due in ("", "ConsumerJoined"):
+        state.put_clocks(due=reason)
+
+
+def appear(state: State, record: ShardRecord, behind: bool) -> None:
+    """Row 1: a new shard, waiting if the data of an ancestor is not consumed."""
+    state.put_shard(replace(record, state=step(None, Cause.APPEARED_BEHIND if behind else Cause.APPEARED)))
+
+
+def wake(state: State, record: ShardRecord, now: float) -> None:
+    """Row 2: it may be read now."""
+    state.put_shard(replace(record, state=step(record.state, Cause.ANCESTORS_DONE), since=now))
+
+
+def grant(state: State, record: ShardRecord, consumer: ConsumerId, now: float) -> None:
+    """Row 3: given to a consumer, under a new epoch."""
+    _give(state, record, Cause.GRANTED, consumer, now)
+
+
+def reclaim(state: State, record: ShardRecord, now: float) -> None:
+    """Rows 4 and 9: its holder is gone."""
+    after = replace(_free(record), state=step(record.state, Cause.HOLDER_GONE), since=now)
+    state.put_shard(after)
+
+
+def revoke(state: State, record: ShardRecord, next_consumer: ConsumerId, now: float) -> None:
+    """Row 5: to be released for the next consumer. The holder may still checkpoint."""
+    after = replace(record, state=step(record.state, Cause.REVOKED), next_consumer=next_consumer, since=now)
+    # The revision of this request: it grows with the first change of a shard, so it is read after a first put.
+    state.put_shard(after)
+    state.put_shard(replace(after, revoked_revision=state.record.revision))
+
+
+def redirect(state: State, record: ShardRecord, next_consumer: ConsumerId) -> None:
+    """Another next consumer; no transition, and the holder need not hear of it."""
+    state.put_shard(replace(record, next_consumer=next_consumer))
+
+
+def release(state: State, record: ShardRecord, now: float) -> None:
+    """Row 6: released by its holder, given to the next consumer under a new epoch."""
+    if record.next_consumer is None:
+        raise ValueError(f"shard {record.shard} is in TRANSFER without a next consumer")
+    _give(state, record, Cause.RELEASED, record.next_consumer, now)
+
+
+def keep(state: State, record: ShardRecord, now: float) -> None:
+    """Row 6, the other way: nobody to give it to, the holder keeps it. It is the same grant, so the epoch stays."""
+    after = replace(record, state=step(record.state, Cause.KEPT), next_consumer=None, revoked_revision=0, since=now)
+    state.put_shard(after)
+    finish_if_done(state, record.shard, now)
+
+
+def regrant(state: State, record: ShardRecord, now: float) -> None:
+    """A newer incarnation of the holder's name takes the shard over: a new epoch without a gap. No transition."""
+    consumer = state.consumers[record.holder] if record.holder is not None else None
+    if consumer is None:
+        raise ValueError(f"shard {record.shard} has no holder that could take it over")
+    state.put_shard(replace(record, incarnation=consumer.incarnation, owner_epoch=record.owner_epoch + 1, since=now))
+
+
+def fence_holder(state: State, record: ShardRecord) -> None:
+    """After a forced checkpoint: the holder reads on from there under a new epoch, and nothing of before is its own."""
+    epoch = record.owner_epoch + 1
+    state.put_shard(replace(record, owner_epoch=epoch, held_since_epoch=epoch))
+
+
+def rewind(state: State, record: ShardRecord, now: float) -> None:
+    """Row 7: a forced checkpoint lies before the end of a finished shard."""
+    state.put_shard(replace(record, state=step(record.state, Cause.REWOUND), since=now))
+
+
+def finish_if_done(state: State, shard: ShardId, now: float) -> bool:
+    """Row 8: a closed shard that is held and whose checkpoint is at its end is over. Wakes those that waited for it."""
+    record = state.shards[shard]
+    info = state.infos.get(shard)
+    position = state.positions.get(shard)
+    if record.state not in HELD or info is None or info.open or position is None or not movable(state, shard):
+        return False
+    if position < info.end:
+        return False
+    state.put_shard(replace(_free(record), state=step(record.state, Cause.FINISHED), since=now))
+    state.tell(Told("ShardOver", f"shard {shard} is closed and consumed up to its end {info.end}", shards=(shard,)))
+    wake_descendants(state, shard, now)
+    want_rebalance(state, "ShardOver")
+    return True
+
+
+def wake_descendants(state: State, shard: ShardId, now: float) -> None:
+    """Row 2 for every child of this shard that nothing keeps waiting any more."""
+    for child in state.children.get(shard, ()):
+        record = state.shards.get(child)
+        if record is not None and record.state is ShardState.WAIT and not behind(state, child):
+            wake(state, record, now)
+
+
+def behind(state: State, shard: ShardId) -> bool:
+    """Whether the data of an ancestor is not consumed. An ancestor that the source no longer has holds nothing to consume."""
+
+    def done(ancestor: ShardId) -> bool:
+        record = state.shards.get(ancestor)
+        if record is None or record.state is ShardState.OVER:
+            return True
+        return bool(state.infos) and ancestor not in state.infos
+
+    return not lineage.may_be_read(shard, lambda child: _parents(state, child), done)
+
+
+def _parents(state: State, shard: ShardId) -> tuple[ShardId, ...]:
+    record = state.shards.get(shard)
+    return record.parents if record is not None else ()
+
+
+def _give(state: State, record: ShardRecord, cause: Cause, consumer: ConsumerId, now: float) -> None:
+    epoch = record.owner_epoch + 1
+    after = replace(
+        record,
+        state=step(record.state, cause),
+        holder=consumer,
+        incarnation=state.consumers[consumer].incarnation,
+        next_consumer=None,
+        last_holder=consumer,
+        owner_epoch=epoch,
+        held_since_epoch=epoch,
+        revoked_revision=0,
+        since=now,
+    )
+    state.put_shard(after)
+    finish_if_done(state, record.shard, now)
+
+
+def _free(record: ShardRecord) -> ShardRecord:
+    return replace(record, holder=None, incarnation=None, next_consumer=None, revoked_revision=0)

@@ -1,0 +1,233 @@
+"""One consumer group: every request of the protocol goes in here, every decision comes out.
+
+The coordinator's runtime calls it, one request at a time:
+
+    result = group.handle(request, now)     # changes nothing; raises a ShardherdError if the request is refused
+    group.apply(result.events)              # the only change; `revert` takes it back, `copy` gives an independent group
+    ... make durable what result.persist and result.commit ask for, then send result.reply
+
+`commit` begins a commit of positions: its outcome must come back as CheckpointsCommitted or CheckpointsFailed, and until then
+the shards in it do not change hands. A heartbeat's reply may be parked while `may_park(heartbeat)`; when a later `Result.woken`
+names the consumer, or the interval ends, `confirmed(heartbeat, now)` is the reply of that moment. Does no input or output and
+reads no clock: `now` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from shardherd.core import checkpoints, discovery, heartbeats, liveness, rebalance, timers, views
+from shardherd.core.model import (
+    CheckpointRequest,
+    ConsumerId,
+    GroupSpec,
+    GroupView,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    Offset,
+    ShardId,
+    ShardInfo,
+)
+from shardherd.core.records import Clocks, GroupRecord, Ownership, Session
+from shardherd.core.requests import (
+    CheckpointsCommitted,
+    CheckpointsFailed,
+    ClockGap,
+    ConditionsChanged,
+    ConsumerDied,
+    ForceCheckpoint,
+    Reply,
+    Request,
+    SettingsChanged,
+    ShardsDiscovered,
+    Tick,
+)
+from shardherd.core.state import Event, Put, State, Table, Told
+
+__all__ = ["Event", "Group", "Put", "Result", "Told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a request leads to. Nothing has changed yet.
+
+    `persist`: the ownership changed and must be durable before the reply goes out. `commit`: positions to make durable, whose
+    outcome must be reported. For a CheckpointRequest the reply holds if the commit succeeds. `woken`: consumers whose parked
+    heartbeats must be answered now.
+    """
+
+    events: tuple[Event, ...] = ()
+    reply: Reply = None
+    persist: bool = False
+    commit: Mapping[ShardId, Offset] = field(default_factory=dict)
+    woken: frozenset[ConsumerId] = frozenset()
+
+    @property
+    def told(self) -> tuple[Told, ...]:
+        """What happened, for users and counters."""
+        return tuple(event for event in self.events if isinstance(event, Told))
+
+
+class Group:
+    """One group. Not thread-safe: its mailbox passes one request at a time."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    @classmethod
+    def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0) -> Group:
+        """A group that nobody has stored anything of."""
+        state = State(spec, GroupRecord(uid=spec.identity.uid, leader_epoch=leader_epoch), Clocks(resumed_at=now))
+        state.restored_at = now
+        return cls(state)
+
+    @classmethod
+    def restore(
+        cls,
+        ownership: Ownership,
+        durable: Mapping[ShardId, Offset],
+        spec: GroupSpec,
+        now: float,
+        leader_epoch: int | None = None,
+    ) -> Group:
+        """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout."""
+        record = ownership.group if leader_epoch is None else replace(ownership.group, leader_epoch=leader_epoch)
+        settle_until = now + 2 * spec.settings.heartbeat_interval
+        state = State(spec, record, Clocks(due="Restored", settle_until=settle_until, resumed_at=now))
+        state.restored_at = now
+        state.group["touched_all"] = record.revision
+        for shard in ownership.shards.values():
+            state.set(Table.SHARDS, shard.shard, None, replace(shard, since=now))
+            position = durable.get(shard.shard)
+            if position is not None:
+                state.set(Table.POSITIONS, shard.shard, None, position)
+                if not shard.started:
+                    state.set(Table.SHARDS, shard.shard, state.shards[shard.shard], replace(shard, since=now, started=True))
+        for consumer in ownership.consumers.values():
+            state.set(Table.CONSUMERS, consumer.consumer, None, consumer)
+            if consumer.present:
+                state.set(Table.SESSIONS, consumer.consumer, None, Session(last_heard=now, heard=False, progress_at=now))
+        return cls(state)
+
+    def copy(self) -> Group:
+        """An independent group with the same state."""
+        return Group(self._state.copy())
+
+    def handle(self, request: Request, now: float) -> Result:
+        """Decide. Changes nothing, also when it raises a ShardherdError because the request is refused."""
+        state = self._state
+        time = now - state.clocks.gap
+        state.begin()
+        reply: Reply = None
+        try:
+            reply = self._dispatch(request, time)
+            self._settle(request, time)
+        finally:
+            events = state.take()
+        return Result(
+            events=events,
+            reply=reply,
+            persist=any(isinstance(event, Put) and event.stored for event in events),
+            commit=_commit(events),
+            woken=self._woken(events),
+        )
+
+    def apply(self, events: tuple[Event, ...]) -> None:
+        """Make the changes of a result. They must be applied in the order of their requests."""
+        self._state.redo(events)
+
+    def revert(self, events: tuple[Event, ...]) -> None:
+        """Take the changes of a result back. Only the newest ones that were applied can be."""
+        self._state.undo(events)
+
+    def next_deadline(self) -> float | None:
+        """When a Tick is due, on the caller's clock; None while nothing can time out."""
+        deadline = timers.next_deadline(self._state)
+        return None if deadline is None else deadline + self._state.clocks.gap
+
+    def may_park(self, heartbeat: Heartbeat) -> bool:
+        """Whether there is nothing to tell this consumer that it has not applied yet."""
+        revision = self._state.record.revision
+        return self.assignment_revision(heartbeat.consumer) <= heartbeat.revision <= revision and not heartbeats.fenced(
+            self._state, heartbeat
+        )
+
+    def assignment_revision(self, consumer: ConsumerId) -> int:
+        """The revision that last changed what this consumer must be told."""
+        return max(self._state.touched.get(consumer, 0), self._state.group["touched_all"])
+
+    def confirmed(self, heartbeat: Heartbeat, now: float) -> HeartbeatReply:
+        """The reply to a heartbeat that was handled before, as of now. Raises StaleIncarnationError if it is refused by now."""
+        liveness.check(self._state, heartbeat.consumer, heartbeat.incarnation, now - self._state.clocks.gap)
+        return heartbeats.reply(self._state, heartbeat)
+
+    def unread(self, shards: Iterable[ShardInfo]) -> tuple[ShardId, ...]:
+        """Which of these shards' durable positions must be read for ShardsDiscovered."""
+        return tuple(info.shard for info in shards if info.shard not in self._state.shards)
+
+    def view(self, now: float, wall: float = 0.0) -> GroupView:
+        """A consistent picture. `wall` is the time since 1970 that `now` stands for."""
+        return views.group_view(self._state, now - self._state.clocks.gap, wall)
+
+    @property
+    def ownership(self) -> Ownership:
+        """What must survive the coordinator, as a value of its own."""
+        return self._state.ownership()
+
+    @property
+    def spec(self) -> GroupSpec:
+        """The group's spec."""
+        return self._state.spec
+
+    @property
+    def revision(self) -> int:
+        """The version of the ownership."""
+        return self._state.record.revision
+
+    @property
+    def checkpoints(self) -> Mapping[ShardId, Offset]:
+        """The durable positions. Must not be changed."""
+        return self._state.positions
+
+    def _dispatch(self, request: Request, now: float) -> Reply:
+        state = self._state
+        match request:
+            case Heartbeat():
+                return heartbeats.heartbeat(state, request, now)
+            case CheckpointRequest():
+                return checkpoints.validate(state, request, now)
+            case CheckpointsCommitted():
+                checkpoints.committed(state, request, now)
+            case CheckpointsFailed():
+                checkpoints.failed(state, request)
+            case ForceCheckpoint():
+                return checkpoints.force(state, request)
+            case Leave():
+                liveness.leave(state, request, now)
+            case ConsumerDied():
+                liveness.died(state, request, now)
+            case ShardsDiscovered():
+                discovery.discovered(state, request, now)
+            case SettingsChanged():
+                discovery.settings_changed(state, request, now)
+            case ConditionsChanged():
+                discovery.conditions_changed(state, request, now)
+            case Tick():
+                timers.tick(state, now)
+            case ClockGap():
+                state.put_clocks(gap=state.clocks.gap + request.seconds)
+        return None
+
+    def _settle(self, request: Request, now: float) -> None:
+        state = self._state
+        liveness.settle(state, now)
+        match request:
+            case Heartbeat():
+                heartbeats.release_moving(state, (request.consumer,), now)
+            case Tick() | CheckpointRequest() | ForceCheckpoint():
+                pass
+            case _:
+                heartbeats.release_moving(state, tuple(state.moving), now)
+        rebalance.rebalance(state, now)

@@ -1,0 +1,142 @@
+"""The values that a group's state is made of: what is stored (shards, consumers, the group) and what is only remembered.
+
+Used by every part of `core.group`. All frozen; a change is a new value. Times are seconds of the group's own monotonic clock.
+Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardherd.core.model import Condition, ConsumerId, Incarnation, Offset, ShardId, ShardState
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """One shard. `since` (when it entered its state) is not stored; all else is.
+
+    `holder`, `incarnation` and `owner_epoch` are the grant in ALREADY_ALLOC and TRANSFER; in other states `holder` is None and
+    `owner_epoch` is the last one given. `revoked_revision` is the revision that put it into TRANSFER. `start` is the position
+    resolved when the shard appeared; `started` is True once a position of it was durable.
+    """
+
+    shard: ShardId
+    state: ShardState
+    start: Offset
+    started: bool = False
+    holder: ConsumerId | None = None
+    incarnation: Incarnation | None = None
+    next_consumer: ConsumerId | None = None
+    last_holder: ConsumerId | None = None
+    owner_epoch: int = 0
+    held_since_epoch: int = 0
+    revoked_revision: int = 0
+    parents: tuple[ShardId, ...] = ()
+    source_id: str = ""
+    since: float = 0.0
+
+
+class EndReason:
+    """Why an incarnation is over. `EXPIRED` are those that the coordinator ended: their pods must be replaced."""
+
+    DIED = "Died"
+    LEFT = "Left"
+    RELEASE_TIMEOUT = "ReleaseTimeout"
+    PROGRESS_TIMEOUT = "ProgressTimeout"
+    EXPIRED = frozenset({RELEASE_TIMEOUT, PROGRESS_TIMEOUT})
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord:
+    """What is stored of a consumer's name, also after it has gone.
+
+    `present` is False once it died, left or expired. `incarnation` is the newest seen. `ended` and all earlier starts of its pod
+    are refused, for `end_reason`. `superseded` are pod UIDs that are refused for ever. `proven` are superseded incarnations
+    known to be dead, kept while a shard is still held under them.
+    """
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+    present: bool = True
+    ended: Incarnation | None = None
+    end_reason: str = ""
+    superseded: tuple[str, ...] = ()
+    proven: tuple[Incarnation, ...] = ()
+
+    def has_ended(self, incarnation: Incarnation) -> bool:
+        """Whether this incarnation is refused because it, or a later start of its pod, is over."""
+        return self.ended is not None and (self.ended == incarnation or self.ended.supersedes(incarnation))
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a consumer's heartbeats said last. Not stored: after a restart `heard` is False until it speaks."""
+
+    last_heard: float
+    heard: bool = True
+    seq: int = 0
+    revision: int = 0
+    named: frozenset[ShardId] = frozenset()
+    ready: bool = False
+    draining: bool = False
+    progress: int = 0
+    progress_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A position whose commit is under way. Until its outcome is known the shard's ownership does not change."""
+
+    offset: Offset
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """What is stored of the group itself."""
+
+    uid: str
+    leader_epoch: int = 0
+    group_epoch: int = 0
+    revision: int = 0
+    discovered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What is remembered of the group itself, not stored.
+
+    `gap` is the time that did not count. `due` is why a rebalance is wanted, empty if none is. Joins are gathered until
+    `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
+    assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
+    them.
+    """
+
+    gap: float = 0.0
+    due: str = ""
+    gather_until: float = 0.0
+    settle_until: float = 0.0
+    assign_at: float | None = None
+    resumed_at: float = 0.0
+    doublings: int = 0
+    withheld: tuple[Condition, ...] = ()
+    commits: bool = True
+    source_reachable: bool = True
+    source_error: str = ""
+    recreated: tuple[ShardId, ...] = ()
+    rebalanced_at: float | None = None
+    rebalance_reason: str = ""
+    rebalance_moved: int = 0
+    rebalances: int = 0
+    moves: int = 0
+    expired: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """All that must survive the coordinator: the value that is encoded into the ownership store."""
+
+    group: GroupRecord
+    shards: Mapping[ShardId, ShardRecord]
+    consumers: Mapping[ConsumerId, ConsumerRecord]

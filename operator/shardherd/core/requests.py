@@ -1,0 +1,123 @@
+"""What a group is told besides the requests of consumers (those are in `core.model`), and what it answers.
+
+The runtime builds these and passes them to `Group.handle`. Everything is frozen. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    Condition,
+    ConsumerId,
+    GroupSpec,
+    Heartbeat,
+    HeartbeatReply,
+    Incarnation,
+    Leave,
+    Offset,
+    ShardId,
+    ShardInfo,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsCommitted:
+    """These positions are durable now: the outcome of a `Result.commit`. After an unknown outcome: what was read back."""
+
+    offsets: Mapping[ShardId, Offset]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsFailed:
+    """The commit of these shards was surely not written."""
+
+    shards: frozenset[ShardId]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerDied:
+    """Proof that this incarnation and all earlier starts of its pod will never act again (ordered: executors included)."""
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsDiscovered:
+    """All shards of the source as it showed them now.
+
+    `durable` holds the durable positions, as far as there are any, of the shards that `Group.unread` names.
+    """
+
+    shards: tuple[ShardInfo, ...]
+    durable: Mapping[ShardId, Offset] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """The group's spec now: settings, wanted consumers, who is leaving, start position."""
+
+    spec: GroupSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionsChanged:
+    """What the runtime knows that withholds grants.
+
+    `withheld`: while not empty nothing is granted. `commits` False: checkpoints are withheld too. While the source is not
+    reachable or commits are not possible, neither the release nor the progress timeout runs.
+    """
+
+    withheld: tuple[Condition, ...] = ()
+    commits: bool = True
+    source_reachable: bool = True
+    source_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForceCheckpoint:
+    """Set a shard's position, whoever holds it. The holder is fenced and reads on from there."""
+
+    shard: ShardId
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class ForceCheckpointReply:
+    """`warning` is not empty where descendants of the shard may have been consumed already, so that order can break."""
+
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed. Due at `Group.next_deadline()` at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockGap:
+    """This coordinator did not run for so many seconds: every deadline is that much later."""
+
+    seconds: float
+
+
+Request = (
+    Heartbeat
+    | CheckpointRequest
+    | CheckpointsCommitted
+    | CheckpointsFailed
+    | Leave
+    | ConsumerDied
+    | ShardsDiscovered
+    | SettingsChanged
+    | ConditionsChanged
+    | ForceCheckpoint
+    | Tick
+    | ClockGap
+)
+
+Reply = HeartbeatReply | CheckpointReply | ForceCheckpointReply | None

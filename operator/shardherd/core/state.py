@@ -1,0 +1,304 @@
+"""A group's state as tables with indexes, and the journal of what a request changes in it.
+
+The parts of `core.group` read the tables and indexes and write only through the `put_*` methods, each of which notes the value
+before and after. `Group.handle` takes the journal and undoes it, `Group.apply` does it again: so a request that fails halfway,
+or whose outcome could not be stored, leaves nothing behind. Must not decide anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from shardherd.core.model import ConsumerId, GroupSpec, Incarnation, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core.naming import shard_key
+from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
+
+
+class Table(StrEnum):
+    """The tables of a group's state."""
+
+    SHARDS = "shards"
+    CONSUMERS = "consumers"
+    SESSIONS = "sessions"
+    HEARD = "heard"
+    LAGGING = "lagging"
+    POSITIONS = "positions"
+    IN_FLIGHT = "in_flight"
+    TOUCHED = "touched"
+    GROUP = "group"
+
+
+STORED = frozenset({Table.SHARDS, Table.CONSUMERS})
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One row of a table changed. None stands for no row."""
+
+    table: Table
+    key: Any
+    before: Any
+    after: Any
+
+    @property
+    def stored(self) -> bool:
+        """Whether the change is part of what must survive the coordinator."""
+        return self.table in STORED or (self.table is Table.GROUP and self.key == "record")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Something worth telling users or counting; changes no state.
+
+    `reason` is a documented constant: ConsumerJoined, ConsumerLeft, ConsumerDied, SessionTimeout, ReleaseTimeout,
+    ProgressTimeout, Rebalanced, ShardsAppeared, ShardClosed, ShardOver, SourceRecreated, CheckpointForced.
+    """
+
+    reason: str
+    message: str
+    consumer: ConsumerId | None = None
+    incarnation: Incarnation | None = None
+    shards: tuple[ShardId, ...] = ()
+    cause: str = ""
+    moved: int = 0
+    warning: bool = False
+
+
+Event = Put | Told
+
+
+class State:
+    """The tables. Rows are frozen values; the derived indexes follow every put."""
+
+    def __init__(self, spec: GroupSpec, record: GroupRecord, clocks: Clocks) -> None:
+        self.shards: dict[ShardId, ShardRecord] = {}
+        self.consumers: dict[ConsumerId, ConsumerRecord] = {}
+        self.sessions: dict[ConsumerId, Session] = {}
+        self.heard: dict[tuple[ConsumerId, Incarnation], float] = {}
+        """When each incarnation that is no longer the current one was last heard."""
+        self.lagging: dict[ConsumerId, float] = {}
+        """Since when a consumer has had something to read."""
+        self.positions: dict[ShardId, Offset] = {}
+        self.in_flight: dict[ShardId, InFlight] = {}
+        self.touched: dict[ConsumerId, int] = {}
+        """The revision that last changed what a consumer may read."""
+        self.group: dict[str, Any] = {"spec": spec, "record": record, "clocks": clocks, "infos": {}, "touched_all": 0}
+        self.by_state: dict[ShardState, dict[ShardId, None]] = {state: {} for state in ShardState}
+        self.held: dict[ConsumerId, dict[ShardId, None]] = {}
+        self.under: dict[tuple[ConsumerId, Incarnation], dict[ShardId, None]] = {}
+        """Held shards by the incarnation that they were granted to; no empty entries."""
+        self.moving: dict[ConsumerId, dict[ShardId, None]] = {}
+        self.incoming: dict[ConsumerId, dict[ShardId, None]] = {}
+        self.children: dict[ShardId, tuple[ShardId, ...]] = {}
+        self.restored_at: float = 0.0
+        self.journal: list[Event] = []
+        self._grown = False
+        self._order: list[ShardId] | None = []
+
+    # What is read most, by name.
+
+    @property
+    def spec(self) -> GroupSpec:
+        """The group's spec."""
+        spec: GroupSpec = self.group["spec"]
+        return spec
+
+    @property
+    def record(self) -> GroupRecord:
+        """The group's stored scalars."""
+        record: GroupRecord = self.group["record"]
+        return record
+
+    @property
+    def clocks(self) -> Clocks:
+        """The group's remembered scalars."""
+        clocks: Clocks = self.group["clocks"]
+        return clocks
+
+    @property
+    def infos(self) -> Mapping[ShardId, ShardInfo]:
+        """What the source said last."""
+        infos: Mapping[ShardId, ShardInfo] = self.group["infos"]
+        return infos
+
+    # Writing.
+
+    def put_shard(self, after: ShardRecord) -> None:
+        """Change or add a shard. The revision grows with the first such change of a request."""
+        before = self.shards.get(after.shard)
+        if before == after:
+            return
+        self._grow_revision()
+        self._put(Table.SHARDS, after.shard, before, after)
+        for consumer in {before.holder if before else None, after.holder}:
+            if consumer is not None:
+                self._put(Table.TOUCHED, consumer, self.touched.get(consumer), self.record.revision)
+
+    def put_consumer(self, after: ConsumerRecord) -> None:
+        """Change or add what is stored of a consumer."""
+        before = self.consumers.get(after.consumer)
+        if before != after:
+            self._put(Table.CONSUMERS, after.consumer, before, after)
+
+    def put_session(self, consumer: ConsumerId, after: Session | None) -> None:
+        """Change, add or drop a consumer's session."""
+        self._put(Table.SESSIONS, consumer, self.sessions.get(consumer), after)
+
+    def put_heard(self, consumer: ConsumerId, incarnation: Incarnation, after: float | None) -> None:
+        """Note when an incarnation was last heard, or forget it."""
+        self._put(Table.HEARD, (consumer, incarnation), self.heard.get((consumer, incarnation)), after)
+
+    def put_lagging(self, consumer: ConsumerId, after: float | None) -> None:
+        """Note since when a consumer has had something to read."""
+        if self.lagging.get(consumer) != after:
+            self._put(Table.LAGGING, consumer, self.lagging.get(consumer), after)
+
+    def put_position(self, shard: ShardId, after: Offset) -> None:
+        """A position is durable."""
+        if self.positions.get(shard) != after:
+            self._put(Table.POSITIONS, shard, self.positions.get(shard), after)
+
+    def put_in_flight(self, shard: ShardId, after: InFlight | None) -> None:
+        """A commit begins, or its outcome is known."""
+        if self.in_flight.get(shard) != after:
+            self._put(Table.IN_FLIGHT, shard, self.in_flight.get(shard), after)
+
+    def put_record(self, **changes: Any) -> None:
+        """Change stored scalars of the group."""
+        self._put_group("record", replace(self.record, **changes))
+
+    def put_clocks(self, **changes: Any) -> None:
+        """Change remembered scalars of the group."""
+        self._put_group("clocks", replace(self.clocks, **changes))
+
+    def put_spec(self, spec: GroupSpec) -> None:
+        """Change the spec."""
+        self._put_group("spec", spec)
+
+    def put_infos(self, infos: Mapping[ShardId, ShardInfo]) -> None:
+        """Take over what the source says now."""
+        self._put(Table.GROUP, "infos", self.infos, infos)
+
+    def touch_all(self) -> None:
+        """Every consumer has something new to be told."""
+        self._grow_revision()
+        self._put_group("touched_all", self.record.revision)
+
+    def tell(self, told: Told) -> None:
+        """Note something for users and metrics."""
+        self.journal.append(told)
+
+    def _put_group(self, key: str, after: Any) -> None:
+        if self.group[key] != after:
+            self._put(Table.GROUP, key, self.group[key], after)
+
+    def _grow_revision(self) -> None:
+        if not self._grown:
+            self._grown = True
+            self.put_record(revision=self.record.revision + 1)
+
+    def _put(self, table: Table, key: Any, before: Any, after: Any) -> None:
+        self.set(table, key, before, after)
+        self.journal.append(Put(table, key, before, after))
+
+    # The journal.
+
+    def begin(self) -> None:
+        """Start a new journal."""
+        self.journal = []
+        self._grown = False
+
+    def take(self) -> tuple[Event, ...]:
+        """Undo all that was put since `begin`, and give it back as events."""
+        events = tuple(self.journal)
+        self.journal = []
+        self.undo(events)
+        return events
+
+    def redo(self, events: tuple[Event, ...]) -> None:
+        """Make these changes."""
+        for event in events:
+            if isinstance(event, Put):
+                self.set(event.table, event.key, event.before, event.after)
+
+    def undo(self, events: tuple[Event, ...]) -> None:
+        """Take these changes back, the last one first."""
+        for event in reversed(events):
+            if isinstance(event, Put):
+                self.set(event.table, event.key, event.after, event.before)
+
+    def set(self, table: Table, key: Any, before: Any, after: Any) -> None:
+        """Set one row and the indexes that depend on it."""
+        rows: dict[Any, Any] = getattr(self, table.value)
+        if after is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = after
+        if table is Table.SHARDS:
+            self._index(before, after)
+
+    def _index(self, before: ShardRecord | None, after: ShardRecord | None) -> None:
+        if before is not None:
+            del self.by_state[before.state][before.shard]
+            if before.holder is not None and before.incarnation is not None:
+                del self.held[before.holder][before.shard]
+                under = self.under[before.holder, before.incarnation]
+                del under[before.shard]
+                if not under:
+                    del self.under[before.holder, before.incarnation]
+                if before.state is ShardState.TRANSFER:
+                    del self.moving[before.holder][before.shard]
+            if before.next_consumer is not None:
+                del self.incoming[before.next_consumer][before.shard]
+        if after is not None:
+            self.by_state[after.state][after.shard] = None
+            if after.holder is not None and after.incarnation is not None:
+                self.held.setdefault(after.holder, {})[after.shard] = None
+                self.under.setdefault((after.holder, after.incarnation), {})[after.shard] = None
+                if after.state is ShardState.TRANSFER:
+                    self.moving.setdefault(after.holder, {})[after.shard] = None
+            if after.next_consumer is not None:
+                self.incoming.setdefault(after.next_consumer, {})[after.shard] = None
+        if before is None or after is None:
+            self._order = None
+        if before is None or after is None or before.parents != after.parents:
+            self._index_parents(before, after)
+
+    def _index_parents(self, before: ShardRecord | None, after: ShardRecord | None) -> None:
+        if before is not None:
+            for parent in before.parents:
+                self.children[parent] = tuple(child for child in self.children[parent] if child != before.shard)
+        if after is not None:
+            for parent in after.parents:
+                self.children[parent] = (*self.children.get(parent, ()), after.shard)
+
+    @property
+    def order(self) -> list[ShardId]:
+        """All shards in their natural order. The list must not be changed."""
+        if self._order is None:
+            self._order = sorted(self.shards, key=shard_key)
+        return self._order
+
+    # Copies.
+
+    def copy(self) -> State:
+        """An independent state with the same rows."""
+        twin = State(self.spec, self.record, self.clocks)
+        for table in Table:
+            setattr(twin, table.value, dict(getattr(self, table.value)))
+        twin.by_state = {state: dict(shards) for state, shards in self.by_state.items()}
+        twin.held = {consumer: dict(shards) for consumer, shards in self.held.items()}
+        twin.under = {key: dict(shards) for key, shards in self.under.items()}
+        twin.moving = {consumer: dict(shards) for consumer, shards in self.moving.items()}
+        twin.incoming = {consumer: dict(shards) for consumer, shards in self.incoming.items()}
+        twin.children = dict(self.children)
+        twin._order = self._order
+        twin.restored_at = self.restored_at
+        return twin
+
+    def ownership(self) -> Ownership:
+        """What must survive the coordinator, as a value of its own."""
+        return Ownership(self.record, dict(self.shards), dict(self.consumers))
