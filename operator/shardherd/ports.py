@@ -34,6 +34,10 @@ class OutcomeUnknownError(PortError):
     """A write may or may not have happened. Read back, or prove leadership and start again."""
 
 
+class OwnershipUnavailableError(PortError):
+    """The ownership could not be read or was surely not written; it may work later."""
+
+
 class OwnershipTooLargeError(PortError):
     """The ownership no longer fits where it is kept (900 KiB). Nothing was written; the group admits no new shards."""
 
@@ -70,13 +74,14 @@ class OwnershipStore(Protocol):
     """Who holds what, kept by compare-and-swap. One object a group."""
 
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
-        """The last written ownership, or None if there is none."""
+        """The last written ownership, or None if there is none. Raises OwnershipUnavailableError."""
         ...
 
     async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
         """Write if the stored version is `expected` (None: it must not exist). Returns the new version.
 
-        Raises OwnershipConflictError if it is another, OutcomeUnknownError if it may have happened, OwnershipTooLargeError.
+        Raises OwnershipConflictError if it is another, OutcomeUnknownError if it may have happened, OwnershipTooLargeError, and
+        OwnershipUnavailableError if it surely did not happen.
         """
         ...
 

@@ -75,7 +75,7 @@ def loads(kind: type[T], body: bytes, *, strict: bool = True) -> T:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the body is not JSON ({error}); send the JSON object of a {kind.__name__}") from error
-    return cast("T", _decoder(kind, strict)(value, kind.__name__))
+    return cast("T", _decoder(cast("Any", kind), strict)(value, kind.__name__))
 
 
 def error_status(error: ShardherdError) -> int:
@@ -219,8 +219,8 @@ def _read_enum(kind: type[StrEnum]) -> Decoder:
 
 
 def _read_name(value: Any, path: str) -> Any:
-    if not isinstance(value, str) or not value or len(value) > MAX_NAME:
-        raise _wrong(path, value, f"a name of 1 to {MAX_NAME} characters")
+    if not isinstance(value, str) or not value or len(value) > MAX_NAME or not value.isprintable():
+        raise _wrong(path, value, f"a name of 1 to {MAX_NAME} printable characters")
     return value
 
 
@@ -247,5 +247,5 @@ def _read_milliseconds(value: Any, path: str) -> Any:
 
 
 def _wrong(path: str, value: object, expected: str) -> InvalidRequestError:
-    shown = json.dumps(value, ensure_ascii=False)
+    shown = json.dumps(value)
     return InvalidRequestError(f"field {path} is {shown[:80]}; it must be {expected}")

@@ -6,7 +6,6 @@ CoordinatorUnavailableError. Never retries: when to ask again is the caller's ru
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import quote
@@ -23,8 +22,8 @@ T = TypeVar("T")
 class AsyncConsumerClient:
     """A client for one group of the coordinator at `url` (http://host:port).
 
-    `token` is called before every request, since a projected token is replaced while the pod runs. `timeout` bounds each request
-    in seconds; a heartbeat may take its `wait` on top. Use it within one event loop and close it there.
+    `token` is called before every request, since a projected token is replaced while the pod runs. `timeout` bounds each
+    request in seconds; a heartbeat may take its `wait` on top. Use it within one event loop and close it there.
     """
 
     def __init__(self, url: str, namespace: str, group: str, token: Callable[[], str], *, timeout: float = 10.0) -> None:
@@ -37,7 +36,7 @@ class AsyncConsumerClient:
     async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
         """Report what is held; the answer comes at once if there is news, else after at most `wait` seconds.
 
-        Cancelling gives the parked request up. Raises StaleIncarnationError when this run must end, and the other ShardherdErrors.
+        Cancelling gives the parked request up. Raises StaleIncarnationError when this run must end, and other ShardherdErrors.
         """
         path = f"/heartbeat?waitMs={max(0, round(wait * 1000))}"
         body = await self._request("POST", path, protocol.dumps(heartbeat), self._timeout + wait)
@@ -69,23 +68,31 @@ class AsyncConsumerClient:
                 f"the coordinator's answer for group {self._group} cannot be read: {error.message}", group=self._group
             ) from error
 
+    def _read_token(self) -> str:
+        try:
+            return self._token().strip()
+        except OSError as error:
+            raise CoordinatorUnavailableError(
+                f"cannot read the token to present to the coordinator: {error}", group=self._group
+            ) from error
+
     async def _request(self, method: str, path: str, body: bytes | None, timeout: float) -> bytes:
         if self._session is None:
             self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         url = self._base + path
+        headers = {
+            "Authorization": f"Bearer {self._read_token()}",
+            "Content-Type": "application/json",
+            protocol.PROTOCOL_HEADER: str(protocol.PROTOCOL_VERSION),
+        }
         try:
-            headers = {
-                "Authorization": f"Bearer {self._token()}",
-                "Content-Type": "application/json",
-                protocol.PROTOCOL_HEADER: str(protocol.PROTOCOL_VERSION),
-            }
             limits = aiohttp.ClientTimeout(total=timeout)
             async with self._session.request(
                 method, url, data=body, headers=headers, timeout=limits, allow_redirects=False
             ) as response:
                 answer = await response.read()
                 status = response.status
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             told = str(error) or type(error).__name__
             raise CoordinatorUnavailableError(f"no answer from the coordinator at {url}: {told}", group=self._group) from error
         if 200 <= status < 300:

@@ -1,0 +1,1 @@
+"""What the operator reads from and writes to the Kubernetes API server."""

@@ -1,0 +1,115 @@
+"""One call to the Kubernetes API server, as plain JSON, with a deadline. Thread-safe; blocks its caller.
+
+Used by the other adapters of this package. The official client does the TLS and the credentials; its generated models are not
+imported, because they alone would take half of the operator's memory. Decides nothing and retries nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes import config
+from kubernetes.client.configuration import Configuration
+from kubernetes.client.rest import RESTClientObject
+
+from shardherd.ports import PortError
+
+TIMEOUT = 10.0
+"""Seconds for one call, connecting included."""
+
+APPLY = "application/apply-patch+yaml"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+class ApiError(PortError):
+    """The API server refused: `status` is the HTTP status, `reason` Kubernetes' own reason constant (or empty)."""
+
+    def __init__(self, message: str, status: int, reason: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class ApiUnavailableError(PortError):
+    """No answer from the API server. A write may or may not have happened."""
+
+
+class KubernetesApi:
+    """The API server of this process. Without `configuration`: the pod's service account, else the user's kubeconfig."""
+
+    def __init__(self, configuration: Configuration | None = None, *, connections: int = 16) -> None:
+        if configuration is None:
+            configuration = Configuration()
+            loader: Any = config
+            try:
+                loader.load_incluster_config(client_configuration=configuration)
+            except config.ConfigException:
+                loader.load_kube_config(client_configuration=configuration)
+        configuration.connection_pool_maxsize = connections
+        configuration.retries = urllib3.Retry(0)
+        self._configuration = configuration
+        self._rest = RESTClientObject(configuration)
+        self._threads = ThreadPoolExecutor(connections, thread_name_prefix="kubernetes")
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        timeout: float = TIMEOUT,
+    ) -> Any:
+        """The decoded JSON answer of `method` on `path` (for example /api/v1/namespaces/x/pods/y).
+
+        Raises ApiError for a status of 300 and above, ApiUnavailableError when there was no answer in time.
+        """
+        address = f"{self._configuration.host}{path}"
+        if query:
+            address += f"?{urlencode(query)}"
+        headers = {"Accept": "application/json", "User-Agent": "shardherd"}
+        token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["authorization"] = token
+        data = None
+        if body is not None:
+            headers["Content-Type"] = content_type
+            data = json.dumps(body, separators=(",", ":")).encode()
+        try:
+            response = self._rest.pool_manager.request(
+                method, address, body=data, headers=headers, timeout=urllib3.Timeout(total=timeout), redirect=False
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiUnavailableError(
+                f"no answer from the API server to {method} {path} within {timeout:g} s: {error}"
+            ) from error
+        if response.status >= 300:
+            raise _refused(method, path, response.status, response.data)
+        return json.loads(response.data) if response.data else None
+
+    async def acall(self, method: str, path: str, body: object = None, **options: Any) -> Any:
+        """`call` for coroutines: it runs in a thread of ours. Cancelling does not take a write back."""
+        work = functools.partial(self.call, method, path, body, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """Close idle connections; calls under way end at their own deadline."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._rest.close()
+
+
+def _refused(method: str, path: str, status: int, data: bytes) -> ApiError:
+    try:
+        answer = json.loads(data)
+        message, reason = str(answer.get("message", "")), str(answer.get("reason", ""))
+    except (ValueError, AttributeError):
+        message, reason = data[:200].decode(errors="replace"), ""
+    return ApiError(f"the API server refused {method} {path} with {status} {reason}: {message}", status, reason)

@@ -1,0 +1,163 @@
+"""Leadership by a Lease: one holder at a time, certain until a deadline on this machine's monotonic clock.
+
+Called by the composition root and the coordinator through `Leadership`. Another process may take the Lease over once it has
+seen no renewal for its whole duration; we stop being certain earlier, `renew_deadline` after the last renewal was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.ports import Clock
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LeaseTimes:
+    """Seconds: for how long others respect the Lease, until when we trust our last renewal, and between attempts."""
+
+    duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The Lease as it was when we first saw this version of it."""
+
+    version: str
+    at: float
+
+
+class LeaseLeadership:
+    """Leadership by the Lease `name` in `namespace`, held under `identity` (the UID of our pod)."""
+
+    def __init__(
+        self, api: KubernetesApi, clock: Clock, namespace: str, name: str, identity: str, times: LeaseTimes | None = None
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"{self._collection}/{name}"
+        self._name = name
+        self._identity = identity
+        self._times = times or LeaseTimes()
+        self._seen: _Seen | None = None
+        self._deadline = float("-inf")
+        self._held: Any = None
+        self._taken_away = False
+        self._lost = asyncio.Event()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def acquire(self) -> None:
+        """Wait until we hold the Lease, then renew it in the background."""
+        while True:
+            if await self._attempt():
+                break
+            await asyncio.sleep(self._times.retry)
+        log.info("holding the lease %s as %s", self._path, self._identity)
+        self._renewing = asyncio.create_task(self._renew(), name="lease")
+
+    def deadline(self) -> float:
+        return self._deadline
+
+    async def lost(self) -> None:
+        await self._lost.wait()
+
+    async def release(self) -> None:
+        """Stop renewing and let the next one have it at once. Does nothing if it is not ours."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+            self._renewing = None
+        if self._held is None or self._lost.is_set():
+            return
+        self._deadline = float("-inf")
+        self._held["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
+        try:
+            await self._api.acall("PUT", self._path, self._held, timeout=self._times.retry)
+        except (ApiError, ApiUnavailableError) as error:
+            log.warning("the lease %s was not released, it runs out by itself: %s", self._path, error)
+        self._held = None
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._times.retry)
+            ours = await self._attempt()
+            if not ours and (self._taken_away or self._clock.now() >= self._deadline):
+                self._deadline = float("-inf")
+                self._lost.set()
+                return
+
+    async def _attempt(self) -> bool:
+        """Take or renew the Lease; False when it is somebody else's or the API server does not answer."""
+        try:
+            found = await self._read()
+            if found is None:
+                sent = self._clock.now()
+                self._held = await self._api.acall("POST", self._collection, self._fresh(), timeout=self._times.retry * 2)
+            else:
+                if not self._may_take(found):
+                    return False
+                sent = self._clock.now()
+                self._held = await self._api.acall("PUT", self._path, self._claim(found), timeout=self._times.retry * 2)
+        except ApiError as error:
+            level = logging.INFO if error.status in (404, 409) else logging.WARNING
+            log.log(level, "the lease %s was not taken: %s", self._path, error)
+            return False
+        except ApiUnavailableError as error:
+            log.warning("the lease %s was not taken: %s", self._path, error)
+            return False
+        self._deadline = sent + self._times.renew_deadline
+        return True
+
+    async def _read(self) -> Any:
+        try:
+            return await self._api.acall("GET", self._path, timeout=self._times.retry * 2)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _may_take(self, found: Any) -> bool:
+        """Whether the Lease is ours or free, or has not been renewed for its duration while we watched."""
+        holder = found["spec"].get("holderIdentity") or ""
+        if holder in ("", self._identity):
+            return True
+        if self._renewing is not None:
+            self._taken_away = True
+            log.error("the lease %s is held by %s now, not by us (%s)", self._path, holder, self._identity)
+            return False
+        version = found["metadata"]["resourceVersion"]
+        if self._seen is None or self._seen.version != version:
+            self._seen = _Seen(version, self._clock.now())
+            log.info("waiting for the lease %s, which %s holds", self._path, holder)
+        duration = float(found["spec"].get("leaseDurationSeconds") or self._times.duration)
+        return self._clock.now() - self._seen.at >= duration
+
+    def _fresh(self) -> dict[str, Any]:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name},
+            "spec": {"leaseTransitions": 0, "acquireTime": self._stamp(), **self._renewal()},
+        }
+
+    def _claim(self, found: Any) -> Any:
+        spec = dict(found["spec"])
+        if spec.get("holderIdentity") != self._identity:
+            spec |= {"leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1, "acquireTime": self._stamp()}
+        return {**found, "spec": spec | self._renewal()}
+
+    def _renewal(self) -> dict[str, Any]:
+        duration = max(1, round(self._times.duration))
+        return {"holderIdentity": self._identity, "leaseDurationSeconds": duration, "renewTime": self._stamp()}
+
+    def _stamp(self) -> str:
+        return datetime.datetime.fromtimestamp(self._clock.wall(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

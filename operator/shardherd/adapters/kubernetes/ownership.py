@@ -1,0 +1,130 @@
+"""A group's ownership in the ConfigMap `<group>-state`, owned by the ConsumerGroup and written by compare-and-swap.
+
+Called by the coordinator through `OwnershipStore`. The bytes are gzipped as they are; what they mean is the core's matter.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from typing import Any
+
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.core.model import GroupIdentity
+from shardherd.ports import (
+    OutcomeUnknownError,
+    OwnershipConflictError,
+    OwnershipTooLargeError,
+    OwnershipUnavailableError,
+    StoredOwnership,
+)
+
+KEY = "ownership.json.gz"
+"""To look at it: kubectl get configmap NAME-state -o jsonpath='{.binaryData.ownership\\.json\\.gz}' | base64 -d | gunzip"""
+
+LIMIT = 900 * 1024
+"""Bytes after compression; the API server refuses a ConfigMap of over 1 MiB."""
+
+TIMEOUT = 5.0
+"""Seconds for one read or write; well below the time for which a renewed lease is certain."""
+
+
+class ConfigMapOwnership:
+    """OwnershipStore in ConfigMaps; the version is the resourceVersion."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+
+    async def load(self, group: GroupIdentity) -> StoredOwnership | None:
+        """The stored ownership of this very group; one of a deleted group of the same name counts as none."""
+        try:
+            found = await self._api.acall("GET", _path(group), timeout=TIMEOUT)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise OwnershipUnavailableError(f"cannot read the ownership of group {group}: {error}") from error
+        except ApiUnavailableError as error:
+            raise OwnershipUnavailableError(f"cannot read the ownership of group {group}: {error}") from error
+        if not _owned(found, group):
+            return None
+        data = gzip.decompress(base64.b64decode(found["binaryData"][KEY]))
+        return StoredOwnership(data, found["metadata"]["resourceVersion"])
+
+    async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
+        """See OwnershipStore. A leftover of a deleted group of the same name is replaced."""
+        body = _config_map(group, data, expected)
+        try:
+            if expected is not None:
+                written = await self._api.acall("PUT", _path(group), body, timeout=TIMEOUT)
+            else:
+                written = await self._create(group, body)
+        except ApiUnavailableError as error:
+            raise OutcomeUnknownError(f"the ownership of group {group} may or may not be written: {error}") from error
+        except ApiError as error:
+            # The ConfigMap is gone (404) or was written by somebody else (409): we are not the only writer.
+            if error.status in (404, 409) and error.reason in ("NotFound", "Conflict", "AlreadyExists"):
+                raise OwnershipConflictError(
+                    f"the ownership of group {group} was changed by another writer: {error}"
+                ) from error
+            if error.status >= 500:
+                raise OutcomeUnknownError(f"the ownership of group {group} may or may not be written: {error}") from error
+            raise OwnershipUnavailableError(f"cannot write the ownership of group {group}: {error}") from error
+        return str(written["metadata"]["resourceVersion"])
+
+    async def _create(self, group: GroupIdentity, body: dict[str, Any]) -> Any:
+        collection = f"/api/v1/namespaces/{group.namespace}/configmaps"
+        try:
+            return await self._api.acall("POST", collection, body, timeout=TIMEOUT)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            found = await self._api.acall("GET", _path(group), timeout=TIMEOUT)
+            if _owned(found, group):
+                raise
+            leftover = {"preconditions": {"uid": found["metadata"]["uid"]}}
+            await self._api.acall("DELETE", _path(group), leftover, timeout=TIMEOUT)
+            return await self._api.acall("POST", collection, body, timeout=TIMEOUT)
+
+
+def _path(group: GroupIdentity) -> str:
+    return f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-state"
+
+
+def _owned(found: Any, group: GroupIdentity) -> bool:
+    return any(owner.get("uid") == group.uid for owner in found["metadata"].get("ownerReferences", ()))
+
+
+def _config_map(group: GroupIdentity, data: bytes, version: str | None) -> dict[str, Any]:
+    packed = gzip.compress(data, compresslevel=6, mtime=0)
+    if len(packed) > LIMIT:
+        raise OwnershipTooLargeError(
+            f"the ownership of group {group} takes {len(packed)} bytes compressed, over the limit of {LIMIT}; consume fewer"
+            " shards in this group"
+        )
+    metadata: dict[str, Any] = {
+        "name": f"{group.name}-state",
+        "namespace": group.namespace,
+        "labels": {
+            "app.kubernetes.io/name": "shardherd",
+            "app.kubernetes.io/managed-by": "shardherd",
+            "shardherd.dev/consumergroup": group.name,
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": "shardherd.dev/v1alpha1",
+                "kind": "ConsumerGroup",
+                "name": group.name,
+                "uid": group.uid,
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }
+    if version is not None:
+        metadata["resourceVersion"] = version
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "binaryData": {KEY: base64.b64encode(packed).decode()},
+    }

@@ -1,0 +1,71 @@
+"""Whose token it is: a TokenReview for our audience, then the caller's pod and the StatefulSet that controls it.
+
+Called by the coordinator's authentication through `TokenReviewer`. Decides nothing about who may do what.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.ports import Caller, ReviewUnavailableError
+
+TIMEOUT = 5.0
+"""Seconds for each of the two calls; a consumer waits for the answer."""
+
+_POD_NAME = "authentication.kubernetes.io/pod-name"
+_POD_UID = "authentication.kubernetes.io/pod-uid"
+
+
+class KubernetesTokens:
+    """TokenReviewer for tokens of `audience`."""
+
+    def __init__(self, api: KubernetesApi, audience: str) -> None:
+        self._api = api
+        self._audience = audience
+
+    async def review(self, token: str) -> Caller | None:
+        """See TokenReviewer. A token that is not bound to a pod has an empty `pod`; one of no service account, no namespace."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [self._audience]},
+        }
+        try:
+            review = await self._api.acall("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body, timeout=TIMEOUT)
+            status = review["status"]
+            if not status.get("authenticated") or self._audience not in status.get("audiences", ()):
+                return None
+            return await self._caller(status["user"])
+        except (ApiError, ApiUnavailableError) as error:
+            raise ReviewUnavailableError(f"the caller's token cannot be reviewed now: {error}") from error
+
+    async def _caller(self, user: Any) -> Caller:
+        username = str(user["username"])
+        extra = user.get("extra") or {}
+        pod, uid = _first(extra, _POD_NAME), _first(extra, _POD_UID)
+        prefix, _, account = username.partition("system:serviceaccount:")
+        if prefix or ":" not in account:
+            return Caller("", username, pod, uid, "")
+        namespace, _, name = account.partition(":")
+        return Caller(namespace, name, pod, uid, await self._stateful_set(namespace, pod, uid) if pod else "")
+
+    async def _stateful_set(self, namespace: str, pod: str, uid: str) -> str:
+        """The name of the StatefulSet that controls this very pod, or an empty string."""
+        try:
+            found = await self._api.acall("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}", timeout=TIMEOUT)
+        except ApiError as error:
+            if error.status == 404:
+                return ""
+            raise
+        if found["metadata"]["uid"] != uid:
+            return ""
+        for owner in found["metadata"].get("ownerReferences", ()):
+            if owner.get("controller") and owner["kind"] == "StatefulSet" and owner["apiVersion"].startswith("apps/"):
+                return str(owner["name"])
+        return ""
+
+
+def _first(extra: Any, key: str) -> str:
+    values = extra.get(key) or [""]
+    return str(values[0])
