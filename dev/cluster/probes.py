@@ -1,0 +1,91 @@
+"""Decides whether a server answers. Called by `cluster` as conditions to await: each returns None, or the reason why not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import struct
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+METADATA = 3
+
+
+def http_ready(url: str) -> str | None:
+    """Whether a GET answers with 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=2.0) as reply:
+            reply.read()
+    except (urllib.error.URLError, OSError) as error:
+        return f"{url}: {error}"
+    return None
+
+
+def http_post(url: str) -> None:
+    """POST nothing to `url`; OSError if it is not answered with success."""
+    with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=10.0) as reply:
+        reply.read()
+
+
+class ApiServer:
+    """GET requests to the API server as the administrator. `certificates` is the instance's folder of keys."""
+
+    def __init__(self, url: str, certificates: Path) -> None:
+        self._url = url
+        self._context = ssl.create_default_context(cafile=str(certificates / "ca.crt"))
+        self._context.load_cert_chain(certificates / "admin.crt", certificates / "admin.key")
+
+    def get(self, path: str) -> bytes:
+        """The body at `path`; OSError (urllib's errors are such) if there is none."""
+        with urllib.request.urlopen(self._url + path, timeout=5.0, context=self._context) as reply:
+            body: bytes = reply.read()
+            return body
+
+    def healthy(self) -> str | None:
+        return self._answers("/readyz")
+
+    def accounts_ready(self) -> str | None:
+        """Whether the default service account exists, without which no pod can be created."""
+        return self._answers("/api/v1/namespaces/default/serviceaccounts/default")
+
+    def _answers(self, path: str) -> str | None:
+        try:
+            self.get(path)
+        except OSError as error:
+            return f"{path}: {error}"
+        return None
+
+    def node_ready(self, name: str) -> str | None:
+        try:
+            node: dict[str, Any] = json.loads(self.get(f"/api/v1/nodes/{name}"))
+        except OSError as error:
+            return str(error)
+        for condition in node.get("status", {}).get("conditions", []):
+            if condition["type"] == "Ready":
+                return None if condition["status"] == "True" else str(condition.get("message", "not ready"))
+        return "the node has no Ready condition yet"
+
+
+def broker_ready(host: str, port: int) -> str | None:
+    """Whether a Kafka broker answers a metadata request and names itself as a member of its cluster."""
+    client = b"probe"
+    request = struct.pack(">hhih", METADATA, 1, 1, len(client)) + client + struct.pack(">i", 0)
+    try:
+        with socket.create_connection((host, port), timeout=2.0) as connection:
+            connection.settimeout(5.0)
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            stream = connection.makefile("rb")
+            (size,) = struct.unpack(">i", _exactly(stream.read(4), 4))
+            _, brokers = struct.unpack(">ii", _exactly(stream.read(size), 8)[:8])
+    except OSError as error:
+        return f"{host}:{port}: {error}"
+    return None if brokers > 0 else "the broker is not a member of its cluster yet"
+
+
+def _exactly(data: bytes, least: int) -> bytes:
+    if len(data) < least:
+        raise ConnectionError("the broker closed the connection")
+    return data

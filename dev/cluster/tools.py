@@ -1,0 +1,266 @@
+"""Decides how every program of the local cluster is got, once, and where it is kept. Called by `cluster` and the command `tools`.
+
+Everything comes from package registries by their ordinary clients: Debian packages by apt-get, Go programs by `go build` of the
+`tool` directives in tools/*/go.mod, Kafka by Maven from tools/kafka/pom.xml. What is built is kept in the cache under a name that
+holds a digest of its inputs, so a changed version is built next to the old one. Starts nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dev.cluster import ociimage
+from dev.cluster.errors import ClusterError
+from dev.cluster.paths import SOURCES, cache
+from dev.cluster.progress import step
+
+APT_PACKAGES = (
+    "buildah",
+    "busybox-static",
+    "ca-certificates",
+    "conntrack",
+    "containerd",
+    "containernetworking-plugins",
+    "debootstrap",
+    "ethtool",
+    "iproute2",
+    "iptables",
+    "openssl",
+    "prometheus",
+    "runc",
+    "socat",
+    "util-linux",
+)
+JAVA_PACKAGES = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
+
+KUBERNETES_VERSION = "1.34.4"
+_VERSION_PACKAGE = "k8s.io/component-base/version"
+LINKER_FLAGS = {
+    # Without these the programs call themselves v0.0.0 and clients refuse features.
+    "kubernetes": " ".join(
+        [
+            "-s -w",
+            f"-X {_VERSION_PACKAGE}.gitVersion=v{KUBERNETES_VERSION}",
+            f"-X {_VERSION_PACKAGE}.gitMajor={KUBERNETES_VERSION.split('.')[0]}",
+            f"-X {_VERSION_PACKAGE}.gitMinor={KUBERNETES_VERSION.split('.')[1]}",
+        ]
+    ),
+    "etcd": "-s -w",
+    "helm": "-s -w",
+    "coredns": "-s -w",
+}
+
+BASE_SUITE = "bookworm"
+# What debian:bookworm-slim leaves out too. Java's post-install wants man1 to exist.
+SLIM_EXCLUDES = "\n".join(
+    [
+        "path-exclude /usr/share/doc/*",
+        "path-include /usr/share/doc/*/copyright",
+        "path-exclude /usr/share/info/*",
+        "path-exclude /usr/share/locale/*",
+        "path-exclude /usr/share/man/*",
+        "",
+    ]
+)
+
+PAUSE_IMAGE = "docker.io/shardherd/pause:dev"
+BUSYBOX_IMAGE = "docker.io/shardherd/busybox:dev"
+BUSYBOX = Path("/bin/busybox")
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Paths of all tools. Asking for one builds it if the cache does not have it."""
+
+    @cached_property
+    def kubernetes(self) -> Path:
+        """Folder of kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet and kubectl."""
+        return _go_programs("kubernetes")
+
+    @cached_property
+    def kubectl(self) -> Path:
+        return self.kubernetes / "kubectl"
+
+    @cached_property
+    def etcd(self) -> Path:
+        # The Go command names a program after its package's folder: go.etcd.io/etcd/server/v3.
+        return _go_programs("etcd") / "server"
+
+    @cached_property
+    def helm(self) -> Path:
+        return _go_programs("helm") / "helm"
+
+    @cached_property
+    def coredns(self) -> Path:
+        return _go_programs("coredns") / "coredns"
+
+    @cached_property
+    def kafka(self) -> Path:
+        """Folder of the jars of the broker and of its command-line tools."""
+        return _kafka_jars()
+
+    @cached_property
+    def pause(self) -> Path:
+        """Archive of the images of the sandbox container and of busybox."""
+        return _small_images()
+
+    @cached_property
+    def base(self) -> Path:
+        """Archive of the root file system of the base image."""
+        return _base_system()
+
+    @cached_property
+    def packages(self) -> None:
+        """Nothing; installs the Debian packages."""
+        _apt_packages()
+
+
+def build_all() -> Tools:
+    """Every tool, built if missing."""
+    tools = Tools()
+    for need in ("packages", "etcd", "kubernetes", "coredns", "helm", "kafka", "pause", "base"):
+        getattr(tools, need)
+    return tools
+
+
+def machine() -> str:
+    return platform.machine()
+
+
+def _run(command: list[str], *, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
+    """Standard output of a command; ClusterError with the end of its errors."""
+    done = subprocess.run(command, env={**os.environ, **(env or {})}, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
+        raise ClusterError(f"`{' '.join(command)}` ended with {done.returncode}:\n{said}")
+    return done.stdout
+
+
+def _cached(name: str, inputs: bytes, what: str, build: Callable[[Path], None]) -> Path:
+    """The folder of a tool in the cache; `build` fills a scratch folder that then takes its place at once."""
+    folder = cache() / "tools" / f"{name}-{hashlib.sha256(inputs).hexdigest()[:12]}-{machine()}"
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder
+        with step(what):
+            scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
+            try:
+                scratch.chmod(0o755)
+                build(scratch)
+                scratch.rename(folder)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    return folder
+
+
+def _apt_packages() -> None:
+    wanted = [*APT_PACKAGES, *(package for program, package in JAVA_PACKAGES.items() if not shutil.which(program))]
+    status = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *wanted], capture_output=True, text=True, check=False
+    )
+    installed = {line.split()[0] for line in status.stdout.splitlines() if line.endswith(" installed")}
+    missing = [package for package in wanted if package not in installed]
+    if not missing:
+        return
+    if os.geteuid() != 0:
+        raise ClusterError(f"these Debian packages are missing and only root can install them: {' '.join(missing)}")
+    with step(f"installing Debian packages: {' '.join(missing)}"), _no_services():
+        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+        _run(["apt-get", "update", "-qq"], env=quiet)
+        _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], env=quiet)
+
+
+@contextmanager
+def _no_services() -> Iterator[None]:
+    """Packages may not start services of their own (containerd, Prometheus) meanwhile."""
+    policy = Path("/usr/sbin/policy-rc.d")
+    ours = not policy.exists()
+    if ours:
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+    try:
+        yield
+    finally:
+        if ours:
+            policy.unlink()
+
+
+def _go() -> str:
+    found = shutil.which("go")
+    if not found:
+        raise ClusterError("`go` was not found on PATH: install Go 1.24 or newer, and start again")
+    return found
+
+
+def _go_programs(name: str) -> Path:
+    source = SOURCES / name
+    flags = LINKER_FLAGS[name]
+    inputs = b"".join([(source / "go.mod").read_bytes(), (source / "go.sum").read_bytes(), flags.encode()])
+
+    def build(scratch: Path) -> None:
+        command = [_go(), "build", "-mod=readonly", "-buildvcs=false", "-ldflags", flags, "-o", f"{scratch}/", "tool"]
+        _run(command, cwd=source, env={"CGO_ENABLED": "0", "GOWORK": "off"})
+
+    return _cached(name, inputs, f"building {name} from Go modules (minutes, once)", build)
+
+
+def _kafka_jars() -> Path:
+    pom = SOURCES / "kafka" / "pom.xml"
+
+    def build(scratch: Path) -> None:
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={scratch}"]
+        _run(["mvn", "-q", "-B", "-f", str(pom), *goal])
+
+    return _cached("kafka", pom.read_bytes(), "fetching Kafka from Maven", build)
+
+
+def _small_images() -> Path:
+    def build(scratch: Path) -> None:
+        ociimage.write_busybox(BUSYBOX, scratch / "images.tar", machine(), PAUSE_IMAGE, BUSYBOX_IMAGE)
+
+    inputs = Path(ociimage.__file__).read_bytes() + BUSYBOX.read_bytes()
+    return _cached("busybox", inputs, "making the sandbox image", build) / "images.tar"
+
+
+def _base_system() -> Path:
+    def build(scratch: Path) -> None:
+        root = scratch / "root"
+        mirror = _debian_mirror()
+        _run(["debootstrap", "--variant=minbase", BASE_SUITE, str(root), *([mirror] if mirror else [])])
+        (root / "etc/dpkg/dpkg.cfg.d/slim").write_text(SLIM_EXCLUDES)
+        for folder in ("usr/share/doc", "usr/share/info", "usr/share/locale", "usr/share/man", "var/lib/apt/lists"):
+            shutil.rmtree(root / folder, ignore_errors=True)
+        for folder in ("usr/share/man/man1", "var/lib/apt/lists/partial"):
+            (root / folder).mkdir(parents=True)
+        for leftover in (*(root / "var/cache/apt").rglob("*.*"), *(root / "var/log").rglob("*.log")):
+            leftover.unlink()
+        _run(["tar", "--create", "--numeric-owner", "--xattrs", f"--directory={root}", f"--file={scratch / 'root.tar'}", "."])
+        shutil.rmtree(root)
+
+    inputs = f"{BASE_SUITE}\n{SLIM_EXCLUDES}".encode()
+    return _cached("base", inputs, f"making the base image's file system ({BASE_SUITE}, debootstrap)", build) / "root.tar"
+
+
+def _debian_mirror() -> str | None:
+    """The address that this machine's apt gets the suite from, if it has it at all."""
+    listing = _run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages"])
+    for line in listing.splitlines():
+        address, _, rest = line.partition(" ")
+        if rest == f"{BASE_SUITE} main":
+            return address
+    return None
