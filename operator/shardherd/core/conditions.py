@@ -1,0 +1,298 @@
+"""The conditions of a group: what a user reads to know whether it works, and if not, why.
+
+Called by `status`. Every reason is a constant here and is documented; messages name the cause and, where there is one, the
+remedy. A condition keeps its transition time while its status stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from shardherd.core.model import ShardState
+from shardherd.core.observed import Observation, ScalingMode, Trouble
+from shardherd.core.scaling import ACTIVE, PAUSED, WAITING_FOR_SHARDS, Scale
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+
+# Ready
+CONSUMING = "Consuming"
+SHARDS_UNASSIGNED = "ShardsUnassigned"
+TRANSFER_OVERDUE = "TransferOverdue"
+DELETING = "Deleting"
+# Reconciling
+SETTLED = "Settled"
+SCALING_OUT = "ScalingOut"
+DRAINING = "Draining"
+ROLLING_OUT = "RollingOut"
+STARTING = "Starting"
+# Stalled
+NOT_STALLED = "NotStalled"
+NAME_TAKEN = "NameTaken"
+APPLY_REFUSED = "ApplyRefused"
+# SourceReachable
+DISCOVERING = "Discovering"
+DISCOVERED = "Discovered"
+SOURCE_UNAVAILABLE = "SourceUnavailable"
+NO_SHARDS = "NoShards"
+# ConsumersReady, besides STARTING
+ALL_READY = "AllReady"
+IMAGE_UNAVAILABLE = "ImageUnavailable"
+CRASH_LOOPING = "CrashLooping"
+PODS_REJECTED = "PodsRejected"
+QUOTA_EXCEEDED = "QuotaExceeded"
+UNSCHEDULABLE = "Unschedulable"
+CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid"
+# Balanced
+BALANCED = "Balanced"
+REBALANCING = "Rebalancing"
+UNEVEN = "Uneven"
+# ScalingActive, besides PAUSED and WAITING_FOR_SHARDS
+FOLLOWING_SHARDS = "FollowingShards"
+FIXED = "Fixed"
+EXTERNAL = "External"
+# ScalingLimited
+WITHIN_LIMITS = "WithinLimits"
+MAX_REPLICAS = "MaxReplicas"
+MIN_REPLICAS = "MinReplicas"
+# CheckpointLost
+CHECKPOINT_LOST = "CheckpointLost"
+CHECKPOINTS_KEPT = "CheckpointsKept"
+# OrderPreserved
+ORDER_KEPT = "OrderKept"
+PARTITION_GROWTH = "PartitionGrowth"
+
+STALLING = frozenset({IMAGE_UNAVAILABLE, CRASH_LOOPING, PODS_REJECTED, QUOTA_EXCEEDED, CONTAINER_CONFIG_INVALID})
+"""Reasons why consumers are not ready that do not go away by waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One condition without its times."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+def findings(observation: Observation, scale: Scale) -> tuple[Finding, ...]:
+    """All conditions for this observation, Ready first."""
+    rest = tuple(rule(observation, scale) for rule in _RULES)
+    order = (_order_preserved(observation),) if observation.declared.settings.ordered else ()
+    return (_ready(observation, scale, {finding.type: finding for finding in rest}), *rest, *order)
+
+
+def dated(
+    found: Iterable[Finding], previous: Sequence[Mapping[str, object]], generation: int, wall: float
+) -> list[dict[str, object]]:
+    """The conditions as the resource keeps them: a transition time is now only where the status differs from before."""
+    known = {condition.get("type"): condition for condition in previous}
+    time = rfc3339(wall)
+    conditions: list[dict[str, object]] = []
+    for finding in found:
+        before = known.get(finding.type, {})
+        conditions.append(
+            {
+                "type": finding.type,
+                "status": finding.status,
+                "reason": finding.reason,
+                "message": finding.message[:4096],
+                "observedGeneration": generation,
+                "lastTransitionTime": before.get("lastTransitionTime", time)
+                if before.get("status") == finding.status
+                else time,
+            }
+        )
+    return conditions
+
+
+def rfc3339(wall: float) -> str:
+    """Seconds since 1970 as Kubernetes writes times."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def ready_consumers(observation: Observation) -> int:
+    """How many consumers are ready and not about to go."""
+    return sum(1 for consumer in observation.consumers if consumer.ready and not consumer.deleting)
+
+
+def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding]) -> Finding:
+    if observation.declared.deleting:
+        return Finding("Ready", FALSE, DELETING, "The group is being deleted.")
+    for cause in ("Stalled", "SourceReachable", "ConsumersReady"):
+        finding = found[cause]
+        if finding.status != (FALSE if cause == "Stalled" else TRUE):
+            return Finding("Ready", FALSE, finding.reason, finding.message)
+    view = observation.view
+    if view is None:
+        return Finding("Ready", FALSE, DISCOVERING, "The coordinator has not loaded the group yet.")
+    if view.withheld:
+        return Finding("Ready", FALSE, view.withheld[0].reason, " ".join(cause.message for cause in view.withheld))
+    unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC]
+    if unassigned:
+        return Finding("Ready", FALSE, SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
+    limit = observation.declared.settings.release_timeout
+    overdue = [shard.shard for shard in view.shards if shard.state is ShardState.TRANSFER and shard.state_age > limit]
+    if overdue:
+        return Finding(
+            "Ready", FALSE, TRANSFER_OVERDUE, f"{_shards(overdue)} on the way to another consumer for over {limit:g} s."
+        )
+    count = view.shards_in(*ACTIVE)
+    return Finding("Ready", TRUE, CONSUMING, f"{_count(scale.desired, 'consumer')} read {_count(count, 'shard')}.")
+
+
+def _reconciling(observation: Observation, scale: Scale) -> Finding:
+    def finding(reason: str, message: str) -> Finding:
+        return Finding("Reconciling", TRUE, reason, message)
+
+    current = observation.replicas
+    if scale.leaving:
+        return finding(DRAINING, f"{', '.join(sorted(scale.leaving))} must go: waiting until they have given up their shards.")
+    if scale.replicas > current:
+        return finding(SCALING_OUT, f"Going from {current} to {_count(scale.desired, 'consumer')}.")
+    old = [consumer.name for consumer in observation.consumers if not consumer.current]
+    if old:
+        return finding(ROLLING_OUT, f"{', '.join(old)} still run what was declared before.")
+    if len(observation.consumers) != current or any(consumer.deleting for consumer in observation.consumers):
+        return finding(STARTING, f"{len(observation.consumers)} of {_count(current, 'pod')} exist.")
+    return Finding("Reconciling", FALSE, SETTLED, f"{_count(current, 'consumer')} as declared.")
+
+
+def _stalled(observation: Observation, scale: Scale) -> Finding:
+    if observation.taken:
+        name = observation.declared.identity.name
+        return Finding(
+            "Stalled",
+            TRUE,
+            NAME_TAKEN,
+            f'There already is a {" and a ".join(observation.taken)} named "{name}" that belongs to something else: '
+            "delete it, or name the group differently.",
+        )
+    if observation.refusals:
+        return Finding("Stalled", TRUE, APPLY_REFUSED, " ".join(observation.refusals))
+    trouble = _trouble(observation)
+    if trouble is not None and trouble.reason in STALLING and ready_consumers(observation) < scale.desired:
+        return Finding("Stalled", TRUE, trouble.reason, trouble.message)
+    return Finding("Stalled", FALSE, NOT_STALLED, "Nothing is in the way.")
+
+
+def _source_reachable(observation: Observation, _scale: Scale) -> Finding:
+    view = observation.view
+    if view is None:
+        return Finding("SourceReachable", UNKNOWN, DISCOVERING, "The coordinator has not loaded the group yet.")
+    if not view.source_reachable and (view.source_error or view.discovered):
+        return Finding("SourceReachable", FALSE, SOURCE_UNAVAILABLE, view.source_error or "The source does not answer.")
+    if not view.discovered:
+        return Finding("SourceReachable", UNKNOWN, DISCOVERING, "The source has not been read yet.")
+    if not view.shards:
+        source = observation.declared.source
+        named = f"the topics {', '.join(source.topics)}" if source.topics else f'topics that match "{source.topic_pattern}"'
+        return Finding(
+            "SourceReachable", FALSE, NO_SHARDS, f"{source.bootstrap_servers} has no partitions of {named}: create them."
+        )
+    return Finding("SourceReachable", TRUE, DISCOVERED, f"{_count(len(view.shards), 'shard')} found.")
+
+
+def _consumers_ready(observation: Observation, scale: Scale) -> Finding:
+    ready = ready_consumers(observation)
+    if ready >= scale.desired and (scale.held != WAITING_FOR_SHARDS or observation.stateful_set is not None):
+        return Finding("ConsumersReady", TRUE, ALL_READY, f"{ready} of {_count(scale.desired, 'consumer')} are ready.")
+    trouble = _trouble(observation)
+    if trouble is not None:
+        return Finding("ConsumersReady", FALSE, trouble.reason, trouble.message)
+    if scale.held == WAITING_FOR_SHARDS and observation.stateful_set is None:
+        return Finding("ConsumersReady", FALSE, WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
+    return Finding("ConsumersReady", FALSE, STARTING, f"{ready} of {_count(scale.desired, 'consumer')} are ready.")
+
+
+def _balanced(observation: Observation, _scale: Scale) -> Finding:
+    view = observation.view
+    if view is None or not view.discovered:
+        return Finding("Balanced", UNKNOWN, DISCOVERING, "The shards are not known yet.")
+    moving = view.shards_in(ShardState.TRANSFER)
+    waiting = view.shards_in(ShardState.NOT_ALLOC)
+    if moving or waiting:
+        return Finding("Balanced", FALSE, REBALANCING, f"{_count(moving, 'shard')} moving, {waiting} held by nobody.")
+    counts = [consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining]
+    if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor != "Range":
+        return Finding("Balanced", FALSE, UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards.")
+    held = f"{min(counts)} to {max(counts)}" if counts and min(counts) != max(counts) else str(max(counts, default=0))
+    return Finding("Balanced", TRUE, BALANCED, f"{_count(len(counts), 'consumer')} with {held} shards each.")
+
+
+def _scaling_active(observation: Observation, scale: Scale) -> Finding:
+    scaling = observation.declared.scaling
+    if scale.held == PAUSED:
+        return Finding("ScalingActive", FALSE, PAUSED, "spec.paused is true: the number of consumers is left alone.")
+    if scale.held:
+        return Finding("ScalingActive", FALSE, WAITING_FOR_SHARDS, "The number of shards is not known yet.")
+    if scaling.mode is ScalingMode.SHARDS:
+        return Finding(
+            "ScalingActive",
+            TRUE,
+            FOLLOWING_SHARDS,
+            f"One consumer for every {_count(scaling.shards_per_consumer, 'shard')}: {scale.wanted_by_shards}.",
+        )
+    reason = EXTERNAL if scaling.mode is ScalingMode.EXTERNAL else FIXED
+    return Finding("ScalingActive", FALSE, reason, f"spec.replicas says {observation.declared.replicas}.")
+
+
+def _scaling_limited(observation: Observation, scale: Scale) -> Finding:
+    scaling, wanted = observation.declared.scaling, scale.wanted_by_shards
+    if wanted is not None and wanted > scaling.max_replicas:
+        message = f"The shards ask for {wanted} consumers; spec.scaling.maxReplicas allows {scaling.max_replicas}."
+        return Finding("ScalingLimited", TRUE, MAX_REPLICAS, message)
+    if wanted is not None and wanted < scaling.min_replicas:
+        message = f"The shards ask for {wanted} consumers; spec.scaling.minReplicas keeps {scaling.min_replicas}."
+        return Finding("ScalingLimited", TRUE, MIN_REPLICAS, message)
+    return Finding("ScalingLimited", FALSE, WITHIN_LIMITS, "No limit is in the way.")
+
+
+def _checkpoint_lost(observation: Observation, _scale: Scale) -> Finding:
+    withheld = observation.view.withheld if observation.view is not None else ()
+    for cause in withheld:
+        if cause.reason == CHECKPOINT_LOST:
+            return Finding("CheckpointLost", TRUE, CHECKPOINT_LOST, cause.message)
+    return Finding("CheckpointLost", FALSE, CHECKPOINTS_KEPT, "No durable position is missing.")
+
+
+def _order_preserved(observation: Observation) -> Finding:
+    withheld = observation.view.withheld if observation.view is not None else ()
+    for cause in withheld:
+        if cause.reason == PARTITION_GROWTH:
+            return Finding("OrderPreserved", FALSE, PARTITION_GROWTH, cause.message)
+    return Finding("OrderPreserved", TRUE, ORDER_KEPT, "Every shard waits for its parents.")
+
+
+_RULES: tuple[Callable[[Observation, Scale], Finding], ...] = (
+    _reconciling,
+    _stalled,
+    _source_reachable,
+    _consumers_ready,
+    _balanced,
+    _scaling_active,
+    _scaling_limited,
+    _checkpoint_lost,
+)
+
+
+def _trouble(observation: Observation) -> Trouble | None:
+    """The first cause why consumers are missing: pods that could not be made, then pods that do not run."""
+    if len(observation.consumers) < observation.replicas:
+        for _, message in reversed(observation.warnings):
+            if "exceeded quota" in message:
+                return Trouble(QUOTA_EXCEEDED, f"Pods cannot be made: {message}")
+            return Trouble(PODS_REJECTED, f"Pods cannot be made: {message}")
+    troubles = [consumer.trouble for consumer in observation.consumers if consumer.trouble is not None]
+    return min(troubles, key=lambda trouble: trouble.reason not in STALLING, default=None)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _shards(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"Shard {shown} is" if len(names) == 1 else f"Shards {shown} are"

@@ -1,0 +1,164 @@
+"""What the controller knows of one group when it plans: what was declared, what runs, and what the coordinator says.
+
+`controller.observe` builds an `Observation`, and `plan`, `conditions` and `status` are functions of it. Everything is frozen.
+Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupView, Incarnation, KafkaSource, ShardState
+
+
+class ScalingMode(StrEnum):
+    """Who chooses the number of consumers."""
+
+    SHARDS = "Shards"
+    FIXED = "Fixed"
+    EXTERNAL = "External"
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How the number of consumers is chosen; the numbers bind in mode Shards only."""
+
+    mode: ScalingMode = ScalingMode.SHARDS
+    min_replicas: int = 1
+    max_replicas: int = 10
+    shards_per_consumer: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The spec of a group's custom resource, as far as planning needs it.
+
+    `drain_timeout` in seconds. `executors` is the number of executor pods of one consumer. `template_hash` changes when, and
+    only when, the user changes what pods are made from.
+    """
+
+    identity: GroupIdentity
+    generation: int
+    source: KafkaSource
+    settings: GroupSettings
+    scaling: Scaling
+    replicas: int
+    drain_timeout: float
+    executors: int
+    service_account: str
+    template_hash: str
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a consumer is not ready: a documented reason of `conditions` and a sentence that names the cause."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPod:
+    """A driver's pod. `current` tells whether it was made from what is declared now."""
+
+    name: ConsumerId
+    uid: str
+    ordinal: int
+    ready: bool = False
+    deleting: bool = False
+    current: bool = True
+    trouble: Trouble | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorPod:
+    """An executor's pod and the incarnation of the driver that it works for."""
+
+    name: str
+    uid: str
+    incarnation: Incarnation
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """One of the group's objects. `ours`: nobody else owns the object of that name. `current`: it is as wanted."""
+
+    ours: bool = True
+    current: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedSet(Owned):
+    """The StatefulSet and how many consumers it is told to run."""
+
+    replicas: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What planning has to remember from one observation to the next; monotonic seconds.
+
+    `draining_since`: since when a consumer that has to go was told so. `expired_since`: since when an incarnation is known to
+    be expired and still there.
+    """
+
+    draining_since: Mapping[ConsumerId, float] = field(default_factory=dict)
+    expired_since: Mapping[Incarnation, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One consistent picture of a group. None for an object means that there is none.
+
+    `deaths` are proofs of death that the coordinator has to hear. `dead` are the incarnations whose driver has terminated, be
+    their executors still there or not.
+    `warnings` are (reason, message) of recent events about the StatefulSet while pods are missing. `refusals` are the API
+    server's words on what it refused to apply last time. `previous` is the status as it was written last. `now` is monotonic,
+    `wall` is seconds since 1970.
+    """
+
+    declared: Declared
+    now: float
+    wall: float
+    stateful_set: OwnedSet | None = None
+    service: Owned | None = None
+    budget: Owned | None = None
+    consumers: tuple[ConsumerPod, ...] = ()
+    executors: tuple[ExecutorPod, ...] = ()
+    deaths: tuple[tuple[ConsumerId, Incarnation], ...] = ()
+    dead: tuple[Incarnation, ...] = ()
+    view: GroupView | None = None
+    warnings: tuple[tuple[str, str], ...] = ()
+    refusals: tuple[str, ...] = ()
+    previous: Mapping[str, object] = field(default_factory=dict)
+    memory: Memory = Memory()
+
+    def name_of(self, ordinal: int) -> ConsumerId:
+        """Name of the consumer with this ordinal."""
+        return ConsumerId(f"{self.declared.identity.name}-{ordinal}")
+
+    @property
+    def replicas(self) -> int:
+        """How many consumers there are told to be; 0 before the StatefulSet exists."""
+        return self.stateful_set.replicas if self.stateful_set is not None else 0
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Kinds of our objects whose name somebody else has taken."""
+        objects = {"StatefulSet": self.stateful_set, "Service": self.service, "PodDisruptionBudget": self.budget}
+        return tuple(kind for kind, owned in objects.items() if owned is not None and not owned.ours)
+
+    def holds(self, consumer: ConsumerId) -> bool:
+        """Whether the coordinator's picture has this consumer hold, or about to get, any shard. True while there is none."""
+        if self.view is None:
+            return True
+        held = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
+        return any(consumer in (shard.holder, shard.next_consumer) for shard in self.view.shards if shard.state in held)
+
+    def is_dead(self, incarnation: Incarnation) -> bool:
+        """Whether the driver of this incarnation has terminated; the end of a later start of its pod proves that too."""
+        return any(dead == incarnation or dead.supersedes(incarnation) for dead in self.dead)

@@ -1,0 +1,210 @@
+"""What to do about a group: a pure function from an observation to actions, a status and events.
+
+`controller.reconcile` calls `plan` and carries the result out. `POLICIES` is the whole of it: a reader scans the list top to
+bottom, and each policy says in a few lines when it acts. Nothing here reads or writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from shardherd.core.conditions import CONSUMING, STARTING, findings
+from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
+from shardherd.core.observed import Memory, Observation
+from shardherd.core.scaling import WAITING_FOR_SHARDS, Scale, remember, scale
+from shardherd.core.status import status
+
+REPLACE_AFTER = 20.0
+"""Seconds that an expired incarnation has to end by itself before its pod is replaced: its agent ends it when it is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellCoordinator:
+    """Give the coordinator this spec."""
+
+    spec: GroupSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDeath:
+    """Tell the coordinator that it is proven that this incarnation will never act again."""
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyService:
+    """Apply the headless Service."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyBudget:
+    """Apply the PodDisruptionBudget."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyStatefulSet:
+    """Apply the StatefulSet with so many replicas."""
+
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete this very pod, gracefully; `why` is for the log."""
+
+    name: str
+    uid: str
+    why: str
+
+
+Action = TellCoordinator | ReportDeath | ApplyService | ApplyBudget | ApplyStatefulSet | DeletePod
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something to tell the user, as a Kubernetes Event on the group."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do, in this order: the actions, the status (if it changed), the events. `memory` is for the next observation."""
+
+    actions: tuple[Action, ...]
+    status: Mapping[str, object]
+    events: tuple[Event, ...]
+    memory: Memory
+
+
+def plan(observation: Observation) -> Plan:
+    """The plan for this observation. A group that is being deleted is left to its owner references."""
+    scaled = scale(observation)
+    actions: tuple[Action, ...] = ()
+    if not observation.declared.deleting:
+        actions = tuple(action for policy in POLICIES for action in policy(observation, scaled))
+    return Plan(
+        actions=actions,
+        status=status(observation, scaled),
+        events=tuple(_events(observation, scaled)),
+        memory=remember(observation, scaled),
+    )
+
+
+def _tell_coordinator(observation: Observation, scaled: Scale) -> Iterable[Action]:
+    """Always: who should be there, who has to go, and the settings. The coordinator sees whether anything changed."""
+    declared = observation.declared
+    yield TellCoordinator(
+        GroupSpec(
+            identity=declared.identity,
+            source=declared.source,
+            settings=declared.settings,
+            wanted=scaled.desired,
+            leaving=scaled.leaving,
+            service_account=declared.service_account,
+        )
+    )
+
+
+def _report_deaths(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+    """Proof of death moves shards at once."""
+    for consumer, incarnation in observation.deaths:
+        yield ReportDeath(consumer, incarnation)
+
+
+def _delete_executors_of_the_dead(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+    """Spark does not delete executors whose driver died; their label says which driver that was."""
+    for executor in observation.executors:
+        if observation.is_dead(executor.incarnation) and not executor.deleting:
+            yield DeletePod(executor.name, executor.uid, "its driver is dead")
+
+
+def _apply_service(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+    """Before the pods, which find each other by it."""
+    if not observation.taken and (observation.service is None or not observation.service.current):
+        yield ApplyService()
+
+
+def _apply_budget(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+    if not observation.taken and (observation.budget is None or not observation.budget.current):
+        yield ApplyBudget()
+
+
+def _apply_stateful_set(observation: Observation, scaled: Scale) -> Iterable[Action]:
+    """When there is none and consumers are wanted, when it is not as declared, and to change the number of consumers."""
+    existing = observation.stateful_set
+    if observation.taken or (existing is None and bool(scaled.held)):
+        return
+    if existing is None or not existing.current or existing.replicas != scaled.replicas:
+        yield ApplyStatefulSet(scaled.replicas)
+
+
+def _replace_expired(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+    """An expired incarnation that did not end by itself: no heartbeat of it is accepted any more."""
+    pods = {pod.uid: pod for pod in observation.consumers}
+    for incarnation, since in observation.memory.expired_since.items():
+        pod = pods.get(incarnation.pod_uid)
+        still_expired = observation.view is not None and any(known == incarnation for _, known in observation.view.expired)
+        if pod is None or pod.deleting or not still_expired or observation.is_dead(incarnation):
+            continue
+        if observation.now - since >= REPLACE_AFTER:
+            yield DeletePod(pod.name, pod.uid, "it was expired and did not end")
+
+
+def _replace_outdated(observation: Observation, scaled: Scale) -> Iterable[Action]:
+    """Pods made from an older declaration: those that do not run at once, the others one at a time, while all are ready."""
+    staying = [pod for pod in observation.consumers if pod.ordinal < scaled.desired]
+    outdated = [pod for pod in staying if not pod.current and not pod.deleting]
+    if observation.stateful_set is None or not observation.stateful_set.current or observation.taken:
+        return
+    stuck = [pod for pod in outdated if pod.trouble is not None and pod.trouble.reason != STARTING]
+    for pod in stuck:
+        yield DeletePod(pod.name, pod.uid, "it cannot run and was made from an older declaration")
+    all_ready = len(staying) == scaled.desired and all(pod.ready and not pod.deleting for pod in staying)
+    if outdated and not stuck and all_ready and not scaled.leaving and not observation.declared.settings.paused:
+        pod = max(outdated, key=lambda candidate: candidate.ordinal)
+        yield DeletePod(pod.name, pod.uid, "it was made from an older declaration")
+
+
+Policy = Callable[[Observation, Scale], Iterable[Action]]
+
+POLICIES: tuple[Policy, ...] = (
+    _tell_coordinator,
+    _report_deaths,
+    _delete_executors_of_the_dead,
+    _apply_service,
+    _apply_budget,
+    _apply_stateful_set,
+    _replace_expired,
+    _replace_outdated,
+)
+
+_WORTH_AN_EVENT = ("Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost", "OrderPreserved")
+
+
+def _events(observation: Observation, scaled: Scale) -> Iterable[Event]:
+    """Scaling, shards that moved, and conditions that turned."""
+    if observation.declared.deleting:
+        return
+    existing = observation.stateful_set
+    if not observation.taken and not (existing is None and scaled.held) and scaled.replicas != observation.replicas:
+        direction = "ScaledUp" if scaled.replicas > observation.replicas else "ScaledDown"
+        yield Event(direction, f"From {observation.replicas} to {scaled.replicas} consumers (desired: {scaled.desired}).")
+    before = observation.previous.get("conditions")
+    known = {condition["type"]: condition for condition in before} if isinstance(before, list) else {}
+    for finding in findings(observation, scaled):
+        if finding.type not in _WORTH_AN_EVENT:
+            continue
+        old = known.get(finding.type, {})
+        bad = finding.status == ("True" if finding.type in ("Stalled", "CheckpointLost") else "False")
+        turned = (finding.status, finding.reason) != (old.get("status"), old.get("reason"))
+        # Ready repeats the reason of another condition; only its turning True is news of its own.
+        if finding.type == "Ready" and finding.reason == CONSUMING and turned:
+            yield Event("Ready", finding.message)
+        elif finding.type != "Ready" and bad and turned and finding.reason not in (STARTING, WAITING_FOR_SHARDS):
+            yield Event(finding.reason, finding.message, warning=True)

@@ -1,0 +1,71 @@
+"""The status of a group's custom resource, from one observation.
+
+Called by `plan`. Small on purpose: rows of single shards are in the coordinator's API and in the metrics. `differs` tells what
+is worth a write at once, and what may wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardherd.core.conditions import dated, findings, ready_consumers, rfc3339
+from shardherd.core.model import GroupView, ShardState
+from shardherd.core.observed import Observation
+from shardherd.core.scaling import Scale
+
+SELECTOR_LABEL = "shardherd.dev/consumergroup"
+ROLE_LABEL = "shardherd.dev/role"
+
+
+def status(observation: Observation, scale: Scale) -> dict[str, object]:
+    """The whole status, as JSON has it."""
+    declared = observation.declared
+    before = observation.previous.get("conditions")
+    conditions = dated(
+        findings(observation, scale),
+        before if isinstance(before, list) else [],
+        declared.generation,
+        observation.wall,
+    )
+    result: dict[str, object] = {
+        "observedGeneration": declared.generation,
+        "replicas": len(observation.consumers),
+        "readyReplicas": ready_consumers(observation),
+        "desiredReplicas": scale.desired,
+        "selector": f"{SELECTOR_LABEL}={declared.identity.name},{ROLE_LABEL}=driver",
+        "conditions": conditions,
+    }
+    if observation.view is not None:
+        result |= _of_view(observation.view)
+    # What only the coordinator knows stays as it was while the coordinator has not loaded the group.
+    for name in ("groupEpoch", "shards", "lag", "lastRebalance"):
+        if name not in result and name in observation.previous:
+            result[name] = observation.previous[name]
+    return result
+
+
+def _of_view(view: GroupView) -> dict[str, object]:
+    result: dict[str, object] = {"groupEpoch": view.group_epoch}
+    if view.discovered:
+        result["shards"] = {
+            "total": len(view.shards),
+            "wait": view.shards_in(ShardState.WAIT),
+            "notAlloc": view.shards_in(ShardState.NOT_ALLOC),
+            "alreadyAlloc": view.shards_in(ShardState.ALREADY_ALLOC),
+            "transfer": view.shards_in(ShardState.TRANSFER),
+            "over": view.shards_in(ShardState.OVER),
+        }
+        result["lag"] = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards)}
+    if view.last_rebalance is not None:
+        last = view.last_rebalance
+        result["lastRebalance"] = {"time": rfc3339(last.time), "reason": last.reason, "moved": last.moved}
+    return result
+
+
+def differs(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
+    """Whether anything but the lag differs: the lag of a busy group always does."""
+    return _without_lag(before) != _without_lag(after)
+
+
+def _without_lag(value: Mapping[str, object]) -> dict[str, object]:
+    return {name: part for name, part in value.items() if name != "lag"}
