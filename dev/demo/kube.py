@@ -1,4 +1,4 @@
-"""kubectl for the demo and the end-to-end tests: one cluster, named by its kubeconfig, never the caller's own.
+"""kubectl for the demo and the end-to-end tests: one cluster, named by an environment, never the caller's own.
 
 Called by the steps. It decides nothing; it runs kubectl, reads JSON, and collects what explains a failure.
 """
@@ -6,7 +6,6 @@ Called by the steps. It decides nothing; it runs kubectl, reads JSON, and collec
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,21 +19,17 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kube:
-    """Runs `kubectl` against one kubeconfig."""
+    """Runs `kubectl` with an environment that names the cluster."""
 
     kubectl: Path
-    kubeconfig: Path
-
-    def environment(self) -> dict[str, str]:
-        """The caller's environment, with this cluster in place of whatever KUBECONFIG said."""
-        return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+    environment: Mapping[str, str]
 
     def attempt(self, *arguments: str, stdin: str | None = None, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run kubectl and return how it ended, whatever that was."""
         return subprocess.run(
             [str(self.kubectl), *arguments],
             input=stdin,
-            env=self.environment(),
+            env=dict(self.environment),
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -1,0 +1,215 @@
+"""Where the demo and the end-to-end tests happen: one instance of the real cluster, and the tools to act on it.
+
+Called by the steps. It wraps `dev.cluster` and adds what a shardherd user would bring: namespaces that enforce Pod Security, a
+name for the broker, a shared folder, the installed chart. Each method may be called again and does only what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dev.cluster.cluster import Cluster
+from dev.demo.figures import Sample, page
+from dev.demo.kube import Kube, is_ready
+from dev.demo.report import DemoError, Reporter, await_that
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SYSTEM = "shardherd-system"
+RELEASE = "shardherd"
+OPERATOR_IMAGE = "shardherd/operator:dev"
+SPARK_IMAGE = "shardherd/spark:dev"
+IMAGE_USER = 10001
+METRICS_PORT = 9090
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One instance, by name."""
+
+    name: str
+    reporter: Reporter
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return Cluster(self.name)
+
+    @cached_property
+    def kube(self) -> Kube:
+        return Kube(self.cluster.tools.kubectl, self.cluster.environment())
+
+    @property
+    def state(self) -> Path:
+        """Folder of what the demo keeps; it goes with the instance."""
+        return self.cluster.state / "demo"
+
+    @property
+    def shared(self) -> Path:
+        """The folder that pods see as a shared volume."""
+        return self.cluster.state / "volumes"
+
+    def start(self) -> None:
+        """The instance with node, broker and Prometheus, and the two images in it."""
+        self.cluster.up(node=True, kafka=True, prometheus=True)
+        for image in (OPERATOR_IMAGE, SPARK_IMAGE):
+            self.cluster.load_image(image)
+
+    def make_namespace(self, name: str) -> None:
+        """A namespace that enforces Pod Security `restricted`, with the broker under the name `kafka`."""
+        labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+        host, port = self.cluster.kafka_bootstrap.rsplit(":", 1)
+        kafka = {"name": "kafka", "namespace": name}
+        self.kube.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}},
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": kafka,
+                "spec": {"ports": [{"name": "kafka", "port": 9092, "targetPort": int(port)}]},
+            },
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {**kafka, "labels": {"kubernetes.io/service-name": "kafka"}},
+                "addressType": "IPv4",
+                "ports": [{"name": "kafka", "port": int(port)}],
+                "endpoints": [{"addresses": [host]}],
+            },
+        )
+
+    def make_volume(self, namespace: str, claim: str) -> Path:
+        """A claim bound to a folder of this machine that the image's user may write to; returns the folder."""
+        folder = self.shared / namespace / claim
+        folder.mkdir(parents=True, exist_ok=True)
+        # fsGroup does nothing on a hostPath: the folder itself belongs to the image's user.
+        os.chown(folder, IMAGE_USER, IMAGE_USER)
+        for parent in (folder.parent, self.shared, self.cluster.state):
+            parent.chmod(parent.stat().st_mode | 0o011)
+        size = {"storage": "10Gi"}
+        modes = ["ReadWriteMany"]
+        self.kube.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": f"{namespace}-{claim}"},
+                "spec": {
+                    "capacity": size,
+                    "accessModes": modes,
+                    "storageClassName": "",
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "hostPath": {"path": str(folder), "type": "Directory"},
+                    "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim},
+                },
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": claim, "namespace": namespace},
+                "spec": {
+                    "accessModes": modes,
+                    "storageClassName": "",
+                    "volumeName": f"{namespace}-{claim}",
+                    "resources": {"requests": size},
+                },
+            },
+        )
+        return folder
+
+    def install(self, namespaces: Sequence[str]) -> None:
+        """`helm install` of the chart, or an upgrade of the release that is there, and wait until the operator leads."""
+        values = {
+            "image": {"repository": OPERATOR_IMAGE.partition(":")[0], "tag": OPERATOR_IMAGE.partition(":")[2]},
+            "applicationNamespaces": list(namespaces),
+        }
+        chart = str(REPOSITORY / "charts" / "shardherd")
+        file = self.state / "values.json"
+        self.state.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+        installed = json.loads(self.cluster.helm("list", "-n", SYSTEM, "-o", "json", "--filter", f"^{RELEASE}$"))
+        if installed:
+            self.reporter.say(f"helm upgrade {RELEASE} charts/shardherd (it is installed already)")
+            self.cluster.helm("upgrade", RELEASE, chart, "-n", SYSTEM, "-f", str(file))
+            # The tag `dev` stays the same when the image changes.
+            self.kube.run("rollout", "restart", f"deployment/{RELEASE}", "-n", SYSTEM)
+        else:
+            self.reporter.say(f"helm install {RELEASE} charts/shardherd --namespace {SYSTEM}")
+            self.cluster.helm("install", RELEASE, chart, "-n", SYSTEM, "-f", str(file))
+        done = self.kube.attempt("rollout", "status", f"deployment/{RELEASE}", "-n", SYSTEM, "--timeout=120s", timeout=130)
+        if done.returncode != 0:
+            raise DemoError(f"the operator did not become ready: {done.stderr.strip()}\n{self.kube.explain(SYSTEM)}")
+
+    def operator_pod(self) -> dict[str, Any]:
+        """The operator's pod that is ready."""
+        return await_that(
+            "the operator's pod is ready",
+            lambda: next((p for p in self.kube.pods(SYSTEM, "app.kubernetes.io/component=operator") if is_ready(p)), None),
+            within=60,
+            seen=lambda: self.kube.explain(SYSTEM),
+        )
+
+    def operator_metrics(self) -> list[Sample]:
+        """What the operator's /metrics page says now."""
+        return page(f"http://{self.operator_pod()['status']['podIP']}:{METRICS_PORT}/metrics")
+
+    def kill_operator(self) -> None:
+        """SIGKILL to the operator's process; the kubelet starts it again. Returns when the new one is ready."""
+        pod = self.operator_pod()
+        name = pod["metadata"]["name"]
+        pid = self.child_of_init(SYSTEM, name)
+        self.reporter.say(f"kubectl exec -n {SYSTEM} {name} -- kill -9 {pid}    (the operator)")
+        self.kube.shell(SYSTEM, name, f"kill -9 {pid}")
+        restarts = pod["status"]["containerStatuses"][0]["restartCount"]
+        await_that(
+            "the operator has started again",
+            lambda: self.operator_pod()["status"]["containerStatuses"][0]["restartCount"] > restarts,
+            within=90,
+            seen=lambda: self.kube.explain(SYSTEM),
+        )
+        self.operator_pod()
+
+    def child_of_init(self, namespace: str, pod: str) -> int:
+        """The process id, inside a pod, of what tini runs: tini is 1 and cannot be killed from inside."""
+        script = 'for p in /proc/[0-9]*; do read -r _ _ _ parent _ < $p/stat; [ "$parent" = 1 ] && echo ${p#/proc/}; done; :'
+        found = self.kube.shell(namespace, pod, script)
+        if not found.stdout.split():
+            raise DemoError(f"no child of process 1 was found in {namespace}/{pod}: {found.stderr.strip()}")
+        return int(found.stdout.split()[0])
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """A new topic."""
+        self._topics("--create", "--topic", topic, "--partitions", str(partitions))
+
+    def grow_topic(self, topic: str, partitions: int) -> None:
+        """More partitions for a topic."""
+        self._topics("--alter", "--topic", topic, "--partitions", str(partitions))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic if there is one, and wait until its name is free."""
+        self._topics("--delete", "--if-exists", "--topic", topic)
+        await_that(f"topic {topic} is gone", lambda: topic not in self._topics("--list").split(), within=30)
+
+    def _topics(self, *arguments: str) -> str:
+        return self.cluster.kafka_tool("kafka-topics", *arguments)
+
+    def describe_group(self, group: str) -> dict[str, tuple[int, int, int]]:
+        """`kafka-consumer-groups --describe`: shard -> (current offset, log end offset, lag), as Kafka itself says."""
+        said = self.cluster.kafka_tool("kafka-consumer-groups", "--describe", "--group", group)
+        found: dict[str, tuple[int, int, int]] = {}
+        for line in said.splitlines():
+            words = line.split()
+            if len(words) >= 6 and words[0] == group and words[2].isdigit():
+                current, end, lag = (int(word) if word.isdigit() else -1 for word in words[3:6])
+                found[f"{words[1]}/{words[2]}"] = (current, end, lag)
+        if not found:
+            raise DemoError(f"kafka-consumer-groups knows nothing of group {group}: {said.strip()}")
+        return found
+
+    def delete_group(self, group: str) -> None:
+        """Delete the Kafka group's offsets, if there are any."""
+        if group in self.cluster.kafka_tool("kafka-consumer-groups", "--list").split():
+            self.cluster.kafka_tool("kafka-consumer-groups", "--delete", "--group", group)
