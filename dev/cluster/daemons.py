@@ -80,6 +80,8 @@ def controller_manager(tools: Tools, layout: Layout) -> Daemon:
         use_service_account_credentials="true",
         leader_elect="false",
         allocate_node_cidrs="false",
+        # A claim of a prepared volume waits this long otherwise: 15 s by default.
+        pvclaimbinder_sync_period="1s",
         bind_address="127.0.0.1",
         profiling="false",
     )
