@@ -1,7 +1,7 @@
 """Runs every check of the project, quick ones first, and stops at the first kind that fails.
 
-`make test` and `make lint` call it. While the quick tests run, the programs and images that the slow ones need are built in the background. The last lines that it
-prints are pytest's own summary. It ends what it started, also when it is told to end.
+`make test` and `make lint` call it. While the quick tests run, the programs and images that the slow ones need are built in the
+background. The last lines that it prints are pytest's own summary. It ends what it started, also when it is told to end.
 """
 
 from __future__ import annotations
