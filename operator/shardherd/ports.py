@@ -172,6 +172,34 @@ class EventRecorder(Protocol):
     def record(self, group: GroupIdentity, reason: str, message: str, *, warning: bool = False) -> None: ...
 
 
+class CoordinatorMetrics(Protocol):
+    """What the coordinator counts. Never blocks, never raises."""
+
+    def heartbeat(self, group: GroupIdentity, result: str) -> None:
+        """One heartbeat answered: ok, or an error code."""
+        ...
+
+    def checkpoints(self, group: GroupIdentity, result: str, count: int) -> None:
+        """So many checkpoints of single shards with this result: ok, unchanged, fenced, withheld, or error."""
+        ...
+
+    def rebalance(self, group: GroupIdentity, reason: str, moved: int) -> None:
+        """One step that gave shards to consumers, and how many changed hands in it."""
+        ...
+
+    def refused(self, reason: str) -> None:
+        """One caller that was not let in, by what did not match."""
+        ...
+
+    def source_request(self, operation: str, seconds: float) -> None:
+        """One request to a source, and how long it took."""
+        ...
+
+    def source_error(self, group: GroupIdentity, operation: str) -> None:
+        """One request to the group's source that failed."""
+        ...
+
+
 class Coordination(Protocol):
     """What the controller may ask of the coordinator. Thread-safe; each call goes through the group's mailbox."""
 

@@ -157,7 +157,10 @@ def _decoder(kind: Any, strict: bool) -> Decoder:
     if isinstance(kind, NewType):
         return _read_name
     if get_origin(kind) is tuple:
-        return _read_tuple(_decoder(get_args(kind)[0], strict))
+        members = get_args(kind)
+        if members[-1] is Ellipsis:
+            return _read_tuple(_decoder(members[0], strict))
+        return _read_row(tuple(_decoder(member, strict) for member in members))
     if get_origin(kind) in (Union, types.UnionType):
         (inner,) = (argument for argument in get_args(kind) if argument is not type(None))
         present = _decoder(inner, strict)
@@ -204,6 +207,15 @@ def _read_tuple(reader: Decoder) -> Decoder:
         if not isinstance(value, list):
             raise _wrong(path, value, "a list")
         return tuple(reader(item, f"{path}[{index}]") for index, item in enumerate(value))
+
+    return read
+
+
+def _read_row(readers: tuple[Decoder, ...]) -> Decoder:
+    def read(value: Any, path: str) -> Any:
+        if not isinstance(value, list) or len(value) != len(readers):
+            raise _wrong(path, value, f"a list of {len(readers)}")
+        return tuple(reader(item, f"{path}[{index}]") for index, (reader, item) in enumerate(zip(readers, value, strict=True)))
 
     return read
 

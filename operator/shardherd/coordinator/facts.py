@@ -1,0 +1,65 @@
+"""What the runtime knows that keeps a group from being granted shards or from committing, as the core wants to hear it.
+
+Called by a group's runner. Each condition has a documented reason constant and a sentence with the remedy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shardherd.core.model import Condition, KafkaSource
+from shardherd.core.requests import ConditionsChanged
+
+GROUP_HAS_LIVE_MEMBERS = "GroupHasLiveMembers"
+GROUP_ID_IN_USE = "GroupIdInUse"
+SOURCE_UNAVAILABLE = "SourceUnavailable"
+SNAPSHOT_TOO_LARGE = "SnapshotTooLarge"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One group's state of affairs. `prepared` is True once its offsets were taken over; empty texts mean all is well."""
+
+    source: KafkaSource
+    prepared: bool = False
+    source_error: str = ""
+    members: tuple[str, ...] = ()
+    id_in_use: bool = False
+    too_large: str = ""
+
+    def changed(self, **changes: object) -> Facts:
+        """The facts with some of them changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def withheld(self) -> tuple[Condition, ...]:
+        """The conditions that withhold grants."""
+        conditions = []
+        if self.members:
+            named = ", ".join(self.members[:5]) + (" and more" if len(self.members) > 5 else "")
+            conditions.append(
+                Condition(
+                    GROUP_HAS_LIVE_MEMBERS,
+                    f"the Kafka group {self.source.group_id!r} has live members ({named}); stop them, or give the ConsumerGroup a"
+                    " spec.source.kafka.groupId of its own",
+                )
+            )
+        if self.id_in_use:
+            conditions.append(
+                Condition(
+                    GROUP_ID_IN_USE,
+                    f"another producer keeps taking over the transactional id 'shardherd.{self.source.group_id}'; find it, or give"
+                    " the ConsumerGroup a spec.source.kafka.groupId of its own",
+                )
+            )
+        if self.too_large:
+            conditions.append(Condition(SNAPSHOT_TOO_LARGE, self.too_large))
+        return tuple(conditions)
+
+    def request(self) -> ConditionsChanged:
+        """What to tell the core."""
+        return ConditionsChanged(
+            withheld=self.withheld(),
+            commits=self.prepared and not self.members and not self.id_in_use,
+            source_reachable=not self.source_error,
+            source_error=self.source_error,
+        )

@@ -1,0 +1,97 @@
+"""The coordinator as the composition root sees it: start, lead, wait until it may not go on, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from aiohttp import web
+
+from shardherd.coordinator.api import make_application
+from shardherd.coordinator.auth import Authenticator
+from shardherd.coordinator.coordination import ThreadSafeCoordination
+from shardherd.coordinator.ports import CoordinatorPorts
+from shardherd.coordinator.runtime import Runtime
+from shardherd.ports import Coordination
+
+__all__ = ["CoordinatorPorts", "CoordinatorServer"]
+
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT = 5.0
+"""Seconds that requests under way are given when the server stops."""
+
+
+class CoordinatorServer:
+    """One coordinator process: its HTTP server and its groups.
+
+    `await start()` serves at once (not ready, refusing as not leading), `await lead()` waits for leadership and then answers,
+    `await lost()` returns the reason why this process may not go on, `await stop()` ends everything and releases the lease.
+    All on one event loop; `coordination` may be called from any thread once started.
+    """
+
+    def __init__(
+        self,
+        ports: CoordinatorPorts,
+        *,
+        host: str = "0.0.0.0",
+        port: int = 8080,
+        discovery_interval: float = 1.0,
+        unknown_group_grace: float = 15.0,
+    ) -> None:
+        self._ports = ports
+        self._host = host
+        self._port = port
+        self._runtime = Runtime(ports, discovery_interval=discovery_interval, unknown_group_grace=unknown_group_grace)
+        self._runner: web.AppRunner | None = None
+        self._coordination: ThreadSafeCoordination | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is really listened on (of interest when 0 was asked for)."""
+        if self._runner is None:
+            raise RuntimeError("the coordinator is not started")
+        return int(self._runner.addresses[0][1])
+
+    @property
+    def coordination(self) -> Coordination:
+        """What the controller calls, from any thread."""
+        if self._coordination is None:
+            raise RuntimeError("the coordinator is not started")
+        return self._coordination
+
+    async def start(self) -> None:
+        """Listen. Raises OSError if the port is taken."""
+        self._coordination = ThreadSafeCoordination(self._runtime, asyncio.get_running_loop())
+        application = make_application(self._runtime, Authenticator(self._ports.tokens, self._ports.clock, self._ports.metrics))
+        self._runner = web.AppRunner(
+            application, handler_cancellation=True, access_log=None, shutdown_timeout=STOP_TIMEOUT, keepalive_timeout=75.0
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port).start()
+        log.info("the coordinator listens on %s:%s", self._host, self.port)
+
+    async def lead(self) -> None:
+        """Wait for leadership, then take the groups over as they are applied."""
+        await self._ports.leadership.acquire()
+        self._runtime.lead()
+        self._watching = asyncio.create_task(self._watch_leadership(), name="leadership")
+
+    async def lost(self) -> str:
+        """Wait until this process may not answer any more; the reason, for the log. The caller ends the process, non-zero."""
+        return await self._runtime.lost()
+
+    async def stop(self) -> None:
+        """Answer nothing more, close the groups, release the lease."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._runtime.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self._ports.leadership.release()
+
+    async def _watch_leadership(self) -> None:
+        await self._ports.leadership.lost()
+        self._runtime.step_down("the lease could not be renewed in time, or another process holds it")

@@ -1,0 +1,124 @@
+"""One group's ownership in its store: taken over once, then written by compare-and-swap until somebody else has written it.
+
+Called by the group's runner, one call at a time. It tells apart "written", "surely not written" and "no longer ours"; after an
+unknown outcome it reads back and goes on until it knows. Decides nothing about the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import replace
+
+from shardherd.coordinator.ports import LeadershipLostError
+from shardherd.core import ownership as codec
+from shardherd.core.model import GroupSpec
+from shardherd.core.records import GroupRecord, Ownership
+from shardherd.ports import (
+    Clock,
+    Leadership,
+    OutcomeUnknownError,
+    OwnershipConflictError,
+    OwnershipStore,
+    OwnershipUnavailableError,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY = 0.25
+"""Seconds between attempts to find out what became of a write."""
+
+TAKE_ATTEMPTS = 5
+"""A leader that is just ending may write a few times more while we take over."""
+
+
+class GroupStorage:
+    """The stored ownership of one group, as far as this coordinator knows."""
+
+    def __init__(self, store: OwnershipStore, leadership: Leadership, clock: Clock, spec: GroupSpec) -> None:
+        self._store = store
+        self._leadership = leadership
+        self._clock = clock
+        self._group = spec.identity
+        self._version: str | None = None
+        self._written = b""
+        self.leader_epoch = 0
+
+    async def take(self) -> Ownership:
+        """The stored ownership, now under a leader epoch of our own. Nobody else's write succeeds after this.
+
+        Raises OwnershipUnavailableError if the store does not answer, OwnershipFormatError if it holds what we cannot read,
+        LeadershipLostError.
+        """
+        for _ in range(TAKE_ATTEMPTS):
+            stored = await self._store.load(self._group)
+            if stored is None:
+                found = Ownership(GroupRecord(uid=self._group.uid), {}, {})
+            else:
+                found = codec.decode(json.loads(stored.data))
+            ours = replace(found, group=replace(found.group, leader_epoch=found.group.leader_epoch + 1))
+            self._check_lease()
+            try:
+                data = _dump(ours)
+                self._version = await self._store.save(self._group, data, stored.version if stored else None)
+            except OwnershipConflictError as error:
+                log.info("taking over group %s again: %s", self._group, error)
+                continue
+            except OutcomeUnknownError as error:
+                # Whether it was ours shows when we take over once more, under the next leader epoch.
+                raise OwnershipUnavailableError(str(error)) from error
+            self.leader_epoch = ours.group.leader_epoch
+            self._written = data
+            return ours
+        raise OwnershipUnavailableError(f"the ownership of group {self._group} is being written by another coordinator")
+
+    async def save(self, ownership: Ownership) -> None:
+        """Make this ownership durable.
+
+        Raises LeadershipLostError if another coordinator has written, OwnershipUnavailableError or OwnershipTooLargeError if it
+        surely was not written.
+        """
+        data = _dump(ownership)
+        while True:
+            self._check_lease()
+            try:
+                self._version = await self._store.save(self._group, data, self._version)
+                self._written = data
+                return
+            except OwnershipConflictError as error:
+                raise LeadershipLostError(str(error)) from error
+            except OutcomeUnknownError as error:
+                log.warning("group %s: %s; reading back", self._group, error)
+                if await self._find_out(data):
+                    return
+
+    async def prove(self) -> None:
+        """Prove by a write that nobody else has taken over. Raises as `save` does."""
+        await self.save(codec.decode(json.loads(self._written)))
+
+    async def _find_out(self, data: bytes) -> bool:
+        """After an unknown outcome: whether `data` is stored. If not, the version to write over is known again."""
+        while True:
+            self._check_lease()
+            try:
+                stored = await self._store.load(self._group)
+            except OwnershipUnavailableError as error:
+                log.warning("group %s: %s", self._group, error)
+                await asyncio.sleep(RETRY)
+                continue
+            if stored is None or codec.decode(json.loads(stored.data)).group.leader_epoch != self.leader_epoch:
+                raise LeadershipLostError(f"the ownership of group {self._group} was written by another coordinator")
+            self._version = stored.version
+            if stored.data == data:
+                self._written = data
+                return True
+            return False
+
+    def _check_lease(self) -> None:
+        if self._clock.now() >= self._leadership.deadline():
+            raise LeadershipLostError(f"the lease ran out before the ownership of group {self._group} was written")
+
+
+def _dump(ownership: Ownership) -> bytes:
+    return json.dumps(codec.encode(ownership), separators=(",", ":"), sort_keys=True).encode()
