@@ -7,7 +7,7 @@ has behaviour. Ports that the coordinator awaits are coroutines of its own event
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from shardherd.core.model import (
@@ -241,7 +241,7 @@ class GroupObjects:
     """A group's custom resource and what there is of its objects, as one read found them.
 
     `pods` are the drivers' and the executors'. `warnings` are (reason, message) of recent warning events about the StatefulSet,
-    newest last; they are read only while pods are missing.
+    newest last; they are read only while pods are missing. `logs` are the last lines of drivers that keep crashing, by pod UID.
     """
 
     group: Manifest
@@ -250,6 +250,7 @@ class GroupObjects:
     budget: Manifest | None = None
     pods: tuple[Manifest, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
+    logs: Mapping[str, str] = field(default_factory=dict)
 
 
 class Cluster(Protocol):
