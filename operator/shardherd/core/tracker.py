@@ -31,6 +31,14 @@ class ReadRange:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A range in flight: as the micro-batch names it, and the epoch under which its end may be checkpointed."""
+
+    named: ReadRange
+    epoch: int
+
+
 @dataclass(slots=True)
 class _Grant:
     """One shard that we hold. `position` is the next offset to hand out, `done` the end of what was finished."""
@@ -69,7 +77,7 @@ class Tracker:
         self.paused = False
         self.progress = 0
         self._grants: dict[ShardId, _Grant] = {}
-        self._in_flight: dict[ShardId, ReadRange] = {}
+        self._in_flight: dict[ShardId, _Taken] = {}
         # Epochs that we gave up: a reply that was on its way when we did must not bring them back.
         self._given_up: dict[ShardId, int] = {}
 
@@ -106,7 +114,7 @@ class Tracker:
     @property
     def in_flight(self) -> Mapping[ShardId, ReadRange]:
         """What is being read."""
-        return dict(self._in_flight)
+        return {shard: taken.named for shard, taken in self._in_flight.items()}
 
     def positions(self) -> dict[ShardId, Offset]:
         """The next offset to hand out of every shard that we may still read."""
@@ -130,20 +138,28 @@ class Tracker:
             stop = grant.position + counts.get(shard, 0)
             handed[shard] = ReadRange(grant.position, stop, grant.epoch)
             grant.position = stop
-        self._in_flight = {shard: taken for shard, taken in handed.items() if taken.start < taken.stop}
+        self._in_flight = {shard: _Taken(each, each.epoch) for shard, each in handed.items() if each.start < each.stop}
         self.progress += 1
         return handed
+
+    def standing(self) -> dict[ShardId, ReadRange]:
+        """Every shard that we may read, as an empty range at its position."""
+        return {
+            shard: ReadRange(grant.position, grant.position, grant.epoch)
+            for shard, grant in sorted(self._grants.items())
+            if not grant.revoked
+        }
 
     def finish(self, named: Mapping[ShardId, ReadRange]) -> None:
         """Ranges that a finished micro-batch names. Only those that this run handed out or replayed count."""
         for shard, taken in list(self._in_flight.items()):
-            if named.get(shard) != taken:
+            if named.get(shard) != taken.named:
                 continue
             del self._in_flight[shard]
             self.progress += 1
             grant = self._grants.get(shard)
             if grant is not None and grant.epoch == taken.epoch:
-                grant.done = max(grant.done, taken.stop)
+                grant.done = max(grant.done, taken.named.stop)
 
     def abandon(self) -> None:
         """What is in flight will not be finished: it is read again from where it began."""
@@ -168,16 +184,9 @@ class Tracker:
             if grant.held_since <= logged.epoch <= grant.epoch and logged.stop > grant.durable:
                 ours[shard] = logged
                 grant.position = logged.stop
-                self._in_flight[shard] = ReadRange(logged.start, logged.stop, grant.epoch)
+                self._in_flight[shard] = _Taken(logged, grant.epoch)
         self.progress += 1
         return ours
-
-    def finish_replay(self, named: Mapping[ShardId, ReadRange]) -> None:
-        """As `finish`, for a micro-batch that was replayed: its ranges carry the epochs of the earlier run."""
-        for shard, logged in named.items():
-            taken = self._in_flight.get(shard)
-            if taken is not None and (taken.start, taken.stop) == (logged.start, logged.stop):
-                self.finish({shard: taken})
 
     def uncommitted(self) -> tuple[ShardCheckpoint, ...]:
         """Positions that are finished and not yet durable, under the epoch that they were read with."""

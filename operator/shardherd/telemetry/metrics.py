@@ -71,10 +71,14 @@ HEARTBEAT_AGE = Metric("shardherd_heartbeat_age_seconds", "Time since a consumer
 # An application: its agent's own port.
 CONSUMER = (*GROUP, "consumer")
 AGENT_HEARTBEATS = Metric("shardherd_agent_heartbeats", "Heartbeats sent, by result.", (*CONSUMER, "result"))
+AGENT_CHECKPOINTS = Metric("shardherd_agent_checkpoints", "Checkpoints of shards sent, by result.", (*CONSUMER, "result"))
 AGENT_SHARDS = Metric("shardherd_agent_shards", "Shards that this consumer reads.", CONSUMER)
 AGENT_HEARTBEAT_AGE = Metric("shardherd_agent_heartbeat_age_seconds", "Time since the last acknowledged heartbeat.", CONSUMER)
 SOURCE_RECORDS = Metric("shardherd_source_records", "Records of completed micro-batches.", CONSUMER)
 SOURCE_BATCHES = Metric("shardherd_source_batches", "Completed micro-batches.", CONSUMER)
+SOURCE_BATCH_DURATION = Metric(
+    "shardherd_source_batch_duration_seconds", "Time from handing a micro-batch out to knowing it complete.", CONSUMER
+)
 SOURCE_POSITION = Metric("shardherd_source_position", "End of the last completed range of a shard.", (*CONSUMER, "shard"))
 SOURCE_IN_FLIGHT = Metric("shardherd_source_in_flight_records", "Records handed out and not yet completed.", CONSUMER)
 

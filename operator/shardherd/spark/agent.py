@@ -1,0 +1,420 @@
+"""The agent: it holds this consumer's shards towards the coordinator, and hands their records out to the stream reader.
+
+`session` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
+SIGTERM call `finished` and `drain`. It decides when a heartbeat and a checkpoint go out, when the consumer is warm, when a
+shard is released and when the application must stop. What it holds is `core.tracker`'s business. It never reads records and
+never touches Spark: stopping is a callback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from shardherd.core.errors import ShardherdError, StaleIncarnationError
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    ConsumerId,
+    Heartbeat,
+    HeartbeatReply,
+    Incarnation,
+    Leave,
+    Offset,
+    ShardId,
+)
+from shardherd.core.tracker import ReadRange, Tracker
+from shardherd.spark.offsets import Offsets
+from shardherd.spark.pace import Pace
+
+log = logging.getLogger(__name__)
+
+IDLE_WAIT = 0.05
+"""Seconds that a question for new records is parked while there are none: Spark asks again at once, 90 times a second."""
+
+KEEP_WARM_AFTER = 45.0
+"""Seconds without a micro-batch after which an empty one is made: Spark ends Python workers that were idle for 60 s."""
+
+FIRST_RETRY, LAST_RETRY = 0.1, 2.0
+"""Seconds before a failed request to the coordinator is made again; doubled each time up to the second."""
+
+
+class Coordinator(Protocol):
+    """What the agent needs of the coordinator's client."""
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply: ...
+
+    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply: ...
+
+    async def leave(self, leave: Leave) -> None: ...
+
+
+class Ends(Protocol):
+    """The known ends of shards, kept fresh by someone else."""
+
+    def watch(self, shards: Iterable[ShardId]) -> None:
+        """From now on, these are the shards whose ends are wanted."""
+        ...
+
+    def known(self) -> Mapping[ShardId, Offset]: ...
+
+
+class Observer(Protocol):
+    """Is told what happened, for metrics."""
+
+    def heartbeat(self, result: str) -> None: ...
+
+    def checkpoint(self, result: str) -> None: ...
+
+    def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Who the consumer is, and its times in seconds."""
+
+    group_uid: str
+    consumer: ConsumerId
+    incarnation: Incarnation
+    heartbeat_interval: float = 3.0
+    session_timeout: float = 45.0
+    coordinator_loss_limit: float = 300.0
+    drain_timeout: float = 60.0
+    ordered: bool = False
+
+
+class Agent:
+    """One run of a consumer. All methods belong to the event loop that `run` runs on.
+
+    `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
+    monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        coordinator: Coordinator,
+        ends: Ends,
+        observer: Observer,
+        stop: Callable[[str], Awaitable[None]],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.tracker = Tracker()
+        self.ready = False
+        self.draining = False
+        self.acknowledged_at: float | None = None
+        self.pace = Pace(10.0)
+        self._coordinator = coordinator
+        self._ends = ends
+        self._observer = observer
+        self._stop = stop
+        self._now = now
+        self._seq = 0
+        self._warm_wanted: int | None = None
+        self._last_batch_at = now()
+        self._bounds: dict[ShardId, Offset] | None = None
+        self._stopping = False
+        self._left = asyncio.Event()
+        self._news = asyncio.Event()  # something the coordinator should hear now
+        self._work = asyncio.Event()  # something may be checkpointed or released
+        self._idle = asyncio.Event()  # nothing is in flight
+        self._idle.set()
+        self._records = asyncio.Event()  # something may be handed out
+        self._joined = asyncio.Event()  # the first heartbeat was answered
+
+    # --- towards the coordinator -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Heartbeat, checkpoint and release until the consumer has left or must stop."""
+        loops = [asyncio.create_task(each()) for each in (self._heartbeats, self._checkpoints, self._watch_silence)]
+        left = asyncio.create_task(self._left.wait())
+        try:
+            done, _ = await asyncio.wait([left, *loops], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in [left, *loops]:
+                task.cancel()
+
+    def _message(self) -> Heartbeat:
+        return Heartbeat(
+            consumer=self.settings.consumer,
+            incarnation=self.settings.incarnation,
+            seq=self._seq,
+            revision=self.tracker.revision,
+            held=self.tracker.held(),
+            ready=self.ready,
+            draining=self.draining,
+            progress=self.tracker.progress,
+        )
+
+    async def _heartbeats(self) -> None:
+        delay = FIRST_RETRY
+        while not self._stopping:
+            self._seq += 1
+            self._news.clear()
+            message, sent_at = self._message(), self._now()
+            request = asyncio.ensure_future(self._coordinator.heartbeat(message, self.settings.heartbeat_interval))
+            if not await self._unless_news(request):
+                continue  # cancelled: the next one tells the news
+            try:
+                reply = request.result()
+            except StaleIncarnationError as error:
+                self._observer.heartbeat(error.code)
+                await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
+                return
+            except ShardherdError as error:
+                self._observer.heartbeat(error.code)
+                log.warning("heartbeat %d of %s failed (%s): %s", self._seq, self.settings.consumer, error.code, error)
+                await self._news_within(delay)
+                delay = min(LAST_RETRY, delay * 2)
+                continue
+            delay = FIRST_RETRY
+            self._observer.heartbeat("ok")
+            self.acknowledged_at = sent_at
+            self._confirm(reply)
+            if self._said(message) == self._said(self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
+                # An answer before its time that changed nothing: do not turn it into a tight loop.
+                await self._news_within(reply.heartbeat_interval - (self._now() - sent_at))
+
+    async def _unless_news(self, request: asyncio.Future[HeartbeatReply]) -> bool:
+        """Wait for the answer, or give the request up because there is news. Returns whether it was answered."""
+        news = asyncio.ensure_future(self._news.wait())
+        try:
+            both: list[asyncio.Future[Any]] = [request, news]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            return request.done()
+        finally:
+            news.cancel()
+            if not request.done():
+                request.cancel()
+
+    async def _news_within(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._news.wait(), max(0.0, seconds))
+        except TimeoutError:
+            return
+
+    @staticmethod
+    def _said(message: Heartbeat) -> Heartbeat:
+        """The part of a heartbeat whose change is news."""
+        return replace(message, seq=0, progress=0)
+
+    def _confirm(self, reply: HeartbeatReply) -> None:
+        before = set(self.tracker.positions())
+        self.tracker.confirm(reply)
+        self.settings = replace(
+            self.settings,
+            ordered=reply.ordered,
+            heartbeat_interval=reply.heartbeat_interval,
+            session_timeout=reply.session_timeout,
+        )
+        self._ends.watch(self.tracker.shards)
+        after = set(self.tracker.positions())
+        if after != before:
+            log.info("gained %s, gives up %s", sorted(after - before) or "nothing", sorted(before - after) or "nothing")
+        self._joined.set()
+        self._records.set()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Something was finished, granted or revoked: see what can be checkpointed, released and told."""
+        if self.tracker.busy:
+            self._idle.clear()
+        else:
+            self._idle.set()
+        if released := self.tracker.release():
+            log.info("released %s", list(released))
+            self._ends.watch(self.tracker.shards)
+            self._news.set()
+        self._work.set()
+
+    async def _checkpoints(self) -> None:
+        delay = FIRST_RETRY
+        while not self._stopping:
+            pending = self.tracker.uncommitted()
+            if not pending:
+                await self._work.wait()
+                self._work.clear()
+                continue
+            request = CheckpointRequest(self.settings.consumer, self.settings.incarnation, pending)
+            try:
+                reply = await self._coordinator.checkpoint(request)
+            except StaleIncarnationError as error:
+                await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
+                return
+            except ShardherdError as error:
+                self._observer.checkpoint("error")
+                log.warning("checkpoint of %d shards failed (%s), will be sent again: %s", len(pending), error.code, error)
+            else:
+                for outcome in reply.outcomes:
+                    self._observer.checkpoint(outcome.result.value)
+                for shard in self.tracker.acknowledge(pending, reply):
+                    log.warning("shard %s was given to another consumer: dropped, its last checkpoint was refused", shard)
+                    self._news.set()
+                self._changed()
+                if self.tracker.uncommitted() != pending:
+                    delay = FIRST_RETRY
+                    continue
+            await asyncio.sleep(delay)
+            delay = min(LAST_RETRY, delay * 2)
+
+    async def _watch_silence(self) -> None:
+        """Stop reading when the coordinator must believe us dead, or has been away for longer than was allowed."""
+        while not self._stopping:
+            wait = 1.0
+            if self.acknowledged_at is not None and (self.tracker.held() or self.tracker.busy):
+                silent = self._now() - self.acknowledged_at
+                wait = self.silence_limit - silent
+                if wait <= 0:
+                    await self._end(
+                        f"no heartbeat of {self.settings.consumer} was acknowledged for {silent:.0f} s "
+                        f"(limit {self.silence_limit:.0f} s): check that the operator runs and can be reached"
+                    )
+                    return
+            await asyncio.sleep(min(1.0, max(0.01, wait)))
+
+    @property
+    def silence_limit(self) -> float:
+        """Seconds after the sending of the last acknowledged heartbeat at which this consumer stops by itself."""
+        margin = max(2 * self.settings.heartbeat_interval, 5.0)
+        return self.settings.session_timeout - margin if self.settings.ordered else self.settings.coordinator_loss_limit
+
+    async def _end(self, reason: str) -> None:
+        if not self._stopping:
+            self._stopping = True
+            log.error("stopping: %s", reason)
+            await self._stop(reason)
+
+    async def drain(self, deadline: float) -> bool:
+        """Hand out nothing more, await the running micro-batch, checkpoint, release and leave.
+
+        Gives up at `deadline` (monotonic). Returns whether everything that was handed out is finished and durable.
+        """
+        self.draining = True
+        self._news.set()
+        self._records.set()
+        until = min(deadline, self._now() + self.settings.drain_timeout)
+        while (self.tracker.busy or self.tracker.uncommitted()) and self._now() < until:
+            waits = self._idle if self.tracker.busy else self._work
+            try:
+                await asyncio.wait_for(waits.wait(), min(0.05, max(0.0, until - self._now())))
+            except TimeoutError:
+                continue
+            await asyncio.sleep(0.005)  # lets the checkpoint loop, which waits for the same event, go first
+        clean = not self.tracker.busy and not self.tracker.uncommitted()
+        if self.tracker.busy:
+            await self._end("the running micro-batch did not end within drainTimeout")
+        self._stopping = True
+        self._news.set()
+        delay = FIRST_RETRY
+        while True:
+            try:
+                await self._coordinator.leave(Leave(self.settings.consumer, self.settings.incarnation))
+                break
+            except ShardherdError as error:
+                log.warning("leaving failed (%s): %s", error.code, error)
+                if not error.retryable or self._now() + delay > deadline:
+                    break
+                await asyncio.sleep(delay)
+                delay = min(LAST_RETRY, delay * 2)
+        self._left.set()
+        log.info("drained %s", "with nothing left over" if clean else "with work left over")
+        return clean
+
+    # --- towards the stream reader ---------------------------------------------------------------------------------------
+
+    async def latest(self, start: Offsets, limit: int | None) -> Offsets:
+        """What the next micro-batch should end at; `start` itself (the same object) if there is nothing to do.
+
+        `start` proves which ranges are finished. At most `limit` records (None: no limit of the user's).
+        """
+        self.finished(start)
+        if self._warm_wanted is None and not self.ready:
+            self._warm_wanted = start.warm + 1
+        deadline = self._now() + IDLE_WAIT
+        while True:
+            self._records.clear()
+            end = self._next(start, limit)
+            left = deadline - self._now()
+            if end is not None or left <= 0 or self.draining:
+                return end or start
+            try:
+                await asyncio.wait_for(self._records.wait(), left)
+            except TimeoutError:
+                return start
+
+    def _next(self, start: Offsets, limit: int | None) -> Offsets | None:
+        if self.draining or self._stopping:
+            return None
+        warm = start.warm
+        if self._warm_wanted is not None and not self.ready:
+            warm = max(warm, self._warm_wanted)
+        elif self._bounds is None and self._now() - self._last_batch_at > KEEP_WARM_AFTER:
+            warm += 1
+        budget = self.pace.bound if limit is None else min(limit, self.pace.bound)
+        if self._bounds is not None:  # Trigger.AvailableNow reads what there was, in batches as large as the user allows
+            budget = limit if limit is not None else self.pace.bound
+        ends = self._bounds if self._bounds is not None else self._ends.known()
+        handed = self.tracker.hand_out(ends, budget)
+        if not handed and warm == start.warm:
+            return None
+        self._last_batch_at = self._now()
+        self.pace.begin(sum(each.stop - each.start for each in handed.values()), self._now())
+        self._changed()
+        return Offsets(self.settings.group_uid, warm, handed or self.tracker.standing())
+
+    def finished(self, end: Offsets) -> None:
+        """A micro-batch that ends at `end` is finished, as Spark's next question or its progress event says."""
+        if self._warm_wanted is not None and not self.ready and end.warm >= self._warm_wanted:
+            self.ready = True
+            log.info("%s is warm and may be given shards", self.settings.consumer)
+            self._news.set()
+        before = self.tracker.in_flight
+        self.tracker.finish(end.shards)
+        if before and not self.tracker.busy:
+            took = self.pace.end(self._now())
+            self._last_batch_at = self._now()
+            self._observer.batch(before, took or 0.0)
+        if before != self.tracker.in_flight:
+            self._changed()
+
+    async def replay(self, end: Offsets) -> tuple[ShardId, ...]:
+        """Which shards of a logged, unfinished micro-batch are to be read again. Waits for the first heartbeat's answer."""
+        await self._joined.wait()
+        ours = self.tracker.replay(end.shards)
+        dropped = sorted(shard for shard, each in end.shards.items() if each.start < each.stop and shard not in ours)
+        log.info("replaying %s, dropping %s", sorted(ours) or "nothing", dropped or "nothing")
+        self.pace.forget()
+        self._changed()
+        return tuple(ours)
+
+    async def prepare_available_now(self) -> None:
+        """For Trigger.AvailableNow: wait for the first assignment and read up to what there is now, without a warm-up."""
+        self.ready = True
+        self._news.set()
+        while not (wanted := set(self.tracker.positions())) or not wanted <= set(self._ends.known()):
+            self._records.clear()
+            await self._records.wait()
+        known = self._ends.known()
+        self._bounds = {shard: known[shard] for shard in wanted}
+
+    def known_ends(self) -> Mapping[ShardId, Offset]:
+        """The known ends of the shards that we hold."""
+        return self._ends.known()
+
+    def ends_changed(self) -> None:
+        """There may be new records."""
+        self._records.set()
+
+    def query_ended(self) -> None:
+        """The stream reader is gone: what it did not finish never will be, and its shards may be released."""
+        self._bounds = None
+        self.pace.forget()
+        self.tracker.abandon()
+        self._changed()

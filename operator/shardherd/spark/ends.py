@@ -1,0 +1,88 @@
+"""Watches the ends of the shards that this consumer holds, so that nobody has to ask Kafka while a micro-batch is planned.
+
+The agent says which shards; a thread asks Kafka a few times a second and calls back when something grew. Errors are logged
+once and tried again: the consumer then simply sees nothing new.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from shardherd.core.model import Offset, ShardId
+from shardherd.spark.brokers import BrokersUnavailableError, SourceRefusedError
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 0.1
+"""Seconds between two looks: a tenth of a small micro-batch, and one small request a broker."""
+
+TIMEOUT = 10.0
+
+
+class EndSource(Protocol):
+    """Says where shards end."""
+
+    def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
+
+
+class EndWatcher:
+    """The newest known ends. `changed` is called in the watcher's thread."""
+
+    def __init__(self, source: EndSource, changed: Callable[[], None], interval: float = INTERVAL) -> None:
+        self._source = source
+        self._changed = changed
+        self._interval = interval
+        self._wanted: tuple[ShardId, ...] = ()
+        self._known: dict[ShardId, Offset] = {}
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name="shardherd-ends", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._wake.set()
+        self._thread.join(TIMEOUT)
+
+    def watch(self, shards: Iterable[ShardId]) -> None:
+        """From now on, these are the shards whose ends are wanted; new ones are asked for at once."""
+        wanted = tuple(shards)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._wake.set()
+
+    def known(self) -> Mapping[ShardId, Offset]:
+        return self._known
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            wanted = self._wanted
+            self._wake.wait(self._interval if wanted else None)
+            self._wake.clear()
+            if wanted := self._wanted:
+                self._look(wanted)
+
+    def _look(self, wanted: tuple[ShardId, ...]) -> None:
+        try:
+            found = self._source.ends(wanted, TIMEOUT)
+        except (BrokersUnavailableError, SourceRefusedError) as error:
+            if not self._failing:
+                log.warning("cannot learn where the shards end, trying on: %s", error)
+            self._failing = True
+            self._closed.wait(1.0)
+            return
+        if self._failing:
+            log.info("Kafka answers again")
+        self._failing = False
+        merged = {
+            shard: found.get(shard, self._known.get(shard, 0)) for shard in wanted if shard in found or shard in self._known
+        }
+        if merged != self._known:
+            self._known = merged
+            self._changed()

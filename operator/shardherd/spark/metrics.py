@@ -1,0 +1,109 @@
+"""The application's own metrics and readiness, on the port that the pod declares.
+
+`runtime` starts it beside the agent. Names and labels are in `telemetry.metrics`. The Prometheus client is imported when an
+application starts, not when Spark's processes import this package.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from shardherd.core.model import ShardId
+from shardherd.core.tracker import ReadRange
+from shardherd.telemetry import metrics as names
+
+if TYPE_CHECKING:
+    from prometheus_client.core import GaugeMetricFamily
+
+    from shardherd.spark.agent import Agent
+
+
+class AgentMetrics:
+    """Counts what the agent reports, and shows its present state at each scrape. Implements the agent's Observer."""
+
+    def __init__(self, namespace: str, group: str, consumer: str) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Histogram
+
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._labels = (namespace, group, consumer)
+        self._agent: Agent | None = None
+
+        def counter(metric: names.Metric) -> Any:
+            return Counter(metric.name, metric.help, metric.labels, registry=self.registry)
+
+        self._heartbeats = counter(names.AGENT_HEARTBEATS)
+        self._checkpoints = counter(names.AGENT_CHECKPOINTS)
+        self._records = counter(names.SOURCE_RECORDS).labels(*self._labels)
+        self._batches = counter(names.SOURCE_BATCHES).labels(*self._labels)
+        duration = names.SOURCE_BATCH_DURATION
+        self._duration = Histogram(duration.name, duration.help, duration.labels, registry=self.registry).labels(*self._labels)
+        self._finished: dict[ShardId, int] = {}
+        self.registry.register(self)
+
+    def heartbeat(self, result: str) -> None:
+        self._heartbeats.labels(*self._labels, result).inc()
+
+    def checkpoint(self, result: str) -> None:
+        self._checkpoints.labels(*self._labels, result).inc()
+
+    def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None:
+        self._batches.inc()
+        self._records.inc(sum(each.stop - each.start for each in ranges.values()))
+        self._duration.observe(seconds)
+        self._finished.update({shard: each.stop for shard, each in ranges.items()})
+
+    def watch(self, agent: Agent) -> None:
+        """Show this agent's state from now on."""
+        self._agent = agent
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """For the Prometheus client, at each scrape."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        agent = self._agent
+        if agent is None:
+            return
+
+        def gauge(metric: names.Metric, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
+            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for labels, value in values.items():
+                family.add_metric([*self._labels, *labels], value)
+            return family
+
+        held = agent.tracker.shards
+        yield gauge(names.AGENT_SHARDS, {(): len(held)})
+        if agent.acknowledged_at is not None:
+            yield gauge(names.AGENT_HEARTBEAT_AGE, {(): time.monotonic() - agent.acknowledged_at})
+        # Only of shards that are held: another consumer shows the ones that moved away.
+        finished = {shard: stop for shard, stop in self._finished.items() if shard in held}
+        yield gauge(names.SOURCE_POSITION, {(shard,): stop for shard, stop in finished.items()})
+        flying = sum(each.stop - each.start for each in agent.tracker.in_flight.values())
+        yield gauge(names.SOURCE_IN_FLIGHT, {(): flying})
+
+
+async def serve_http(agent: Agent, metrics: AgentMetrics, port: int) -> web.AppRunner:
+    """Serve /metrics, and /readyz: 200 once the coordinator has answered and the consumer is warm."""
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+    async def scrape(_request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def ready(_request: web.Request) -> web.Response:
+        if agent.draining:
+            return web.Response(status=503, text="draining\n")
+        if agent.acknowledged_at is None:
+            return web.Response(status=503, text="no heartbeat was acknowledged yet\n")
+        if not agent.ready:
+            return web.Response(status=503, text="not warm yet: the first micro-batch of the streaming query has not run\n")
+        return web.Response(text="ready\n")
+
+    application = web.Application()
+    application.add_routes([web.get("/metrics", scrape), web.get("/readyz", ready)])
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, port=port).start()
+    return runner

@@ -1,0 +1,57 @@
+"""The source's offsets: what Spark logs for a micro-batch, so that a replay needs nothing else.
+
+`{"group": UID, "shards": {id: [from, to, epoch]}, "v": 1, "warm": n}` with sorted keys: Spark compares offsets as text. Used by
+the source (in Spark's processes) and by the agent; decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardherd.core.model import ShardId
+from shardherd.core.tracker import ReadRange
+
+VERSION = 1
+
+
+class OffsetsError(ValueError):
+    """An offset that is not ours, for example from a checkpoint location of another source. Says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where one micro-batch ends: the range of every shard, and how many warm-up batches were asked for so far."""
+
+    group: str
+    warm: int = 0
+    shards: Mapping[ShardId, ReadRange] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For Spark, with every key in sorted order."""
+        shards = {shard: [each.start, each.stop, each.epoch] for shard, each in sorted(self.shards.items())}
+        return {"group": self.group, "shards": shards, "v": VERSION, "warm": self.warm}
+
+    def as_text(self) -> str:
+        return json.dumps(self.as_dict())
+
+
+def parse(raw: Mapping[str, Any] | str, group: str) -> Offsets:
+    """The offsets in `raw`, which must be of this group (its UID). Raises OffsetsError."""
+    found = json.loads(raw) if isinstance(raw, str) else raw
+    try:
+        if found["v"] != VERSION:
+            raise OffsetsError(f"the checkpoint location holds offsets of version {found['v']}, this source writes {VERSION}")
+        if found["group"] != group:
+            raise OffsetsError(
+                f"the checkpoint location holds offsets of group {found['group']}, this consumer belongs to {group}: "
+                "use a checkpointLocation of its own (shardherd's session sets one for every group and pod)"
+            )
+        shards = {ShardId(shard): ReadRange(*map(int, each)) for shard, each in found["shards"].items()}
+        return Offsets(group, int(found["warm"]), shards)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise OffsetsError(
+            f"the checkpoint location holds offsets of another source: {str(found)[:200]}; use a checkpointLocation of its own"
+        ) from error

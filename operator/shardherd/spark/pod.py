@@ -1,0 +1,147 @@
+"""What a driver pod tells the agent about itself, by environment variables that the controller sets.
+
+Read once by `session`; everything else gets the parsed value. It holds no defaults for what only the controller can know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardherd.core.model import ConsumerId, Incarnation
+
+REQUIRED = (
+    "SHARDHERD_GROUP",
+    "SHARDHERD_GROUP_UID",
+    "SHARDHERD_NAMESPACE",
+    "SHARDHERD_CONSUMER",
+    "SHARDHERD_POD_UID",
+    "SHARDHERD_START",
+    "SHARDHERD_COORDINATOR_URL",
+    "SHARDHERD_TOKEN_FILE",
+    "SHARDHERD_RUN_DIR",
+    "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS",
+    "SHARDHERD_CHECKPOINT_PATH",
+)
+
+
+class NotInPodError(RuntimeError):
+    """The environment is not that of a driver pod. Names every variable that is missing or wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executors:
+    """Executor pods of a driver. `instances` 0: the driver runs everything itself."""
+
+    instances: int
+    cores: int
+    memory: str
+    template: str
+    service_account: str
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One driver pod's settings. Durations are in seconds; a `metrics_port` of 0 serves nothing."""
+
+    namespace: str
+    group: str
+    group_uid: str
+    consumer: ConsumerId
+    incarnation: Incarnation
+    pod_ip: str
+    coordinator_url: str
+    token_file: Path
+    run_dir: Path
+    bootstrap_servers: str
+    heartbeat_interval: float
+    session_timeout: float
+    coordinator_loss_limit: float
+    drain_timeout: float
+    grace_period: float
+    ordered: bool
+    spark_conf: Mapping[str, str]
+    checkpoint_path: str
+    driver_host: str
+    driver_cores: int
+    executors: Executors
+    metrics_port: int
+
+    @property
+    def socket(self) -> Path:
+        """Where the agent listens for the stream reader."""
+        return self.run_dir / "agent.sock"
+
+    @property
+    def slots(self) -> int:
+        """How many tasks can run at once."""
+        return max(1, self.executors.instances * self.executors.cores if self.executors.instances else self.driver_cores)
+
+    @property
+    def checkpoint_location(self) -> str:
+        """Spark's checkpoint folder of this group and pod; a query adds its name."""
+        return f"{self.checkpoint_path.rstrip('/')}/{self.group_uid}/{self.consumer}"
+
+
+def read_pod(environment: Mapping[str, str]) -> Pod:
+    """The pod's settings. Raises NotInPodError."""
+    missing = [name for name in REQUIRED if not environment.get(name)]
+    if missing:
+        raise NotInPodError(
+            f"shardherd.spark.session() runs inside a driver pod of a ConsumerGroup; not set here: {', '.join(missing)}. "
+            "Apply a ConsumerGroup whose application runs this file, or set these variables to try it outside"
+        )
+
+    def whole(name: str, default: int) -> int:
+        raw = environment.get(name) or str(default)
+        if not raw.isdigit():
+            raise NotInPodError(f"{name} must be a whole number, not {raw!r}")
+        return int(raw)
+
+    def seconds(name: str, default: float) -> float:
+        return whole(name, round(default * 1000)) / 1000
+
+    def mapping(name: str) -> dict[str, str]:
+        try:
+            found = json.loads(environment.get(name) or "{}")
+        except ValueError as error:
+            raise NotInPodError(f"{name} must be a JSON object: {error}") from error
+        if not isinstance(found, dict):
+            raise NotInPodError(f"{name} must be a JSON object, not {type(found).__name__}")
+        return {str(key): str(value) for key, value in found.items()}
+
+    drain_timeout = seconds("SHARDHERD_DRAIN_TIMEOUT_MS", 60)
+    return Pod(
+        namespace=environment["SHARDHERD_NAMESPACE"],
+        group=environment["SHARDHERD_GROUP"],
+        group_uid=environment["SHARDHERD_GROUP_UID"],
+        consumer=ConsumerId(environment["SHARDHERD_CONSUMER"]),
+        incarnation=Incarnation(environment["SHARDHERD_POD_UID"], whole("SHARDHERD_START", 1)),
+        pod_ip=environment.get("SHARDHERD_POD_IP", ""),
+        coordinator_url=environment["SHARDHERD_COORDINATOR_URL"],
+        token_file=Path(environment["SHARDHERD_TOKEN_FILE"]),
+        run_dir=Path(environment["SHARDHERD_RUN_DIR"]),
+        bootstrap_servers=environment["SHARDHERD_KAFKA_BOOTSTRAP_SERVERS"],
+        heartbeat_interval=seconds("SHARDHERD_HEARTBEAT_INTERVAL_MS", 3),
+        session_timeout=seconds("SHARDHERD_SESSION_TIMEOUT_MS", 45),
+        coordinator_loss_limit=seconds("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS", 300),
+        drain_timeout=drain_timeout,
+        grace_period=seconds("SHARDHERD_GRACE_PERIOD_MS", drain_timeout + 30),
+        ordered=environment.get("SHARDHERD_ORDERED", "false") == "true",
+        spark_conf=mapping("SHARDHERD_SPARK_CONF"),
+        checkpoint_path=environment["SHARDHERD_CHECKPOINT_PATH"],
+        driver_host=environment.get("SHARDHERD_DRIVER_HOST", ""),
+        driver_cores=whole("SHARDHERD_DRIVER_CORES", 1),
+        executors=Executors(
+            instances=whole("SHARDHERD_EXECUTOR_INSTANCES", 0),
+            cores=whole("SHARDHERD_EXECUTOR_CORES", 1),
+            memory=environment.get("SHARDHERD_EXECUTOR_MEMORY") or "1g",
+            template=environment.get("SHARDHERD_EXECUTOR_TEMPLATE", ""),
+            service_account=environment.get("SHARDHERD_EXECUTOR_SERVICE_ACCOUNT", ""),
+            image=environment.get("SHARDHERD_IMAGE", ""),
+        ),
+        metrics_port=whole("SHARDHERD_METRICS_PORT", 0),
+    )

@@ -1,0 +1,163 @@
+"""Runs the agent beside a Spark application: its thread and event loop, its signals, and how the application is ended.
+
+`session` makes one before there is a SparkContext. It wires the parts together and owns everything that touches the process:
+the pipe that SIGTERM writes to, the watch on a lost agent, and the hard exit. What to hold and when is the agent's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardherd.client import AsyncConsumerClient
+from shardherd.spark.agent import Agent, AgentSettings
+from shardherd.spark.brokers import Brokers
+from shardherd.spark.ends import EndWatcher
+from shardherd.spark.metrics import AgentMetrics, serve_http
+from shardherd.spark.offsets import OffsetsError, parse
+from shardherd.spark.pod import Pod
+from shardherd.spark.serve import ReaderServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+CANCEL_GRACE = 3.0
+"""Seconds that cancelled jobs have to end before the process does."""
+
+EXIT_MARGIN = 5.0
+"""Seconds before the end of the pod's grace period at which the process ends by itself: SIGKILL would lose the logs."""
+
+EXIT_STOPPED = 70
+"""Exit code of a consumer that may read no longer; the kubelet starts it again."""
+
+
+class AgentRuntime:
+    """The agent of this process. `start` returns when the stream reader can connect."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+        self._loop = asyncio.new_event_loop()
+        self._spark: SparkSession | None = None
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self._terminate_read, self._terminate_write = os.pipe()
+        self._thread = threading.Thread(target=self._main, name="shardherd-agent", daemon=True)
+        self._agent: Agent | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Raises what kept the agent from starting."""
+        self._thread.start()
+        self._started.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def terminate(self, *_signal: Any) -> None:
+        """SIGTERM's handler: only writes to a pipe, which is safe wherever the main thread was."""
+        os.write(self._terminate_write, b"T")
+
+    def attach(self, spark: SparkSession) -> None:
+        """This is the session whose queries are stopped at the end of a drain."""
+        self._spark = spark
+
+    def batch_finished(self, end: str) -> None:
+        """The query listener: a micro-batch that ends at these offsets is in Spark's commit log. From any thread."""
+        self._loop.call_soon_threadsafe(self._finished, end)
+
+    def _finished(self, end: str) -> None:
+        assert self._agent is not None
+        try:
+            self._agent.finished(parse(end, self._pod.group_uid))
+        except (OffsetsError, ValueError):
+            return  # another source's offsets
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._run())
+        except Exception as error:
+            # Whatever it was, the application must not read on without its agent.
+            if not self._started.is_set():
+                self._failure = error
+                self._started.set()
+                return
+            log.exception("the agent failed; ending the application")
+            os._exit(EXIT_STOPPED)
+
+    async def _run(self) -> None:
+        pod = self._pod
+        client = AsyncConsumerClient(pod.coordinator_url, pod.namespace, pod.group, lambda: Path(pod.token_file).read_text())
+        metrics = AgentMetrics(pod.namespace, pod.group, pod.consumer)
+        brokers = Brokers(pod.bootstrap_servers, name="shardherd-agent")
+        ends = EndWatcher(brokers, self._ends_changed)
+        settings = AgentSettings(
+            group_uid=pod.group_uid,
+            consumer=pod.consumer,
+            incarnation=pod.incarnation,
+            heartbeat_interval=pod.heartbeat_interval,
+            session_timeout=pod.session_timeout,
+            coordinator_loss_limit=pod.coordinator_loss_limit,
+            drain_timeout=pod.drain_timeout,
+            ordered=pod.ordered,
+        )
+        agent = self._agent = Agent(settings, client, ends, metrics, self._stop)
+        metrics.watch(agent)
+        facts = {"group": pod.group_uid, "bootstrapServers": pod.bootstrap_servers, "slots": pod.slots, "kafka": {}}
+        server = ReaderServer(agent, pod.socket, facts)
+        await server.start()
+        if pod.metrics_port:
+            await serve_http(agent, metrics, pod.metrics_port)
+        ends.start()
+        self._loop.add_reader(self._terminate_read, self._terminated)
+        self._started.set()
+        await agent.run()
+        # The application may go on for a while after the agent has left; the stream reader still gets its answers.
+        await asyncio.Event().wait()
+
+    def _ends_changed(self) -> None:
+        """Called in the watcher's thread."""
+        assert self._agent is not None
+        self._loop.call_soon_threadsafe(self._agent.ends_changed)
+
+    def _terminated(self) -> None:
+        os.read(self._terminate_read, 64)
+        if not self._tasks:
+            log.info("SIGTERM: draining")
+            task = self._loop.create_task(self._drain())
+            self._tasks.add(task)
+
+    async def _drain(self) -> None:
+        assert self._agent is not None
+        lasts = max(1.0, self._pod.grace_period - EXIT_MARGIN)
+        _exit_after(lasts, 1)
+        clean = await self._agent.drain(time.monotonic() + lasts)
+        if self._spark is None:
+            os._exit(0)
+        # py4j gives this thread a connection of its own: the main thread's is taken by the query that it awaits.
+        await self._loop.run_in_executor(None, self._stop_queries)
+        log.info("queries stopped after a %s drain", "clean" if clean else "partial")
+
+    def _stop_queries(self) -> None:
+        if self._spark is not None:
+            for query in self._spark.streams.active:
+                query.stop()
+
+    async def _stop(self, reason: str) -> None:
+        _exit_after(CANCEL_GRACE, EXIT_STOPPED)
+        log.error("cancelling running jobs: %s", reason)
+        if self._spark is not None:
+            await self._loop.run_in_executor(None, self._spark.sparkContext.cancelAllJobs)
+
+
+def _exit_after(seconds: float, code: int) -> None:
+    """End the process by then, whatever the application does."""
+    timer = threading.Timer(seconds, os._exit, (code,))
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,107 @@
+"""The agent's door for the stream reader: a unix socket with one JSON object a line, question and answer in turn.
+
+Spark runs the stream reader in a process of its own; `link` is the other end. One query at a time: a second one is refused
+while the first is connected. It translates and decides nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from shardherd.spark.agent import Agent
+from shardherd.spark.offsets import OffsetsError, parse
+
+log = logging.getLogger(__name__)
+
+LINE_LIMIT = 64 * 1024 * 1024
+"""Longest message in bytes: the offsets of very many shards."""
+
+PREDECESSOR_WAIT = 5.0
+"""Seconds that a new query waits for the process of the one before it to end."""
+
+LAST_WORD_WAIT = 1.0
+"""Seconds after a query's end in which its last progress event may still arrive."""
+
+
+class ReaderServer:
+    """Serves one agent's questions on `path`. `facts` are told to every reader when it connects."""
+
+    def __init__(self, agent: Agent, path: Path, facts: dict[str, Any]) -> None:
+        self._agent = agent
+        self._path = path
+        self._facts = facts
+        self._free = asyncio.Event()
+        self._free.set()
+        self._server: asyncio.Server | None = None
+        self._endings: set[asyncio.Task[None]] = set()
+        self._queries = 0
+
+    async def start(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, path=str(self._path), limit=LINE_LIMIT)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._endings:
+            task.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            try:
+                await asyncio.wait_for(self._free.wait(), PREDECESSOR_WAIT)
+            except TimeoutError:
+                await self._send(writer, {"error": "another streaming query of this application reads from shardherd already"})
+                return
+            self._free.clear()
+            self._queries += 1
+            try:
+                await self._answer(reader, writer)
+            finally:
+                self._free.set()
+                ending = asyncio.create_task(self._ended(self._queries))
+                self._endings.add(ending)
+                ending.add_done_callback(self._endings.discard)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            log.info("the stream reader went away")
+        finally:
+            writer.close()
+
+    async def _ended(self, query: int) -> None:
+        await asyncio.sleep(LAST_WORD_WAIT)
+        if query == self._queries:
+            self._agent.query_ended()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            try:
+                answer = await self._do(json.loads(line))
+            except OffsetsError as error:
+                answer = {"error": str(error)}
+            await self._send(writer, answer)
+
+    async def _do(self, question: dict[str, Any]) -> dict[str, Any]:
+        agent, group = self._agent, self._agent.settings.group_uid
+        what = question["op"]
+        if what == "latest":
+            start = parse(question["start"], group)
+            end = await agent.latest(start, question["limit"])
+            return {"end": None if end is start else end.as_dict(), "ends": dict(agent.known_ends())}
+        if what == "replay":
+            return {"ours": list(await agent.replay(parse(question["end"], group)))}
+        if what == "hello":
+            if question.get("targetBatchSeconds") is not None:
+                agent.pace.target = float(question["targetBatchSeconds"])
+            return self._facts
+        if what == "prepare":
+            await agent.prepare_available_now()
+            return {}
+        return {"error": f"the agent does not know the operation {what!r}: agent and stream reader are of different versions"}
+
+    async def _send(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
+        writer.write(json.dumps(answer).encode() + b"\n")
+        await writer.drain()

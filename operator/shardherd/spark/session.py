@@ -1,0 +1,161 @@
+"""`session()`: one call makes a Spark application a consumer of its ConsumerGroup.
+
+Decides the SparkSession's configuration from the pod's environment. It must run in the main thread and before any SparkContext:
+only there can SIGTERM become a drain, and only then does the stream reader's process inherit the agent's address.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from shardherd.spark.link import SOCKET_VARIABLE
+from shardherd.spark.pod import Pod, read_pod
+from shardherd.spark.runtime import AgentRuntime
+from shardherd.spark.source import ShardherdSource
+
+DRIVER_PORT = 7078
+BLOCK_MANAGER_PORT = 7079
+
+LEAST_HEAP_MIB = 512
+"""Spark refuses to start with less than about 472 MiB of heap."""
+
+
+class SessionError(RuntimeError):
+    """`session()` was called in a place where it cannot do its work. Says where it must be called."""
+
+
+def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The SparkSession of this consumer, with the agent running beside it and `format("shardherd")` registered.
+
+    `name` is the application's name (default: the group's), `conf` overrides what the ConsumerGroup says. Raises NotInPodError
+    outside a driver pod, SessionError when called too late or in another thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise SessionError("shardherd.spark.session() must be called in the main thread: it installs the handler of SIGTERM")
+    if SparkContext._active_spark_context is not None:
+        raise SessionError("shardherd.spark.session() must be called before any SparkContext is made in this process")
+    pod = read_pod(os.environ)
+    _log_to_stderr()
+    os.environ[SOCKET_VARIABLE] = str(pod.socket)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    runtime = AgentRuntime(pod)
+    runtime.start()
+    signal.signal(signal.SIGTERM, runtime.terminate)
+    builder = SparkSession.builder.appName(name or pod.group)
+    for key, value in {**spark_conf(pod), **pod.spark_conf, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.dataSource.register(ShardherdSource)
+    spark.streams.addListener(_ProgressListener(runtime))
+    runtime.attach(spark)
+    return spark
+
+
+def spark_conf(pod: Pod) -> dict[str, str]:
+    """What shardherd sets for Spark; the user's sparkConf wins over it."""
+    found = {
+        "spark.driver.memory": f"{_heap_mib(pod)}m",
+        "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+        "spark.sql.streaming.checkpointLocation": pod.checkpoint_location,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    executors = pod.executors
+    if not executors.instances:
+        return {**found, "spark.master": f"local[{pod.driver_cores}]", "spark.driver.bindAddress": "127.0.0.1"} | {
+            "spark.driver.host": "127.0.0.1"
+        }
+    found |= {
+        "spark.master": "k8s://https://kubernetes.default.svc",
+        "spark.submit.deployMode": "client",
+        "spark.driver.host": pod.driver_host or pod.pod_ip,
+        "spark.driver.bindAddress": "0.0.0.0",
+        "spark.driver.port": str(DRIVER_PORT),
+        "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
+        "spark.executor.instances": str(executors.instances),
+        "spark.executor.cores": str(executors.cores),
+        "spark.executor.memory": executors.memory,
+        "spark.kubernetes.namespace": pod.namespace,
+        "spark.kubernetes.driver.pod.name": pod.consumer,
+        "spark.kubernetes.container.image": executors.image,
+        "spark.kubernetes.container.image.pullPolicy": "IfNotPresent",
+        # The controller deletes them: their terminated status is proof that nothing of this run reads any more.
+        "spark.kubernetes.executor.deleteOnTermination": "false",
+        "spark.kubernetes.executor.podNamePrefix": f"{pod.consumer}-{pod.incarnation.start}",
+    }
+    labels = {
+        "app.kubernetes.io/name": "shardherd",
+        "app.kubernetes.io/managed-by": "shardherd",
+        "app.kubernetes.io/component": "executor",
+        "shardherd.dev/consumergroup": pod.group,
+        "shardherd.dev/consumer": pod.consumer,
+        "shardherd.dev/incarnation": f"{pod.incarnation.pod_uid}.{pod.incarnation.start}",
+    }
+    found |= {f"spark.kubernetes.executor.label.{key}": value for key, value in labels.items()}
+    if executors.service_account:
+        found["spark.kubernetes.authenticate.executor.serviceAccountName"] = executors.service_account
+    if cache := os.environ.get("NUMBA_CACHE_DIR"):
+        found["spark.executorEnv.NUMBA_CACHE_DIR"] = cache
+    if executors.template:
+        template = Path(tempfile.gettempdir()) / "shardherd-executor.json"
+        template.write_text(executors.template)
+        found["spark.kubernetes.executor.podTemplateFile"] = str(template)
+    return found
+
+
+def _heap_mib(pod: Pod) -> int:
+    """The JVM's heap: part of the container's memory, as Python's processes need the rest."""
+    share = 0.4 if not pod.executors.instances else 0.6
+    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        if limit.is_file() and (text := limit.read_text().strip()).isdigit() and int(text) < 1 << 50:
+            return max(LEAST_HEAP_MIB, int(int(text) * share) >> 20)
+    return 1024
+
+
+def _log_to_stderr() -> None:
+    """The agent's log, unless the application has set up logging of its own."""
+    logger = logging.getLogger("shardherd")
+    if logger.handlers or logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(os.environ.get("SHARDHERD_LOG_LEVEL", "INFO").upper())
+
+
+class _ProgressListener(StreamingQueryListener):
+    """Tells the agent of finished micro-batches: an idle query would tell it nothing else."""
+
+    def __init__(self, runtime: AgentRuntime) -> None:
+        self._runtime = runtime
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing is finished yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        for source in event.progress.sources:
+            if source.endOffset:
+                self._runtime.batch_finished(str(source.endOffset))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing was finished."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """The stream reader's connection says it too, and in the right order."""
