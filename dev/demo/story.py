@@ -207,7 +207,7 @@ class Story:
         """Step 5b: the table. A line that holds something says whether it held."""
         result = lines(account_of(self.sink, self._timeline(), self._produced))
         described = self.lab.describe_group(KAFKA_GROUP)
-        ends = {shard: end for shard, (_, end, _) in described.items()}
+        ends = {shard: end for shard, (_, end, _) in described.items() if end}
         kafka_lag = sum(lag for _, _, lag in described.values())
         metric = self._lag_by_metric()
         self._note_moves()
@@ -232,7 +232,7 @@ class Story:
         return self.lab.kube.get(RESOURCE, GROUP, "-n", self.namespace)
 
     def pods(self) -> list[Json]:
-        return self.lab.kube.pods(self.namespace, f"shardherd.dev/consumergroup={GROUP},app.kubernetes.io/component=consumer")
+        return self.lab.kube.pods(self.namespace, f"shardherd.dev/consumergroup={GROUP},shardherd.dev/role=driver")
 
     def runs(self) -> dict[str, tuple[str, int]]:
         """For each running driver which run it is: the container's id and its restarts."""
