@@ -1,0 +1,84 @@
+"""Writes the tables of docs/reference.md from what they describe: the resource definition, the settings and the metrics.
+
+`python -m dev.reference` rewrites the file; a test fails while it is out of date. It changes nothing outside of its markers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shardherd.telemetry import metrics
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "reference.md"
+DEFINITION = ROOT / "crds" / "consumergroup.yaml"
+
+
+def fields(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every field below an object of the schema that has a value of its own: (path, its schema)."""
+    for name, child in schema.get("properties", {}).items():
+        here = f"{path}.{name}"
+        if child.get("type") == "object" and child.get("properties"):
+            if child.get("description"):
+                yield here, {**child, "default": None}
+            yield from fields(child, here)
+        else:
+            yield here, child
+            if child.get("type") == "array" and "properties" in child.get("items", {}) and "conditions" not in here:
+                yield from fields(child["items"], f"{here}[]")
+
+
+def kind_of(schema: Mapping[str, Any]) -> str:
+    """The type of a field as a reader wants it."""
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    low, high = schema.get("minimum"), schema.get("maximum")
+    limits = f" {low} to {high}" if low is not None and high is not None else ""
+    return f"{schema.get('type', 'any')}{limits}"
+
+
+def definition_table(part: str) -> str:
+    """`spec` or `status` of a ConsumerGroup."""
+    definition = yaml.safe_load(DEFINITION.read_text())
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part]
+    rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
+    for path, field in fields(schema, part):
+        default = field.get("default")
+        shown = "" if default is None else f"`{str(default).lower() if isinstance(default, bool) else default}`"
+        meaning = " ".join(str(field.get("description", "")).split()).replace("|", "\\|")
+        rows.append(f"| `{path}` | {kind_of(field)} | {shown} | {meaning} |")
+    return "\n".join(rows)
+
+
+def metrics_table() -> str:
+    """Every metric, by its base name."""
+    found = [metric for metric in vars(metrics).values() if isinstance(metric, metrics.Metric)]
+    rows = ["| metric | labels | meaning |", "|---|---|---|"]
+    rows += [f"| `{m.name}` | {', '.join(f'`{label}`' for label in m.labels)} | {m.help} |" for m in found]
+    return "\n".join(rows)
+
+
+def rendered(document: str) -> str:
+    """The document with every table as it should be now."""
+    tables = {
+        "spec": definition_table("spec"),
+        "status": definition_table("status"),
+        "metrics": metrics_table(),
+    }
+    for name, table in tables.items():
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        if begin not in document or end not in document:
+            raise ValueError(f"{DOCUMENT} has no markers {begin} and {end}: put them where the table belongs")
+        head, rest = document.split(begin, 1)
+        document = f"{head}{begin}\n{table}\n{end}{rest.split(end, 1)[1]}"
+    return document
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(rendered(DOCUMENT.read_text()))
+    sys.stdout.write(f"{DOCUMENT.relative_to(ROOT)}\n")

@@ -1,0 +1,44 @@
+"""The documentation says what is true: its tables are current, and every reason that a user can meet is explained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dev.reference import DOCUMENT, rendered
+from shardherd.coordinator import facts
+from shardherd.core import conditions, errors
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+
+
+def constants(module: object) -> set[str]:
+    """The reasons that a module defines."""
+    values = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
+    return values - {"True", "False", "Unknown"}
+
+
+def test_the_tables_of_the_reference_are_current() -> None:
+    assert rendered(DOCUMENT.read_text()) == DOCUMENT.read_text(), "run: python -m dev.reference"
+
+
+def test_every_reason_is_explained() -> None:
+    reasons = constants(conditions) | constants(facts)
+    assert {reason for reason in reasons if f"`{reason}`" not in OPERATIONS} == set()
+
+
+def test_every_error_code_is_explained() -> None:
+    codes = {error.code for error in errors.ShardherdError.__subclasses__()}
+    assert {code for code in codes if f"`{code}`" not in OPERATIONS} == set()
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+)
+def test_every_link_to_a_file_of_ours_leads_somewhere(document: str) -> None:
+    text = (ROOT / document).read_text()
+    links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")}
+    assert {link for link in links if link and not ((ROOT / document).parent / link).exists()} == set()
