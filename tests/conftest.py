@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.cluster import cluster, kubeconfig, lab, names, node_cluster, tell
+from tests.harness.cluster import _instance, cluster, kubeconfig, lab, names, node_cluster, tell
 
-__all__ = ["cluster", "kubeconfig", "lab", "names", "node_cluster", "tell"]
+__all__ = ["_instance", "cluster", "kubeconfig", "lab", "names", "node_cluster", "tell"]
 
 TIERS = ("unit", "property", "simulation", "contract", "integration", "chart", "e2e")
 ALLOWED_SKIPS = ("only with SHARDHERD_LONG=1",)
