@@ -5,7 +5,7 @@ Called by a group's runner. Each condition has a documented reason constant and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shardherd.core.model import Condition, KafkaSource
 from shardherd.core.requests import ConditionsChanged
@@ -23,13 +23,20 @@ class Facts:
     source: KafkaSource
     prepared: bool = False
     source_error: str = ""
+    commit_error: str = ""
     members: tuple[str, ...] = ()
     id_in_use: bool = False
     too_large: str = ""
 
-    def changed(self, **changes: object) -> Facts:
-        """The facts with some of them changed."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+    @property
+    def error(self) -> str:
+        """Why the source cannot be read or committed to; empty if it can."""
+        return self.source_error or self.commit_error
+
+    @property
+    def commits(self) -> bool:
+        """Whether positions may be committed."""
+        return self.prepared and not self.members and not self.id_in_use
 
     def withheld(self) -> tuple[Condition, ...]:
         """The conditions that withhold grants."""
@@ -39,16 +46,16 @@ class Facts:
             conditions.append(
                 Condition(
                     GROUP_HAS_LIVE_MEMBERS,
-                    f"the Kafka group {self.source.group_id!r} has live members ({named}); stop them, or give the ConsumerGroup a"
-                    " spec.source.kafka.groupId of its own",
+                    f"the Kafka group {self.source.group_id!r} has live members ({named}); stop them, or give the ConsumerGroup"
+                    " a spec.source.kafka.groupId of its own",
                 )
             )
         if self.id_in_use:
             conditions.append(
                 Condition(
                     GROUP_ID_IN_USE,
-                    f"another producer keeps taking over the transactional id 'shardherd.{self.source.group_id}'; find it, or give"
-                    " the ConsumerGroup a spec.source.kafka.groupId of its own",
+                    f"another producer keeps taking over the transactional id 'shardherd.{self.source.group_id}'; find it, or"
+                    " give the ConsumerGroup a spec.source.kafka.groupId of its own",
                 )
             )
         if self.too_large:
@@ -59,7 +66,7 @@ class Facts:
         """What to tell the core."""
         return ConditionsChanged(
             withheld=self.withheld(),
-            commits=self.prepared and not self.members and not self.id_in_use,
-            source_reachable=not self.source_error,
-            source_error=self.source_error,
+            commits=self.commits,
+            source_reachable=not self.error,
+            source_error=self.error,
         )

@@ -1,4 +1,4 @@
-"""Heartbeats whose reply waits: at most one a consumer. Called by a group's runner; decides nothing about what they are told."""
+"""Heartbeats whose reply waits: at most one a consumer. Called by a group's mailbox; decides nothing of their replies."""
 
 from __future__ import annotations
 

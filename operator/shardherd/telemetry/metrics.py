@@ -38,6 +38,9 @@ CHECKPOINTS = Metric(
 )
 REBALANCES = Metric("shardherd_rebalances", "Steps that moved shards, by reason.", (*GROUP, "reason"))
 MOVES = Metric("shardherd_shard_moves", "Shards that changed hands.", GROUP)
+CALLERS_REFUSED = Metric(
+    "shardherd_callers_refused", "Callers of the API that were not let in, by what did not match.", ("reason",)
+)
 SOURCE_ERRORS = Metric("shardherd_source_errors", "Requests to the source that failed, by operation.", (*GROUP, "op"))
 SOURCE_DURATION = Metric("shardherd_source_request_duration_seconds", "Duration of requests to the source.", ("op",))
 
@@ -98,6 +101,7 @@ class OperatorMetrics:
         self.checkpoints = counter(CHECKPOINTS)
         self.rebalances = counter(REBALANCES)
         self.moves = counter(MOVES)
+        self.callers_refused = counter(CALLERS_REFUSED)
         self.source_errors = counter(SOURCE_ERRORS)
         self.source_duration = Histogram(SOURCE_DURATION.name, SOURCE_DURATION.help, SOURCE_DURATION.labels, registry=registry)
         self.reconciles = counter(RECONCILES)

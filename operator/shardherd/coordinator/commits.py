@@ -1,0 +1,159 @@
+"""Makes a group's checkpoints durable: what several consumers asked for meanwhile goes into one transaction.
+
+Called by the group's runner. It finds out what became of a commit whose outcome is unknown, and answers a fenced one by proving
+that we still lead and taking the offsets over again. It must not change the group: outcomes go through the mailbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from shardherd.coordinator.items import Committing, Outcome
+from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
+from shardherd.core.errors import CoordinatorUnavailableError
+from shardherd.core.model import GroupIdentity, Offset, ShardId
+from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed
+from shardherd.ports import CommitFencedError, OffsetStore, OutcomeUnknownError, SourceUnavailableError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FENCES = 3
+FENCE_WINDOW = 60.0
+"""Fenced so often within so many seconds: somebody else uses our transactional id. We leave it alone for as long."""
+
+
+class Committer:
+    """Commits for one group. `prove` shows that we lead, `settle` takes an outcome to the mailbox.
+
+    `failing` is told the message of a failed commit, and "" when one succeeds. `in_use` is told when fencing goes to and fro. Nothing is
+    committed while `allowed` says no.
+    """
+
+    def __init__(
+        self,
+        ports: CoordinatorPorts,
+        identity: GroupIdentity,
+        offsets: OffsetStore,
+        prove: Callable[[], Awaitable[None]],
+        settle: Callable[[Outcome], None],
+        failing: Callable[[str], None],
+        in_use: Callable[[bool], None],
+        allowed: Callable[[], bool],
+    ) -> None:
+        self._ports = ports
+        self._identity = identity
+        self._offsets = offsets
+        self._prove = prove
+        self._settle = settle
+        self._failing = failing
+        self._in_use = in_use
+        self._allowed = allowed
+        self._waiting: list[Committing] = []
+        self._filled = asyncio.Event()
+        self._fenced_at: deque[float] = deque(maxlen=FENCES)
+        self._taken_over = False
+
+    def put(self, committing: Committing) -> None:
+        """Commit these offsets soon. Only on the event loop's thread."""
+        self._waiting.append(committing)
+        self._filled.set()
+
+    async def take_over(self) -> None:
+        """Fence every other writer. Raises SourceUnavailableError, LeadershipLostError."""
+        self._taken_over = False
+        await self._timed("take_over", self._offsets.take_over)
+        self._check_lease()
+        self._taken_over = True
+
+    async def read(self, shards: Iterable[ShardId]) -> Mapping[ShardId, Offset]:
+        """The durable positions of these shards. Raises SourceUnavailableError."""
+        wanted = tuple(shards)
+        return await self._timed("read_offsets", lambda: self._offsets.read(wanted)) if wanted else {}
+
+    async def work(self) -> None:
+        """Commit for ever what is put. Raises LeadershipLostError."""
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            batch, self._waiting = self._waiting, []
+            offsets = {shard: offset for committing in batch for shard, offset in committing.offsets.items()}
+            durable = await self._commit(offsets)
+            if missing := frozenset(offsets) - frozenset(durable):
+                self._settle(Outcome(CheckpointsFailed(missing)))
+            self._settle(Outcome(CheckpointsCommitted(durable), durable, batch))
+
+    def close(self) -> None:
+        """Refuse what waits."""
+        for committing in self._waiting:
+            if committing.answer is not None and not committing.answer.done():
+                committing.answer.set_exception(
+                    CoordinatorUnavailableError(f"the coordinator stops serving group {self._identity}; ask again")
+                )
+        self._waiting = []
+
+    async def _commit(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
+        """The positions of these shards that are durable afterwards; none of a shard that was surely not written."""
+        self._check_lease()
+        if not self._allowed():
+            return {}
+        try:
+            if not self._taken_over:
+                await self.take_over()
+            await self._timed("commit_offsets", lambda: self._offsets.commit(offsets))
+        except SourceUnavailableError as error:
+            self._failing(str(error))
+            return {}
+        except OutcomeUnknownError as error:
+            log.warning("group %s: %s; taking over again to find out", self._identity, error)
+            self._failing(str(error))
+            return await self._find_out(offsets)
+        except CommitFencedError as error:
+            return await self._fenced(offsets, error)
+        self._failing("")
+        return offsets
+
+    async def _find_out(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
+        """Prove that we lead, take over again and read back, for as long as it takes."""
+        delay = 0.5
+        while True:
+            try:
+                await self._prove()
+                await self.take_over()
+                return await self.read(offsets)
+            except (SourceUnavailableError, CoordinatorUnavailableError) as error:
+                self._failing(str(error))
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 5.0)
+
+    async def _fenced(self, offsets: Mapping[ShardId, Offset], error: CommitFencedError) -> Mapping[ShardId, Offset]:
+        """Another producer took our transactional id: a new leader, which the proof shows, or a stranger."""
+        log.warning("group %s: %s; proving that this coordinator leads", self._identity, error)
+        self._taken_over = False
+        now = self._ports.clock.now()
+        self._fenced_at.append(now)
+        durable = await self._find_out(offsets)
+        if len(self._fenced_at) == FENCES and now - self._fenced_at[0] < FENCE_WINDOW:
+            self._fenced_at.clear()
+            self._in_use(True)
+            asyncio.get_running_loop().call_later(FENCE_WINDOW, self._in_use, False)
+        return durable
+
+    async def _timed(self, operation: str, call: Callable[[], Awaitable[T]]) -> T:
+        started = self._ports.clock.now()
+        try:
+            return await call()
+        except SourceUnavailableError:
+            self._ports.metrics.source_error(self._identity, operation)
+            raise
+        finally:
+            self._ports.metrics.source_request(operation, self._ports.clock.now() - started)
+
+    def _check_lease(self) -> None:
+        if self._ports.clock.now() >= self._ports.leadership.deadline():
+            raise LeadershipLostError(f"the lease ran out before the offsets of group {self._identity} were written")

@@ -1,0 +1,77 @@
+"""What lies in a group's mailbox. Used by the runner and its parts; decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardherd.coordinator.parking import Parked
+from shardherd.core.model import CheckpointReply, CheckpointResult, Offset, ShardId
+from shardherd.core.requests import Reply, Request
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request whose caller waits for `answer`. A heartbeat may be parked for `wait` seconds."""
+
+    request: Request
+    answer: asyncio.Future[Any]
+    wait: float = 0.0
+
+
+@dataclass(slots=True)
+class Tell:
+    """Something that the group must be told. With `insist` it is told again if it could not be stored."""
+
+    request: Request
+    insist: bool = True
+
+
+@dataclass(slots=True)
+class Committing:
+    """Positions that a handled request wants durable, and who waits for it (None: nobody)."""
+
+    offsets: Mapping[ShardId, Offset]
+    reply: Reply = None
+    answer: asyncio.Future[Any] | None = None
+
+    def settled(self, durable: Mapping[ShardId, Offset]) -> Reply:
+        """The reply, now that these positions are known to be durable: OK becomes WITHHELD where it is not so."""
+        if not isinstance(self.reply, CheckpointReply):
+            return self.reply
+        return CheckpointReply(
+            tuple(
+                replace(outcome, result=CheckpointResult.WITHHELD)
+                if outcome.result is CheckpointResult.OK and durable.get(outcome.shard, -1) < outcome.offset
+                else outcome
+                for outcome in self.reply.outcomes
+            )
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a commit: the request for the core, the positions now known durable, and whose replies it settles."""
+
+    request: Request
+    durable: Mapping[ShardId, Offset] = field(default_factory=dict)
+    settles: list[Committing] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Waited:
+    """A parked heartbeat's interval has ended."""
+
+    parked: Parked
+
+
+@dataclass(slots=True)
+class Prove:
+    """Write the ownership although nothing changed, to prove that we lead."""
+
+    answer: asyncio.Future[None]
+
+
+Item = Ask | Tell | Outcome | Waited | Prove

@@ -1,0 +1,257 @@
+"""One group's mailbox: its requests one after the other, decided by the core, made durable, then answered.
+
+Several requests share one write. A write that surely failed takes their changes back, so memory is never ahead of the store.
+Called by the group's runner. Holds no rule of the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shardherd.coordinator.items import Ask, Committing, Item, Outcome, Prove, Tell, Waited
+from shardherd.coordinator.parking import Parked, Parking
+from shardherd.coordinator.ports import CoordinatorPorts
+from shardherd.coordinator.storage import GroupStorage
+from shardherd.core.errors import CoordinatorUnavailableError, ShardherdError
+from shardherd.core.group import Group, Result, Told
+from shardherd.core.model import GroupIdentity, Heartbeat
+from shardherd.core.requests import ClockGap, Request, Tick
+from shardherd.ports import OwnershipTooLargeError, OwnershipUnavailableError
+
+log = logging.getLogger(__name__)
+
+INSIST_AFTER = 1.0
+"""Seconds until something that could not be stored is told again."""
+
+
+@dataclass(slots=True)
+class _Handled:
+    item: Item
+    result: Result
+
+
+class Mailbox:
+    """The mailbox of `group`. `committing` is called with every commit that the core asks for.
+
+    `too_large` is called with the message when the ownership does not fit its store any more, `woke` with the time before
+    anything may time out: it puts a ClockGap first if this process did not run for a while.
+    """
+
+    def __init__(
+        self,
+        ports: CoordinatorPorts,
+        identity: GroupIdentity,
+        group: Group,
+        storage: GroupStorage,
+        *,
+        committing: Callable[[Committing], None],
+        too_large: Callable[[str], None],
+        woke: Callable[[float], None],
+    ) -> None:
+        self.group = group
+        self._ports = ports
+        self._identity = identity
+        self._storage = storage
+        self._committing = committing
+        self._too_large = too_large
+        self._woke = woke
+        self._items: deque[Item] = deque()
+        self._filled = asyncio.Event()
+        self._parking = Parking(lambda parked: self.put(Waited(parked)))
+        self._insisting: set[asyncio.TimerHandle] = set()
+
+    def put(self, item: Item) -> None:
+        """Add an item. Only on the event loop's thread."""
+        self._items.append(item)
+        self._filled.set()
+
+    def gap(self, seconds: float) -> None:
+        """This process did not run for so long: before anything else, every deadline is that much later."""
+        self._items.appendleft(Tell(ClockGap(seconds)))
+        self._filled.set()
+
+    async def work(self) -> None:
+        """Handle items for ever. Raises LeadershipLostError."""
+        while True:
+            batch = await self._next()
+            try:
+                await self._turn(batch)
+            except BaseException:
+                for item in batch:
+                    _refuse(item, self._closed())
+                raise
+
+    def close(self) -> None:
+        """Refuse whatever waits; the caller should ask again, here or at another coordinator."""
+        for timer in self._insisting:
+            timer.cancel()
+        for item in self._items:
+            _refuse(item, self._closed())
+        self._items.clear()
+        for parked in list(self._parking.take(self._parking.everyone())):
+            if not parked.answer.done():
+                parked.answer.set_exception(self._closed())
+
+    async def _next(self) -> list[Item]:
+        """All that has come in; with a Tick at the end if one is due. Waits until there is something."""
+        while True:
+            now = self._ports.clock.now()
+            self._woke(now)
+            paused = bool(self._items) and isinstance(self._items[0], Tell) and isinstance(self._items[0].request, ClockGap)
+            deadline = self.group.next_deadline()
+            due = deadline is not None and now >= deadline and not paused
+            if self._items or due:
+                batch = list(self._items)
+                self._items.clear()
+                self._filled.clear()
+                if due:
+                    batch.append(Tell(Tick(), insist=False))
+                return batch
+            wait = None if deadline is None else max(0.0, deadline - now)
+            try:
+                await asyncio.wait_for(self._filled.wait(), wait)
+            except TimeoutError:
+                continue
+
+    async def _turn(self, batch: list[Item]) -> None:
+        handled: list[_Handled] = []
+        for item in batch:
+            result = self._handle(item)
+            if result is not None:
+                self.group.apply(result.events)
+                handled.append(_Handled(item, result))
+        if any(each.result.persist or isinstance(each.item, Prove) for each in handled):
+            try:
+                await self._storage.save(self.group.ownership)
+            except OwnershipTooLargeError as error:
+                self._take_back(handled, error)
+                self._too_large(str(error))
+                return
+            except OwnershipUnavailableError as error:
+                self._take_back(handled, error)
+                return
+        for each in handled:
+            self._tell(each.result)
+        for each in handled:
+            self._finish(each.item, each.result)
+        for each in handled:
+            for parked in list(self._parking.take(each.result.woken)):
+                self._answer(parked.heartbeat, parked.answer)
+
+    def _handle(self, item: Item) -> Result | None:
+        """What the core decides; None if it refuses, and then the caller knows."""
+        request: Request
+        match item:
+            case Ask(request=request) | Tell(request=request) | Outcome(request=request):
+                pass
+            case Waited() | Prove():
+                return Result()
+        try:
+            return self.group.handle(request, self._ports.clock.now())
+        except ShardherdError as error:
+            if not isinstance(item, Ask):
+                log.warning("group %s refuses a %s: %s", self._identity, type(request).__name__, error)
+            _refuse(item, error)
+        except Exception as error:
+            log.exception("group %s failed on a %s; nothing was changed", self._identity, type(request).__name__)
+            _refuse(item, ShardherdError(f"the coordinator failed on this request: {error!r}", group=str(self._identity)))
+        return None
+
+    def _take_back(self, handled: list[_Handled], error: Exception) -> None:
+        log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(handled))
+        for each in reversed(handled):
+            self.group.revert(each.result.events)
+        refusal = CoordinatorUnavailableError(f"group {self._identity}: {error}; ask again", group=str(self._identity))
+        for each in handled:
+            if isinstance(each.item, Outcome) or (isinstance(each.item, Tell) and each.item.insist):
+                self._insist(each.item)
+            else:
+                _refuse(each.item, refusal)
+
+    def _insist(self, item: Item) -> None:
+        def again() -> None:
+            self._insisting.discard(timer)
+            self.put(item)
+
+        timer = asyncio.get_running_loop().call_later(INSIST_AFTER, again)
+        self._insisting.add(timer)
+
+    def _finish(self, item: Item, result: Result) -> None:
+        """Answer, park, or begin the commit that the answer waits for."""
+        match item:
+            case Ask(request=Heartbeat() as heartbeat, answer=answer, wait=wait):
+                for parked in list(self._parking.take((heartbeat.consumer,))):
+                    self._answer(parked.heartbeat, parked.answer)
+                if answer.done():
+                    return
+                if wait > 0 and self.group.may_park(heartbeat):
+                    self._parking.park(heartbeat, answer, wait)
+                else:
+                    self._answer(heartbeat, answer)
+            case Ask(answer=answer) if result.commit:
+                self._committing(Committing(result.commit, result.reply, answer))
+            case Ask(answer=answer):
+                _resolve(answer, result.reply)
+            case Tell() if result.commit:
+                self._committing(Committing(result.commit))
+            case Outcome(durable=durable, settles=settles):
+                for waiting in settles:
+                    if waiting.answer is not None:
+                        _resolve(waiting.answer, waiting.settled(durable))
+                if result.commit:
+                    self._committing(Committing(result.commit))
+            case Waited(parked=parked) if self._parking.holds(parked):
+                self._give(parked)
+            case Prove(answer=proven):
+                _resolve(proven, None)
+            case Tell() | Waited():
+                pass
+
+    def _give(self, parked: Parked) -> None:
+        for each in list(self._parking.take((parked.heartbeat.consumer,))):
+            self._answer(each.heartbeat, each.answer)
+
+    def _answer(self, heartbeat: Heartbeat, answer: asyncio.Future[Any]) -> None:
+        try:
+            _resolve(answer, self.group.confirmed(heartbeat))
+        except ShardherdError as error:
+            if not answer.done():
+                answer.set_exception(error)
+
+    def _tell(self, result: Result) -> None:
+        for told in result.told:
+            log.info("group %s: %s: %s", self._identity, told.reason, told.message)
+            self._ports.events.record(self._identity, told.reason, told.message, warning=told.warning)
+            if told.reason == "Rebalanced":
+                self._count(told)
+
+    def _count(self, told: Told) -> None:
+        self._ports.metrics.rebalance(self._identity, told.cause, told.moved)
+
+    def _closed(self) -> CoordinatorUnavailableError:
+        return CoordinatorUnavailableError(
+            f"the coordinator stops serving group {self._identity}; ask again", group=str(self._identity)
+        )
+
+
+def _resolve(answer: asyncio.Future[Any], value: object) -> None:
+    if not answer.done():
+        answer.set_result(value)
+
+
+def _refuse(item: Item, error: Exception) -> None:
+    match item:
+        case Ask(answer=answer) | Prove(answer=answer):
+            answers = [answer]
+        case Outcome(settles=settles):
+            answers = [waiting.answer for waiting in settles if waiting.answer is not None]
+        case _:
+            answers = []
+    for each in answers:
+        if not each.done():
+            each.set_exception(error)

@@ -1,0 +1,32 @@
+"""Counts what the coordinator does in the operator's instruments. Made by the composition root; decides nothing."""
+
+from __future__ import annotations
+
+from shardherd.core.model import GroupIdentity
+from shardherd.telemetry.metrics import OperatorMetrics
+
+
+class OperatorCounters:
+    """CoordinatorMetrics over the operator's instruments."""
+
+    def __init__(self, metrics: OperatorMetrics) -> None:
+        self._metrics = metrics
+
+    def heartbeat(self, group: GroupIdentity, result: str) -> None:
+        self._metrics.heartbeats.labels(group.namespace, group.name, result).inc()
+
+    def checkpoints(self, group: GroupIdentity, result: str, count: int) -> None:
+        self._metrics.checkpoints.labels(group.namespace, group.name, result).inc(count)
+
+    def rebalance(self, group: GroupIdentity, reason: str, moved: int) -> None:
+        self._metrics.rebalances.labels(group.namespace, group.name, reason).inc()
+        self._metrics.moves.labels(group.namespace, group.name).inc(moved)
+
+    def refused(self, reason: str) -> None:
+        self._metrics.callers_refused.labels(reason).inc()
+
+    def source_request(self, operation: str, seconds: float) -> None:
+        self._metrics.source_duration.labels(operation).observe(seconds)
+
+    def source_error(self, group: GroupIdentity, operation: str) -> None:
+        self._metrics.source_errors.labels(group.namespace, group.name, operation).inc()

@@ -1,0 +1,325 @@
+"""One group's life in this coordinator: take it over, open its mailbox, watch its source, until it is stopped.
+
+Called by the runtime. The order of taking over is the promise: the ownership under our leader epoch, then the offsets fenced,
+then the positions read, and only then the first answer. A source that cannot be reached is a state of the group, never a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from shardherd.coordinator.commits import Committer
+from shardherd.coordinator.facts import GROUP_HAS_LIVE_MEMBERS, GROUP_ID_IN_USE, SNAPSHOT_TOO_LARGE, SOURCE_UNAVAILABLE, Facts
+from shardherd.coordinator.items import Ask, Prove, Tell
+from shardherd.coordinator.mailbox import Mailbox
+from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
+from shardherd.coordinator.storage import GroupStorage
+from shardherd.core.errors import CoordinatorUnavailableError, OwnershipFormatError
+from shardherd.core.group import Group
+from shardherd.core.model import GroupSpec, GroupView, Heartbeat, HeartbeatReply, ShardView
+from shardherd.core.records import Ownership
+from shardherd.core.requests import Reply, Request, SettingsChanged, ShardsDiscovered
+from shardherd.ports import OwnershipUnavailableError, ShardSource, SourceUnavailableError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_FIRST = 0.5
+RETRY_MAX = 5.0
+"""Seconds between attempts to reach what did not answer; short, so that a source is used soon after it is back."""
+
+MEMBERS_INTERVAL = 60.0
+MEMBERS_INTERVAL_WHILE_THERE = 5.0
+"""Seconds between looks at the foreign members of the Kafka group."""
+
+
+class GroupRunner:
+    """One group. `step_down` is called with the reason when this process may not lead any more.
+
+    `woke` is called with the time before anything of the group may time out.
+    """
+
+    def __init__(
+        self,
+        ports: CoordinatorPorts,
+        spec: GroupSpec,
+        discovery_interval: float,
+        *,
+        step_down: Callable[[str], None],
+        woke: Callable[[float], None],
+    ) -> None:
+        self.spec = spec
+        self.mailbox: Mailbox | None = None
+        self._ports = ports
+        self._interval = discovery_interval
+        self._step_down = step_down
+        self._woke = woke
+        self._facts = Facts(spec.source)
+        self._ownership: Ownership | None = None
+        self._problem = ""
+        self._early: list[Tell] = []
+        self._opened = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # What the runtime calls.
+
+    def start(self, after: Coroutine[Any, Any, None] | None = None) -> None:
+        """Begin, once `after` is done."""
+        self._task = asyncio.create_task(self._run(after), name=f"group {self.spec.identity}")
+
+    async def stop(self) -> None:
+        """End at once; whatever waits is refused."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the group answers, or is known to be unable to."""
+        return self.mailbox is not None or bool(self._problem)
+
+    def change(self, spec: GroupSpec) -> None:
+        """A new spec with the same identity and source."""
+        self.spec = spec
+        self.tell(SettingsChanged(spec))
+
+    def tell(self, request: Request) -> None:
+        """Something that the group must know; kept until it is loaded."""
+        if self.mailbox is not None:
+            self.mailbox.put(Tell(request))
+        else:
+            self._early.append(Tell(request))
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
+        """The reply, after at most `wait` seconds. Raises a ShardherdError. Cancelling takes a parked one out."""
+        reply: HeartbeatReply = await self._ask(heartbeat, wait)
+        return reply
+
+    async def ask(self, request: Request) -> Reply:
+        """The reply to any other request of a consumer. Raises a ShardherdError."""
+        reply: Reply = await self._ask(request, 0.0)
+        return reply
+
+    def view(self) -> GroupView | None:
+        """The group as it is now; before it is loaded what is known, None if nothing is."""
+        if self.mailbox is not None:
+            return self.mailbox.group.view(self._ports.clock.now(), self._ports.clock.wall())
+        if self._ownership is None and not self._problem:
+            return None
+        stored = self._ownership
+        return GroupView(
+            group_epoch=stored.group.group_epoch if stored else 0,
+            revision=stored.group.revision if stored else 0,
+            shards=tuple(
+                ShardView(row.shard, row.state, row.holder, row.next_consumer, row.owner_epoch)
+                for row in (stored.shards.values() if stored else ())
+            ),
+            consumers=(),
+            source_reachable=not self._facts.error,
+            source_error=self._facts.error or self._problem,
+            discovered=stored.group.discovered if stored else False,
+        )
+
+    # Its life.
+
+    async def _run(self, after: Coroutine[Any, Any, None] | None) -> None:
+        if after is not None:
+            await after
+        while True:
+            try:
+                await self._serve()
+            except LeadershipLostError as error:
+                self._step_down(str(error))
+                return
+            except Exception:
+                log.exception("group %s: loading it again after a failure of ours", self.spec.identity)
+            self._problem = "the coordinator met a failure of its own and loads the group again; see its log"
+            await asyncio.sleep(RETRY_FIRST)
+
+    async def _serve(self) -> None:
+        ports, spec = self._ports, self.spec
+        storage = GroupStorage(ports.ownership, ports.leadership, ports.clock, spec)
+        source, offsets = ports.connector.source(spec), ports.connector.offsets(spec)
+        self._facts = Facts(spec.source)
+        self._opened.clear()
+        committer = Committer(
+            ports,
+            spec.identity,
+            offsets,
+            prove=self._prove,
+            settle=lambda outcome: self._mailbox().put(outcome),
+            failing=lambda error: self._learn(replace(self._facts, commit_error=error)),
+            in_use=lambda in_use: self._learn(replace(self._facts, id_in_use=in_use)),
+            allowed=lambda: self._facts.commits,
+        )
+        try:
+            await _together(self._watch(storage, source, committer), self._mail(), committer.work())
+        finally:
+            mailbox, self.mailbox = self.mailbox, None
+            if mailbox is not None:
+                mailbox.close()
+            committer.close()
+            await source.close()
+            await offsets.close()
+
+    async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer) -> None:
+        """Take the group over, open it, then look at its source for ever."""
+        ownership = self._ownership = await self._patiently(storage.take)
+        if not ownership.shards:
+            # Nothing can be lost yet: it may answer that there is nothing, also while the source is away.
+            self._open(Group.new(self.spec, self._ports.clock.now(), storage.leader_epoch), storage, committer, ownership)
+        await self._patiently(committer.take_over)
+        durable = await self._patiently(lambda: committer.read(ownership.shards))
+        members = await self._patiently(source.live_members)
+        self._problem = ""
+        self._learn(replace(self._facts, prepared=True, members=members, source_error="", commit_error=""))
+        if self.mailbox is None:
+            group = Group.restore(ownership, durable, self.spec, self._ports.clock.now())
+            self._open(group, storage, committer, ownership)
+        await self._discover(source, committer)
+
+    async def _discover(self, source: ShardSource, committer: Committer) -> None:
+        now = self._ports.clock.now()
+        next_members = now + MEMBERS_INTERVAL
+        delay = self._interval
+        while True:
+            try:
+                await self._look(source, committer)
+                if self._ports.clock.now() >= next_members or self._facts.members:
+                    members = await self._timed("describe_group", source.live_members)
+                    self._learn(replace(self._facts, members=members))
+                    next_members = self._ports.clock.now() + MEMBERS_INTERVAL
+                if self._facts.commit_error:
+                    await committer.take_over()
+                    self._learn(replace(self._facts, commit_error=""))
+                delay = self._interval
+            except SourceUnavailableError as error:
+                self._learn(replace(self._facts, source_error=str(error)))
+                delay = min(max(RETRY_FIRST, delay * 2), RETRY_MAX)
+            await asyncio.sleep(delay)
+
+    async def _look(self, source: ShardSource, committer: Committer) -> None:
+        shards = await self._timed("discover", source.discover)
+        group = self._mailbox().group
+        unread = group.unread(shards)
+        if self._facts.too_large:
+            shards = tuple(info for info in shards if info.shard not in unread)
+            unread = ()
+        durable = await committer.read(unread)
+        self._learn(replace(self._facts, source_error=""))
+        self._mailbox().put(Tell(ShardsDiscovered(shards, durable), insist=False))
+
+    async def _mail(self) -> None:
+        await self._opened.wait()
+        await self._mailbox().work()
+
+    def _open(self, group: Group, storage: GroupStorage, committer: Committer, ownership: Ownership) -> None:
+        mailbox = self.mailbox = Mailbox(
+            self._ports,
+            self.spec.identity,
+            group,
+            storage,
+            committing=committer.put,
+            too_large=lambda message: self._learn(replace(self._facts, too_large=message)),
+            woke=self._woke,
+        )
+        mailbox.put(Tell(self._facts.request()))
+        if group.spec != self.spec:
+            mailbox.put(Tell(SettingsChanged(self.spec)))
+        for tell in self._early:
+            mailbox.put(tell)
+        self._early = []
+        self._opened.set()
+        log.info(
+            "serving group %s under leader epoch %d: %d shards stored",
+            self.spec.identity,
+            storage.leader_epoch,
+            len(ownership.shards),
+        )
+
+    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of a step of taking over, tried until it succeeds; meanwhile the group says what keeps it."""
+        delay = RETRY_FIRST
+        while True:
+            try:
+                return await call()
+            except SourceUnavailableError as error:
+                self._problem = str(error)
+                self._learn(replace(self._facts, source_error=str(error)))
+            except (OwnershipUnavailableError, OwnershipFormatError) as error:
+                self._problem = str(error)
+                log.warning("group %s: %s", self.spec.identity, error)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, RETRY_MAX)
+
+    async def _timed(self, operation: str, call: Callable[[], Awaitable[T]]) -> T:
+        started = self._ports.clock.now()
+        try:
+            return await call()
+        except SourceUnavailableError:
+            self._ports.metrics.source_error(self.spec.identity, operation)
+            raise
+        finally:
+            self._ports.metrics.source_request(operation, self._ports.clock.now() - started)
+
+    def _learn(self, facts: Facts) -> None:
+        """Take note of what has changed, tell the group, and tell the user."""
+        before, self._facts = self._facts, facts
+        if facts == before:
+            return
+        if self.mailbox is not None and facts.request() != before.request():
+            self.mailbox.put(Tell(facts.request()))
+        events = self._ports.events
+        identity = self.spec.identity
+        if facts.error != before.error:
+            if facts.error:
+                log.warning("group %s: %s", identity, facts.error)
+                events.record(identity, SOURCE_UNAVAILABLE, facts.error, warning=True)
+            else:
+                log.info("group %s: its source can be read again", identity)
+                events.record(identity, "SourceReachable", "the source can be read and committed to")
+        reasons = {condition.reason for condition in before.withheld()}
+        for condition in facts.withheld():
+            if condition.reason not in reasons:
+                log.warning("group %s: %s: %s", identity, condition.reason, condition.message)
+                events.record(identity, condition.reason, condition.message, warning=True)
+
+    async def _prove(self) -> None:
+        proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._mailbox().put(Prove(proven))
+        await proven
+
+    async def _ask(self, request: Request, wait: float) -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._mailbox().put(Ask(request, answer, wait))
+        return await answer
+
+    def _mailbox(self) -> Mailbox:
+        if self.mailbox is None:
+            reason = self._problem or "it is being loaded"
+            raise CoordinatorUnavailableError(
+                f"group {self.spec.identity} cannot be served yet: {reason}", group=str(self.spec.identity)
+            )
+        return self.mailbox
+
+
+async def _together(*works: Coroutine[Any, Any, None]) -> None:
+    """Run these until one ends or fails; the others are cancelled, and its exception is raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if task in done:
+            task.result()
+
+
+__all__ = ["GROUP_HAS_LIVE_MEMBERS", "GROUP_ID_IN_USE", "SNAPSHOT_TOO_LARGE", "SOURCE_UNAVAILABLE", "GroupRunner"]

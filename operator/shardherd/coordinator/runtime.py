@@ -1,0 +1,165 @@
+"""All groups of this coordinator, and whether it may answer. Called by the API and, over `coordination`, by the controller.
+
+Holds no rule of the protocol. Everything here runs on one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from shardherd.coordinator.ports import CoordinatorPorts
+from shardherd.coordinator.runner import GroupRunner
+from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError, UnknownGroupError
+from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
+from shardherd.core.requests import ConsumerDied
+
+log = logging.getLogger(__name__)
+
+BEAT = 0.5
+"""Seconds between the beats by which this process notices that it did not run."""
+
+GAP = 1.0
+"""A beat late by more than this (seconds) means that requests could not be received meanwhile."""
+
+
+class Runtime:
+    """The groups by namespace and name."""
+
+    def __init__(self, ports: CoordinatorPorts, *, discovery_interval: float, unknown_group_grace: float) -> None:
+        self.ports = ports
+        self._interval = discovery_interval
+        self._grace = unknown_group_grace
+        self._groups: dict[tuple[str, str], GroupRunner] = {}
+        self._leading_since: float | None = None
+        self._lost: asyncio.Event = asyncio.Event()
+        self._lost_reason = ""
+        self._beat_at = 0.0
+        self._beating: asyncio.Task[None] | None = None
+
+    # Leadership.
+
+    def lead(self) -> None:
+        """We lead from now on: begin to serve what was applied."""
+        self._leading_since = self._beat_at = self.ports.clock.now()
+        self._beating = asyncio.create_task(self._beat(), name="beat")
+        for runner in self._groups.values():
+            runner.start()
+
+    @property
+    def leading(self) -> bool:
+        """Whether an answer may go out at this moment."""
+        return (
+            self._leading_since is not None
+            and not self._lost.is_set()
+            and self.ports.clock.now() < self.ports.leadership.deadline()
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether we lead, and every group answers or is known to be unable to."""
+        return self.leading and all(runner.settled for runner in self._groups.values())
+
+    def step_down(self, reason: str) -> None:
+        """Answer nothing more, for good. Only the first reason counts."""
+        if not self._lost.is_set():
+            log.error("this coordinator steps down: %s", reason)
+            self._lost_reason = reason
+            self._lost.set()
+
+    async def lost(self) -> str:
+        """Wait until this process must end; the reason."""
+        await self._lost.wait()
+        return self._lost_reason
+
+    async def stop(self) -> None:
+        """Close every group."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        await asyncio.gather(*(runner.stop() for runner in self._groups.values()))
+
+    # What the controller asks.
+
+    def apply(self, spec: GroupSpec) -> None:
+        """Create the group, or give it this spec."""
+        key = (spec.identity.namespace, spec.identity.name)
+        current = self._groups.get(key)
+        if current is not None and current.spec == spec:
+            return
+        if current is not None and (current.spec.identity, current.spec.source) == (spec.identity, spec.source):
+            current.change(spec)
+            return
+        runner = GroupRunner(self.ports, spec, self._interval, step_down=self.step_down, woke=self._woke)
+        self._groups[key] = runner
+        if self._leading_since is not None:
+            runner.start(current.stop() if current is not None else None)
+
+    def forget(self, group: GroupIdentity) -> None:
+        """Stop serving the group; another one of the same name stays."""
+        key = (group.namespace, group.name)
+        runner = self._groups.get(key)
+        if runner is not None and runner.spec.identity == group:
+            del self._groups[key]
+            stopping = asyncio.create_task(runner.stop(), name=f"forget {group}")
+            stopping.add_done_callback(lambda _: log.info("no longer serving group %s", group))
+
+    def view(self, group: GroupIdentity) -> GroupView | None:
+        """A picture of the group, None while nothing is known of it."""
+        runner = self._groups.get((group.namespace, group.name))
+        return runner.view() if runner is not None and runner.spec.identity == group else None
+
+    def views(self) -> Mapping[GroupIdentity, GroupView]:
+        """Pictures of all groups of which something is known."""
+        views = {runner.spec.identity: runner.view() for runner in self._groups.values()}
+        return {identity: view for identity, view in views.items() if view is not None}
+
+    def consumer_died(self, group: GroupIdentity, consumer: ConsumerId, incarnation: Incarnation) -> None:
+        """Proof of death, for the group to act upon."""
+        runner = self._groups.get((group.namespace, group.name))
+        if runner is not None and runner.spec.identity == group:
+            runner.tell(ConsumerDied(consumer, incarnation))
+
+    # What the API asks.
+
+    def check_leading(self) -> None:
+        """Raises NotLeadingError unless an answer may go out."""
+        if not self.leading:
+            raise NotLeadingError("this coordinator does not lead; ask again")
+
+    def group(self, namespace: str, name: str) -> GroupRunner:
+        """The group. Raises UnknownGroupError, or CoordinatorUnavailableError while it may not have been told of it yet."""
+        runner = self._groups.get((namespace, name))
+        if runner is not None:
+            return runner
+        since = self._leading_since
+        if since is None or self.ports.clock.now() - since < self._grace:
+            raise CoordinatorUnavailableError(
+                f"group {namespace}/{name} is not known yet: the coordinator has just started; ask again",
+                group=f"{namespace}/{name}",
+            )
+        raise UnknownGroupError(
+            f"there is no ConsumerGroup {name!r} in namespace {namespace!r}; create it, or correct SHARDHERD_GROUP and"
+            " SHARDHERD_NAMESPACE of the application",
+            group=f"{namespace}/{name}",
+        )
+
+    # Pauses of our own.
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT)
+            self._woke(self.ports.clock.now())
+            self._beat_at = self.ports.clock.now()
+
+    def _woke(self, now: float) -> None:
+        """Before anything times out: if we did not run for a while, every group's deadlines move by as much."""
+        gap = now - self._beat_at - BEAT
+        if gap <= GAP:
+            return
+        self._beat_at = now
+        log.warning("this process did not run for %.1f s; all deadlines of consumers are that much later", gap)
+        for runner in self._groups.values():
+            if runner.mailbox is not None:
+                runner.mailbox.gap(gap)
