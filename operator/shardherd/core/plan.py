@@ -74,11 +74,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do, in this order: the actions, the status (if it changed), the events. `memory` is for the next observation."""
+    """What to do, in this order: the actions, what to tell of them, the status (if it changed), what to tell of that.
+
+    `memory` is for the next observation.
+    """
 
     actions: tuple[Action, ...]
+    done: tuple[Event, ...]
     status: Mapping[str, object]
-    events: tuple[Event, ...]
+    turned: tuple[Event, ...]
     memory: Memory
 
 
@@ -90,8 +94,9 @@ def plan(observation: Observation) -> Plan:
         actions = tuple(action for policy in POLICIES for action in policy(observation, scaled))
     return Plan(
         actions=actions,
+        done=tuple(_scale_events(observation, actions)),
         status=status(observation, scaled),
-        events=tuple(_events(observation, scaled)),
+        turned=tuple(_condition_events(observation, scaled)),
         memory=remember(observation, scaled),
     )
 
@@ -184,27 +189,29 @@ POLICIES: tuple[Policy, ...] = (
     _replace_outdated,
 )
 
-_WORTH_AN_EVENT = ("Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost", "OrderPreserved")
+_WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost", "OrderPreserved"})
+_ABNORMAL = frozenset({"Stalled", "CheckpointLost"})
 
 
-def _events(observation: Observation, scaled: Scale) -> Iterable[Event]:
-    """Scaling, shards that moved, and conditions that turned."""
-    if observation.declared.deleting:
-        return
-    existing = observation.stateful_set
-    if not observation.taken and not (existing is None and scaled.held) and scaled.replicas != observation.replicas:
-        direction = "ScaledUp" if scaled.replicas > observation.replicas else "ScaledDown"
-        yield Event(direction, f"From {observation.replicas} to {scaled.replicas} consumers (desired: {scaled.desired}).")
+def _scale_events(observation: Observation, actions: Iterable[Action]) -> Iterable[Event]:
+    """The number of consumers changes."""
+    for action in actions:
+        if isinstance(action, ApplyStatefulSet) and action.replicas != observation.replicas:
+            reason = "ScaledUp" if action.replicas > observation.replicas else "ScaledDown"
+            yield Event(reason, f"From {observation.replicas} to {action.replicas} consumers.")
+
+
+def _condition_events(observation: Observation, scaled: Scale) -> Iterable[Event]:
+    """Conditions that turned bad, or are bad for another reason now, and Ready when it turned True."""
     before = observation.previous.get("conditions")
     known = {condition["type"]: condition for condition in before} if isinstance(before, list) else {}
     for finding in findings(observation, scaled):
-        if finding.type not in _WORTH_AN_EVENT:
-            continue
         old = known.get(finding.type, {})
-        bad = finding.status == ("True" if finding.type in ("Stalled", "CheckpointLost") else "False")
-        turned = (finding.status, finding.reason) != (old.get("status"), old.get("reason"))
+        if finding.type not in _WORTH_AN_EVENT or (finding.status, finding.reason) == (old.get("status"), old.get("reason")):
+            continue
+        bad = finding.status == ("True" if finding.type in _ABNORMAL else "False")
         # Ready repeats the reason of another condition; only its turning True is news of its own.
-        if finding.type == "Ready" and finding.reason == CONSUMING and turned:
+        if finding.type == "Ready" and finding.reason == CONSUMING:
             yield Event("Ready", finding.message)
-        elif finding.type != "Ready" and bad and turned and finding.reason not in (STARTING, WAITING_FOR_SHARDS):
+        elif finding.type != "Ready" and bad and finding.reason not in (STARTING, WAITING_FOR_SHARDS):
             yield Event(finding.reason, finding.message, warning=True)

@@ -1,7 +1,7 @@
 """The status of a group's custom resource, from one observation.
 
-Called by `plan`. Small on purpose: rows of single shards are in the coordinator's API and in the metrics. `differs` tells what
-is worth a write at once, and what may wait.
+Called by `plan`. Small on purpose: rows of single shards are in the coordinator's API and in the metrics. `write_due` tells
+when it is worth a write.
 """
 
 from __future__ import annotations
@@ -15,6 +15,15 @@ from shardherd.core.scaling import Scale
 
 SELECTOR_LABEL = "shardherd.dev/consumergroup"
 ROLE_LABEL = "shardherd.dev/role"
+
+STATUS_INTERVAL = 1.0
+"""Seconds between two writes of one group's status."""
+
+LAG_INTERVAL = 5.0
+"""The same if only the lag differs, as it always does while records are produced."""
+
+LOADING = 30.0
+"""Seconds for which a restarted operator leaves a status as it was until its coordinator has looked at the source."""
 
 
 def status(observation: Observation, scale: Scale) -> dict[str, object]:
@@ -62,9 +71,18 @@ def _of_view(view: GroupView) -> dict[str, object]:
     return result
 
 
-def differs(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
-    """Whether anything but the lag differs: the lag of a busy group always does."""
-    return _without_lag(before) != _without_lag(after)
+def write_due(before: Mapping[str, object], after: Mapping[str, object], *, loaded: bool, known: float, written: float) -> bool:
+    """Whether this status should be written now.
+
+    `loaded`: the coordinator has looked at the source. `known`: seconds since this process first saw the group. `written`:
+    seconds since its last write.
+    """
+    if before == after:
+        return False
+    if not loaded and "conditions" in before and known < LOADING:
+        # The operator was restarted: what was written last is likelier true than that nothing is known.
+        return False
+    return written >= (STATUS_INTERVAL if _without_lag(before) != _without_lag(after) else LAG_INTERVAL)
 
 
 def _without_lag(value: Mapping[str, object]) -> dict[str, object]:

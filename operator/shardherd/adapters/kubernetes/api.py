@@ -67,8 +67,9 @@ class KubernetesApi:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         timeout: float = TIMEOUT,
+        decode: bool = True,
     ) -> Any:
-        """The decoded JSON answer of `method` on `path` (for example /api/v1/namespaces/x/pods/y).
+        """The answer of `method` on `path` (for example /api/v1/namespaces/x/pods/y), from JSON, or as bytes without `decode`.
 
         Raises ApiError for a status of 300 and above, ApiUnavailableError when there was no answer in time.
         """
@@ -93,6 +94,8 @@ class KubernetesApi:
             ) from error
         if response.status >= 300:
             raise _refused(method, path, response.status, response.data)
+        if not decode:
+            return response.data
         return json.loads(response.data) if response.data else None
 
     async def acall(self, method: str, path: str, body: object = None, **options: Any) -> Any:

@@ -1,0 +1,111 @@
+"""Carries out the actions of a plan. The one writer of the controller; it decides nothing.
+
+Called by `reconcile`. What the API server refuses is returned as text for the status, so that one refused object does not keep
+the others from being applied; an API server that does not answer ends the attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardherd.controller.deaths import Deaths
+from shardherd.controller.manifests import Manifests
+from shardherd.core.model import GroupIdentity
+from shardherd.core.plan import Action, ApplyBudget, ApplyService, ApplyStatefulSet, DeletePod, ReportDeath, TellCoordinator
+from shardherd.ports import Cluster, ClusterRefusedError, Coordination
+from shardherd.telemetry.logs import fields
+
+logger = logging.getLogger(__name__)
+
+RETRY_REFUSED = 30.0
+"""Seconds until what was refused is tried again, if the resource stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the API server said to an action for this generation of the resource, and when (monotonic seconds)."""
+
+    message: str
+    generation: int
+    at: float
+
+
+Refusals = dict[str, Refusal]
+"""By the action's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`refused`: the server's words. `wrote`: the cluster is not as it was read any more."""
+
+    refused: tuple[str, ...]
+    wrote: bool
+
+
+class Applier:
+    """Carries out actions through these ports."""
+
+    def __init__(self, cluster: Cluster, coordination: Coordination, manifests: Manifests) -> None:
+        self._cluster = cluster
+        self._coordination = coordination
+        self._manifests = manifests
+
+    async def apply(
+        self, actions: Iterable[Action], resource: Mapping[str, Any], deaths: Deaths, refusals: Refusals, now: float
+    ) -> Outcome:
+        """Carry these out in their order. `refusals` is read and kept up to date. Raises ClusterUnavailableError."""
+        metadata = resource["metadata"]
+        group = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
+        generation = int(metadata.get("generation", 0))
+        before, wrote = dict(refusals), False
+        refusals.clear()
+        for action in actions:
+            if isinstance(action, TellCoordinator | ReportDeath):
+                self._tell(action, group, deaths)
+                continue
+            known = before.get(repr(action))
+            if known is not None and known.generation == generation and now - known.at < RETRY_REFUSED:
+                refusals[repr(action)] = known
+                continue
+            try:
+                await self._write(action, group, resource)
+                wrote = True
+            except ClusterRefusedError as error:
+                logger.warning("the API server refused: %s", error, extra=fields(group=group))
+                refusals[repr(action)] = Refusal(str(error), generation, now)
+        return Outcome(tuple(refusal.message for refusal in refusals.values()), wrote)
+
+    def _tell(self, action: TellCoordinator | ReportDeath, group: GroupIdentity, deaths: Deaths) -> None:
+        match action:
+            case TellCoordinator(spec):
+                self._coordination.apply(spec)
+            case ReportDeath(consumer, incarnation):
+                logger.info(
+                    "start %d of pod UID %s is dead",
+                    incarnation.start,
+                    incarnation.pod_uid,
+                    extra=fields(group=group, consumer=consumer),
+                )
+                self._coordination.consumer_died(group, consumer, incarnation)
+                deaths.reported(incarnation)
+
+    async def _write(
+        self,
+        action: ApplyService | ApplyBudget | ApplyStatefulSet | DeletePod,
+        group: GroupIdentity,
+        resource: Mapping[str, Any],
+    ) -> None:
+        match action:
+            case ApplyService():
+                await self._cluster.apply(self._manifests.service(resource))
+            case ApplyBudget():
+                await self._cluster.apply(self._manifests.budget(resource))
+            case ApplyStatefulSet(replicas):
+                logger.info("applying the StatefulSet with %d replicas", replicas, extra=fields(group=group))
+                await self._cluster.apply(self._manifests.stateful_set(resource, replicas))
+            case DeletePod(name, uid, why):
+                logger.info("deleting pod %s: %s", name, why, extra=fields(group=group))
+                await self._cluster.delete_pod(group.namespace, name, uid)

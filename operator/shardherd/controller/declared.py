@@ -1,0 +1,99 @@
+"""Reads a ConsumerGroup resource into what the core plans with, and hashes the part that pods are made from.
+
+The API server has validated the resource by its schema and filled in the defaults, so only what a schema cannot promise is
+checked here. Raises InvalidGroupError, which names the field, for a resource that an older schema let in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource
+from shardherd.core.observed import Declared, Scaling, ScalingMode
+
+_PART = re.compile(r"([0-9]+)(ms|h|m|s)")
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+class InvalidGroupError(Exception):
+    """A ConsumerGroup resource that cannot be read. The message names the field and the value."""
+
+
+def seconds(text: str) -> float:
+    """A duration such as `1m30s` in seconds. Raises InvalidGroupError."""
+    parts = _PART.findall(text)
+    if not text or "".join(number + unit for number, unit in parts) != text:
+        raise InvalidGroupError(f'"{text}" is not a duration: write it like 3s, 1m30s or 500ms')
+    return sum(int(number) * _UNITS[unit] for number, unit in parts)
+
+
+def digest(value: object) -> str:
+    """A short hash of a JSON value that does not depend on the order of keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def declared(resource: Mapping[str, Any]) -> Declared:
+    """What this resource declares. Raises InvalidGroupError."""
+    metadata = resource["metadata"]
+    identity = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
+    try:
+        return _declared(identity, metadata, resource["spec"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidGroupError(f"ConsumerGroup {identity} cannot be read: {type(error).__name__} {error}") from error
+
+
+def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Declared:
+    kafka, scaling, application = spec["source"]["kafka"], spec["scaling"], spec["application"]
+    return Declared(
+        identity=identity,
+        generation=int(metadata.get("generation", 0)),
+        source=KafkaSource(
+            bootstrap_servers=kafka["bootstrapServers"],
+            topics=tuple(kafka.get("topics", ())),
+            topic_pattern=kafka.get("topicPattern", ""),
+            group_id=kafka.get("groupId") or f"{identity.namespace}.{identity.name}",
+            starting_position=kafka["startingPosition"],
+        ),
+        settings=GroupSettings(
+            ordered=spec["ordered"],
+            assignor=spec["assignor"],
+            heartbeat_interval=seconds(spec["heartbeatInterval"]),
+            session_timeout=seconds(spec["sessionTimeout"]),
+            rejoin_grace=seconds(spec["rejoinGrace"]),
+            release_timeout=seconds(spec["releaseTimeout"]),
+            progress_timeout=seconds(spec["progressTimeout"]),
+            initial_assignment_delay=seconds(spec["initialAssignmentDelay"]),
+            paused=spec["paused"],
+        ),
+        scaling=Scaling(
+            mode=ScalingMode(scaling["mode"]),
+            min_replicas=scaling["minReplicas"],
+            max_replicas=scaling["maxReplicas"],
+            shards_per_consumer=scaling["shardsPerConsumer"],
+        ),
+        replicas=spec["replicas"],
+        drain_timeout=seconds(spec["drainTimeout"]),
+        executors=application["executor"]["instances"],
+        service_account=application["serviceAccountName"],
+        template_hash=template_hash(spec),
+        deleting="deletionTimestamp" in metadata,
+    )
+
+
+def template_hash(spec: Mapping[str, Any]) -> str:
+    """Changes with what running pods must be replaced for, and with nothing else.
+
+    Settings that consumers hear in every heartbeat's reply are left out, and so is how this version of shardherd renders pods.
+    """
+    return digest(
+        {
+            "application": spec["application"],
+            "bootstrapServers": spec["source"]["kafka"]["bootstrapServers"],
+            "coordinatorLossLimit": spec["coordinatorLossLimit"],
+            "drainTimeout": spec["drainTimeout"],
+        }
+    )

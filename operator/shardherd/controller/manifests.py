@@ -1,0 +1,321 @@
+"""The objects of a group: StatefulSet of drivers, headless Service, PodDisruptionBudget; and the pod that they run.
+
+Called by `observe` (is what exists as wanted?) and `apply`. Pure: the same resource gives the same manifests byte for byte, so
+an unchanged spec never restarts a pod. Pods satisfy the Pod Security standard `restricted`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardherd.controller import names
+from shardherd.controller.declared import digest, seconds, template_hash
+from shardherd.controller.merge import merge
+
+RUN = "/run/shardherd"
+WORK = "/var/lib/shardherd/work"
+CHECKPOINT = "/var/lib/shardherd/checkpoint"
+TOKEN = "/var/run/secrets/shardherd"
+METRICS_PORT = 8090
+
+USER = 10001
+"""The user of the images."""
+
+TOKEN_SECONDS = 3600
+GRACE_AFTER_DRAIN = 30
+"""Seconds after the drain until the kubelet kills: for the last checkpoint, and to end the driver and its executors."""
+
+_CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+}
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "fsGroup": USER,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+Resource = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """Renders the objects of groups for an operator that consumers reach at `coordinator_url` with tokens for `audience`."""
+
+    coordinator_url: str
+    audience: str
+
+    def service(self, resource: Resource) -> dict[str, Any]:
+        """The headless Service that gives drivers their names, ready or not: executors look them up at once."""
+        name = resource["metadata"]["name"]
+        return _hashed(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": _metadata(resource),
+                "spec": {
+                    "clusterIP": "None",
+                    "publishNotReadyAddresses": True,
+                    "selector": names.driver_selector(name),
+                    "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": METRICS_PORT, "protocol": "TCP"}],
+                },
+            }
+        )
+
+    def budget(self, resource: Resource) -> dict[str, Any]:
+        """The PodDisruptionBudget: nodes are drained one consumer at a time."""
+        name = resource["metadata"]["name"]
+        return _hashed(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": _metadata(resource),
+                "spec": {"maxUnavailable": 1, "selector": {"matchLabels": names.driver_selector(name)}},
+            }
+        )
+
+    def stateful_set(self, resource: Resource, replicas: int) -> dict[str, Any]:
+        """The StatefulSet. The controller itself replaces pods (OnDelete), as it knows who may go when."""
+        name = resource["metadata"]["name"]
+        claim = resource["spec"]["application"].get("checkpoint", {}).get("volumeClaimTemplate")
+        spec: dict[str, Any] = {
+            "serviceName": name,
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "revisionHistoryLimit": 2,
+            "selector": {"matchLabels": names.driver_selector(name)},
+            "template": self._driver(resource),
+        }
+        if claim is not None:
+            spec["volumeClaimTemplates"] = [
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": {"name": "checkpoint", "labels": names.group_labels(name)},
+                    "spec": claim,
+                }
+            ]
+            spec["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Delete", "whenScaled": "Delete"}
+        manifest = _hashed({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": _metadata(resource), "spec": spec})
+        manifest["spec"]["replicas"] = replicas
+        return manifest
+
+    def _driver(self, resource: Resource) -> dict[str, Any]:
+        name, application = resource["metadata"]["name"], resource["spec"]["application"]
+        labels = names.group_labels(name) | names.driver_selector(name)
+        template = {
+            "metadata": {
+                "labels": labels,
+                "annotations": {
+                    "prometheus.io/scrape": "true",
+                    "prometheus.io/port": str(METRICS_PORT),
+                    "prometheus.io/path": "/metrics",
+                },
+            },
+            "spec": {
+                "serviceAccountName": application["serviceAccountName"],
+                # Only a driver that makes executors talks to the API server.
+                "automountServiceAccountToken": application["executor"]["instances"] > 0,
+                "enableServiceLinks": False,
+                "terminationGracePeriodSeconds": _grace(resource),
+                "securityContext": dict(_POD_SECURITY),
+                **_pull_secrets(application),
+                "containers": [self._driver_container(resource)],
+                "volumes": self._driver_volumes(application),
+            },
+        }
+        template = merge(template, application["driver"].get("template", {}))
+        template["metadata"]["labels"] = template["metadata"].get("labels", {}) | labels
+        template["metadata"].setdefault("annotations", {})[names.TEMPLATE_HASH] = template_hash(resource["spec"])
+        return template
+
+    def _driver_container(self, resource: Resource) -> dict[str, Any]:
+        application = resource["spec"]["application"]
+        driver = application["driver"]
+        mounts = [
+            {"name": "run", "mountPath": RUN},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "work", "mountPath": WORK},
+            {"name": "token", "mountPath": TOKEN, "readOnly": True},
+        ]
+        if "path" not in application.get("checkpoint", {}):
+            mounts.append({"name": "checkpoint", "mountPath": CHECKPOINT})
+        return {
+            "name": names.DRIVER_CONTAINER,
+            "image": application["image"],
+            "imagePullPolicy": application["imagePullPolicy"],
+            "command": [
+                "tini",
+                "--",
+                "/opt/shardherd/driver-entrypoint.sh",
+                application["mainApplicationFile"],
+                *application.get("arguments", ()),
+            ],
+            "workingDir": WORK,
+            "env": [*self._environment(resource), *application.get("env", ())],
+            "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
+            "readinessProbe": {
+                "httpGet": {"path": "/readyz", "port": METRICS_PORT, "scheme": "HTTP"},
+                "periodSeconds": 2,
+                "timeoutSeconds": 2,
+                "successThreshold": 1,
+                "failureThreshold": 3,
+            },
+            "resources": {"requests": {"cpu": f"{250 * driver['cores']}m", "memory": _container_memory(driver["memory"])}},
+            "securityContext": dict(_CONTAINER_SECURITY),
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
+            "volumeMounts": mounts,
+        }
+
+    def _driver_volumes(self, application: Mapping[str, Any]) -> list[dict[str, Any]]:
+        volumes: list[dict[str, Any]] = [
+            {"name": "run", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "work", "emptyDir": {}},
+            {
+                "name": "token",
+                "projected": {
+                    "sources": [
+                        {
+                            "serviceAccountToken": {
+                                "audience": self.audience,
+                                "expirationSeconds": TOKEN_SECONDS,
+                                "path": "token",
+                            }
+                        }
+                    ]
+                },
+            },
+        ]
+        if not application.get("checkpoint"):
+            volumes.append({"name": "checkpoint", "emptyDir": {}})
+        return volumes
+
+    def _environment(self, resource: Resource) -> list[dict[str, Any]]:
+        metadata, spec = resource["metadata"], resource["spec"]
+        application = spec["application"]
+        driver, executor = application["driver"], application["executor"]
+        values = {
+            "SHARDHERD_GROUP": metadata["name"],
+            "SHARDHERD_GROUP_UID": metadata["uid"],
+            "SHARDHERD_NAMESPACE": metadata["namespace"],
+            "SHARDHERD_COORDINATOR_URL": self.coordinator_url,
+            "SHARDHERD_TOKEN_FILE": f"{TOKEN}/token",
+            "SHARDHERD_RUN_DIR": RUN,
+            "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": spec["source"]["kafka"]["bootstrapServers"],
+            "SHARDHERD_HEARTBEAT_INTERVAL_MS": _millis(spec["heartbeatInterval"]),
+            "SHARDHERD_SESSION_TIMEOUT_MS": _millis(spec["sessionTimeout"]),
+            "SHARDHERD_COORDINATOR_LOSS_LIMIT_MS": _millis(spec["coordinatorLossLimit"]),
+            "SHARDHERD_DRAIN_TIMEOUT_MS": _millis(spec["drainTimeout"]),
+            "SHARDHERD_GRACE_PERIOD_MS": str(1000 * _grace(resource)),
+            "SHARDHERD_ORDERED": "true" if spec["ordered"] else "false",
+            "SHARDHERD_SPARK_CONF": _json(application.get("sparkConf", {})),
+            "SHARDHERD_CHECKPOINT_PATH": application.get("checkpoint", {}).get("path", CHECKPOINT),
+            "SHARDHERD_DRIVER_HOST": f"$(SHARDHERD_CONSUMER).{metadata['name']}.{metadata['namespace']}.svc",
+            "SHARDHERD_DRIVER_CORES": str(driver["cores"]),
+            "SHARDHERD_DRIVER_MEMORY": driver["memory"],
+            "SHARDHERD_EXECUTOR_INSTANCES": str(executor["instances"]),
+            "SHARDHERD_EXECUTOR_CORES": str(executor["cores"]),
+            "SHARDHERD_EXECUTOR_MEMORY": executor["memory"],
+            "SHARDHERD_EXECUTOR_TEMPLATE": _json(_executor(resource)),
+            "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": application["serviceAccountName"],
+            "SHARDHERD_IMAGE": application["image"],
+            "SHARDHERD_IMAGE_PULL_POLICY": application["imagePullPolicy"],
+            "SHARDHERD_METRICS_PORT": str(METRICS_PORT),
+        }
+        # What comes from the pod itself stands first, so that the other values may refer to it.
+        return [
+            _from_field("SHARDHERD_CONSUMER", "metadata.name"),
+            _from_field("SHARDHERD_POD_UID", "metadata.uid"),
+            _from_field("SHARDHERD_POD_IP", "status.podIP"),
+            *({"name": name, "value": value} for name, value in values.items()),
+        ]
+
+
+def _executor(resource: Resource) -> dict[str, Any]:
+    """The pod template that Spark makes executors from. Spark adds name, image, environment, resources and local folders."""
+    name, application = resource["metadata"]["name"], resource["spec"]["application"]
+    labels = names.group_labels(name)
+    template: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": labels},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": dict(_POD_SECURITY),
+            **_pull_secrets(application),
+            "containers": [
+                {
+                    "name": names.EXECUTOR_CONTAINER,
+                    "workingDir": WORK,
+                    "securityContext": dict(_CONTAINER_SECURITY),
+                    "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, {"name": "work", "mountPath": WORK}],
+                }
+            ],
+            "volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "work", "emptyDir": {}}],
+        },
+    }
+    template = merge(template, application["executor"].get("template", {}))
+    template["metadata"]["labels"] = template["metadata"].get("labels", {}) | labels
+    return template
+
+
+def _metadata(resource: Resource) -> dict[str, Any]:
+    metadata = resource["metadata"]
+    return {
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "labels": names.group_labels(metadata["name"]),
+        "annotations": {},
+        "ownerReferences": [
+            {
+                "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+                "kind": names.KIND,
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+
+
+def _hashed(manifest: dict[str, Any]) -> dict[str, Any]:
+    manifest["metadata"]["annotations"][names.MANIFEST_HASH] = digest(manifest)
+    return manifest
+
+
+def _from_field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def _pull_secrets(application: Mapping[str, Any]) -> dict[str, Any]:
+    secrets = application.get("imagePullSecrets")
+    return {"imagePullSecrets": secrets} if secrets else {}
+
+
+def _grace(resource: Resource) -> int:
+    return round(seconds(resource["spec"]["drainTimeout"])) + GRACE_AFTER_DRAIN
+
+
+def _millis(duration: str) -> str:
+    return str(round(1000 * seconds(duration)))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _container_memory(heap: str) -> str:
+    """Memory that a driver's container asks for: the heap, and 40 % (at least 384 MiB) for Python and the JVM's own needs."""
+    mebibytes = int(heap[:-1]) * (1024 if heap[-1] in "gG" else 1)
+    return f"{mebibytes + max(384, mebibytes * 2 // 5)}Mi"

@@ -1,0 +1,46 @@
+"""Labels, annotations and other names that the controller puts on objects and finds them by. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardherd.core.status import ROLE_LABEL, SELECTOR_LABEL
+
+API_GROUP = "shardherd.dev"
+API_VERSION = "v1alpha1"
+KIND = "ConsumerGroup"
+PLURAL = "consumergroups"
+
+GROUP_LABEL = SELECTOR_LABEL
+CONSUMER_LABEL = "shardherd.dev/consumer"
+INCARNATION_LABEL = "shardherd.dev/incarnation"
+DRIVER_ROLE = "driver"
+
+TEMPLATE_HASH = "shardherd.dev/template-hash"
+"""Annotation of a driver's pod: which declaration it was made from."""
+
+MANIFEST_HASH = "shardherd.dev/manifest-hash"
+"""Annotation of our objects: which manifest was applied last."""
+
+DRIVER_CONTAINER = "driver"
+EXECUTOR_CONTAINER = "executor"
+
+
+def group_labels(group: str) -> dict[str, str]:
+    """Labels of everything that a group owns."""
+    return {
+        "app.kubernetes.io/name": "shardherd",
+        "app.kubernetes.io/managed-by": "shardherd",
+        "app.kubernetes.io/component": "consumer",
+        GROUP_LABEL: group,
+    }
+
+
+def driver_selector(group: str) -> dict[str, str]:
+    """Labels that select the drivers of a group and not their executors."""
+    return {GROUP_LABEL: group, ROLE_LABEL: DRIVER_ROLE}
+
+
+def group_of(labels: Mapping[str, str]) -> str | None:
+    """The group that an object with these labels belongs to."""
+    return labels.get(GROUP_LABEL)

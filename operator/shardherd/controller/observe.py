@@ -1,0 +1,85 @@
+"""Turns what was read of a group into the `Observation` that is planned with. The one place where manifests become values.
+
+Called by `reconcile`. Pure; all reading was done before, through the `Cluster` and `Coordination` ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardherd.controller import names, pods
+from shardherd.controller.deaths import Deaths
+from shardherd.controller.declared import declared
+from shardherd.controller.manifests import Manifests
+from shardherd.core.model import GroupView
+from shardherd.core.observed import Memory, Observation, Owned, OwnedSet
+from shardherd.ports import GroupObjects
+
+Resource = Mapping[str, Any]
+
+
+def observe(
+    objects: GroupObjects,
+    view: GroupView | None,
+    deaths: Deaths,
+    manifests: Manifests,
+    *,
+    memory: Memory,
+    previous: Mapping[str, object],
+    refusals: tuple[str, ...],
+    now: float,
+    wall: float,
+) -> Observation:
+    """One consistent picture of the group. Raises declared.InvalidGroupError."""
+    resource = objects.group
+    spec = declared(resource)
+    drivers = (pods.driver(pod, spec.template_hash, objects.logs.get(pod["metadata"]["uid"], "")) for pod in objects.pods)
+    executors = (pods.executor(pod) for pod in objects.pods)
+    proven = deaths.proven(ordered=spec.settings.ordered, executors=spec.executors)
+    listed = () if view is None else tuple(consumer.incarnation for consumer in view.consumers)
+    return Observation(
+        declared=spec,
+        now=now,
+        wall=wall,
+        stateful_set=_owned_set(objects.stateful_set, resource, manifests),
+        service=_owned(objects.service, resource, manifests.service(resource)),
+        budget=_owned(objects.budget, resource, manifests.budget(resource)),
+        consumers=tuple(sorted((driver for driver in drivers if driver is not None), key=lambda driver: driver.ordinal)),
+        executors=tuple(executor for executor in executors if executor is not None),
+        # A coordinator that has not loaded the group yet cannot take a proof; it is kept until it can.
+        deaths=() if view is None else deaths.unreported(proven, listed),
+        dead=deaths.dead(),
+        view=view,
+        warnings=objects.warnings,
+        refusals=refusals,
+        previous=previous,
+        memory=memory,
+    )
+
+
+def _owned(existing: Resource | None, resource: Resource, wanted: Resource) -> Owned | None:
+    if existing is None:
+        return None
+    return Owned(ours=_is_ours(existing, resource), current=_applied(existing) == _applied(wanted))
+
+
+def _owned_set(existing: Resource | None, resource: Resource, manifests: Manifests) -> OwnedSet | None:
+    if existing is None:
+        return None
+    replicas = int(existing["spec"].get("replicas", 1))
+    wanted = manifests.stateful_set(resource, replicas)
+    return OwnedSet(
+        ours=_is_ours(existing, resource),
+        current=_applied(existing) == _applied(wanted),
+        replicas=replicas,
+    )
+
+
+def _applied(manifest: Resource) -> str:
+    return str(manifest["metadata"].get("annotations", {}).get(names.MANIFEST_HASH, ""))
+
+
+def _is_ours(existing: Resource, resource: Resource) -> bool:
+    owners = existing["metadata"].get("ownerReferences", ())
+    return any(owner.get("controller") and owner["uid"] == resource["metadata"]["uid"] for owner in owners)

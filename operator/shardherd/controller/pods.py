@@ -1,0 +1,123 @@
+"""Reads pods: which are drivers and which executors, and why a driver is not ready, named as a user would ask for it.
+
+Called by `observe`. Pure: manifests in, values out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shardherd.controller import names
+from shardherd.core import conditions
+from shardherd.core.model import ConsumerId, Incarnation
+from shardherd.core.observed import ConsumerPod, ExecutorPod, Trouble
+from shardherd.core.status import ROLE_LABEL
+
+Pod = Mapping[str, Any]
+
+_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"})
+_CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_EXCEPTION = re.compile(r"^\s*([\w.]+(Error|Exception|Exit|Interrupt))\b")
+_LABEL = re.compile(r"(?P<uid>[0-9a-f-]+)\.(?P<start>[0-9]+)")
+
+
+def driver(pod: Pod, template_hash: str, log: str = "") -> ConsumerPod | None:
+    """The driver that this pod is, or None. `log` is the end of what its last container wrote, as far as it was read."""
+    metadata = pod["metadata"]
+    ordinal = metadata["name"].rpartition("-")[2]
+    if metadata.get("labels", {}).get(ROLE_LABEL) != names.DRIVER_ROLE or not ordinal.isdigit():
+        return None
+    ready = any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in pod["status"].get("conditions", ())
+    )
+    return ConsumerPod(
+        name=ConsumerId(metadata["name"]),
+        uid=metadata["uid"],
+        ordinal=int(ordinal),
+        ready=ready,
+        deleting="deletionTimestamp" in metadata,
+        current=metadata.get("annotations", {}).get(names.TEMPLATE_HASH) == template_hash,
+        trouble=None if ready else trouble(pod, log),
+    )
+
+
+def executor(pod: Pod) -> ExecutorPod | None:
+    """The executor that this pod is, or None."""
+    metadata = pod["metadata"]
+    incarnation = incarnation_of(pod)
+    if incarnation is None:
+        return None
+    return ExecutorPod(metadata["name"], metadata["uid"], incarnation, "deletionTimestamp" in metadata)
+
+
+def incarnation_of(pod: Pod) -> Incarnation | None:
+    """The incarnation of the driver that an executor's pod works for, from its label."""
+    match = _LABEL.fullmatch(pod["metadata"].get("labels", {}).get(names.INCARNATION_LABEL, ""))
+    return Incarnation(match["uid"], int(match["start"])) if match else None
+
+
+def container(pod: Pod, name: str) -> Mapping[str, Any]:
+    """The status of one container; empty if there is none yet."""
+    statuses = pod["status"].get("containerStatuses", ())
+    found: Mapping[str, Any] = next((status for status in statuses if status["name"] == name), {})
+    return found
+
+
+def crashed(pod: Pod) -> Mapping[str, Any] | None:
+    """How the driver's container ended last, if it ended badly and this is why the pod is not ready; else None."""
+    status = container(pod, names.DRIVER_CONTAINER)
+    state, last = status.get("state", {}), status.get("lastState", {}).get("terminated")
+    ended = state.get("terminated") or last
+    again = state.get("waiting", {}).get("reason") == "CrashLoopBackOff" or "terminated" in state
+    # Once is an accident and is mended by the restart that is under way; a waiting container or a second time is news.
+    if ended is None or not (again or status.get("restartCount", 0) > 1):
+        return None
+    return ended if ended.get("exitCode", 0) != 0 or "waiting" in state else None
+
+
+def trouble(pod: Pod, log: str) -> Trouble | None:
+    """Why this driver is not ready, or None while it is simply starting."""
+    name = pod["metadata"]["name"]
+    status = container(pod, names.DRIVER_CONTAINER)
+    waiting = status.get("state", {}).get("waiting", {})
+    if waiting.get("reason") in _IMAGE:
+        image = status.get("image") or _image(pod)
+        detail = waiting.get("message", "")
+        return Trouble(
+            conditions.IMAGE_UNAVAILABLE,
+            f'Pod {name} cannot get the image "{image}" ({waiting["reason"]}): {detail}'.rstrip(": "),
+        )
+    if waiting.get("reason") in _CONFIG:
+        return Trouble(
+            conditions.CONTAINER_CONFIG_INVALID,
+            f"Pod {name} cannot start its container ({waiting['reason']}): {waiting.get('message', '')}",
+        )
+    ended = crashed(pod)
+    if ended is not None:
+        return Trouble(conditions.CRASH_LOOPING, _crash(name, status, ended, log))
+    for condition in pod["status"].get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return Trouble(conditions.UNSCHEDULABLE, f"Pod {name} has no node: {condition.get('message', '')}")
+    return None
+
+
+def _crash(name: str, status: Mapping[str, Any], ended: Mapping[str, Any], log: str) -> str:
+    why = f" ({ended['reason']})" if ended.get("reason") not in (None, "Error", "Completed") else ""
+    message = f"The application in pod {name} ended with exit code {ended.get('exitCode')}{why}"
+    message += f" and was started again {status.get('restartCount', 0)} times"
+    line = last_words(log)
+    return f"{message}; it said: {line}" if line else f"{message}; see: kubectl logs {name} --previous"
+
+
+def last_words(log: str) -> str:
+    """The line of a log that says best why it ended: its last exception, else its last line. Empty for an empty log."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    exceptions = [line for line in lines if _EXCEPTION.match(line)]
+    return (exceptions or lines or [""])[-1][:500]
+
+
+def _image(pod: Pod) -> str:
+    containers = pod.get("spec", {}).get("containers", ())
+    return next((str(item.get("image", "")) for item in containers if item["name"] == names.DRIVER_CONTAINER), "")

@@ -1,0 +1,227 @@
+"""The level-based reconcile of every group: read, plan, apply, write the status, tell of it.
+
+Handlers say that something may have changed; a ticker looks at what the coordinator sees; both wake the group's one worker.
+What is read of the cluster is kept until an event says that it may differ, so that a busy group costs the API server nothing
+but its status. Holds no rule of its own: those are in `core.plan`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardherd.controller.apply import Applier, Refusals
+from shardherd.controller.deaths import Deaths
+from shardherd.controller.declared import InvalidGroupError
+from shardherd.controller.manifests import Manifests
+from shardherd.controller.observe import observe
+from shardherd.controller.worklist import Key, Worklist
+from shardherd.core.model import GroupIdentity
+from shardherd.core.observed import Memory, Observation
+from shardherd.core.plan import Event, Plan, plan
+from shardherd.core.status import write_due
+from shardherd.ports import Clock, Cluster, Coordination, EventRecorder, GroupObjects
+from shardherd.telemetry.logs import fields
+from shardherd.telemetry.metrics import OperatorMetrics
+
+logger = logging.getLogger(__name__)
+
+TICK = 1.0
+"""Seconds between looks at the coordinator's pictures: lag, drains and deadlines are seen this late at most."""
+
+
+@dataclass
+class _Group:
+    """What is kept of one group between two reconciliations. `dirty`: what was read may no longer be so."""
+
+    known_since: float
+    dirty: bool = True
+    version: tuple[object, ...] = ()
+    objects: GroupObjects | None = None
+    read_at: float = float("-inf")
+    identity: GroupIdentity | None = None
+    deaths: Deaths = field(default_factory=Deaths)
+    memory: Memory = field(default_factory=Memory)
+    refusals: Refusals = field(default_factory=dict)
+    status: Mapping[str, object] | None = None
+    status_at: float = float("-inf")
+
+    def renew(self, now: float) -> None:
+        """The group was deleted and made again under the same name: nothing that is known of the old one holds."""
+        self.known_since, self.deaths, self.memory = now, Deaths(), Memory()
+        self.refusals, self.status, self.status_at = {}, None, float("-inf")
+
+
+class Controller:
+    """Keeps the cluster as the groups declare it. All methods are called in one event loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordination: Coordination,
+        events: EventRecorder,
+        clock: Clock,
+        metrics: OperatorMetrics,
+        manifests: Manifests,
+        *,
+        resync_interval: float = 300.0,
+    ) -> None:
+        self._cluster = cluster
+        self._coordination = coordination
+        self._events = events
+        self._clock = clock
+        self._metrics = metrics
+        self._manifests = manifests
+        self._applier = Applier(cluster, coordination, manifests)
+        self._resync_interval = resync_interval
+        self._groups: dict[Key, _Group] = {}
+        self._worklist = Worklist(self.reconcile, self._failed)
+
+    def saw_group(self, key: Key, resource: Mapping[str, Any], *, gone: bool) -> None:
+        """A group appeared, changed or went. Changes of its status alone are our own and of no interest."""
+        group = self._group(key)
+        metadata = resource["metadata"]
+        version = (metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp"), gone)
+        if version != group.version:
+            group.version = version
+            self._wake(key)
+
+    def saw_pod(self, key: Key, pod: Mapping[str, Any], *, gone: bool) -> None:
+        """A pod of this group appeared, changed or went."""
+        self._group(key).deaths.see(pod, gone=gone)
+        self._wake(key)
+
+    def saw_object(self, key: Key) -> None:
+        """The StatefulSet of this group changed or went."""
+        self._wake(key)
+
+    async def run(self) -> None:
+        """Look at the coordinator's pictures and at the time, for ever. Cancel to stop."""
+        try:
+            while True:
+                await asyncio.sleep(TICK)
+                for key, group in list(self._groups.items()):
+                    group.dirty |= self._clock.now() - group.read_at >= self._resync_interval
+                    self._worklist.add(key)
+        finally:
+            await self._worklist.close()
+
+    async def reconcile(self, key: Key) -> bool:
+        """Bring this group to what it declares; False if there is no such group any more."""
+        group = self._groups.get(key)
+        if group is None:
+            return False
+        started = self._clock.now()
+        try:
+            return await self._reconcile(key, group)
+        except BaseException:
+            # How much of it was done is not known.
+            group.dirty = True
+            raise
+        finally:
+            self._metrics.reconcile_duration.observe(self._clock.now() - started)
+
+    async def _reconcile(self, key: Key, group: _Group) -> bool:
+        await self._read(key, group)
+        if group.objects is None:
+            self._forget(key, group)
+            return False
+        try:
+            observation = self._observe(group, group.objects)
+        except InvalidGroupError as error:
+            logger.warning("%s", error, extra=fields(group="/".join(key)))
+            return True
+        planned = plan(observation)
+        outcome = await self._applier.apply(
+            planned.actions, group.objects.group, group.deaths, group.refusals, self._clock.now()
+        )
+        group.memory = planned.memory
+        group.dirty |= outcome.wrote
+        if outcome.refused != observation.refusals:
+            # The user reads in this very status what was refused just now.
+            observation = replace(observation, refusals=outcome.refused)
+            planned = replace(plan(observation), done=planned.done)
+        if not outcome.refused:
+            self._tell(observation, planned.done)
+        await self._publish(key, group, observation, planned)
+        return True
+
+    async def _read(self, key: Key, group: _Group) -> None:
+        if not group.dirty:
+            return
+        # What changes while we read makes it dirty again.
+        group.dirty = False
+        group.objects = await self._cluster.read(*key)
+        group.read_at = self._clock.now()
+        self._metrics.reconciles.labels(*key).inc()
+        if group.objects is None:
+            return
+        metadata = group.objects.group["metadata"]
+        identity = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
+        if group.identity not in (None, identity):
+            self._coordination.forget(group.identity)
+            group.renew(self._clock.now())
+        group.identity = identity
+        for pod in group.objects.pods:
+            group.deaths.see(pod)
+
+    def _observe(self, group: _Group, objects: GroupObjects) -> Observation:
+        return observe(
+            objects,
+            None if group.identity is None else self._coordination.view(group.identity),
+            group.deaths,
+            self._manifests,
+            memory=group.memory,
+            previous=group.status if group.status is not None else objects.group.get("status", {}),
+            refusals=tuple(refusal.message for refusal in group.refusals.values()),
+            now=self._clock.now(),
+            wall=self._clock.wall(),
+        )
+
+    async def _publish(self, key: Key, group: _Group, observation: Observation, planned: Plan) -> None:
+        """Write the status if it is due, and tell of what turned, which is known only with the status written."""
+        now, view = observation.now, observation.view
+        due = write_due(
+            observation.previous,
+            planned.status,
+            loaded=view is not None and (view.discovered or bool(view.source_error)),
+            known=now - group.known_since,
+            written=now - group.status_at,
+        )
+        if not due:
+            return
+        await self._cluster.write_status(observation.declared.identity, planned.status)
+        group.status, group.status_at = planned.status, now
+        self._tell(observation, planned.turned)
+        for kind in ("desiredReplicas", "replicas", "readyReplicas"):
+            value = planned.status[kind]
+            assert isinstance(value, int)
+            self._metrics.replicas.labels(*key, kind.removesuffix("Replicas").replace("replicas", "current")).set(value)
+
+    def _tell(self, observation: Observation, events: tuple[Event, ...]) -> None:
+        identity = observation.declared.identity
+        for event in events:
+            self._events.record(identity, event.reason, event.message, warning=event.warning)
+            if event.reason in ("ScaledUp", "ScaledDown"):
+                direction = "up" if event.reason == "ScaledUp" else "down"
+                self._metrics.scale_decisions.labels(identity.namespace, identity.name, direction).inc()
+
+    def _forget(self, key: Key, group: _Group) -> None:
+        if group.identity is not None:
+            logger.info("the group was deleted", extra=fields(group=group.identity))
+            self._coordination.forget(group.identity)
+        self._groups.pop(key, None)
+        self._metrics.forget(*key)
+
+    def _group(self, key: Key) -> _Group:
+        return self._groups.setdefault(key, _Group(self._clock.now()))
+
+    def _wake(self, key: Key) -> None:
+        self._group(key).dirty = True
+        self._worklist.add(key)
+
+    def _failed(self, key: Key) -> None:
+        self._metrics.reconcile_errors.labels(*key).inc()
