@@ -1,8 +1,8 @@
 """Who may call: a consumer's own pod, proven by its token. Called by the API for every request.
 
 The rules: a token with our audience, bound to a pod of the group's namespace whose name is the consumer and whose UID is that
-of the incarnation, controlled by the group's StatefulSet, under the group's service account. Each refusal says which of them does
-not hold. A review that fails is "ask again", never a refusal. Tokens are remembered as hashes only.
+of the incarnation, controlled by the group's StatefulSet, under the group's service account. Each refusal says which of them
+does not hold. A review that fails is "ask again", never a refusal. Tokens are remembered as hashes only.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ FENCE_WINDOW = 60.0
 class Committer:
     """Commits for one group. `prove` shows that we lead, `settle` takes an outcome to the mailbox.
 
-    `failing` is told the message of a failed commit, and "" when one succeeds. `in_use` is told when fencing goes to and fro. Nothing is
-    committed while `allowed` says no.
+    `failing` is told the message of a failed commit, and "" when one succeeds. `in_use` is told when fencing goes to and fro.
+    Nothing is committed while `allowed` says no.
     """
 
     def __init__(
