@@ -178,7 +178,7 @@ class Lab:
         found = self.kube.shell(namespace, pod, script)
         if not found.stdout.split():
             raise DemoError(f"no child of process 1 was found in {namespace}/{pod}: {found.stderr.strip()}")
-        return int(found.stdout.split()[0])
+        return min(int(pid) for pid in found.stdout.split())
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """A new topic."""

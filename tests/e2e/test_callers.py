@@ -1,0 +1,148 @@
+"""Who may call the coordinator: nobody with a forged or foreign token, and nobody for what is not theirs."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dev.cluster import Cluster
+from dev.demo.kube import Json
+from dev.demo.lab import SYSTEM, Lab
+from dev.demo.report import await_that
+from tests.e2e.groups import group
+from tests.harness.cluster import Names
+
+pytestmark = pytest.mark.timeout(300)
+
+NAMESPACE = "callers"
+GROUP = "guarded"
+Answer = tuple[int, dict[str, Any]]
+Call = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def pod(node_cluster: Cluster, lab: Lab, names: Names) -> Json:
+    """A driver's pod of a real group. It need not run: its identity is what counts."""
+    lab.make_namespace(SYSTEM)
+    lab.make_namespace(NAMESPACE)
+    lab.install(["demo", NAMESPACE])
+    topic = names.fresh("guarded")
+    lab.create_topic(topic, 2)
+    lab.kube.apply(
+        group(
+            GROUP,
+            NAMESPACE,
+            source__kafka={"bootstrapServers": "kafka:9092", "topics": [topic]},
+            application__image="shardherd/not-there:dev",
+            application__driver__template=None,
+        )
+    )
+    return await_that(
+        "the group's pod exists",
+        lambda: next(iter(lab.kube.pods(NAMESPACE, f"shardherd.dev/consumergroup={GROUP}")), None),
+        within=60,
+        seen=lambda: lab.kube.explain(NAMESPACE, GROUP),
+    )
+
+
+@pytest.fixture(scope="module")
+def token(lab: Lab, pod: Json) -> str:
+    """The token that the pod itself would have."""
+    return make_token(lab, "shardherd-spark", pod)
+
+
+def make_token(lab: Lab, account: str, pod: Json | None = None, audience: str = "shardherd") -> str:
+    """A token of an account of the namespace, bound to a pod if one is given."""
+    bound: tuple[str, ...] = ()
+    if pod is not None:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        bound = ("--bound-object-kind=Pod", f"--bound-object-name={name}", f"--bound-object-uid={uid}")
+    return lab.kube.run("create", "token", account, "-n", NAMESPACE, f"--audience={audience}", *bound).strip()
+
+
+@pytest.fixture(scope="module")
+def call(lab: Lab, pod: Json) -> Call:
+    """POST to the coordinator: (path below the group, body, token, group) -> (status, body)."""
+    address = lab.operator_pod()["status"]["podIP"]
+
+    def post(path: str, body: Json, token: str, of: str = GROUP) -> Answer:
+        request = urllib.request.Request(
+            f"http://{address}:8080/v1/namespaces/{NAMESPACE}/consumergroups/{of}/{path}",
+            data=json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {token}", "Shardherd-Protocol": "1", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, json.loads(answer.read() or "{}")
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    return post
+
+
+def heartbeat(pod: Json, consumer: str | None = None) -> Json:
+    return {
+        "consumer": consumer or pod["metadata"]["name"],
+        "incarnation": {"podUid": pod["metadata"]["uid"], "start": 1},
+        "seq": 1,
+        "revision": 0,
+        "held": [],
+        "ready": False,
+        "draining": False,
+        "progress": 0,
+    }
+
+
+def test_a_forged_token_is_not_authenticated(call: Call, pod: Json) -> None:
+    status, body = call("heartbeat", heartbeat(pod), "forged")
+    assert (status, body["error"]["code"]) == (401, "Unauthenticated")
+
+
+def test_a_token_for_another_audience_is_not_authenticated(call: Call, pod: Json, lab: Lab) -> None:
+    status, body = call("heartbeat", heartbeat(pod), make_token(lab, "shardherd-spark", pod, "https://kubernetes.default.svc"))
+    assert (status, body["error"]["code"]) == (401, "Unauthenticated")
+
+
+def test_a_token_of_no_pod_is_forbidden(call: Call, pod: Json, lab: Lab) -> None:
+    status, body = call("heartbeat", heartbeat(pod), make_token(lab, "shardherd-spark"))
+    assert (status, body["error"]["code"]) == (403, "Forbidden")
+    assert "pod" in body["error"]["message"]
+
+
+def test_a_token_of_another_account_is_forbidden(call: Call, pod: Json, lab: Lab) -> None:
+    status, body = call("heartbeat", heartbeat(pod), make_token(lab, "default"))
+    assert (status, body["error"]["code"]) == (403, "Forbidden")
+
+
+def test_a_pod_may_not_speak_for_another(call: Call, pod: Json, token: str) -> None:
+    status, body = call("heartbeat", heartbeat(pod, "guarded-7"), token)
+    assert (status, body["error"]["code"]) == (403, "Forbidden")
+    assert "guarded-7" in body["error"]["message"]
+
+
+def test_a_heartbeat_for_an_unknown_group_is_told_so(call: Call, pod: Json, token: str) -> None:
+    status, body = call("heartbeat", heartbeat(pod), token, "nobody")
+    assert (status, body["error"]["code"]) == (404, "UnknownGroup")
+    assert "nobody" in body["error"]["message"]
+
+
+def test_a_checkpoint_of_a_shard_that_is_not_held_is_fenced(call: Call, pod: Json, token: str) -> None:
+    shard = "guarded/0"
+    body = {
+        "consumer": pod["metadata"]["name"],
+        "incarnation": {"podUid": pod["metadata"]["uid"], "start": 1},
+        "checkpoints": [{"shard": shard, "ownerEpoch": 1, "offset": 5}],
+    }
+    status, answer = call("checkpoints", body, token)
+    assert (status, answer) == (200, {"outcomes": answer.get("outcomes")})
+    assert [(o["shard"], o["result"]) for o in answer["outcomes"]] == [(shard, "fenced")]
+
+
+def test_the_right_token_is_welcome(call: Call, pod: Json, token: str) -> None:
+    status, body = call("heartbeat?waitMs=0", heartbeat(pod), token)
+    assert (status, body["confirmed"]) == (200, [])

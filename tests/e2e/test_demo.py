@@ -1,0 +1,54 @@
+"""The main job, end to end: exactly what `make demo` does, and every line of its table."""
+
+from __future__ import annotations
+
+import pytest
+
+from dev.cluster import Cluster
+from dev.demo.account import Line, render
+from dev.demo.lab import Lab
+from dev.demo.story import Story
+from tests.harness.cluster import Tell
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def table(node_cluster: Cluster, lab: Lab, tell: Tell) -> dict[str, Line]:
+    """The lines of the table after the whole story, by name."""
+    story = Story(lab)
+    story.prepare()
+    story.apply()
+    story.grow()
+    story.kill()
+    story.scale_in()
+    story.finish()
+    table = story.table()
+    tell(render(table))
+    return {line.name: line for line in table}
+
+
+def test_every_promise_of_the_demo_held(table: dict[str, Line]) -> None:
+    assert {name: line.value for name, line in table.items() if line.holds is False} == {}
+
+
+def test_the_demo_promises_what_matters(table: dict[str, Line]) -> None:
+    promised = {name for name, line in table.items() if line.holds is not None}
+    assert promised >= {
+        "end offsets of the topic, summed",
+        "missing",
+        "read but never produced",
+        "duplicates before the kill",
+        "duplicates after the kill",
+        "duplicates at scale-in",
+        "the killed consumer's 4 shards read by others after",
+        "lag by the operator's metric in Prometheus",
+    }
+
+
+def test_more_than_the_backlog_was_produced_and_shards_moved(table: dict[str, Line]) -> None:
+    produced = int(table["records produced"].value.replace(",", ""))
+    moves = int(table["shards moved, by the operator's metric"].value.replace(",", ""))
+    # Four to the third application, four away from the dead one, four back to it, and four away from it at scale-in.
+    assert produced > 500_000
+    assert moves >= 12
