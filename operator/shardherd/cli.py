@@ -1,0 +1,238 @@
+"""The command line, and the composition root of the operator: the one place that knows which adapter serves which port.
+
+`shardherd operator` runs the coordinator in the main thread's event loop and, once it leads, Kopf in a thread of its own. It
+ends with 0 on SIGTERM or SIGINT, and with another code when it may not or cannot go on, so that Kubernetes starts a new one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from shardherd.settings import Settings, SettingsError, load
+
+if TYPE_CHECKING:
+    from kubernetes.client.configuration import Configuration
+
+logger = logging.getLogger(__name__)
+
+LEASE = "shardherd"
+"""Name of the Lease that the leader holds in the operator's namespace."""
+
+FAILED, MISCONFIGURED = 1, 2
+"""Exit codes: it may not or cannot go on, and the settings are wrong."""
+
+KOPF_STOP_TIMEOUT = 10.0
+"""Seconds that Kopf is given to end its watches."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that `arguments` (by default the process's) name; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="shardherd", description="Spark applications that share the shards of a stream.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("operator", help="run the operator; settings come from SHARDHERD_* variables")
+    commands.add_parser("version", help="print the version")
+    if parser.parse_args(arguments).command == "version":
+        print(version("shardherd"))
+        return 0
+    try:
+        settings = load(os.environ)
+    except SettingsError as error:
+        print(f"shardherd: {error}", file=sys.stderr)
+        return MISCONFIGURED
+    from shardherd.telemetry import logs
+
+    logs.configure(settings.telemetry.log_format, settings.telemetry.log_level)
+    try:
+        return asyncio.run(operate(settings))
+    except OSError as error:
+        ports = f"ports {settings.api.port} and {settings.telemetry.metrics_port}"
+        logger.error("cannot start: %s (it listens on %s: are they free?)", error, ports)  # noqa: TRY400
+        return FAILED
+
+
+async def operate(settings: Settings, configuration: Configuration | None = None) -> int:
+    """Run the operator until it is told to end (0) or may not or cannot go on (FAILED).
+
+    `configuration` says where the API server is and who we are; by default the pod's service account, else the kubeconfig.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    logger.info("shardherd %s starts", version("shardherd"))
+    async with AsyncExitStack() as stack:
+        return await _run(settings, configuration or _configuration(), stop, stack)
+
+
+def _configuration() -> Configuration:
+    from kubernetes import config
+    from kubernetes.client.configuration import Configuration
+
+    configuration = Configuration()
+    loader: Any = config  # the client has no types
+    try:
+        loader.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException:
+        loader.load_kube_config(client_configuration=configuration)
+    return configuration
+
+
+async def _run(settings: Settings, configuration: Configuration, stop: asyncio.Event, stack: AsyncExitStack) -> int:
+    """Everything is closed in the reverse order of its making: the coordinator before what it stands on."""
+    from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, disable_created_metrics
+
+    from shardherd.adapters.clock import SystemClock
+    from shardherd.adapters.kafka import KafkaConnector
+    from shardherd.adapters.kubernetes.api import KubernetesApi
+    from shardherd.adapters.kubernetes.cluster import KubernetesCluster
+    from shardherd.adapters.kubernetes.events import KubernetesEvents
+    from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
+    from shardherd.adapters.kubernetes.login import connection
+    from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+    from shardherd.adapters.kubernetes.tokens import KubernetesTokens
+    from shardherd.controller import handlers
+    from shardherd.controller.manifests import Manifests
+    from shardherd.controller.reconcile import Controller
+    from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
+    from shardherd.coordinator.metrics import OperatorCounters
+    from shardherd.telemetry.collector import GroupCollector, MetricsServer
+    from shardherd.telemetry.metrics import OperatorMetrics
+
+    identity, lease = settings.identity, settings.lease
+    # A time of creation beside every series is of no use here and doubles the scrape.
+    disable_created_metrics()
+    registry = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    metrics = OperatorMetrics(registry)
+    metrics.built(version("shardherd"))
+    clock = SystemClock()
+    api = KubernetesApi(configuration)
+    stack.callback(api.close)
+    events = KubernetesEvents(api, clock, identity.pod_name)
+    stack.callback(events.close)
+    connector = KafkaConnector()
+    stack.push_async_callback(connector.close)
+    leadership = LeaseLeadership(
+        api,
+        clock,
+        identity.namespace,
+        LEASE,
+        f"{identity.pod_name}_{identity.pod_uid}" if identity.pod_uid else identity.pod_name,
+        LeaseTimes(lease.duration, lease.renew_deadline, lease.retry),
+    )
+    server = CoordinatorServer(
+        CoordinatorPorts(
+            clock=clock,
+            leadership=leadership,
+            ownership=ConfigMapOwnership(api),
+            connector=connector,
+            tokens=KubernetesTokens(api, settings.api.token_audience),
+            events=events,
+            metrics=OperatorCounters(metrics),
+        ),
+        port=settings.api.port,
+        discovery_interval=settings.discovery_interval,
+    )
+    await server.start()
+    stack.push_async_callback(server.stop)
+    exporter = MetricsServer(settings.telemetry.metrics_port, registry)
+    stack.callback(exporter.close)
+    if not await _before(stop, server.lead()):
+        return 0
+    metrics.leader.set(1)
+    registry.register(GroupCollector(server.coordination.views))
+    logger.info("leading")
+
+    def make_controller() -> Controller:
+        return Controller(
+            KubernetesCluster(api),
+            server.coordination,
+            events,
+            clock,
+            metrics,
+            Manifests(settings.api.coordinator_url, settings.api.token_audience),
+            resync_interval=settings.resync_interval,
+        )
+
+    kopf_stop, kopf_ready = threading.Event(), threading.Event()
+    kopf = _thread(
+        lambda: handlers.run(
+            make_controller, lambda: connection(configuration), settings.watch_namespaces, kopf_stop, kopf_ready
+        )
+    )
+    lost = asyncio.create_task(server.lost())
+    told = asyncio.create_task(stop.wait())
+    ends: tuple[asyncio.Future[Any], ...] = (kopf, lost, told)
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    metrics.leader.set(0)
+    code = _verdict(kopf, lost, told)
+    kopf_stop.set()
+    await asyncio.wait({kopf}, timeout=KOPF_STOP_TIMEOUT)
+    for task in (lost, told):
+        task.cancel()
+    await asyncio.gather(lost, told, return_exceptions=True)
+    return code
+
+
+async def _before(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
+    """Await `work`; False if we were told to end first."""
+    task, told = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    first: tuple[asyncio.Future[Any], ...] = (task, told)
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return False
+    task.result()
+    return True
+
+
+def _verdict(kopf: asyncio.Future[None], lost: asyncio.Task[str], told: asyncio.Task[bool]) -> int:
+    """The exit code for what ended first, told to the log."""
+    if lost.done():
+        logger.error("this process may not go on: %s", lost.result())
+        return FAILED
+    if told.done():
+        logger.info("told to end")
+        return 0
+    logger.error("watching the cluster ended (%s)", kopf.exception() or "nobody asked it to")
+    return FAILED
+
+
+def _thread(work: Callable[[], None]) -> asyncio.Future[None]:
+    """Run `work` in a thread; the future ends with it. A daemon thread, so that a hanging one cannot keep the process."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def finish(error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    def body() -> None:
+        error: Exception | None = None
+        try:
+            work()
+        except Exception as raised:
+            logger.exception("watching the cluster failed")
+            error = raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(finish, error)
+
+    threading.Thread(target=body, name="kopf", daemon=True).start()
+    return future
