@@ -89,7 +89,8 @@ def _configuration() -> Configuration:
 
 async def _run(settings: Settings, configuration: Configuration, stop: asyncio.Event, stack: AsyncExitStack) -> int:
     """Everything is closed in the reverse order of its making: the coordinator before what it stands on."""
-    from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, disable_created_metrics
+    import prometheus_client
+    from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
     from shardherd.adapters.clock import SystemClock
     from shardherd.adapters.kafka import KafkaConnector
@@ -110,7 +111,8 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
 
     identity, lease = settings.identity, settings.lease
     # A time of creation beside every series is of no use here and doubles the scrape.
-    disable_created_metrics()
+    untyped: Any = prometheus_client
+    untyped.disable_created_metrics()
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)

@@ -1,0 +1,56 @@
+{{/* Name of everything that the chart makes; two releases in one namespace do not collide. */}}
+{{- define "shardherd.name" -}}
+{{- if eq .Release.Name "shardherd" -}}shardherd{{- else -}}{{ printf "%s-shardherd" .Release.Name | trunc 50 | trimSuffix "-" }}{{- end -}}
+{{- end -}}
+
+{{- define "shardherd.selector" -}}
+app.kubernetes.io/name: shardherd
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "shardherd.labels" -}}
+{{ include "shardherd.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* What the operator may do with groups, in every namespace that it serves. Each rule names what needs it. */}}
+{{- define "shardherd.rules" -}}
+# The groups, and their status. Owner references with blockOwnerDeletion need the right to set finalizers.
+- apiGroups: [shardherd.dev]
+  resources: [consumergroups]
+  verbs: [get, list, watch]
+- apiGroups: [shardherd.dev]
+  resources: [consumergroups/status]
+  verbs: [get, patch]
+- apiGroups: [shardherd.dev]
+  resources: [consumergroups/finalizers]
+  verbs: [update]
+# A group's objects, written by server-side apply.
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, create, patch]
+# Proof of death, why a consumer does not start, replacing expired consumers, executors whose driver died.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, delete]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+# Who holds which shard.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, create, update, delete]
+# Why a StatefulSet cannot make pods; what happened to a group.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, create, patch]
+{{- end -}}
