@@ -28,12 +28,13 @@ IMAGE_USER = 10001
 METRICS_PORT = 9090
 
 
-@dataclass(frozen=True)
+@dataclass
 class Lab:
     """One instance, by name."""
 
     name: str
     reporter: Reporter
+    _images_changed: bool = False
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -57,7 +58,7 @@ class Lab:
         """The instance with node, broker and Prometheus, and the two images in it."""
         self.cluster.up(node=True, kafka=True, prometheus=True)
         for image in (OPERATOR_IMAGE, SPARK_IMAGE):
-            self.cluster.load_image(image)
+            self._images_changed |= self.cluster.load_image(image)
 
     def make_namespace(self, name: str) -> None:
         """A namespace that enforces Pod Security `restricted`, with the broker under the name `kafka`."""
@@ -134,11 +135,13 @@ class Lab:
         if installed:
             self.reporter.say(f"helm upgrade {RELEASE} charts/shardherd (it is installed already)")
             self.cluster.helm("upgrade", RELEASE, chart, "-n", SYSTEM, "-f", str(file))
-            # The tag `dev` stays the same when the image changes.
-            self.kube.run("rollout", "restart", f"deployment/{RELEASE}", "-n", SYSTEM)
+            if self._images_changed:
+                # The tag `dev` stays the same when the image changes.
+                self.kube.run("rollout", "restart", f"deployment/{RELEASE}", "-n", SYSTEM)
         else:
             self.reporter.say(f"helm install {RELEASE} charts/shardherd --namespace {SYSTEM}")
             self.cluster.helm("install", RELEASE, chart, "-n", SYSTEM, "-f", str(file))
+        self._images_changed = False
         done = self.kube.attempt("rollout", "status", f"deployment/{RELEASE}", "-n", SYSTEM, "--timeout=120s", timeout=130)
         if done.returncode != 0:
             raise DemoError(f"the operator did not become ready: {done.stderr.strip()}\n{self.kube.explain(SYSTEM)}")

@@ -187,6 +187,13 @@ def batches_of(rows: Rows, owner: str, before: float) -> list[tuple[float, int]]
     return [(float(at), int(size)) for at, size in zip(times, sizes, strict=True)]
 
 
+def disorder(rows: Rows) -> int:
+    """How many records were first read earlier than a record before them in their shard. 0: every shard was read in order."""
+    first = ~_repeated(rows)
+    shard, at = rows.shard[first], rows.processed_at[first]
+    return int(((shard[1:] == shard[:-1]) & (at[1:] < at[:-1])).sum())
+
+
 def first_read_after(rows: Rows, shard: str, moment: float, *, not_by: str) -> float | None:
     """When another owner than `not_by` first read this shard after `moment`, or None."""
     if shard not in rows.shards:

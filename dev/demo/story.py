@@ -64,6 +64,7 @@ class Story:
 
     lab: Lab
     namespace: str = NAMESPACE
+    application_namespaces: tuple[str, ...] = (NAMESPACE,)
     moments: dict[str, float] = field(default_factory=dict)
     _dead: str = ""
     _dead_shards: tuple[str, ...] = ()
@@ -104,7 +105,7 @@ class Story:
         self.reporter.say(f"shared folder of the sink: {folder}")
         self.lab.create_topic(TOPIC, 8)
         self.traffic.start(backlog=BACKLOG, rate=RATE)
-        self.lab.install([self.namespace])
+        self.lab.install(self.application_namespaces)
         self.reporter.say(f"{self.traffic.await_backlog():,} records are in the topic; from now on {RATE:,} more each second")
 
     def apply(self) -> None:

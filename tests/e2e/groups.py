@@ -9,6 +9,11 @@ import yaml
 
 from dev.demo.kube import Json
 from dev.demo.story import MANIFEST
+from dev.demo.story import NAMESPACE as DEMO
+
+RESOURCE = "consumergroups.shardherd.dev"
+CALLERS, VARIANTS, WRONG = "callers", "variants", "wrong"
+NAMESPACES = (DEMO, CALLERS, VARIANTS, WRONG)
 
 
 def example() -> Json:

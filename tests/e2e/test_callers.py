@@ -5,33 +5,30 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from dev.cluster import Cluster
 from dev.demo.kube import Json
-from dev.demo.lab import SYSTEM, Lab
+from dev.demo.lab import Lab
 from dev.demo.report import await_that
-from tests.e2e.groups import group
+from tests.e2e.groups import CALLERS as NAMESPACE
+from tests.e2e.groups import RESOURCE, group
 from tests.harness.cluster import Names
 
 pytestmark = pytest.mark.timeout(300)
 
-NAMESPACE = "callers"
 GROUP = "guarded"
 Answer = tuple[int, dict[str, Any]]
 Call = Callable[..., Answer]
 
 
 @pytest.fixture(scope="module")
-def pod(node_cluster: Cluster, lab: Lab, names: Names) -> Json:
+def pod(installed: Lab, names: Names) -> Iterator[Json]:
     """A driver's pod of a real group. It need not run: its identity is what counts."""
-    lab.make_namespace(SYSTEM)
-    lab.make_namespace(NAMESPACE)
-    lab.install(["demo", NAMESPACE])
     topic = names.fresh("guarded")
+    lab = installed
     lab.create_topic(topic, 2)
     lab.kube.apply(
         group(
@@ -42,12 +39,13 @@ def pod(node_cluster: Cluster, lab: Lab, names: Names) -> Json:
             application__driver__template=None,
         )
     )
-    return await_that(
+    yield await_that(
         "the group's pod exists",
         lambda: next(iter(lab.kube.pods(NAMESPACE, f"shardherd.dev/consumergroup={GROUP}")), None),
         within=60,
         seen=lambda: lab.kube.explain(NAMESPACE, GROUP),
     )
+    lab.kube.run("delete", RESOURCE, GROUP, "-n", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture(scope="module")

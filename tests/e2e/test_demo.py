@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from dev.cluster import Cluster
 from dev.demo.account import Line, render
 from dev.demo.lab import Lab
 from dev.demo.story import Story
+from tests.e2e.groups import NAMESPACES
 from tests.harness.cluster import Tell
 
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def table(node_cluster: Cluster, lab: Lab, tell: Tell) -> dict[str, Line]:
+def table(installed: Lab, tell: Tell) -> dict[str, Line]:
     """The lines of the table after the whole story, by name."""
-    story = Story(lab)
+    story = Story(installed, application_namespaces=NAMESPACES)
     story.prepare()
     story.apply()
     story.grow()

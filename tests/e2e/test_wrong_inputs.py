@@ -9,25 +9,24 @@ from kafka import KafkaConsumer
 
 from dev.cluster import Cluster
 from dev.demo.kube import Json, condition
-from dev.demo.lab import SYSTEM, Lab
+from dev.demo.lab import Lab
 from dev.demo.report import await_that
-from tests.e2e.groups import group
+from tests.e2e.groups import RESOURCE, group
+from tests.e2e.groups import WRONG as NAMESPACE
 from tests.harness.cluster import Names
 
 pytestmark = pytest.mark.timeout(420)
 
-RESOURCE = "consumergroups.shardherd.dev"
-NAMESPACE = "wrong"
 UNREACHABLE = "kafka.nowhere.example:9092"
 
 Await = Callable[[str, str, str], Json]
 
 
 @pytest.fixture(scope="module")
-def topic(node_cluster: Cluster, lab: Lab, names: Names) -> str:
+def topic(installed: Lab, names: Names) -> str:
     """A topic of one partition that exists."""
     topic = names.fresh("there")
-    lab.create_topic(topic, 1)
+    installed.create_topic(topic, 1)
     return topic
 
 
@@ -46,11 +45,8 @@ def members(node_cluster: Cluster, topic: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def wrong(node_cluster: Cluster, lab: Lab, topic: str, members: str) -> Iterator[Await]:
+def wrong(lab: Lab, topic: str, members: str) -> Iterator[Await]:
     """All the wrong groups, applied at once; await a condition of one of them: (group, type, reason)."""
-    lab.make_namespace(SYSTEM)
-    lab.make_namespace(NAMESPACE)
-    lab.install(["demo", NAMESPACE])
     one = {"scaling": {"maxReplicas": 1, "minReplicas": 1, "shardsPerConsumer": 4, "mode": "Shards"}}
     kafka = {"bootstrapServers": "kafka:9092", "topics": [topic]}
     groups: dict[str, dict[str, object]] = {
@@ -78,7 +74,7 @@ def wrong(node_cluster: Cluster, lab: Lab, topic: str, members: str) -> Iterator
         )
 
     yield await_reason
-    lab.kube.run("delete", "namespace", NAMESPACE, "--wait=false")
+    lab.kube.run("delete", RESOURCE, "--all", "-n", NAMESPACE, "--wait=false")
 
 
 def test_an_unreachable_broker_is_named(wrong: Await) -> None:
