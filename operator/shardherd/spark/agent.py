@@ -1,6 +1,6 @@
 """The agent: it holds this consumer's shards towards the coordinator, and hands their records out to the stream reader.
 
-`session` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
+`runtime` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
 SIGTERM call `finished` and `drain`. It decides when a heartbeat and a checkpoint go out, when the consumer is warm, when a
 shard is released and when the application must stop. What it holds is `core.tracker`'s business. It never reads records and
 never touches Spark: stopping is a callback.

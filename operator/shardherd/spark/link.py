@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 SOCKET_VARIABLE = "SHARDHERD_AGENT_SOCKET"
-"""Environment variable with the path of the agent's socket; `session` sets it before Spark starts."""
+"""Environment variable with the path of the agent's socket; `application` sets it before Spark starts."""
 
 
 class AgentGoneError(RuntimeError):

@@ -6,10 +6,19 @@ A pure function of the ranges and the number of slots; the source calls it in `p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from shardherd.core.model import ShardId
+from shardherd.core.model import Offset, ShardId
 from shardherd.core.tracker import ReadRange
-from shardherd.spark.reader import ShardRange
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRange:
+    """The records of one shard with start <= offset < stop."""
+
+    shard: ShardId
+    start: Offset
+    stop: Offset
 
 
 def plan_tasks(ranges: Mapping[ShardId, ReadRange], slots: int, *, every_slot: bool = False) -> list[tuple[ShardRange, ...]]:

@@ -1,6 +1,6 @@
 """What a driver pod tells the agent about itself, by environment variables that the controller sets.
 
-Read once by `session`; everything else gets the parsed value. It holds no defaults for what only the controller can know.
+Read once by `application`; everything else gets the parsed value. It holds no defaults for what only the controller can know.
 """
 
 from __future__ import annotations

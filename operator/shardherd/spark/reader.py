@@ -11,7 +11,6 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow as pa
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark import records
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, Fetched, RangeLostError
+from shardherd.spark.planning import ShardRange
 
 REQUEST_TIMEOUT = 20.0
 """Seconds to wait for one Fetch, connecting included."""
@@ -28,15 +28,6 @@ STALL_TIMEOUT = 60.0
 
 RETRY_DELAY = 0.1
 """Seconds between tries while no broker can be reached."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardRange:
-    """The records of one shard with start <= offset < stop."""
-
-    shard: ShardId
-    start: Offset
-    stop: Offset
 
 
 _open: dict[tuple[int, str, str], Brokers] = {}

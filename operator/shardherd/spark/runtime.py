@@ -1,7 +1,7 @@
 """Runs the agent beside a Spark application: its thread and event loop, its signals, and how the application is ended.
 
-`session` makes one before there is a SparkContext. It wires the parts together and owns everything that touches the process:
-the pipe that SIGTERM writes to, the watch on a lost agent, and the hard exit. What to hold and when is the agent's business.
+`application` makes one before there is a SparkContext. It wires the parts together and owns everything that touches the
+process: the pipe that SIGTERM writes to, and the hard exit. What to hold and when is the agent's business.
 """
 
 from __future__ import annotations

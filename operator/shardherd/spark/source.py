@@ -12,9 +12,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import (
@@ -29,8 +28,10 @@ from pyspark.sql.types import (
 
 from shardherd.spark.link import AgentLink
 from shardherd.spark.offsets import Offsets, parse
-from shardherd.spark.planning import plan_tasks
-from shardherd.spark.reader import ShardRange
+from shardherd.spark.planning import ShardRange, plan_tasks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SCHEMA = StructType(
     [
@@ -176,6 +177,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- in the executors' workers ---------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # numba and pyarrow are for the workers alone: the planner's processes start once a query and must start fast.
         from shardherd.spark.reader import REQUEST_TIMEOUT, brokers_of, read_ranges
 
         assert isinstance(partition, Slice)

@@ -1,4 +1,4 @@
-"""`session()`: one call makes a Spark application a consumer of its ConsumerGroup.
+"""Makes a Spark application a consumer of its ConsumerGroup; `shardherd.spark.session` calls `make_session`.
 
 Decides the SparkSession's configuration from the pod's environment. It must run in the main thread and before any SparkContext:
 only there can SIGTERM become a drain, and only then does the stream reader's process inherit the agent's address.
@@ -6,6 +6,7 @@ only there can SIGTERM become a drain, and only then does the stream reader's pr
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -41,12 +42,8 @@ class SessionError(RuntimeError):
     """`session()` was called in a place where it cannot do its work. Says where it must be called."""
 
 
-def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The SparkSession of this consumer, with the agent running beside it and `format("shardherd")` registered.
-
-    `name` is the application's name (default: the group's), `conf` overrides what the ConsumerGroup says. Raises NotInPodError
-    outside a driver pod, SessionError when called too late or in another thread.
-    """
+def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSession:
+    """As `shardherd.spark.session`."""
     if threading.current_thread() is not threading.main_thread():
         raise SessionError("shardherd.spark.session() must be called in the main thread: it installs the handler of SIGTERM")
     if SparkContext._active_spark_context is not None:
@@ -65,6 +62,8 @@ def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> S
     spark.dataSource.register(ShardherdSource)
     spark.streams.addListener(_ProgressListener(runtime))
     runtime.attach(spark)
+    # Before Python's side of the listeners goes away, or the JVM complains of it at length.
+    atexit.register(spark.stop)
     return spark
 
 

@@ -1,0 +1,40 @@
+"""The application that the tests run: reads with `format("shardherd")` and writes every row as a line of JSON.
+
+One file a micro-batch and run, complete before it gets its name. The batch waits while the file `hold` exists beside the rows,
+after it wrote them: that is where a test kills it.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from shardherd.spark import session
+
+SINK = Path(os.environ["TEST_SINK"])
+RUN = f"{os.environ['SHARDHERD_CONSUMER']}.{os.environ['SHARDHERD_START']}"
+
+
+def write(batch: DataFrame, batch_id: int) -> None:
+    rows = batch.selectExpr("shard", "offset", "cast(value as string) as value").collect()
+    if not rows:
+        return
+    lines = [json.dumps({"shard": row.shard, "offset": row.offset, "value": row.value, "run": RUN}) for row in rows]
+    partial = SINK / f".{RUN}.{batch_id}"
+    partial.write_text("\n".join(lines) + "\n")
+    partial.rename(SINK / f"{RUN}.{batch_id}.{time.monotonic_ns()}.jsonl")
+    while (SINK / f"hold-{RUN}").exists():
+        time.sleep(0.02)
+
+
+spark = session()
+options = json.loads(os.environ.get("TEST_OPTIONS", "{}"))
+query = spark.readStream.format("shardherd").options(**options).load().writeStream.queryName("test").foreachBatch(write)
+if os.environ.get("TEST_AVAILABLE_NOW"):
+    query = query.trigger(availableNow=True)
+running = query.start()
+(SINK / f"started-{RUN}").write_text(str(running.runId))
+running.awaitTermination()
+(SINK / f"ended-{RUN}").write_text(str(running.runId))

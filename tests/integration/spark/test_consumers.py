@@ -1,0 +1,118 @@
+"""Real Spark applications, a real broker, and a coordinator that does what the test says."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+from tests.integration.spark.drivers import Driver, Site, produce
+from tests.integration.spark.scripted import ScriptedCoordinator
+
+
+class Stream:
+    """Produces on and on until it is stopped; `written` is what must be read in the end."""
+
+    def __init__(self, bootstrap: str, topic: str, shards: int) -> None:
+        self.written: Counter[tuple[str, int]] = Counter()
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(bootstrap, topic, shards))
+        self._thread.start()
+
+    def _run(self, bootstrap: str, topic: str, shards: int) -> None:
+        first = 0
+        while not self._enough.wait(0.05):
+            self.written += produce(bootstrap, topic, shards, 20, first=first)
+            first += 20
+
+    def stop(self) -> Counter[tuple[str, int]]:
+        self._enough.set()
+        self._thread.join()
+        return self.written
+
+
+def read_by(site: Site, run: str, shard: str) -> int:
+    return sum(1 for row in site.rows() if row[0] == shard and row[2] == run)
+
+
+def warm(coordinator: ScriptedCoordinator, *drivers: Driver) -> None:
+    consumers = [driver.name.rpartition(".")[0] for driver in drivers]
+    coordinator.wait_until(
+        lambda: all(name in coordinator.heartbeats and coordinator.heartbeats[name].ready for name in consumers),
+        f"{consumers} are warm",
+    )
+
+
+def test_shards_come_and_go_between_micro_batches_and_nothing_is_lost_or_repeated(
+    site: Site, coordinator: ScriptedCoordinator, topic: str
+) -> None:
+    shards = [f"{topic}/{number}" for number in range(4)]
+    first, second = site.start("clicks-0"), site.start("clicks-1")
+    warm(coordinator, first, second)
+    assert not site.rows(), "nothing is read before it is granted"
+    stream = Stream(site.bootstrap, topic, 4)
+
+    coordinator.grant("clicks-0", *shards)
+    site.wait_until(lambda: all(read_by(site, first.name, shard) for shard in shards), "the first reads all shards")
+    coordinator.grant("clicks-1", shards[2], shards[3])
+    site.wait_until(lambda: all(read_by(site, second.name, shard) for shard in shards[2:]), "the second reads its own")
+    coordinator.grant("clicks-0", shards[3])
+    moved_at = read_by(site, first.name, shards[3])
+    site.wait_until(lambda: read_by(site, first.name, shards[3]) > moved_at, "a shard came back")
+
+    coordinator.grant("clicks-1", *shards)
+    assert first.terminate() == 0
+    assert coordinator.left == ["clicks-0"]
+    site.wait_until(lambda: not first.children(), "the drained application leaves no process behind")
+    written = stream.stop()
+    coordinator.wait_until(
+        lambda: sum(coordinator.positions().values()) == written.total(), "an idle query's last micro-batch is checkpointed"
+    )
+
+    assert site.counted() == written
+    assert sorted(path.name for path in site.sink.glob("started-*")) == [f"started-{first.name}", f"started-{second.name}"]
+    assert second.process.poll() is None, "no query ended or was restarted"
+    assert second.terminate() == 0
+
+
+def test_a_killed_application_repeats_its_unfinished_micro_batch_and_no_more(
+    site: Site, coordinator: ScriptedCoordinator, topic: str
+) -> None:
+    shards = [f"{topic}/{number}" for number in range(4)]
+    first, second = site.start("clicks-0"), site.start("clicks-1")
+    warm(coordinator, first, second)
+    coordinator.grant("clicks-0", *shards)
+    written = produce(site.bootstrap, topic, 4, 100)
+    coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 400, "the first hundred of each are durable")
+
+    (site.sink / f"hold-{first.name}").touch()
+    written += produce(site.bootstrap, topic, 4, 50, first=100)
+    site.wait_until(lambda: len(site.rows()) > 400, "a micro-batch has written its rows and hangs")
+    unfinished = site.counted() - Counter({record: 1 for record in written if record[1] < 100})
+    first.kill()
+    site.wait_until(lambda: not first.children(), "the JVM and the workers end with the driver")
+
+    again = site.start("clicks-0", 2)
+    coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 600, "the second run finishes what the first began")
+    site.wait_until(lambda: "replaying" in again.log.read_text(), "the micro-batch is replayed")
+    assert site.counted() == written + unfinished
+
+    (site.sink / f"hold-{again.name}").touch()
+    written += produce(site.bootstrap, topic, 4, 10, first=150)
+    site.wait_until(lambda: any(offset >= 150 for _, offset, _ in site.rows()), "another micro-batch hangs")
+    twice = Counter((shard, offset) for shard, offset, _ in site.rows() if offset >= 150)
+    again.kill()
+    coordinator.grant("clicks-1", *shards)
+    coordinator.died("clicks-0")
+    coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 640, "another consumer goes on")
+    assert site.counted() == written + unfinished + twice
+
+
+def test_available_now_reads_what_there_is_and_ends(site: Site, coordinator: ScriptedCoordinator, topic: str) -> None:
+    coordinator.grant("clicks-0", *(f"{topic}/{number}" for number in range(4)))
+    written = produce(site.bootstrap, topic, 4, 300)
+
+    driver = site.start("clicks-0", TEST_AVAILABLE_NOW="yes", TEST_OPTIONS='{"maxOffsetsPerTrigger": "500"}')
+
+    assert driver.process.wait(60) == 0, driver.log.read_text()[-3000:]
+    assert site.counted() == written
+    assert len(list(site.sink.glob("*.jsonl"))) == 3
