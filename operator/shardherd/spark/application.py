@@ -34,9 +34,6 @@ from shardherd.spark.source import ShardherdSource
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 
-LEAST_HEAP_MIB = 512
-"""Spark refuses to start with less than about 472 MiB of heap."""
-
 
 class SessionError(RuntimeError):
     """`session()` was called in a place where it cannot do its work. Says where it must be called."""
@@ -70,7 +67,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
 def spark_conf(pod: Pod) -> dict[str, str]:
     """What shardherd sets for Spark; the user's sparkConf wins over it."""
     found = {
-        "spark.driver.memory": f"{_heap_mib(pod)}m",
+        "spark.driver.memory": pod.driver_memory,
         "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
         "spark.sql.streaming.checkpointLocation": pod.checkpoint_location,
         "spark.ui.enabled": "false",
@@ -94,7 +91,7 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         "spark.kubernetes.namespace": pod.namespace,
         "spark.kubernetes.driver.pod.name": pod.consumer,
         "spark.kubernetes.container.image": executors.image,
-        "spark.kubernetes.container.image.pullPolicy": "IfNotPresent",
+        "spark.kubernetes.container.image.pullPolicy": executors.image_pull_policy,
         # The controller deletes them: their terminated status is proof that nothing of this run reads any more.
         "spark.kubernetes.executor.deleteOnTermination": "false",
         "spark.kubernetes.executor.podNamePrefix": f"{pod.consumer}-{pod.incarnation.start}",
@@ -117,15 +114,6 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         template.write_text(executors.template)
         found["spark.kubernetes.executor.podTemplateFile"] = str(template)
     return found
-
-
-def _heap_mib(pod: Pod) -> int:
-    """The JVM's heap: part of the container's memory, as Python's processes need the rest."""
-    share = 0.4 if not pod.executors.instances else 0.6
-    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
-        if limit.is_file() and (text := limit.read_text().strip()).isdigit() and int(text) < 1 << 50:
-            return max(LEAST_HEAP_MIB, int(int(text) * share) >> 20)
-    return 1024
 
 
 def _log_to_stderr() -> None:

@@ -8,11 +8,7 @@ never does.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numba
@@ -43,33 +39,7 @@ BAD_LENGTH, BAD_MAGIC, BAD_CHECKSUM, BAD_COUNT, BAD_VARINT = -1, -2, -3, -4, -5
 BAD_RECORD, BAD_OFFSET, TRAILING_BYTES, BAD_BATCH_ORDER = -6, -7, -8, -9
 
 
-_config: Any = numba.config
 _njit: Any = numba.njit
-
-
-def _usable_cache() -> None:
-    """Give numba a cache folder that it can use.
-
-    numba ignores a cache that it cannot write to. The cache baked into an image is read-only there, so it is copied once to
-    the temporary folder, complete before it gets its name: several workers may start at the same moment.
-    """
-    baked = _config.CACHE_DIR
-    if not baked or not Path(baked).is_dir() or os.access(baked, os.W_OK):
-        return
-    usable = Path(tempfile.gettempdir()) / f"shardherd-numba-{os.getuid()}"
-    if not usable.is_dir():
-        partial = Path(tempfile.mkdtemp(prefix="shardherd-numba-"))
-        shutil.copytree(baked, partial / "cache", copy_function=shutil.copyfile)
-        try:
-            (partial / "cache").rename(usable)
-        except OSError:  # another worker was faster
-            if not usable.is_dir():
-                raise
-        shutil.rmtree(partial)
-    _config.CACHE_DIR = str(usable)
-
-
-_usable_cache()
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _types: Any = types

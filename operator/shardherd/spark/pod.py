@@ -41,6 +41,7 @@ class Executors:
     template: str
     service_account: str
     image: str
+    image_pull_policy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Pod:
     checkpoint_path: str
     driver_host: str
     driver_cores: int
+    driver_memory: str
     executors: Executors
     metrics_port: int
 
@@ -135,6 +137,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         checkpoint_path=environment["SHARDHERD_CHECKPOINT_PATH"],
         driver_host=environment.get("SHARDHERD_DRIVER_HOST", ""),
         driver_cores=whole("SHARDHERD_DRIVER_CORES", 1),
+        driver_memory=environment.get("SHARDHERD_DRIVER_MEMORY") or "1g",
         executors=Executors(
             instances=whole("SHARDHERD_EXECUTOR_INSTANCES", 0),
             cores=whole("SHARDHERD_EXECUTOR_CORES", 1),
@@ -142,6 +145,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
             template=environment.get("SHARDHERD_EXECUTOR_TEMPLATE", ""),
             service_account=environment.get("SHARDHERD_EXECUTOR_SERVICE_ACCOUNT", ""),
             image=environment.get("SHARDHERD_IMAGE", ""),
+            image_pull_policy=environment.get("SHARDHERD_IMAGE_PULL_POLICY") or "IfNotPresent",
         ),
         metrics_port=whole("SHARDHERD_METRICS_PORT", 0),
     )
