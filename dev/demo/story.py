@@ -184,7 +184,7 @@ class Story:
 
     def scale_in(self) -> None:
         """Step 4c: one application fewer. It drains first, so that nothing is repeated."""
-        self.reporter.step("   Scale in by one: maxReplicas 3 -> 2")
+        self.reporter.step("   Scale in by one: spec.scaling.maxReplicas becomes 2")
         self.moments["scaled in"] = time.time()
         patch = '{"spec":{"scaling":{"maxReplicas":2}}}'
         self.reporter.show(

@@ -1,0 +1,148 @@
+"""Two more shapes of a group, side by side: one with real executor pods, one that is ordered."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dev.demo.account import moved_shards
+from dev.demo.kube import Json, is_true
+from dev.demo.lab import Lab
+from dev.demo.report import await_that
+from dev.demo.sink import Sink, count, disorder, duplicates
+from dev.demo.story import CLAIM
+from dev.demo.traffic import Traffic
+from tests.e2e.groups import RESOURCE, group
+from tests.e2e.groups import VARIANTS as NAMESPACE
+from tests.harness.cluster import Tell
+
+pytestmark = pytest.mark.timeout(600)
+
+EXECUTORS, ORDERED = "executors", "ordered"
+BACKLOG = 20_000
+START_S = 240
+
+
+@dataclass(frozen=True)
+class Running:
+    """One running group with its producer and its sink."""
+
+    lab: Lab
+    name: str
+    traffic: Traffic
+    sink: Sink
+
+    def resource(self) -> Json:
+        return self.lab.kube.get(RESOURCE, self.name, "-n", NAMESPACE)
+
+    def pods(self, component: str = "") -> list[Json]:
+        chosen = f",app.kubernetes.io/component={component}" if component else ""
+        return self.lab.kube.pods(NAMESPACE, f"shardherd.dev/consumergroup={self.name}{chosen}")
+
+    def explain(self) -> str:
+        return self.lab.kube.explain(NAMESPACE, self.name)
+
+    def await_ready(self) -> None:
+        self.until("is Ready", lambda: is_true(self.resource(), "Ready"), START_S)
+
+    def until(self, what: str, probe: Callable[[], Any], within: float) -> Any:
+        return await_that(f"{self.name} {what}", probe, within=within, every=1, seen=self.explain)
+
+    def finish(self) -> Mapping[str, int]:
+        """Stop the producer and wait until all that it wrote is in the sink; what it wrote, by shard."""
+        produced = self.traffic.stop()
+        self.until("has read everything", lambda: count(self.sink.rows(), produced).missing == 0, 90)
+        return produced
+
+
+def start(lab: Lab, name: str, partitions: int, rate: int, **changes: Any) -> Running:
+    """A topic, a producer and a group of this name."""
+    lab.create_topic(name, partitions)
+    traffic = Traffic(lab, name)
+    traffic.start(backlog=BACKLOG, rate=rate)
+    folder = f"/data/{name}/rows"
+    lab.kube.apply(
+        group(
+            name,
+            NAMESPACE,
+            source__kafka={"bootstrapServers": "kafka:9092", "topics": [name]},
+            application__arguments=[folder],
+            **changes,
+        )
+    )
+    return Running(lab, name, traffic, Sink(lab.shared / NAMESPACE / CLAIM / name / "rows"))
+
+
+@pytest.fixture(scope="module")
+def groups(installed: Lab, tell: Tell) -> Iterator[dict[str, Running]]:
+    """Both groups, Ready."""
+    lab = installed
+    lab.make_volume(NAMESPACE, CLAIM)
+    volume = group("any", NAMESPACE)["spec"]["application"]["driver"]["template"]
+    for_executor = json.loads(json.dumps(volume).replace('"driver"', '"executor"'))
+    running = {
+        EXECUTORS: start(
+            lab,
+            EXECUTORS,
+            2,
+            200,
+            application__executor={"instances": 1, "cores": 1, "memory": "512m", "template": for_executor},
+        ),
+        ORDERED: start(lab, ORDERED, 4, 500, ordered=True, scaling__shardsPerConsumer=2),
+    }
+    for one in running.values():
+        one.await_ready()
+        tell(f"group {one.name} is ready")
+    yield running
+    for one in running.values():
+        one.traffic.end()
+        lab.kube.run("delete", RESOURCE, one.name, "-n", NAMESPACE, "--ignore-not-found", "--wait=false")
+
+
+def test_executors_read_everything_once(groups: dict[str, Running]) -> None:
+    running = groups[EXECUTORS]
+    executors = running.until("has an executor", lambda: running.pods("executor"), 60)
+    driver = running.pods("consumer")[0]["metadata"]
+    labels = executors[0]["metadata"]["labels"]
+    assert labels["shardherd.dev/consumer"] == driver["name"]
+    assert labels["shardherd.dev/incarnation"] == f"{driver['uid']}.1"
+    assert executors[0]["metadata"]["name"].startswith(f"{driver['name']}-1-")
+    produced = running.finish()
+    held = count(running.sink.rows(), produced)
+    assert (held.missing, held.foreign, held.duplicates) == (0, 0, 0)
+    assert held.produced > BACKLOG
+
+
+def test_a_deleted_group_leaves_nothing_but_its_offsets(groups: dict[str, Running], lab: Lab) -> None:
+    running = groups[EXECUTORS]
+    lab.kube.run("delete", RESOURCE, EXECUTORS, "-n", NAMESPACE, "--timeout=60s", timeout=70)
+    running.until("has no pod left", lambda: not running.pods(), 90)
+
+    def left() -> list[str]:
+        kinds = "statefulsets,services,poddisruptionbudgets,configmaps,pods"
+        objects = lab.kube.items(kinds, "-n", NAMESPACE, "-l", f"shardherd.dev/consumergroup={EXECUTORS}")
+        return [f"{found['kind']}/{found['metadata']['name']}" for found in objects]
+
+    running.until("has no object left", lambda: not left(), 60)
+    assert set(lab.describe_group(f"{NAMESPACE}.{EXECUTORS}")) == {f"{EXECUTORS}/0", f"{EXECUTORS}/1"}
+
+
+def test_an_ordered_group_keeps_order_through_a_kill(groups: dict[str, Running], lab: Lab) -> None:
+    running = groups[ORDERED]
+    running.until("is read by two", lambda: len(running.sink.rows().owners) == 2, 60)
+    dead = f"{ORDERED}-1"
+    pid = lab.child_of_init(NAMESPACE, dead)
+    killed = time.time()
+    lab.kube.shell(NAMESPACE, dead, f"kill -9 {pid}")
+
+    running.until("has moved shards", lambda: len(moved_shards(running.sink.rows(), killed, time.time())) == 2, 120)
+    produced = running.finish()
+    rows = running.sink.rows()
+    held = count(rows, produced)
+    assert (held.missing, held.foreign, disorder(rows)) == (0, 0, 0)
+    assert {duplicate.first_owner for duplicate in duplicates(rows)} <= {dead}
