@@ -8,7 +8,7 @@ The coordinator's runtime calls it, one request at a time:
 
 `commit` begins a commit of positions: its outcome must come back as CheckpointsCommitted or CheckpointsFailed, and until then
 the shards in it do not change hands. A heartbeat's reply may be parked while `may_park(heartbeat)`; when a later `Result.woken`
-names the consumer, or the interval ends, `confirmed(heartbeat, now)` is the reply of that moment. Does no input or output and
+names the consumer, or the interval ends, `confirmed(heartbeat)` is the reply of that moment. Does no input or output and
 reads no clock: `now` is monotonic seconds.
 """
 
@@ -30,7 +30,7 @@ from shardherd.core.model import (
     ShardId,
     ShardInfo,
 )
-from shardherd.core.records import Clocks, GroupRecord, Ownership, Session
+from shardherd.core.records import Clocks, GroupRecord, Ownership, Session, ShardRecord
 from shardherd.core.requests import (
     CheckpointsCommitted,
     CheckpointsFailed,
@@ -123,7 +123,12 @@ class Group:
         reply: Reply = None
         try:
             reply = self._dispatch(request, time)
+            if isinstance(request, ClockGap):
+                time -= request.seconds
             self._settle(request, time)
+            if isinstance(request, Heartbeat):
+                # Settling may have changed what this very consumer may read.
+                reply = heartbeats.reply(state, request)
         finally:
             events = state.take()
         return Result(
@@ -156,11 +161,11 @@ class Group:
 
     def assignment_revision(self, consumer: ConsumerId) -> int:
         """The revision that last changed what this consumer must be told."""
-        return max(self._state.touched.get(consumer, 0), self._state.group["touched_all"])
+        return max(self._state.touched.get(consumer, 0), self._state.touched_all)
 
-    def confirmed(self, heartbeat: Heartbeat, now: float) -> HeartbeatReply:
+    def confirmed(self, heartbeat: Heartbeat) -> HeartbeatReply:
         """The reply to a heartbeat that was handled before, as of now. Raises StaleIncarnationError if it is refused by now."""
-        liveness.check(self._state, heartbeat.consumer, heartbeat.incarnation, now - self._state.clocks.gap)
+        liveness.check(self._state, heartbeat.consumer, heartbeat.incarnation)
         return heartbeats.reply(self._state, heartbeat)
 
     def unread(self, shards: Iterable[ShardInfo]) -> tuple[ShardId, ...]:
@@ -197,7 +202,7 @@ class Group:
             case Heartbeat():
                 return heartbeats.heartbeat(state, request, now)
             case CheckpointRequest():
-                return checkpoints.validate(state, request, now)
+                return checkpoints.validate(state, request)
             case CheckpointsCommitted():
                 checkpoints.committed(state, request, now)
             case CheckpointsFailed():
@@ -205,9 +210,9 @@ class Group:
             case ForceCheckpoint():
                 return checkpoints.force(state, request)
             case Leave():
-                liveness.leave(state, request, now)
+                liveness.leave(state, request)
             case ConsumerDied():
-                liveness.died(state, request, now)
+                liveness.died(state, request)
             case ShardsDiscovered():
                 discovery.discovered(state, request, now)
             case SettingsChanged():
@@ -231,3 +236,34 @@ class Group:
             case _:
                 heartbeats.release_moving(state, tuple(state.moving), now)
         rebalance.rebalance(state, now)
+        self._count_moves()
+
+    def _count_moves(self) -> None:
+        moves = sum(1 for event in self._state.journal if isinstance(event, Put) and _is_move(event))
+        if moves:
+            self._state.put_clocks(moves=self._state.clocks.moves + moves)
+            rebalance.transfer_ended(self._state)
+
+    def _woken(self, events: tuple[Event, ...]) -> frozenset[ConsumerId]:
+        if any(isinstance(event, Put) and event.key == "touched_all" for event in events):
+            return frozenset(self._state.sessions)
+        return frozenset(event.key for event in events if isinstance(event, Put) and event.table is Table.TOUCHED)
+
+
+def _is_move(event: Put) -> bool:
+    if event.table is not Table.SHARDS or event.before is None:
+        return False
+    before: ShardRecord = event.before
+    after: ShardRecord = event.after
+    return before.last_holder not in (None, after.last_holder)
+
+
+def _commit(events: tuple[Event, ...]) -> Mapping[ShardId, Offset]:
+    found: dict[ShardId, Offset] = {}
+    for event in events:
+        if isinstance(event, Put) and event.table is Table.IN_FLIGHT:
+            if event.after is None:
+                found.pop(event.key, None)
+            else:
+                found[event.key] = event.after.offset
+    return found

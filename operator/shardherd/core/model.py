@@ -249,8 +249,8 @@ class GroupView:
     """A group as the controller, the API and the metrics see it: one consistent picture.
 
     `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
-    granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are the
-    incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced.
+    granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are
+    the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced.
     """
 
     group_epoch: int

@@ -51,9 +51,9 @@ class EndReason:
 class ConsumerRecord:
     """What is stored of a consumer's name, also after it has gone.
 
-    `present` is False once it died, left or expired. `incarnation` is the newest seen. `ended` and all earlier starts of its pod
-    are refused, for `end_reason`. `superseded` are pod UIDs that are refused for ever. `proven` are superseded incarnations
-    known to be dead, kept while a shard is still held under them.
+    `present` is False once it died, left or expired. `incarnation` is the newest seen. `ended` and all earlier starts of its
+    pod are refused, for `end_reason`. `superseded` are pod UIDs that are refused for ever. `proven` are superseded
+    incarnations known to be dead, kept while a shard is still held under them.
     """
 
     consumer: ConsumerId
@@ -110,7 +110,8 @@ class Clocks:
     `gap` is the time that did not count. `due` is why a rebalance is wanted, empty if none is. Joins are gathered until
     `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
-    them.
+    them. Deadlines up to `ticked_at` have been seen to. `replan`: a transfer that could not be called off is to be followed by
+    another rebalance.
     """
 
     gap: float = 0.0
@@ -130,7 +131,9 @@ class Clocks:
     rebalance_moved: int = 0
     rebalances: int = 0
     moves: int = 0
-    expired: int = 0
+    expiries: int = 0
+    ticked_at: float = float("-inf")
+    replan: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,12 @@ class State:
         infos: Mapping[ShardId, ShardInfo] = self.group["infos"]
         return infos
 
+    @property
+    def touched_all(self) -> int:
+        """The revision that last changed something for every consumer."""
+        revision: int = self.group["touched_all"]
+        return revision
+
     # Writing.
 
     def put_shard(self, after: ShardRecord) -> None:

@@ -1,0 +1,12 @@
+"""Assignors: which consumer should hold which shard.
+
+Each is a function of a `Problem` to an array of consumer indexes. `target` is what the rebalance calls. Must not know of
+states, epochs or time.
+"""
+
+from __future__ import annotations
+
+from shardherd.core.assignors.names import ASSIGNORS, is_known, target
+from shardherd.core.assignors.problem import NOBODY, Assignment, Problem
+
+__all__ = ["ASSIGNORS", "NOBODY", "Assignment", "Problem", "is_known", "target"]

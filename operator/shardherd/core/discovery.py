@@ -1,0 +1,164 @@
+"""What the source shows, and what the user wants: new shards, closed shards, start positions, settings, conditions.
+
+Called by `core.group`. Resolves each shard's start position once; never chooses who gets a shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shardherd.core import grants, lineage
+from shardherd.core.model import Offset, ShardId, ShardInfo, ShardState
+from shardherd.core.naming import shard_key
+from shardherd.core.records import InFlight, ShardRecord
+from shardherd.core.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
+from shardherd.core.state import State, Told
+
+
+def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
+    """Take over the shards that the source shows."""
+    before = state.infos
+    infos = {info.shard: info for info in request.shards}
+    state.put_infos(infos)
+    fresh = sorted((shard for shard in infos if shard not in state.shards), key=shard_key)
+    _appear(state, fresh, infos, request.durable, now)
+    if not state.record.discovered:
+        state.put_record(discovered=True)
+    closed = [info for info in request.shards if not info.open]
+    newly = [info for info in closed if info.shard in before and before[info.shard].open]
+    for info in newly:
+        state.tell(Told("ShardClosed", f"shard {info.shard} is closed at {info.end}", shards=(info.shard,)))
+    if fresh or newly:
+        state.put_record(group_epoch=state.record.group_epoch + 1)
+    for info in closed:
+        grants.finish_if_done(state, info.shard, now)
+    if any(shard not in infos for shard in before):
+        for shard in sorted(state.by_state[ShardState.WAIT], key=shard_key):
+            if not grants.behind(state, shard):
+                grants.wake(state, state.shards[shard], now)
+    _check_identity(state, infos)
+    _commit_starts(state)
+    _note_lag(state, now)
+    if any(grants.grantable(state, state.shards[shard]) for shard in state.by_state[ShardState.NOT_ALLOC]):
+        grants.want_rebalance(state, "ShardsAppeared")
+
+
+def settings_changed(state: State, request: SettingsChanged, now: float) -> None:
+    """Take over a spec. Ordered to unordered frees the waiting shards; the other way spares what exists."""
+    before, after = state.spec, request.spec
+    if before == after:
+        return
+    state.put_spec(after)
+    if before.settings.ordered and not after.settings.ordered:
+        for shard in sorted(state.by_state[ShardState.WAIT], key=shard_key):
+            grants.wake(state, state.shards[shard], now)
+    if before.settings != after.settings:
+        state.put_record(group_epoch=state.record.group_epoch + 1)
+        state.touch_all()
+    if before.settings.paused and not after.settings.paused:
+        state.put_clocks(resumed_at=now)
+    if before.settings != after.settings or before.leaving != after.leaving or before.wanted != after.wanted:
+        grants.want_rebalance(state, "SettingsChanged")
+
+
+def conditions_changed(state: State, request: ConditionsChanged, now: float) -> None:
+    """Take over what withholds grants or commits."""
+    ran = state.clocks.source_reachable and state.clocks.commits
+    was_blocked = grants.blocked(state)
+    state.put_clocks(
+        withheld=request.withheld,
+        commits=request.commits,
+        source_reachable=request.source_reachable,
+        source_error=request.source_error,
+    )
+    if not ran and request.source_reachable and request.commits:
+        state.put_clocks(resumed_at=now)
+    if was_blocked and not grants.blocked(state):
+        grants.want_rebalance(state, "ConditionsCleared")
+
+
+def _appear(
+    state: State, fresh: list[ShardId], infos: Mapping[ShardId, ShardInfo], durable: Mapping[ShardId, Offset], now: float
+) -> None:
+    if not fresh:
+        return
+    latest = not state.record.discovered and state.spec.source.starting_position == "Latest"
+    unborn = frozenset(fresh)
+
+    def parents(shard: ShardId) -> tuple[ShardId, ...]:
+        if shard in infos:
+            return infos[shard].parents
+        return state.shards[shard].parents if shard in state.shards else ()
+
+    def done(shard: ShardId) -> bool:
+        if shard in unborn:
+            return False
+        record = state.shards.get(shard)
+        return record is None or record.state is ShardState.OVER or shard not in infos
+
+    for shard in fresh:
+        info = infos[shard]
+        position = durable.get(shard)
+        start = position if position is not None else info.end if latest else info.begin
+        record = ShardRecord(
+            shard,
+            ShardState.NOT_ALLOC,
+            start,
+            started=position is not None,
+            parents=info.parents,
+            source_id=info.source_id,
+            since=now,
+        )
+        if position is not None:
+            state.put_position(shard, position)
+        grants.appear(state, record, state.spec.settings.ordered and not lineage.may_be_read(shard, parents, done))
+    named = ", ".join(fresh[:5]) + (" and others" if len(fresh) > 5 else "")
+    state.tell(Told("ShardsAppeared", f"{len(fresh)} new shards: {named}", shards=tuple(fresh)))
+
+
+def _commit_starts(state: State) -> None:
+    # A start position is durable before the first grant. One whose commit failed is tried again at the next look.
+    for free in (ShardState.NOT_ALLOC, ShardState.WAIT):
+        for shard in state.by_state[free]:
+            record = state.shards[shard]
+            info = state.infos.get(shard)
+            if not record.started and info is not None and shard not in state.in_flight and shard not in state.positions:
+                state.put_in_flight(shard, InFlight(max(record.start, info.begin)))
+
+
+def _check_identity(state: State, infos: Mapping[ShardId, ShardInfo]) -> None:
+    recreated = []
+    for shard, info in infos.items():
+        record = state.shards[shard]
+        if record.source_id != info.source_id and record.source_id and info.source_id:
+            recreated.append(shard)
+        elif not record.source_id and info.source_id:
+            state.put_shard(replace(record, source_id=info.source_id))
+    found = tuple(sorted(recreated, key=shard_key))
+    if found == state.clocks.recreated:
+        return
+    if found and not state.clocks.recreated:
+        state.tell(
+            Told(
+                "SourceRecreated",
+                f"{found[0]} is another shard than before, though its name is the same; nothing is granted until it is reset",
+                shards=found,
+                warning=True,
+            )
+        )
+    state.put_clocks(recreated=found)
+
+
+def _note_lag(state: State, now: float) -> None:
+    lagging = set()
+    for shard, info in state.infos.items():
+        record = state.shards[shard]
+        if record.state is ShardState.ALREADY_ALLOC and record.holder is not None and record.holder not in lagging:
+            position = state.positions.get(shard)
+            if position is not None and position < info.end:
+                lagging.add(record.holder)
+    for consumer in state.lagging.keys() - lagging:
+        state.put_lagging(consumer, None)
+    for consumer in sorted(lagging - state.lagging.keys()):
+        state.put_lagging(consumer, now)

@@ -1,0 +1,148 @@
+"""Heartbeats: what a consumer says it holds, what it may hold, and when a shard in transfer has been released.
+
+Called by `core.group`. Does not choose who gets what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shardherd.core import eligible, grants, liveness
+from shardherd.core.errors import InvalidRequestError
+from shardherd.core.model import (
+    ConfirmedShard,
+    ConsumerId,
+    Heartbeat,
+    HeartbeatReply,
+    HeldShard,
+    ShardState,
+)
+from shardherd.core.naming import shard_key
+from shardherd.core.records import Session, ShardRecord
+from shardherd.core.state import State, Told
+
+
+def heartbeat(state: State, request: Heartbeat, now: float) -> HeartbeatReply:
+    """Take a heartbeat in. Raises StaleIncarnationError, InvalidRequestError.
+
+    One whose `seq` is not above the last is answered but changes nothing: it was overtaken on its way.
+    """
+    if request.seq < 1 or request.revision < 0:
+        raise InvalidRequestError(
+            f"heartbeat of {request.consumer} has seq {request.seq} and revision {request.revision}; seq starts at 1, "
+            f"revision at 0",
+            group=str(state.spec.identity),
+            consumer=request.consumer,
+        )
+    new = liveness.admit(state, request.consumer, request.incarnation)
+    before = state.sessions.get(request.consumer)
+    if before is not None and before.heard and request.seq <= before.seq:
+        return reply(state, request)
+    received = before is not None and eligible.receives(state, request.consumer)
+    was_draining = before is not None and before.draining
+    unheard = before is not None and not before.heard
+    state.put_session(request.consumer, _session(state, request, before, now))
+    if new:
+        state.tell(
+            Told(
+                "ConsumerJoined",
+                f"{request.consumer} joined: pod {request.incarnation.pod_uid}, start {request.incarnation.start}",
+                consumer=request.consumer,
+                incarnation=request.incarnation,
+            )
+        )
+    _want_rebalance(state, request, received, was_draining, unheard)
+    return reply(state, request)
+
+
+def reply(state: State, request: Heartbeat) -> HeartbeatReply:
+    """What this consumer may read, as of now."""
+    settings = state.spec.settings
+    return HeartbeatReply(
+        revision=state.record.revision,
+        confirmed=confirmed(state, request.consumer),
+        fenced=fenced(state, request),
+        paused=settings.paused,
+        ordered=settings.ordered,
+        heartbeat_interval=settings.heartbeat_interval,
+        session_timeout=settings.session_timeout,
+    )
+
+
+def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
+    """Its shards in ALREADY_ALLOC that were granted to its current incarnation and whose position is known."""
+    record = state.consumers.get(consumer)
+    if record is None or not record.present:
+        return ()
+    found = []
+    for shard in sorted(state.under.get((consumer, record.incarnation), ()), key=shard_key):
+        row = state.shards[shard]
+        position = state.positions.get(shard)
+        if row.state is ShardState.ALREADY_ALLOC and position is not None:
+            found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
+    return tuple(found)
+
+
+def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:
+    """The pairs that the consumer names and that are not a current grant of its incarnation."""
+    stale = []
+    for pair in request.held:
+        row = state.shards.get(pair.shard)
+        if (
+            row is None
+            or row.holder != request.consumer
+            or row.incarnation != request.incarnation
+            or row.owner_epoch != pair.owner_epoch
+        ):
+            stale.append(pair)
+    return tuple(stale)
+
+
+def release_moving(state: State, consumers: Iterable[ConsumerId], now: float) -> None:
+    """Row 6 for every shard in transfer that one of these holders has released."""
+    for consumer in consumers:
+        moving = state.moving.get(consumer)
+        if not moving:
+            continue
+        for shard in sorted(moving, key=shard_key):
+            record = state.shards[shard]
+            if released(state, record) and eligible.releasable(state, record):
+                grants.release(state, record, now)
+
+
+def released(state: State, record: ShardRecord) -> bool:
+    """Whether the holder has let go: it applied the revision that revoked the shard, and names no epoch of it."""
+    if record.holder is None or record.incarnation is None:
+        return True
+    if not liveness.is_current(state, record.holder, record.incarnation):
+        return False
+    session = state.sessions.get(record.holder)
+    if session is None or not session.heard:
+        return False
+    return session.revision >= record.revoked_revision and record.shard not in session.named
+
+
+def _session(state: State, request: Heartbeat, before: Session | None, now: float) -> Session:
+    # A revision that we never gave out comes from an ownership that was lost: it has applied nothing of ours.
+    revision = request.revision if request.revision <= state.record.revision else 0
+    got_on = before is None or not before.heard or request.progress != before.progress
+    return Session(
+        last_heard=now,
+        seq=request.seq,
+        revision=revision,
+        named=frozenset(pair.shard for pair in request.held),
+        ready=request.ready,
+        draining=request.draining or (before is not None and before.draining),
+        progress=request.progress,
+        progress_at=now if got_on or before is None else before.progress_at,
+    )
+
+
+def _want_rebalance(state: State, request: Heartbeat, received: bool, was_draining: bool, unheard: bool) -> None:
+    receives = eligible.receives(state, request.consumer)
+    if request.draining and not was_draining:
+        grants.want_rebalance(state, "ConsumerDraining")
+    elif receives and not received:
+        grants.want_rebalance(state, "Restored" if unheard else "ConsumerJoined")
+    elif received and not receives:
+        grants.want_rebalance(state, "ConsumerNotReady")

@@ -1,0 +1,237 @@
+"""Which run of a consumer is the current one, which are over, and when the shards of one that is over may move.
+
+Called by heartbeats, checkpoints, proofs of death and timers. Does not choose who gets the shards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardherd.core import eligible, grants
+from shardherd.core.errors import InvalidRequestError, StaleIncarnationError
+from shardherd.core.model import ConsumerId, Incarnation, Leave, ShardId, ShardState
+from shardherd.core.naming import shard_key
+from shardherd.core.records import ConsumerRecord, EndReason
+from shardherd.core.requests import ConsumerDied
+from shardherd.core.state import State, Told
+
+PROVEN = frozenset({EndReason.DIED, EndReason.LEFT})
+KEPT_UIDS = 64
+"""Superseded pod UIDs remembered per name; a pod that was replaced 64 times ago is long gone and its token is not valid."""
+
+
+def check(state: State, consumer: ConsumerId, incarnation: Incarnation) -> None:
+    """Refuse an incarnation that is not, or is no longer, the newest of its name. Raises StaleIncarnationError."""
+    if incarnation.start < 1 or not incarnation.pod_uid:
+        raise InvalidRequestError(
+            f"incarnation of {consumer} is {incarnation.pod_uid!r} start {incarnation.start}; it needs a pod UID and a start "
+            f"of 1 or more, as the driver's entrypoint gives them",
+            consumer=consumer,
+        )
+    record = state.consumers.get(consumer)
+    if record is None:
+        return
+    why = ""
+    if incarnation.pod_uid in record.superseded:
+        why = f"pod {record.incarnation.pod_uid} has taken its name over"
+    elif record.incarnation.supersedes(incarnation):
+        why = f"start {record.incarnation.start} of the same pod has taken over"
+    elif record.has_ended(incarnation):
+        why = f"it is over ({record.end_reason})"
+    if why:
+        raise StaleIncarnationError(
+            f"{consumer} of pod {incarnation.pod_uid}, start {incarnation.start}, is refused in group {state.spec.identity}: "
+            f"{why}; end this process",
+            group=str(state.spec.identity),
+            consumer=consumer,
+        )
+
+
+def admit(state: State, consumer: ConsumerId, incarnation: Incarnation) -> bool:
+    """Take note of an incarnation that speaks; True if it is new here. Raises StaleIncarnationError."""
+    check(state, consumer, incarnation)
+    record = state.consumers.get(consumer)
+    if record is None:
+        state.put_consumer(ConsumerRecord(consumer, incarnation))
+    elif record.incarnation == incarnation:
+        if record.present:
+            return False
+        state.put_consumer(replace(record, present=True))
+    else:
+        _supersede(state, record, incarnation)
+    state.put_record(group_epoch=state.record.group_epoch + 1)
+    return True
+
+
+def leave(state: State, request: Leave) -> None:
+    """A consumer goes. The same as its death, but nothing went wrong."""
+    record = state.consumers.get(request.consumer)
+    if record is None:
+        return
+    if record.has_ended(request.incarnation) and record.end_reason == EndReason.LEFT:
+        return
+    check(state, request.consumer, request.incarnation)
+    if record.incarnation == request.incarnation:
+        end(state, record, request.incarnation, EndReason.LEFT, "ConsumerLeft")
+
+
+def died(state: State, request: ConsumerDied) -> None:
+    """Proof of death of an incarnation and all earlier starts of its pod."""
+    record = state.consumers.get(request.consumer)
+    if record is None:
+        return
+    dead = request.incarnation
+    if dead.pod_uid == record.incarnation.pod_uid:
+        if not record.incarnation.supersedes(dead) and not (record.has_ended(dead) and record.end_reason in PROVEN):
+            end(state, record, dead, EndReason.DIED, "ConsumerDied")
+    elif any(covers(dead, incarnation) for holder, incarnation in state.under if holder == request.consumer):
+        state.put_consumer(replace(record, proven=(*record.proven, dead)))
+
+
+def end(state: State, record: ConsumerRecord, incarnation: Incarnation, end_reason: str, told: str, message: str = "") -> None:
+    """This incarnation is over for good: refused from now on."""
+    was_present = record.present
+    state.put_consumer(replace(record, present=False, ended=incarnation, end_reason=end_reason))
+    _depart(state, record, told, message, was_present)
+
+
+def expire_session(state: State, record: ConsumerRecord) -> None:
+    """Silent for too long: no consumer of the group any more. It may come back, but its shards move."""
+    state.put_consumer(replace(record, present=False))
+    timeout = state.spec.settings.session_timeout
+    _depart(state, record, "SessionTimeout", f"{record.consumer} was silent for {timeout:g} s", True)
+
+
+def settle(state: State, now: float) -> None:
+    """Move on the shards that are held under incarnations that are over, as far as that is safe by now."""
+    # The common case first: every shard is held by a current incarnation.
+    stale = [key for key in state.under if not is_current(state, *key)]
+    for consumer, incarnation in sorted(stale, key=lambda key: (key[0], key[1].pod_uid, key[1].start)):
+        if gone_at(state, consumer, incarnation) > now:
+            continue
+        record = state.consumers[consumer]
+        for shard in sorted(state.under[consumer, incarnation], key=shard_key):
+            _move_on(state, record, shard, now)
+        if (consumer, incarnation) not in state.under:
+            _forget(state, state.consumers[consumer], incarnation)
+
+
+def is_current(state: State, consumer: ConsumerId, incarnation: Incarnation) -> bool:
+    """Whether this is the run that may hold shards under this name now."""
+    record = state.consumers[consumer]
+    return record.present and record.incarnation == incarnation
+
+
+def gone_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> float:
+    """From when on an incarnation that is no longer current cannot act any more, so that its shards may move.
+
+    Proof of death, leaving, and a later start of the same pod count at once. Without proof an ordered group waits until the
+    incarnation must have stopped itself: one session timeout after it was last heard. An unordered one fences it and goes on.
+    """
+    record = state.consumers[consumer]
+    proven = record.end_reason in PROVEN and record.has_ended(incarnation)
+    if proven or record.incarnation.supersedes(incarnation) or any(covers(dead, incarnation) for dead in record.proven):
+        return float("-inf")
+    if not state.spec.settings.ordered:
+        return float("-inf")
+    return last_heard(state, consumer, incarnation) + state.spec.settings.session_timeout
+
+
+def reclaimable_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> float:
+    """From when on the shards of a consumer that went need not wait for its name's return any more."""
+    record = state.consumers[consumer]
+    if record.end_reason in EndReason.EXPIRED and record.has_ended(incarnation):
+        return float("-inf")
+    return last_heard(state, consumer, incarnation) + state.spec.settings.rejoin_grace
+
+
+def last_heard(state: State, consumer: ConsumerId, incarnation: Incarnation) -> float:
+    """When an incarnation that is no longer current was last heard; after a restart, the restart."""
+    return state.heard.get((consumer, incarnation), state.restored_at)
+
+
+def covers(dead: Incarnation, incarnation: Incarnation) -> bool:
+    """Whether proof of `dead` proves `incarnation` dead too."""
+    return dead == incarnation or dead.supersedes(incarnation)
+
+
+def _supersede(state: State, record: ConsumerRecord, incarnation: Incarnation) -> None:
+    before = record.incarnation
+    session = state.sessions.get(record.consumer)
+    if session is not None:
+        _note_heard(state, record.consumer, before, session.last_heard)
+        state.put_session(record.consumer, None)
+    superseded = record.superseded
+    proven = record.proven
+    ended, end_reason = record.ended, record.end_reason
+    if before.pod_uid != incarnation.pod_uid:
+        superseded = (*superseded, before.pod_uid)[-KEPT_UIDS:]
+        if ended is not None and end_reason in PROVEN:
+            proven = (*proven, ended)
+        ended, end_reason = None, ""
+    state.put_consumer(
+        replace(
+            record,
+            incarnation=incarnation,
+            present=True,
+            superseded=superseded,
+            proven=proven,
+            ended=ended,
+            end_reason=end_reason,
+        )
+    )
+
+
+def _depart(state: State, record: ConsumerRecord, told: str, message: str, was_present: bool) -> None:
+    run = record.incarnation
+    session = state.sessions.get(record.consumer)
+    if session is not None:
+        _note_heard(state, record.consumer, run, session.last_heard)
+        state.put_session(record.consumer, None)
+    state.put_lagging(record.consumer, None)
+    if not was_present:
+        return
+    state.put_record(group_epoch=state.record.group_epoch + 1)
+    state.tell(
+        Told(
+            told,
+            message or f"{record.consumer} of pod {run.pod_uid}, start {run.start}, is no consumer any more",
+            consumer=record.consumer,
+            incarnation=run,
+            shards=tuple(sorted(state.held.get(record.consumer, ()), key=shard_key)),
+            warning=told not in ("ConsumerLeft",),
+        )
+    )
+    grants.want_rebalance(state, told)
+
+
+def _move_on(state: State, consumer: ConsumerRecord, shard: ShardId, now: float) -> None:
+    record = state.shards[shard]
+    if not grants.movable(state, record.shard) or record.incarnation is None:
+        return
+    if not consumer.present:
+        in_transfer = record.state is ShardState.TRANSFER
+        if in_transfer or reclaimable_at(state, consumer.consumer, record.incarnation) <= now:
+            grants.reclaim(state, record, now)
+            grants.want_rebalance(state, "ShardsFreed")
+        return
+    if record.state is ShardState.TRANSFER:
+        # The newer incarnation has never been told of it: nothing of it is held, so it can go to the next consumer at once.
+        if eligible.releasable(state, record):
+            grants.release(state, record, now)
+        return
+    grants.regrant(state, record, now)
+
+
+def _note_heard(state: State, consumer: ConsumerId, incarnation: Incarnation, heard: float) -> None:
+    # Needed only as long as shards are held under it.
+    if (consumer, incarnation) in state.under:
+        state.put_heard(consumer, incarnation, heard)
+
+
+def _forget(state: State, consumer: ConsumerRecord, incarnation: Incarnation) -> None:
+    if (consumer.consumer, incarnation) in state.heard:
+        state.put_heard(consumer.consumer, incarnation, None)
+    held = [other for holder, other in state.under if holder == consumer.consumer]
+    proven = tuple(dead for dead in consumer.proven if any(covers(dead, other) for other in held))
+    state.put_consumer(replace(consumer, proven=proven))

@@ -1,0 +1,151 @@
+"""The stored form of a group's ownership: JSON-able, versioned, in columns so that it compresses well.
+
+Written and read by the coordinator's runtime. What was written once can be read by every later version, or is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from shardherd.core.errors import OwnershipFormatError
+from shardherd.core.model import ConsumerId, Incarnation, ShardId, ShardState
+from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
+
+T = TypeVar("T")
+
+FORMAT = 1
+STATES = (ShardState.WAIT, ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.TRANSFER, ShardState.OVER)
+"""Numbers of the states in the stored form; never reorder."""
+
+
+def encode(ownership: Ownership) -> dict[str, Any]:
+    """A JSON-able value. `decode` gives the same ownership back, but for the times of states."""
+    shards = list(ownership.shards.values())
+    names = sorted(
+        {name for record in shards for name in (record.holder, record.next_consumer, record.last_holder) if name is not None}
+    )
+    runs = sorted(
+        {(record.incarnation.pod_uid, record.incarnation.start) for record in shards if record.incarnation is not None}
+    )
+    name_index = {name: at for at, name in enumerate(names)}
+    run_index = {run: at for at, run in enumerate(runs)}
+
+    def name(value: ConsumerId | None) -> int:
+        return -1 if value is None else name_index[value]
+
+    def run(value: Incarnation | None) -> int:
+        return -1 if value is None else run_index[value.pod_uid, value.start]
+
+    group = ownership.group
+    return {
+        "format": FORMAT,
+        "group": {
+            "uid": group.uid,
+            "leaderEpoch": group.leader_epoch,
+            "groupEpoch": group.group_epoch,
+            "revision": group.revision,
+            "discovered": group.discovered,
+        },
+        "consumers": [_encode_consumer(consumer) for consumer in ownership.consumers.values()],
+        "names": names,
+        "runs": [list(value) for value in runs],
+        "shards": {
+            "shard": [record.shard for record in shards],
+            "state": [STATES.index(record.state) for record in shards],
+            "start": [record.start for record in shards],
+            "started": [int(record.started) for record in shards],
+            "holder": [name(record.holder) for record in shards],
+            "run": [run(record.incarnation) for record in shards],
+            "next": [name(record.next_consumer) for record in shards],
+            "last": [name(record.last_holder) for record in shards],
+            "epoch": [record.owner_epoch for record in shards],
+            "since": [record.held_since_epoch for record in shards],
+            "revoked": [record.revoked_revision for record in shards],
+            "source": [record.source_id for record in shards],
+            "parents": {record.shard: list(record.parents) for record in shards if record.parents},
+        },
+    }
+
+
+def decode(data: Mapping[str, Any]) -> Ownership:
+    """The ownership that was encoded. Raises OwnershipFormatError if this version cannot read it."""
+    found = data.get("format")
+    if found != FORMAT:
+        raise OwnershipFormatError(
+            f"the stored ownership has format {found!r}, this version reads {FORMAT}; run the version that wrote it, or a "
+            f"later one"
+        )
+    try:
+        return _decode(data)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise OwnershipFormatError(
+            f"the stored ownership is damaged ({type(error).__name__}: {error}); restore the ConfigMap, or delete it to "
+            f"start the group's ownership anew from its checkpoints"
+        ) from error
+
+
+def _decode(data: Mapping[str, Any]) -> Ownership:
+    group = data["group"]
+    names: Sequence[ConsumerId] = data["names"]
+    runs = [Incarnation(uid, start) for uid, start in data["runs"]]
+    columns = data["shards"]
+    shards = {}
+    for at, shard in enumerate(columns["shard"]):
+        shards[ShardId(shard)] = ShardRecord(
+            shard=ShardId(shard),
+            state=STATES[columns["state"][at]],
+            start=columns["start"][at],
+            started=bool(columns["started"][at]),
+            holder=_at(names, columns["holder"][at]),
+            incarnation=_at(runs, columns["run"][at]),
+            next_consumer=_at(names, columns["next"][at]),
+            last_holder=_at(names, columns["last"][at]),
+            owner_epoch=columns["epoch"][at],
+            held_since_epoch=columns["since"][at],
+            revoked_revision=columns["revoked"][at],
+            parents=tuple(columns["parents"].get(shard, ())),
+            source_id=columns["source"][at],
+        )
+    consumers = (_decode_consumer(consumer) for consumer in data["consumers"])
+    return Ownership(
+        GroupRecord(group["uid"], group["leaderEpoch"], group["groupEpoch"], group["revision"], group["discovered"]),
+        shards,
+        {consumer.consumer: consumer for consumer in consumers},
+    )
+
+
+def _at(values: Sequence[T], index: int) -> T | None:
+    return None if index < 0 else values[index]
+
+
+def _encode_consumer(consumer: ConsumerRecord) -> dict[str, Any]:
+    return {
+        "consumer": consumer.consumer,
+        "run": _encode_run(consumer.incarnation),
+        "present": consumer.present,
+        "ended": None if consumer.ended is None else _encode_run(consumer.ended),
+        "endReason": consumer.end_reason,
+        "superseded": list(consumer.superseded),
+        "proven": [_encode_run(run) for run in consumer.proven],
+    }
+
+
+def _decode_consumer(data: Mapping[str, Any]) -> ConsumerRecord:
+    return ConsumerRecord(
+        consumer=ConsumerId(data["consumer"]),
+        incarnation=_decode_run(data["run"]),
+        present=data["present"],
+        ended=None if data["ended"] is None else _decode_run(data["ended"]),
+        end_reason=data["endReason"],
+        superseded=tuple(data["superseded"]),
+        proven=tuple(_decode_run(run) for run in data["proven"]),
+    )
+
+
+def _encode_run(run: Incarnation) -> list[Any]:
+    return [run.pod_uid, run.start]
+
+
+def _decode_run(data: Sequence[Any]) -> Incarnation:
+    return Incarnation(data[0], data[1])

@@ -1,0 +1,171 @@
+"""Who gets what: compares the assignor's target with what is, and takes the steps towards it.
+
+Called by `core.group` after every request; does something only if a rebalance is due and nothing keeps it waiting. Moves as few
+shards as the assignor allows; a transfer under way is not called off for a better target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardherd.core import assignors, eligible, grants, heartbeats
+from shardherd.core.model import ConsumerId, ShardId, ShardState
+from shardherd.core.naming import shard_key
+from shardherd.core.records import ShardRecord
+from shardherd.core.state import State, Told
+
+GATHER = 1.0
+"""Seconds after a join in which further joins are gathered into one rebalance."""
+
+
+@dataclass(slots=True)
+class _Steps:
+    """What a rebalance did, for its report."""
+
+    granted: int = 0
+    revoked: int = 0
+    moved: int = 0
+    ignored: bool = False
+
+
+def rebalance(state: State, now: float) -> None:
+    """Take the steps that are due and possible now."""
+    if not state.clocks.due:
+        return
+    if grants.blocked(state):
+        _keep_orphaned_transfers(state, now)
+        return
+    if not state.infos or _must_wait(state, now):
+        return
+    reason = state.clocks.due
+    state.put_clocks(due="", replan=False, assign_at=None)
+    if reason == "ConsumerJoined":
+        state.put_clocks(gather_until=now + GATHER)
+    steps = _take_steps(state, now)
+    heartbeats.release_moving(state, tuple(state.moving), now)
+    _keep_orphaned_transfers(state, now)
+    if steps.ignored:
+        state.put_clocks(replan=True)
+    if steps.granted or steps.revoked:
+        _report(state, steps, reason, now)
+
+
+def transfer_ended(state: State) -> None:
+    """A transfer is over; if the target could not be reached before because of it, try again."""
+    if state.clocks.replan:
+        grants.want_rebalance(state, "TransferEnded")
+
+
+def _must_wait(state: State, now: float) -> bool:
+    clocks = state.clocks
+    if now < clocks.settle_until and not eligible.all_heard(state):
+        return True
+    if clocks.due == "ConsumerJoined" and now < clocks.gather_until:
+        return True
+    return not any(state.held.values()) and _first_assignment_waits(state, now)
+
+
+def _first_assignment_waits(state: State, now: float) -> bool:
+    """Nobody holds anything: wait until all wanted consumers are ready, but not for long after the first one is."""
+    ready = len(eligible.receivers(state))
+    if ready == 0:
+        if state.clocks.assign_at is not None:
+            state.put_clocks(assign_at=None)
+        return True
+    if ready >= state.spec.wanted:
+        return False
+    if state.clocks.assign_at is None:
+        state.put_clocks(assign_at=now + state.spec.settings.initial_assignment_delay)
+    return state.clocks.assign_at is not None and now < state.clocks.assign_at
+
+
+def _take_steps(state: State, now: float) -> _Steps:
+    consumers = eligible.balanced(state)
+    steps = _Steps()
+    if not consumers:
+        return steps
+    rows, problem = _problem(state, consumers)
+    target = assignors.target(state.spec.settings.assignor, problem)
+    for at in np.flatnonzero((target != problem.current) & (target != assignors.NOBODY)):
+        _step(state, rows[at], consumers[target[at]], steps, now)
+    return steps
+
+
+def _problem(state: State, consumers: list[ConsumerId]) -> tuple[list[ShardRecord], assignors.Problem]:
+    index = {consumer: at for at, consumer in enumerate(consumers)}
+    rows: list[ShardRecord] = []
+    current: list[int] = []
+    pending: list[bool] = []
+    for shard in state.order:
+        record = state.shards[shard]
+        if record.state is ShardState.WAIT or record.state is ShardState.OVER or not _counts(state, record):
+            continue
+        owner, is_pending = record.holder, False
+        if record.next_consumer is not None and eligible.may_be_next(state, record.next_consumer):
+            owner, is_pending = record.next_consumer, record.next_consumer in index
+        rows.append(record)
+        current.append(index.get(owner, assignors.NOBODY) if owner is not None else assignors.NOBODY)
+        pending.append(is_pending)
+    receives = [eligible.receives(state, consumer) for consumer in consumers]
+    return rows, assignors.Problem(
+        [record.shard for record in rows],
+        consumers,
+        np.array(current, dtype=np.int64),
+        np.array(pending, dtype=np.bool_),
+        np.array(receives, dtype=np.bool_),
+    )
+
+
+def _counts(state: State, record: ShardRecord) -> bool:
+    """Whether a shard can be placed now. One whose holder has gone and must not move yet is left where it is."""
+    if record.state is ShardState.NOT_ALLOC:
+        return grants.grantable(state, record)
+    present = record.holder is not None and eligible.present(state, record.holder)
+    return present and record.shard in state.infos and not grants.checkpoint_lost(state, record)
+
+
+def _step(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps, now: float) -> None:
+    if record.state is ShardState.NOT_ALLOC:
+        grants.grant(state, record, consumer, now)
+        steps.granted += 1
+        steps.moved += record.last_holder not in (None, consumer)
+    elif record.state is ShardState.ALREADY_ALLOC:
+        grants.revoke(state, record, consumer, now)
+        steps.revoked += 1
+        steps.moved += 1
+    elif consumer == record.holder:
+        # Not called off for a better target; only for want of a next consumer, and that is seen to below.
+        steps.ignored = record.next_consumer is not None and eligible.may_be_next(state, record.next_consumer)
+    elif consumer != record.next_consumer:
+        grants.redirect(state, record, consumer)
+        steps.revoked += 1
+
+
+def _keep_orphaned_transfers(state: State, now: float) -> None:
+    """Row 6 back to the holder, for transfers whose next consumer cannot take them and that found no other."""
+    for consumer in sorted(state.incoming):
+        if not state.incoming[consumer] or eligible.may_be_next(state, consumer):
+            continue
+        for shard in sorted(state.incoming[consumer], key=shard_key):
+            _keep(state, shard, now)
+
+
+def _keep(state: State, shard: ShardId, now: float) -> None:
+    record = state.shards[shard]
+    if grants.movable(state, shard) and record.holder is not None and eligible.present(state, record.holder):
+        grants.keep(state, record, now)
+
+
+def _report(state: State, steps: _Steps, reason: str, now: float) -> None:
+    clocks = state.clocks
+    state.put_clocks(rebalances=clocks.rebalances + 1, rebalanced_at=now, rebalance_reason=reason, rebalance_moved=steps.moved)
+    state.tell(
+        Told(
+            "Rebalanced",
+            f"{steps.granted} shards granted and {steps.revoked} revoked, because of {reason}",
+            cause=reason,
+            moved=steps.moved,
+        )
+    )

@@ -1,0 +1,96 @@
+"""What time alone does: sessions that end, releases and progress that do not come, waits that are over.
+
+Called by `core.group` at each Tick, and asked when the next one is due. Chooses nothing but who has expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardherd.core import heartbeats, liveness
+from shardherd.core.model import ConsumerId
+from shardherd.core.naming import consumer_key
+from shardherd.core.records import EndReason, Session
+from shardherd.core.state import State
+
+MOST_DOUBLINGS = 6
+"""The release and progress deadlines grow at most 64 times."""
+
+
+def tick(state: State, now: float) -> None:
+    """Expire what is due."""
+    timeout = state.spec.settings.session_timeout
+    for consumer in sorted(state.sessions, key=consumer_key):
+        if state.sessions[consumer].last_heard + timeout <= now:
+            liveness.expire_session(state, state.consumers[consumer])
+    for reason, deadlines in ((EndReason.RELEASE_TIMEOUT, _releases(state)), (EndReason.PROGRESS_TIMEOUT, _progress(state))):
+        for consumer, deadline in sorted(deadlines, key=lambda pair: consumer_key(pair[0])):
+            if deadline <= now and consumer in state.sessions:
+                _end(state, consumer, reason)
+    state.put_clocks(ticked_at=now)
+
+
+def next_deadline(state: State) -> float | None:
+    """When something is due that the last tick has not seen."""
+    return min((deadline for deadline in _deadlines(state) if deadline > state.clocks.ticked_at), default=None)
+
+
+def _deadlines(state: State) -> Iterator[float]:
+    timeout = state.spec.settings.session_timeout
+    for session in state.sessions.values():
+        yield session.last_heard + timeout
+    for _, deadline in _releases(state):
+        yield deadline
+    for _, deadline in _progress(state):
+        yield deadline
+    for consumer, incarnation in state.under:
+        if not liveness.is_current(state, consumer, incarnation):
+            yield liveness.gone_at(state, consumer, incarnation)
+            yield liveness.reclaimable_at(state, consumer, incarnation)
+    if state.clocks.due:
+        yield state.clocks.gather_until
+        yield state.clocks.settle_until
+        if state.clocks.assign_at is not None:
+            yield state.clocks.assign_at
+
+
+def _releases(state: State) -> Iterator[tuple[ConsumerId, float]]:
+    """When each holder must have released the oldest shard that it was asked for; the clock stops while it gets on."""
+    if not _running(state):
+        return
+    timeout = state.spec.settings.release_timeout * 2**state.clocks.doublings
+    for consumer, moving in state.moving.items():
+        session = state.sessions.get(consumer)
+        if session is None:
+            continue
+        pending = [state.shards[shard] for shard in moving]
+        since = [record.since for record in pending if not heartbeats.released(state, record)]
+        if since:
+            yield consumer, _from(state, session, min(since)) + timeout
+
+
+def _progress(state: State) -> Iterator[tuple[ConsumerId, float]]:
+    """When each consumer that has something to read must have got on with it."""
+    if not _running(state) or state.spec.settings.paused:
+        return
+    timeout = state.spec.settings.progress_timeout * 2**state.clocks.doublings
+    for consumer, since in state.lagging.items():
+        session = state.sessions.get(consumer)
+        if session is not None:
+            yield consumer, _from(state, session, since) + timeout
+
+
+def _running(state: State) -> bool:
+    return state.clocks.source_reachable and state.clocks.commits
+
+
+def _from(state: State, session: Session, since: float) -> float:
+    return max(since, session.progress_at, state.clocks.resumed_at)
+
+
+def _end(state: State, consumer: ConsumerId, reason: str) -> None:
+    record = state.consumers[consumer]
+    what = "has not released its shards" if reason == EndReason.RELEASE_TIMEOUT else "has something to read and does not get on"
+    liveness.end(state, record, record.incarnation, reason, reason, f"{consumer} {what} in time; its pod must be replaced")
+    clocks = state.clocks
+    state.put_clocks(doublings=min(clocks.doublings + 1, MOST_DOUBLINGS), expiries=clocks.expiries + 1)

@@ -1,0 +1,101 @@
+"""A group as others may see it. Reads everything, changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardherd.core import eligible, grants
+from shardherd.core.model import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
+from shardherd.core.naming import consumer_key
+from shardherd.core.records import EndReason, ShardRecord
+from shardherd.core.state import State
+
+
+def group_view(state: State, now: float, wall: float) -> GroupView:
+    """The whole group; `wall` is the time since 1970 that `now` stands for."""
+    clocks = state.clocks
+    last = None
+    if clocks.rebalanced_at is not None:
+        last = LastRebalance(wall - (now - clocks.rebalanced_at), clocks.rebalance_reason, clocks.rebalance_moved)
+    return GroupView(
+        group_epoch=state.record.group_epoch,
+        revision=state.record.revision,
+        shards=tuple(_shard(state, state.shards[shard], now) for shard in state.order),
+        consumers=_consumers(state, now),
+        source_reachable=clocks.source_reachable,
+        source_error=clocks.source_error,
+        withheld=_withheld(state),
+        last_rebalance=last,
+        moves=clocks.moves,
+        rebalances=clocks.rebalances,
+        discovered=bool(state.infos),
+        expired=tuple(
+            (record.consumer, record.incarnation)
+            for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
+            if record.ended == record.incarnation and record.end_reason in EndReason.EXPIRED
+        ),
+    )
+
+
+def _shard(state: State, record: ShardRecord, now: float) -> ShardView:
+    info = state.infos.get(record.shard)
+    position = state.positions.get(record.shard)
+    lag = None
+    if info is not None and (position is not None or not record.started):
+        lag = max(0, info.end - (position if position is not None else record.start))
+    return ShardView(
+        shard=record.shard,
+        state=record.state,
+        holder=record.holder,
+        next_consumer=record.next_consumer,
+        owner_epoch=record.owner_epoch,
+        checkpoint=position,
+        begin=info.begin if info is not None else None,
+        end=info.end if info is not None else None,
+        lag_records=lag,
+        open=info.open if info is not None else True,
+        state_age=max(0.0, now - record.since),
+    )
+
+
+def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
+    views = []
+    for consumer in sorted(state.sessions, key=consumer_key):
+        session = state.sessions[consumer]
+        views.append(
+            ConsumerView(
+                consumer=consumer,
+                incarnation=state.consumers[consumer].incarnation,
+                ready=session.ready,
+                draining=eligible.is_draining(state, consumer),
+                shards=len(state.held.get(consumer, ())),
+                heartbeat_age=max(0.0, now - session.last_heard),
+            )
+        )
+    return tuple(views)
+
+
+def _withheld(state: State) -> tuple[Condition, ...]:
+    found = list(state.clocks.withheld)
+    if state.spec.settings.paused:
+        found.append(Condition("Paused", "spec.paused is true; nothing is granted or moved"))
+    if state.clocks.recreated:
+        found.append(
+            Condition(
+                "SourceRecreated",
+                f"{_named(state.clocks.recreated)}: other shards have taken these names; nothing is granted until a reset",
+            )
+        )
+    lost = [shard for shard in state.order if grants.checkpoint_lost(state, state.shards[shard])]
+    if lost:
+        found.append(
+            Condition(
+                "CheckpointLost",
+                f"{_named(lost)}: the checkpoint is gone or lies before the first record; set it to decide where to read on",
+            )
+        )
+    return tuple(found)
+
+
+def _named(shards: Sequence[ShardId]) -> str:
+    return ", ".join(shards[:5]) + (f" and {len(shards) - 5} more" if len(shards) > 5 else "")
