@@ -79,6 +79,10 @@ class KafkaOffsetStore:
         if not topics:
             return {}
         what = f"read the offsets of group {self._group!r}"
+        async with self._writing:
+            if self._dirty:
+                # Our failed transaction would keep the positions in it unreadable until the broker aborts it.
+                await self._connection.run(what, self._clean, READ_TIMEOUT)
         return await self._connection.run(what, lambda wire: self._fetch(wire, topics), READ_TIMEOUT)
 
     async def commit(self, offsets: Mapping[ShardId, Offset]) -> None:
@@ -108,12 +112,11 @@ class KafkaOffsetStore:
                 raise
 
     async def _transaction(self, wire: Wire, offsets: Mapping[ShardId, Offset], asked: _Step) -> None:
-        producer = self._producer
         if self._dirty:
-            # A request of the failed transaction may still arrive; a new epoch under our own id has it refused.
-            producer = self._producer = await self._init(wire, producer)
-            self._dirty = False
-        assert producer is not None
+            await self._clean(wire, fenced=False)
+        producer = self._producer
+        if producer is None:
+            raise errors.InvalidProducerEpochError("the offsets were not taken over")
         identity = {"transactional_id": self._transactional_id, "producer_id": producer.id, "producer_epoch": producer.epoch}
         await self._txn(wire, lambda: AddOffsetsToTxnRequest(group_id=self._group, max_version=_ADD_VERSION, **identity))
         await ask_coordinator(
@@ -126,6 +129,18 @@ class KafkaOffsetStore:
         )
         asked.to_commit = True
         await self._txn(wire, lambda: EndTxnRequest(committed=True, max_version=_END_VERSION, **identity))
+
+    async def _clean(self, wire: Wire, *, fenced: bool = True) -> None:
+        """After a failed transaction: end it, and have its late requests refused by a new epoch under our own id.
+
+        If somebody else has taken over, there is nothing to clean; that is an error only without `fenced`.
+        """
+        try:
+            self._producer = await self._init(wire, self._producer)
+        except _FENCED:
+            if not fenced:
+                raise
+        self._dirty = False
 
     async def _init(self, wire: Wire, producer: _Producer | None) -> _Producer:
         """A producer identity; of `producer` its next epoch, which is refused if somebody else took over meanwhile."""

@@ -11,6 +11,7 @@ import functools
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -57,6 +58,14 @@ class KubernetesApi:
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="kubernetes")
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path) -> KubernetesApi:
+        """The API server and the user of a kubeconfig's current context."""
+        configuration = Configuration()
+        loader: Any = config
+        loader.load_kube_config(config_file=str(path), client_configuration=configuration)
+        return cls(configuration)
 
     def call(
         self,

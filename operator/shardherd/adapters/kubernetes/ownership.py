@@ -72,17 +72,22 @@ class ConfigMapOwnership:
         return str(written["metadata"]["resourceVersion"])
 
     async def _create(self, group: GroupIdentity, body: dict[str, Any]) -> Any:
+        """Create the ConfigMap. What a deleted group of the same name left is removed first, unless that happens by itself."""
         collection = f"/api/v1/namespaces/{group.namespace}/configmaps"
         try:
             return await self._api.acall("POST", collection, body, timeout=TIMEOUT)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            found = await self._api.acall("GET", _path(group), timeout=TIMEOUT)
-            if _owned(found, group):
-                raise
-            leftover = {"preconditions": {"uid": found["metadata"]["uid"]}}
-            await self._api.acall("DELETE", _path(group), leftover, timeout=TIMEOUT)
+            try:
+                found = await self._api.acall("GET", _path(group), timeout=TIMEOUT)
+                if _owned(found, group):
+                    raise
+                leftover = {"preconditions": {"uid": found["metadata"]["uid"]}}
+                await self._api.acall("DELETE", _path(group), leftover, timeout=TIMEOUT)
+            except ApiError as gone:
+                if gone.status != 404:
+                    raise
             return await self._api.acall("POST", collection, body, timeout=TIMEOUT)
 
 

@@ -1,0 +1,69 @@
+"""What every OwnershipStore must do."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from shardherd.core.model import GroupIdentity
+from shardherd.ports import OwnershipConflictError, OwnershipStore, OwnershipTooLargeError, StoredOwnership
+
+
+class OwnershipContract:
+    """A subclass gives the fixtures `store` and `group`, a group of which nothing is stored."""
+
+    async def test_nothing_is_stored_of_a_new_group(self, store: OwnershipStore, group: GroupIdentity) -> None:
+        assert await store.load(group) is None
+
+    async def test_what_was_saved_is_loaded_with_its_version(self, store: OwnershipStore, group: GroupIdentity) -> None:
+        version = await store.save(group, b"first", None)
+
+        assert await store.load(group) == StoredOwnership(b"first", version)
+
+    async def test_the_expected_version_is_replaced(self, store: OwnershipStore, group: GroupIdentity) -> None:
+        first = await store.save(group, b"first", None)
+        second = await store.save(group, b"second", first)
+
+        assert second != first
+        assert await store.load(group) == StoredOwnership(b"second", second)
+
+    async def test_a_writer_that_is_behind_is_refused_and_changes_nothing(
+        self, store: OwnershipStore, group: GroupIdentity
+    ) -> None:
+        first = await store.save(group, b"first", None)
+        second = await store.save(group, b"second", first)
+
+        with pytest.raises(OwnershipConflictError, match=group.name):
+            await store.save(group, b"late", first)
+
+        assert await store.load(group) == StoredOwnership(b"second", second)
+
+    async def test_a_second_creation_is_refused(self, store: OwnershipStore, group: GroupIdentity) -> None:
+        first = await store.save(group, b"first", None)
+
+        with pytest.raises(OwnershipConflictError, match=group.name):
+            await store.save(group, b"other", None)
+
+        assert await store.load(group) == StoredOwnership(b"first", first)
+
+    async def test_replacing_what_is_not_there_is_refused(self, store: OwnershipStore, group: GroupIdentity) -> None:
+        with pytest.raises(OwnershipConflictError, match=group.name):
+            await store.save(group, b"second", "12345")
+
+        assert await store.load(group) is None
+
+    async def test_what_is_too_large_is_refused_and_changes_nothing(self, store: OwnershipStore, group: GroupIdentity) -> None:
+        first = await store.save(group, b"first", None)
+
+        with pytest.raises(OwnershipTooLargeError, match="limit of 921600"):
+            await store.save(group, random.Random(1).randbytes(921_601), first)
+
+        assert await store.load(group) == StoredOwnership(b"first", first)
+
+    async def test_just_below_the_limit_is_stored(self, store: OwnershipStore, group: GroupIdentity) -> None:
+        data = random.Random(1).randbytes(920_000)
+
+        version = await store.save(group, data, None)
+
+        assert await store.load(group) == StoredOwnership(data, version)

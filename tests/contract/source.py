@@ -1,0 +1,168 @@
+"""What every ShardSource must do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import pytest
+
+from shardherd.core.model import ShardId, ShardInfo
+from shardherd.ports import ShardSource, SourceUnavailableError
+
+
+class SourceLab(Protocol):
+    """What a test may do to the source's cluster."""
+
+    async def create(self, topic: str, partitions: int) -> None: ...
+
+    async def grow(self, topic: str, partitions: int) -> None: ...
+
+    async def recreate(self, topic: str, partitions: int) -> None: ...
+
+    async def append(self, topic: str, partition: int, records: int) -> None: ...
+
+    def open(self, topics: tuple[str, ...], pattern: str, group_id: str) -> ShardSource: ...
+
+    def open_unreachable(self) -> tuple[ShardSource, str]:
+        """A source at an address where nobody listens, and that address."""
+        ...
+
+    def member(self, topic: str, group_id: str) -> AbstractAsyncContextManager[str]:
+        """A member of the Kafka group while the context lasts; its client id."""
+        ...
+
+    async def eventually(self, what: Callable[[], Awaitable[bool]]) -> None: ...
+
+
+class SourceContract:
+    """A subclass gives the fixtures `lab`, and `prefix`, which begins the names of a test's topics and groups."""
+
+    async def test_every_partition_is_a_shard_with_its_extent(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 3)
+        await lab.append(f"{prefix}a", 1, 5)
+        source = lab.open((f"{prefix}a",), "", prefix)
+
+        shards = await source.discover()
+
+        assert [without_id(info) for info in shards] == [
+            ShardInfo(info_name(f"{prefix}a", 0), 0, 0),
+            ShardInfo(info_name(f"{prefix}a", 1), 0, 5),
+            ShardInfo(info_name(f"{prefix}a", 2), 0, 0),
+        ]
+        assert len({info.source_id for info in shards}) == 1
+        assert shards[0].source_id != ""
+
+    async def test_new_records_and_partitions_show_up(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 1)
+        source = lab.open((f"{prefix}a",), "", prefix)
+        before = await source.discover()
+
+        await lab.grow(f"{prefix}a", 2)
+        await lab.append(f"{prefix}a", 1, 4)
+
+        async def seen() -> bool:
+            return [without_id(info) for info in await source.discover()] == [
+                ShardInfo(info_name(f"{prefix}a", 0), 0, 0),
+                ShardInfo(info_name(f"{prefix}a", 1), 0, 4),
+            ]
+
+        await lab.eventually(seen)
+        assert (await source.discover())[0].source_id == before[0].source_id
+
+    async def test_a_topic_that_was_made_anew_has_another_id(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 1)
+        source = lab.open((f"{prefix}a",), "", prefix)
+        before = await source.discover()
+
+        await lab.recreate(f"{prefix}a", 1)
+
+        async def other() -> bool:
+            try:
+                return (await source.discover())[0].source_id != before[0].source_id
+            except SourceUnavailableError:
+                return False
+
+        await lab.eventually(other)
+
+    async def test_several_topics_are_read_together(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}b", 1)
+        await lab.create(f"{prefix}a", 1)
+        source = lab.open((f"{prefix}b", f"{prefix}a"), "", prefix)
+
+        assert [info.shard for info in await source.discover()] == [f"{prefix}a/0", f"{prefix}b/0"]
+
+    async def test_a_pattern_matches_whole_names(self, lab: SourceLab, prefix: str) -> None:
+        for name in ("x1", "x2", "x10"):
+            await lab.create(prefix + name, 1)
+        source = lab.open((), f"{prefix}x.", prefix)
+
+        assert [info.shard for info in await source.discover()] == [f"{prefix}x1/0", f"{prefix}x2/0"]
+
+    async def test_a_topic_that_does_not_exist_is_named_with_the_remedy(self, lab: SourceLab, prefix: str) -> None:
+        source = lab.open((f"{prefix}missing",), "", prefix)
+
+        with pytest.raises(SourceUnavailableError, match=f"topic '{prefix}missing' does not exist .*spec.source.kafka.topics"):
+            await source.discover()
+
+    async def test_a_topic_that_is_created_later_is_found(self, lab: SourceLab, prefix: str) -> None:
+        source = lab.open((f"{prefix}late",), "", prefix)
+        with pytest.raises(SourceUnavailableError):
+            await source.discover()
+
+        await lab.create(f"{prefix}late", 2)
+
+        async def found() -> bool:
+            try:
+                return len(await source.discover()) == 2
+            except SourceUnavailableError:
+                return False
+
+        await lab.eventually(found)
+
+    async def test_a_pattern_that_matches_nothing_is_named(self, lab: SourceLab, prefix: str) -> None:
+        source = lab.open((), f"{prefix}nothing.*", prefix)
+
+        with pytest.raises(SourceUnavailableError, match=f"topicPattern '{prefix}nothing"):
+            await source.discover()
+
+    async def test_an_unreachable_cluster_is_named(self, lab: SourceLab) -> None:
+        source, address = lab.open_unreachable()
+
+        with pytest.raises(SourceUnavailableError, match=f"no Kafka broker answers at {address}"):
+            await source.discover()
+
+    async def test_a_group_that_nobody_joined_has_no_members(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 1)
+        source = lab.open((f"{prefix}a",), "", prefix)
+
+        assert await source.live_members() == ()
+
+    async def test_members_are_listed_while_they_are_there(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 1)
+        source = lab.open((f"{prefix}a",), "", prefix)
+
+        async with lab.member(f"{prefix}a", prefix) as client:
+            assert [client in member for member in await source.live_members()] == [True]
+
+        async def gone() -> bool:
+            return await source.live_members() == ()
+
+        await lab.eventually(gone)
+
+    async def test_a_source_may_be_closed_twice(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 1)
+        source = lab.open((f"{prefix}a",), "", prefix)
+        await source.discover()
+
+        await source.close()
+        await source.close()
+
+
+def info_name(topic: str, partition: int) -> ShardId:
+    return ShardId(f"{topic}/{partition}")
+
+
+def without_id(info: ShardInfo) -> ShardInfo:
+    return ShardInfo(info.shard, info.begin, info.end, info.open, info.parents)

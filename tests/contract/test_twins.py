@@ -1,0 +1,151 @@
+"""The in-memory twins keep the contracts of the ports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from shardherd.adapters.memory import (
+    MemoryConnector,
+    MemoryEvents,
+    MemoryKafka,
+    MemoryLeadership,
+    MemoryOwnership,
+    MemoryTokens,
+    SimulatedClock,
+)
+from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
+from shardherd.ports import Caller, OffsetStore, ShardSource
+from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
+from tests.contract.offsets import OffsetsContract, Open
+from tests.contract.ownership import OwnershipContract
+from tests.contract.source import SourceContract
+
+GROUP = GroupIdentity("demo", "clicks", "uid-1")
+
+
+def spec_of(topics: tuple[str, ...], pattern: str, group_id: str, servers: str = "kafka:9092") -> GroupSpec:
+    return GroupSpec(GROUP, KafkaSource(servers, topics, pattern, group_id), GroupSettings(), wanted=1)
+
+
+class TestMemoryOwnership(OwnershipContract):
+    @pytest.fixture
+    def store(self) -> MemoryOwnership:
+        return MemoryOwnership()
+
+    @pytest.fixture
+    def group(self) -> GroupIdentity:
+        return GROUP
+
+
+class TestMemoryOffsets(OffsetsContract):
+    @pytest.fixture
+    def topic(self) -> str:
+        return "clicks"
+
+    @pytest.fixture
+    def open_store(self, topic: str) -> Open:
+        kafka = MemoryKafka()
+        kafka.create_topic(topic, 3)
+
+        def open_store() -> OffsetStore:
+            return MemoryConnector(kafka).offsets(spec_of((topic,), "", "g"))
+
+        return open_store
+
+
+class MemorySourceLab:
+    """A MemoryKafka as the contract wants to use it."""
+
+    def __init__(self) -> None:
+        self.kafka = MemoryKafka()
+
+    async def create(self, topic: str, partitions: int) -> None:
+        self.kafka.create_topic(topic, partitions)
+
+    async def grow(self, topic: str, partitions: int) -> None:
+        self.kafka.grow_topic(topic, partitions)
+
+    async def recreate(self, topic: str, partitions: int) -> None:
+        self.kafka.create_topic(topic, partitions)
+
+    async def append(self, topic: str, partition: int, records: int) -> None:
+        self.kafka.append(topic, partition, records)
+
+    def open(self, topics: tuple[str, ...], pattern: str, group_id: str) -> ShardSource:
+        return MemoryConnector(self.kafka).source(spec_of(topics, pattern, group_id))
+
+    def open_unreachable(self) -> tuple[ShardSource, str]:
+        return MemoryConnector(MemoryKafka(reachable=False)).source(spec_of(("a",), "", "g", "nowhere:1")), "nowhere:1"
+
+    @asynccontextmanager
+    async def member(self, topic: str, group_id: str) -> AsyncIterator[str]:
+        self.kafka.members[group_id] = ("a-member at 10.0.0.1",)
+        yield "a-member"
+        del self.kafka.members[group_id]
+
+    async def eventually(self, what: Callable[[], Awaitable[bool]]) -> None:
+        assert await what()
+
+
+class TestMemorySource(SourceContract):
+    @pytest.fixture
+    def lab(self) -> MemorySourceLab:
+        return MemorySourceLab()
+
+    @pytest.fixture
+    def prefix(self) -> str:
+        return "test-"
+
+
+class TestMemoryLeadership(LeadershipContract):
+    @pytest.fixture
+    def lab(self) -> LeadershipLab:
+        clock = SimulatedClock()
+        leadership = MemoryLeadership(clock)
+
+        async def hold() -> None:
+            leadership.withhold()
+
+        async def let_go() -> None:
+            leadership.grant()
+
+        async def take_away() -> None:
+            leadership.lose()
+
+        return LeadershipLab(leadership, clock, hold, let_go, take_away)
+
+
+class MemoryTokensLab:
+    """A MemoryTokens with one token."""
+
+    def __init__(self) -> None:
+        self.reviewer = MemoryTokens()
+        self.valid = "a-valid-token"
+        self.caller = Caller("demo", "spark", "clicks-0", "pod-uid-0", "clicks")
+        self.reviewer.callers[self.valid] = self.caller
+
+    def cut_off(self) -> None:
+        self.reviewer.available = False
+
+
+class TestMemoryTokens(TokensContract):
+    @pytest.fixture
+    def lab(self) -> MemoryTokensLab:
+        return MemoryTokensLab()
+
+
+class TestMemoryEvents(EventsContract):
+    @pytest.fixture
+    def lab(self) -> EventsLab:
+        recorder = MemoryEvents()
+
+        async def seen() -> list[tuple[str, str, bool, int]]:
+            counted = Counter((event.reason, event.message, event.warning) for event in recorder.events)
+            return [(*event, count) for event, count in counted.items()]
+
+        return EventsLab(recorder, GROUP, seen, flush=lambda: asyncio.sleep(0))

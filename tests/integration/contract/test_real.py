@@ -1,0 +1,276 @@
+"""The real adapters keep the contracts of the ports, on a real API server and a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from kubernetes.client.configuration import Configuration
+
+from dev.cluster import Cluster
+from shardherd.adapters.clock import SystemClock
+from shardherd.adapters.kafka import KafkaConnector
+from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
+from shardherd.adapters.kubernetes.events import KubernetesEvents
+from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
+from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+from shardherd.adapters.kubernetes.tokens import KubernetesTokens
+from shardherd.core.model import GroupIdentity
+from shardherd.ports import Caller, OffsetStore, OutcomeUnknownError, OwnershipUnavailableError
+from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
+from tests.contract.offsets import OffsetsContract, Open
+from tests.contract.ownership import OwnershipContract
+from tests.contract.source import SourceContract
+from tests.harness.cluster import Names
+from tests.integration.contract.labs import RUN, KafkaLab, KubernetesLab, spec_of
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Cluster) -> Iterator[KubernetesApi]:
+    cluster.kubectl("apply", "--server-side", "-f", "crds/consumergroup.yaml")
+    cluster.kubectl("wait", "--for=condition=Established", "crd/consumergroups.shardherd.dev")
+    api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
+    yield api
+    api.close()
+
+
+@pytest.fixture(scope="module")
+def kubernetes(api: KubernetesApi) -> KubernetesLab:
+    return KubernetesLab(api)
+
+
+@pytest.fixture(scope="module")
+def namespace(kubernetes: KubernetesLab, names: Names) -> Iterator[str]:
+    name = kubernetes.namespace(names.fresh("contract"))
+    yield name
+    kubernetes.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def group(kubernetes: KubernetesLab, namespace: str, names: Names) -> GroupIdentity:
+    return kubernetes.consumer_group(namespace, names.fresh("clicks"))
+
+
+class TestConfigMapOwnership(OwnershipContract):
+    @pytest.fixture
+    def store(self, api: KubernetesApi) -> ConfigMapOwnership:
+        return ConfigMapOwnership(api)
+
+    async def test_it_goes_with_its_group(self, store: ConfigMapOwnership, group: GroupIdentity, api: KubernetesApi) -> None:
+        await store.save(group, b"first", None)
+
+        found = await api.acall("GET", f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-state")
+
+        assert found["metadata"]["ownerReferences"] == [
+            {
+                "apiVersion": "shardherd.dev/v1alpha1",
+                "kind": "ConsumerGroup",
+                "name": group.name,
+                "uid": group.uid,
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ]
+
+    async def test_what_a_deleted_group_of_the_same_name_left_is_not_taken_over(
+        self, store: ConfigMapOwnership, group: GroupIdentity
+    ) -> None:
+        deleted = GroupIdentity(group.namespace, group.name, "00000000-0000-0000-0000-000000000001")
+        await store.save(deleted, b"of the deleted group", None)
+
+        assert await store.load(group) is None
+        await store.save(group, b"of the new group", None)
+
+        stored = await store.load(group)
+        assert stored is not None
+        assert stored.data == b"of the new group"
+
+    async def test_a_server_that_does_not_answer_leaves_a_write_unknown(self, group: GroupIdentity) -> None:
+        nowhere = KubernetesApi(Configuration(host="http://127.0.0.1:1"))
+        store = ConfigMapOwnership(nowhere)
+
+        with pytest.raises(OwnershipUnavailableError, match=group.name):
+            await store.load(group)
+        with pytest.raises(OutcomeUnknownError, match=group.name):
+            await store.save(group, b"first", None)
+        nowhere.close()
+
+
+class TestKafkaOffsets(OffsetsContract):
+    @pytest.fixture
+    async def kafka(self, cluster: Cluster) -> AsyncIterator[KafkaLab]:
+        lab = KafkaLab(cluster.kafka_bootstrap)
+        yield lab
+        await lab.close()
+
+    @pytest.fixture
+    async def topic(self, kafka: KafkaLab, names: Names) -> str:
+        topic = names.fresh(f"offsets-{RUN}")
+        await kafka.create(topic, 3)
+        return topic
+
+    @pytest.fixture
+    async def open_store(self, kafka: KafkaLab, topic: str) -> AsyncIterator[Open]:
+        connectors: list[KafkaConnector] = []
+
+        def open_store() -> OffsetStore:
+            connectors.append(KafkaConnector())
+            return connectors[-1].offsets(spec_of((topic,), "", f"group-of-{topic}", kafka.servers))
+
+        yield open_store
+        for connector in connectors:
+            await connector.close()
+
+
+class TestKafkaSource(SourceContract):
+    @pytest.fixture
+    async def lab(self, cluster: Cluster) -> AsyncIterator[KafkaLab]:
+        lab = KafkaLab(cluster.kafka_bootstrap)
+        yield lab
+        await lab.close()
+
+    @pytest.fixture
+    def prefix(self, names: Names) -> str:
+        return names.fresh(f"source-{RUN}") + "-"
+
+
+class TestLease(LeadershipContract):
+    @pytest.fixture
+    async def lab(self, api: KubernetesApi, namespace: str, names: Names) -> LeadershipLab:
+        clock, name = SystemClock(), names.fresh("lease")
+        times = LeaseTimes(duration=3.0, renew_deadline=2.0, retry=0.2)
+        leadership = LeaseLeadership(api, clock, namespace, name, "pod-uid-ours", times)
+        other = LeaseLeadership(api, clock, namespace, name, "pod-uid-other", times)
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
+
+        async def take_away() -> None:
+            found = await api.acall("GET", path)
+            spec = {**found["spec"], "holderIdentity": "pod-uid-other"}
+            await api.acall("PATCH", path, {"spec": spec}, content_type=MERGE_PATCH)
+
+        return LeadershipLab(leadership, clock, other.acquire, other.release, take_away)
+
+    async def test_a_lease_that_is_not_renewed_is_taken_over_after_its_duration(
+        self, api: KubernetesApi, namespace: str, names: Names
+    ) -> None:
+        clock, name = SystemClock(), names.fresh("lease")
+        times = LeaseTimes(duration=1.0, renew_deadline=0.7, retry=0.1)
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        spec = {"holderIdentity": "a-dead-pod", "leaseDurationSeconds": 1, "renewTime": "2020-01-01T00:00:00.000000Z"}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
+        await api.acall("POST", path, body)
+        leadership = LeaseLeadership(api, clock, namespace, name, "pod-uid-ours", times)
+
+        started = clock.now()
+        await asyncio.wait_for(leadership.acquire(), 10)
+
+        assert clock.now() - started >= 1.0, "another holder's clock is not to be trusted, only what we watched"
+        await leadership.release()
+        assert (await api.acall("GET", f"{path}/{name}"))["spec"]["holderIdentity"] == ""
+
+    async def test_a_leader_that_cannot_renew_stops_being_certain_and_loses(
+        self, cluster: Cluster, namespace: str, names: Names
+    ) -> None:
+        clock = SystemClock()
+        own = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
+        times = LeaseTimes(duration=1.5, renew_deadline=1.0, retry=0.1)
+        leadership = LeaseLeadership(own, clock, namespace, names.fresh("lease"), "pod-uid-ours", times)
+        await leadership.acquire()
+
+        cut = clock.now()
+        cut_off(own)
+        await asyncio.wait_for(leadership.lost(), 10)
+
+        assert 0.5 <= clock.now() - cut <= 2.5
+        assert leadership.deadline() <= clock.now()
+        own.close()
+
+
+class RealTokensLab:
+    """A reviewer with an API client of its own."""
+
+    def __init__(self, api: KubernetesApi, valid: str, caller: Caller) -> None:
+        self._api = api
+        self.reviewer = KubernetesTokens(api, "shardherd")
+        self.valid = valid
+        self.caller = caller
+
+    def cut_off(self) -> None:
+        cut_off(self._api)
+
+
+class TestTokens(TokensContract):
+    @pytest.fixture
+    async def lab(
+        self, cluster: Cluster, kubernetes: KubernetesLab, namespace: str, names: Names
+    ) -> AsyncIterator[RealTokensLab]:
+        name = names.fresh("clicks")
+        await kubernetes.service_account(namespace, name)
+        pod = (await kubernetes.stateful_set(namespace, name, name))[0]
+        token = await kubernetes.token(namespace, name, pod)
+        own = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
+        yield RealTokensLab(own, token, Caller(namespace, name, f"{name}-0", pod["metadata"]["uid"], name))
+        own.close()
+
+    async def test_a_token_for_another_audience_is_nobodys(
+        self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str
+    ) -> None:
+        token = await kubernetes.token(namespace, lab.caller.service_account, None, audience="another")
+
+        assert await lab.reviewer.review(token) is None
+
+    async def test_a_token_that_is_not_bound_to_a_pod_has_no_pod(
+        self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str
+    ) -> None:
+        token = await kubernetes.token(namespace, lab.caller.service_account, None)
+
+        assert await lab.reviewer.review(token) == Caller(namespace, lab.caller.service_account, "", "", "")
+
+    async def test_a_pod_of_no_stateful_set_says_so(
+        self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str, names: Names
+    ) -> None:
+        name = names.fresh("stray")
+        pod = await kubernetes.pod(namespace, name, lab.caller.service_account)
+        token = await kubernetes.token(namespace, lab.caller.service_account, pod)
+
+        assert await lab.reviewer.review(token) == Caller(
+            namespace, lab.caller.service_account, name, pod["metadata"]["uid"], ""
+        )
+
+    async def test_a_deleted_pods_token_is_nobodys(
+        self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str, names: Names
+    ) -> None:
+        name = names.fresh("gone")
+        pod = await kubernetes.pod(namespace, name, lab.caller.service_account)
+        token = await kubernetes.token(namespace, lab.caller.service_account, pod)
+
+        await kubernetes.api.acall("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", {"gracePeriodSeconds": 0})
+
+        assert await lab.reviewer.review(token) is None
+
+
+class TestEvents(EventsContract):
+    @pytest.fixture
+    def lab(self, api: KubernetesApi, kubernetes: KubernetesLab, group: GroupIdentity) -> EventsLab:
+        recorder = KubernetesEvents(api, SystemClock(), "the-operator-pod")
+
+        async def seen() -> list[tuple[str, str, bool, int]]:
+            return await asyncio.to_thread(kubernetes.events, group)
+
+        async def flush() -> None:
+            await asyncio.to_thread(recorder.close)
+
+        return EventsLab(recorder, group, seen, flush)
+
+    async def test_a_flood_is_held_back(self, lab: EventsLab) -> None:
+        for number in range(40):
+            lab.recorder.record(lab.group, "Rebalanced", f"step {number}")
+        await lab.flush()
+
+        assert len(await lab.seen()) == 25
+
+
+def cut_off(api: KubernetesApi) -> None:
+    """Let this client talk to nobody from now on."""
+    api._configuration.host = "http://127.0.0.1:1"
