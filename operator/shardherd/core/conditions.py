@@ -121,15 +121,15 @@ def ready_consumers(observation: Observation) -> int:
 def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding]) -> Finding:
     if observation.declared.deleting:
         return Finding("Ready", FALSE, DELETING, "The group is being deleted.")
-    for cause in ("Stalled", "SourceReachable", "ConsumersReady"):
-        finding = found[cause]
-        if finding.status != (FALSE if cause == "Stalled" else TRUE):
-            return Finding("Ready", FALSE, finding.reason, finding.message)
-    view = observation.view
-    if view is None:
-        return Finding("Ready", FALSE, DISCOVERING, "The coordinator has not loaded the group yet.")
+    # The deepest cause first: without a source nothing can be granted, without grants nothing is read.
+    source, view = found["SourceReachable"], observation.view
+    if source.status != TRUE or view is None:
+        return Finding("Ready", FALSE, source.reason, source.message)
     if view.withheld:
         return Finding("Ready", FALSE, view.withheld[0].reason, " ".join(cause.message for cause in view.withheld))
+    for cause in (found["Stalled"], found["ConsumersReady"]):
+        if cause.status != (FALSE if cause.type == "Stalled" else TRUE):
+            return Finding("Ready", FALSE, cause.reason, cause.message)
     unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC]
     if unassigned:
         return Finding("Ready", FALSE, SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
@@ -148,6 +148,8 @@ def _reconciling(observation: Observation, scale: Scale) -> Finding:
         return Finding("Reconciling", TRUE, reason, message)
 
     current = observation.replicas
+    if scale.held == WAITING_FOR_SHARDS and observation.stateful_set is None:
+        return finding(WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
     if scale.leaving:
         return finding(DRAINING, f"{', '.join(sorted(scale.leaving))} must go: waiting until they have given up their shards.")
     if scale.replicas > current:

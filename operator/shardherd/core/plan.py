@@ -96,7 +96,8 @@ def plan(observation: Observation) -> Plan:
         actions=actions,
         done=tuple(_scale_events(observation, actions)),
         status=status(observation, scaled),
-        turned=tuple(_condition_events(observation, scaled)),
+        # Two conditions may turn for one cause, which is told once.
+        turned=tuple(dict.fromkeys(_condition_events(observation, scaled))),
         memory=remember(observation, scaled),
     )
 

@@ -1,0 +1,184 @@
+"""Builders of what the controller sees: resources and pods as the API server gives them, views, and observations.
+
+Every builder makes something ordinary; a test names only what matters to it. Ids and times are fixed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shardherd.controller.manifests import Manifests
+from shardherd.controller.merge import merge
+from shardherd.core.model import (
+    ConsumerId,
+    ConsumerView,
+    GroupIdentity,
+    GroupSettings,
+    GroupView,
+    Incarnation,
+    KafkaSource,
+    ShardId,
+    ShardState,
+    ShardView,
+)
+from shardherd.core.observed import ConsumerPod, Declared, Observation, Owned, OwnedSet, Scaling
+
+UID = "11111111-0000-0000-0000-000000000000"
+NOW = 1000.0
+WALL = 1_700_000_000.0
+"""2023-11-14T22:13:20Z"""
+
+IDENTITY = GroupIdentity("shop", "clicks", UID)
+MANIFESTS = Manifests("http://shardherd.system.svc:8080", "shardherd")
+
+_SPEC: dict[str, Any] = {
+    "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest"}},
+    "ordered": False,
+    "assignor": "Sticky",
+    "heartbeatInterval": "3s",
+    "sessionTimeout": "45s",
+    "rejoinGrace": "0s",
+    "releaseTimeout": "60s",
+    "progressTimeout": "5m",
+    "coordinatorLossLimit": "5m",
+    "initialAssignmentDelay": "10s",
+    "drainTimeout": "60s",
+    "paused": False,
+    "replicas": 1,
+    "scaling": {"mode": "Shards", "minReplicas": 1, "maxReplicas": 10, "shardsPerConsumer": 4},
+    "application": {
+        "image": "example/clicks:1",
+        "imagePullPolicy": "IfNotPresent",
+        "mainApplicationFile": "/opt/app/app.py",
+        "serviceAccountName": "shardherd-spark",
+        "driver": {"cores": 1, "memory": "1g"},
+        "executor": {"instances": 0, "cores": 1, "memory": "1g"},
+    },
+}
+
+
+def resource(*, status: Mapping[str, Any] | None = None, generation: int = 1, uid: str = UID, **spec: Any) -> dict[str, Any]:
+    """A ConsumerGroup as the API server gives it, defaults filled in; `spec` is merged over."""
+    made: dict[str, Any] = {
+        "apiVersion": "shardherd.dev/v1alpha1",
+        "kind": "ConsumerGroup",
+        "metadata": {"name": "clicks", "namespace": "shop", "uid": uid, "generation": generation},
+        "spec": merge(copy.deepcopy(_SPEC), spec),
+    }
+    if status is not None:
+        made["status"] = dict(status)
+    return made
+
+
+def driver_pod(
+    ordinal: int = 0, *, uid: str = "", ready: bool = False, template_hash: str = "", **status: Any
+) -> dict[str, Any]:
+    """The pod of a driver; `status` is merged into its container's status."""
+    container = {"name": "driver", "image": "example/clicks:1", "restartCount": 0, "state": {"running": {}}, **status}
+    return {
+        "metadata": {
+            "name": f"clicks-{ordinal}",
+            "namespace": "shop",
+            "uid": uid or f"aaaaaaaa-0000-0000-0000-00000000000{ordinal}",
+            "labels": {"shardherd.dev/consumergroup": "clicks", "shardherd.dev/role": "driver"},
+            "annotations": {"shardherd.dev/template-hash": template_hash},
+            "ownerReferences": [{"uid": "set", "controller": True}],
+        },
+        "spec": {"nodeName": "node", "containers": [{"name": "driver", "image": "example/clicks:1"}]},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "containerStatuses": [container],
+        },
+    }
+
+
+def executor_pod(number: int, incarnation: Incarnation, *, node: str = "node", **state: Any) -> dict[str, Any]:
+    """The pod of an executor of this incarnation; `state` is its container's."""
+    statuses = [{"name": "executor", "state": state or {"running": {}}}]
+    return {
+        "metadata": {
+            "name": f"clicks-0-{incarnation.start}-exec-{number}",
+            "namespace": "shop",
+            "uid": f"eeeeeeee-0000-0000-0000-00000000000{number}",
+            "labels": {
+                "shardherd.dev/consumergroup": "clicks",
+                "shardherd.dev/incarnation": f"{incarnation.pod_uid}.{incarnation.start}",
+            },
+        },
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": "Running", "containerStatuses": statuses if node else []},
+    }
+
+
+def terminated(start: int | None, *, code: int = 137, reason: str = "Error") -> dict[str, Any]:
+    """The state of a container that ended; `start` is what our entrypoint wrote to its termination message."""
+    message = "" if start is None else f'{{"start": {start}}}\n'
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+
+
+def shards(count: int, state: ShardState = ShardState.ALREADY_ALLOC, **fields: Any) -> tuple[ShardView, ...]:
+    """`clicks/0`, `clicks/1`, ... in one state; held by clicks-0 where that state has a holder."""
+    held = state in (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
+    values = {"holder": ConsumerId("clicks-0") if held else None, "lag_records": 10, **fields}
+    return tuple(ShardView(ShardId(f"clicks/{number}"), state, **values) for number in range(count))
+
+
+def consumers(*held: int) -> tuple[ConsumerView, ...]:
+    """One consumer for each number of shards that it holds."""
+    return tuple(
+        ConsumerView(ConsumerId(f"clicks-{index}"), Incarnation(f"uid-{index}", 1), True, False, count, 0.1)
+        for index, count in enumerate(held)
+    )
+
+
+def view(held: Sequence[ShardView] = (), **fields: Any) -> GroupView:
+    """A picture of a group whose source was read."""
+    values: dict[str, Any] = {"consumers": (), "discovered": True, "source_reachable": True, **fields}
+    return GroupView(group_epoch=3, revision=7, shards=tuple(held), **values)
+
+
+def declared(**fields: Any) -> Declared:
+    """What a resource declares; `settings` and `scaling` take the fields of GroupSettings and Scaling."""
+    values: dict[str, Any] = {
+        "identity": IDENTITY,
+        "generation": 1,
+        "source": KafkaSource("kafka:9092", ("clicks",), "", "shop.clicks"),
+        "settings": GroupSettings(),
+        "scaling": Scaling(),
+        "replicas": 1,
+        "drain_timeout": 60.0,
+        "executors": 0,
+        "service_account": "shardherd-spark",
+        "template_hash": "now",
+    }
+    return Declared(**{**values, **fields})
+
+
+def pods(*ordinals: int, ready: bool = True, **fields: Any) -> tuple[ConsumerPod, ...]:
+    """Drivers as they are observed, by their ordinals."""
+    return tuple(
+        ConsumerPod(ConsumerId(f"clicks-{ordinal}"), f"uid-{ordinal}", ordinal, ready=ready, **fields) for ordinal in ordinals
+    )
+
+
+def observation(**fields: Any) -> Observation:
+    """A group of two consumers that runs as declared: eight shards, four each."""
+    held = (
+        *shards(4),
+        *(replace(shard, shard=ShardId(f"clicks/{4 + n}"), holder=ConsumerId("clicks-1")) for n, shard in enumerate(shards(4))),
+    )
+    values: dict[str, Any] = {
+        "declared": declared(),
+        "now": NOW,
+        "wall": WALL,
+        "stateful_set": OwnedSet(replicas=2),
+        "service": Owned(),
+        "budget": Owned(),
+        "consumers": pods(0, 1),
+        "view": view(held, consumers=consumers(4, 4)),
+    }
+    return Observation(**{**values, **fields})

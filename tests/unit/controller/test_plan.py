@@ -1,0 +1,194 @@
+"""What the planner does, policy by policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardherd.core.conditions import CRASH_LOOPING, IMAGE_UNAVAILABLE
+from shardherd.core.model import ConsumerId, GroupSettings, GroupSpec, Incarnation
+from shardherd.core.observed import ExecutorPod, Memory, Owned, OwnedSet, Trouble
+from shardherd.core.plan import (
+    REPLACE_AFTER,
+    Action,
+    ApplyBudget,
+    ApplyService,
+    ApplyStatefulSet,
+    DeletePod,
+    Event,
+    ReportDeath,
+    TellCoordinator,
+    plan,
+)
+from tests.unit.controller.builders import IDENTITY, NOW, consumers, declared, observation, pods, shards, view
+
+C0, C1, C2 = (ConsumerId(f"clicks-{ordinal}") for ordinal in range(3))
+DEAD = Incarnation("uid-0", 1)
+
+
+def actions(**fields: object) -> tuple[Action, ...]:
+    """The actions for an ordinary group with these differences, without what is told to the coordinator each time."""
+    planned = plan(observation(**fields)).actions
+    assert isinstance(planned[0], TellCoordinator)
+    return planned[1:]
+
+
+def spec(wanted: int, *leaving: ConsumerId) -> TellCoordinator:
+    """What the coordinator is told of the ordinary group."""
+    source, settings = declared().source, declared().settings
+    return TellCoordinator(GroupSpec(IDENTITY, source, settings, wanted, frozenset(leaving), "shardherd-spark"))
+
+
+def test_a_group_that_is_as_declared_is_left_alone() -> None:
+    assert plan(observation()).actions == (spec(2),)
+
+
+def test_a_new_group_gets_its_service_its_budget_and_then_its_consumers() -> None:
+    planned = plan(observation(stateful_set=None, service=None, budget=None, consumers=()))
+    assert planned.actions == (spec(2), ApplyService(), ApplyBudget(), ApplyStatefulSet(2))
+    assert planned.done == (Event("ScaledUp", "From 0 to 2 consumers."),)
+
+
+def test_no_consumer_is_started_before_the_shards_are_known() -> None:
+    fresh = observation(stateful_set=None, service=None, budget=None, consumers=(), view=None)
+    assert plan(fresh).actions == (spec(0), ApplyService(), ApplyBudget())
+
+
+def test_objects_that_are_not_as_declared_are_applied_again() -> None:
+    stale = Owned(current=False)
+    assert actions(service=stale, budget=stale, stateful_set=OwnedSet(current=False, replicas=2)) == (
+        ApplyService(),
+        ApplyBudget(),
+        ApplyStatefulSet(2),
+    )
+
+
+def test_nothing_that_belongs_to_somebody_else_is_touched() -> None:
+    theirs = OwnedSet(ours=False, current=False, replicas=5)
+    assert actions(stateful_set=theirs, service=None, budget=None, consumers=()) == ()
+
+
+def test_more_shards_scale_out_at_once_and_it_is_told() -> None:
+    planned = plan(observation(view=view(shards(12))))
+    assert planned.actions == (spec(3), ApplyStatefulSet(3))
+    assert planned.done == (Event("ScaledUp", "From 2 to 3 consumers."),)
+
+
+def test_fewer_shards_drain_the_highest_ordinal_before_it_goes() -> None:
+    drained = view(shards(4))
+    first = plan(observation(view=drained))
+    assert first.actions == (spec(1, C1),)
+    assert first.memory == Memory(draining_since={C1: NOW})
+    second = plan(observation(view=drained, memory=first.memory, now=NOW + 5))
+    assert second.actions == (spec(1, C1), ApplyStatefulSet(1))
+    assert second.done == (Event("ScaledDown", "From 2 to 1 consumers."),)
+
+
+def test_a_group_that_is_being_deleted_is_left_to_its_owner_references() -> None:
+    planned = plan(observation(declared=declared(deleting=True), stateful_set=None, service=None))
+    assert planned.actions == ()
+    assert planned.done == ()
+
+
+def test_deaths_are_reported_before_anything_else_is_done() -> None:
+    planned = plan(observation(deaths=((C0, DEAD),), service=None))
+    assert planned.actions == (spec(2), ReportDeath(C0, DEAD), ApplyService())
+
+
+def test_executors_of_a_dead_driver_are_deleted_and_others_are_not() -> None:
+    executors = (
+        ExecutorPod("clicks-0-1-exec-1", "e1", DEAD),
+        ExecutorPod("clicks-0-1-exec-2", "e2", DEAD, deleting=True),
+        ExecutorPod("clicks-0-2-exec-1", "e3", Incarnation("uid-0", 2)),
+        ExecutorPod("clicks-1-1-exec-1", "e4", Incarnation("uid-1", 1)),
+    )
+    assert actions(executors=executors, dead=(DEAD,)) == (DeletePod("clicks-0-1-exec-1", "e1", "its driver is dead"),)
+
+
+def test_the_end_of_a_later_start_proves_the_end_of_earlier_ones() -> None:
+    executors = (ExecutorPod("clicks-0-1-exec-1", "e1", DEAD),)
+    later = (Incarnation("uid-0", 3),)
+    assert actions(executors=executors, dead=later) == (DeletePod("clicks-0-1-exec-1", "e1", "its driver is dead"),)
+
+
+class TestAnExpiredConsumer:
+    """Its agent ends it when it is told; if it does not, its pod is replaced."""
+
+    seen = observation(view=view(shards(8), expired=((C0, DEAD),)))
+
+    def after(self, seconds: float, **fields: object) -> tuple[Action, ...]:
+        memory = plan(self.seen).memory
+        return plan(replace(self.seen, now=NOW + seconds, memory=memory, **fields)).actions[1:]  # type: ignore[arg-type]
+
+    def test_is_given_time_to_end_by_itself(self) -> None:
+        assert self.after(REPLACE_AFTER - 1) == ()
+
+    def test_is_replaced_after_that(self) -> None:
+        assert self.after(REPLACE_AFTER) == (DeletePod("clicks-0", "uid-0", "it was expired and did not end"),)
+
+    def test_is_left_alone_once_it_has_ended(self) -> None:
+        assert self.after(REPLACE_AFTER, dead=(DEAD,)) == ()
+
+    def test_is_left_alone_once_a_newer_one_is_accepted(self) -> None:
+        assert self.after(REPLACE_AFTER, view=view(shards(8))) == ()
+
+    def test_is_not_deleted_twice(self) -> None:
+        assert self.after(REPLACE_AFTER, consumers=(*pods(0, deleting=True), *pods(1))) == ()
+
+    def test_is_no_matter_if_its_pod_was_replaced_by_another(self) -> None:
+        assert self.after(REPLACE_AFTER, consumers=(replace(pods(0)[0], uid="other"), *pods(1))) == ()
+
+
+class TestPodsOfAnOlderDeclaration:
+    """They are replaced one at a time, the highest ordinal first, and only while everything runs."""
+
+    old = pods(0, 1, current=False)
+
+    def test_the_highest_is_replaced_first(self) -> None:
+        assert actions(consumers=self.old) == (DeletePod("clicks-1", "uid-1", "it was made from an older declaration"),)
+
+    def test_the_next_one_waits_until_the_first_is_back(self) -> None:
+        assert actions(consumers=(self.old[0], *pods(1, ready=False))) == ()
+        assert actions(consumers=(self.old[0], *pods(1, deleting=True))) == ()
+        assert actions(consumers=self.old[:1]) == ()
+
+    def test_and_goes_when_it_is(self) -> None:
+        why = "it was made from an older declaration"
+        assert actions(consumers=(self.old[0], *pods(1))) == (DeletePod("clicks-0", "uid-0", why),)
+
+    def test_those_that_cannot_run_are_replaced_at_once(self) -> None:
+        stuck = pods(0, 1, current=False, ready=False, trouble=Trouble(IMAGE_UNAVAILABLE, "no such image"))
+        why = "it cannot run and was made from an older declaration"
+        assert actions(consumers=stuck) == (DeletePod("clicks-0", "uid-0", why), DeletePod("clicks-1", "uid-1", why))
+
+    def test_those_that_cannot_run_as_declared_stay(self) -> None:
+        assert actions(consumers=pods(0, 1, ready=False, trouble=Trouble(CRASH_LOOPING, "it crashes"))) == ()
+
+    def test_none_is_replaced_before_the_stateful_set_makes_new_ones(self) -> None:
+        stale = OwnedSet(current=False, replicas=2)
+        assert actions(consumers=self.old, stateful_set=stale) == (ApplyStatefulSet(2),)
+
+    def test_none_is_replaced_in_a_paused_group(self) -> None:
+        assert actions(consumers=self.old, declared=declared(settings=GroupSettings(paused=True))) == ()
+
+
+class TestEvents:
+    """What turned is told once."""
+
+    def test_a_group_that_became_ready_says_so(self) -> None:
+        assert plan(observation()).turned == (Event("Ready", "2 consumers read 8 shards."),)
+
+    def test_and_does_not_repeat_itself(self) -> None:
+        seen = observation()
+        assert plan(replace(seen, previous=plan(seen).status)).turned == ()
+
+    def test_one_cause_of_two_conditions_is_one_event(self) -> None:
+        trouble = Trouble(IMAGE_UNAVAILABLE, 'Pod clicks-0 cannot get the image "x" (ErrImageNeverPull)')
+        planned = plan(observation(consumers=pods(0, 1, ready=False, trouble=trouble)))
+        assert planned.turned == (Event(IMAGE_UNAVAILABLE, trouble.message, warning=True),)
+
+    def test_a_source_that_went_away_is_a_warning(self) -> None:
+        lost = view(shards(8), consumers=consumers(4, 4), source_reachable=False, source_error="no broker at kafka:9092")
+        assert plan(observation(view=lost)).turned == (Event("SourceUnavailable", "no broker at kafka:9092", warning=True),)
+
+    def test_starting_is_no_news(self) -> None:
+        assert plan(observation(consumers=pods(0, 1, ready=False))).turned == ()
