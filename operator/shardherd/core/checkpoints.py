@@ -60,7 +60,7 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
         if not record.started:
             state.put_shard(replace(record, started=True))
             grants.want_rebalance(state, "ShardsAppeared")
-        if flight is not None and flight.forced:
+        if flight is not None and flight.forced and offset == flight.offset:
             _forced(state, shard, now)
         if not grants.finish_if_done(state, shard, now):
             _got_on(state, shard, now)

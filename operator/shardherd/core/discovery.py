@@ -21,6 +21,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     before = state.infos
     infos = {info.shard: info for info in request.shards}
     state.put_infos(infos)
+    state.put_clocks(seen=True)
     fresh = sorted((shard for shard in infos if shard not in state.shards), key=shard_key)
     _appear(state, fresh, infos, request.durable, now)
     if not state.record.discovered:

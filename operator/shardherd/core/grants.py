@@ -75,10 +75,8 @@ def reclaim(state: State, record: ShardRecord, now: float) -> None:
 
 def revoke(state: State, record: ShardRecord, next_consumer: ConsumerId, now: float) -> None:
     """Row 5: to be released for the next consumer. The holder may still checkpoint."""
-    after = replace(record, state=step(record.state, Cause.REVOKED), next_consumer=next_consumer, since=now)
-    # The revision of this request: it grows with the first change of a shard, so it is read after a first put.
-    state.put_shard(after)
-    state.put_shard(replace(after, revoked_revision=state.record.revision))
+    after = step(record.state, Cause.REVOKED)
+    state.put_shard(replace(record, state=after, next_consumer=next_consumer, revision=state.grow_revision(), since=now))
 
 
 def redirect(state: State, record: ShardRecord, next_consumer: ConsumerId) -> None:
@@ -95,23 +93,26 @@ def release(state: State, record: ShardRecord, now: float) -> None:
 
 def keep(state: State, record: ShardRecord, now: float) -> None:
     """Row 6, the other way: nobody to give it to, the holder keeps it. It is the same grant, so the epoch stays."""
-    after = replace(record, state=step(record.state, Cause.KEPT), next_consumer=None, revoked_revision=0, since=now)
-    state.put_shard(after)
+    after = step(record.state, Cause.KEPT)
+    state.put_shard(replace(record, state=after, next_consumer=None, revision=state.grow_revision(), since=now))
     finish_if_done(state, record.shard, now)
 
 
 def regrant(state: State, record: ShardRecord, now: float) -> None:
-    """A newer incarnation of the holder's name takes the shard over: a new epoch without a gap. No transition."""
+    """The same name holds the shard under a new epoch, without a gap: a newer incarnation took it over, or let go of it."""
     consumer = state.consumers[record.holder] if record.holder is not None else None
     if consumer is None:
         raise ValueError(f"shard {record.shard} has no holder that could take it over")
-    state.put_shard(replace(record, incarnation=consumer.incarnation, owner_epoch=record.owner_epoch + 1, since=now))
+    epoch = record.owner_epoch + 1
+    state.put_shard(
+        replace(record, incarnation=consumer.incarnation, owner_epoch=epoch, revision=state.grow_revision(), since=now)
+    )
 
 
 def fence_holder(state: State, record: ShardRecord) -> None:
     """After a forced checkpoint: the holder reads on from there under a new epoch, and nothing of before is its own."""
     epoch = record.owner_epoch + 1
-    state.put_shard(replace(record, owner_epoch=epoch, held_since_epoch=epoch))
+    state.put_shard(replace(record, owner_epoch=epoch, held_since_epoch=epoch, revision=state.grow_revision()))
 
 
 def rewind(state: State, record: ShardRecord, now: float) -> None:
@@ -171,7 +172,7 @@ def _give(state: State, record: ShardRecord, cause: Cause, consumer: ConsumerId,
         last_holder=consumer,
         owner_epoch=epoch,
         held_since_epoch=epoch,
-        revoked_revision=0,
+        revision=state.grow_revision(),
         since=now,
     )
     state.put_shard(after)
@@ -179,4 +180,4 @@ def _give(state: State, record: ShardRecord, cause: Cause, consumer: ConsumerId,
 
 
 def _free(record: ShardRecord) -> ShardRecord:
-    return replace(record, holder=None, incarnation=None, next_consumer=None, revoked_revision=0)
+    return replace(record, holder=None, incarnation=None, next_consumer=None)

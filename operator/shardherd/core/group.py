@@ -231,6 +231,7 @@ class Group:
         match request:
             case Heartbeat():
                 heartbeats.release_moving(state, (request.consumer,), now)
+                heartbeats.replace_dropped(state, request.consumer, now)
             case Tick() | CheckpointRequest() | ForceCheckpoint():
                 pass
             case _:

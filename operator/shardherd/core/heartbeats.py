@@ -98,6 +98,28 @@ def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:
     return tuple(stale)
 
 
+def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
+    """Shards that a consumer was told to hold, and does not: it gave them up, and would not take the same grant again.
+
+    It gets them under a new epoch; one that drains loses them.
+    """
+    record = state.consumers[consumer]
+    session = state.sessions.get(consumer)
+    if session is None:
+        return
+    for shard in sorted(state.under.get((consumer, record.incarnation), ()), key=shard_key):
+        row = state.shards[shard]
+        if row.state is not ShardState.ALREADY_ALLOC or shard in session.named or session.revision < row.revision:
+            continue
+        if not grants.movable(state, shard) or shard not in state.positions:
+            continue
+        if eligible.is_draining(state, consumer):
+            grants.reclaim(state, row, now)
+            grants.want_rebalance(state, "ConsumerDraining")
+        else:
+            grants.regrant(state, row, now)
+
+
 def release_moving(state: State, consumers: Iterable[ConsumerId], now: float) -> None:
     """Row 6 for every shard in transfer that one of these holders has released."""
     for consumer in consumers:
@@ -119,7 +141,7 @@ def released(state: State, record: ShardRecord) -> bool:
     session = state.sessions.get(record.holder)
     if session is None or not session.heard:
         return False
-    return session.revision >= record.revoked_revision and record.shard not in session.named
+    return session.revision >= record.revision and record.shard not in session.named
 
 
 def _session(state: State, request: Heartbeat, before: Session | None, now: float) -> Session:

@@ -61,7 +61,7 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             "last": [name(record.last_holder) for record in shards],
             "epoch": [record.owner_epoch for record in shards],
             "since": [record.held_since_epoch for record in shards],
-            "revoked": [record.revoked_revision for record in shards],
+            "revision": [record.revision for record in shards],
             "source": [record.source_id for record in shards],
             "parents": {record.shard: list(record.parents) for record in shards if record.parents},
         },
@@ -103,7 +103,7 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
             last_holder=_at(names, columns["last"][at]),
             owner_epoch=columns["epoch"][at],
             held_since_epoch=columns["since"][at],
-            revoked_revision=columns["revoked"][at],
+            revision=columns["revision"][at],
             parents=tuple(columns["parents"].get(shard, ())),
             source_id=columns["source"][at],
         )

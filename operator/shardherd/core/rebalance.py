@@ -154,7 +154,7 @@ def _keep_orphaned_transfers(state: State, now: float) -> None:
 
 def _keep(state: State, shard: ShardId, now: float) -> None:
     record = state.shards[shard]
-    if grants.movable(state, shard) and record.holder is not None and eligible.present(state, record.holder):
+    if record.holder is not None and eligible.present(state, record.holder):
         grants.keep(state, record, now)
 
 

@@ -17,8 +17,8 @@ class ShardRecord:
     """One shard. `since` (when it entered its state) is not stored; all else is.
 
     `holder`, `incarnation` and `owner_epoch` are the grant in ALREADY_ALLOC and TRANSFER; in other states `holder` is None and
-    `owner_epoch` is the last one given. `revoked_revision` is the revision that put it into TRANSFER. `start` is the position
-    resolved when the shard appeared; `started` is True once a position of it was durable.
+    `owner_epoch` is the last one given. `revision` is the one in which its holder was last given it or asked for it. `start` is
+    the position resolved when the shard appeared; `started` is True once a position of it was durable.
     """
 
     shard: ShardId
@@ -31,7 +31,7 @@ class ShardRecord:
     last_holder: ConsumerId | None = None
     owner_epoch: int = 0
     held_since_epoch: int = 0
-    revoked_revision: int = 0
+    revision: int = 0
     parents: tuple[ShardId, ...] = ()
     source_id: str = ""
     since: float = 0.0
@@ -110,7 +110,8 @@ class Clocks:
     `gap` is the time that did not count. `due` is why a rebalance is wanted, empty if none is. Joins are gathered until
     `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
-    them. Deadlines up to `ticked_at` have been seen to. `replan`: a transfer that could not be called off is to be followed by
+    them. Deadlines up to `ticked_at` have been seen to. `seen`: the
+    source was. `replan`: a transfer that could not be called off is to be followed by
     another rebalance.
     """
 
@@ -125,6 +126,7 @@ class Clocks:
     commits: bool = True
     source_reachable: bool = True
     source_error: str = ""
+    seen: bool = False
     recreated: tuple[ShardId, ...] = ()
     rebalanced_at: float | None = None
     rebalance_reason: str = ""

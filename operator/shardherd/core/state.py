@@ -137,11 +137,13 @@ class State:
         before = self.shards.get(after.shard)
         if before == after:
             return
-        self._grow_revision()
+        revision = self.grow_revision()
         self._put(Table.SHARDS, after.shard, before, after)
-        for consumer in {before.holder if before else None, after.holder}:
-            if consumer is not None:
-                self._put(Table.TOUCHED, consumer, self.touched.get(consumer), self.record.revision)
+        if before is None or _told(before) == _told(after):
+            return
+        for consumer in (before.holder, after.holder):
+            if consumer is not None and self.touched.get(consumer) != revision:
+                self._put(Table.TOUCHED, consumer, self.touched.get(consumer), revision)
 
     def put_consumer(self, after: ConsumerRecord) -> None:
         """Change or add what is stored of a consumer."""
@@ -190,8 +192,7 @@ class State:
 
     def touch_all(self) -> None:
         """Every consumer has something new to be told."""
-        self._grow_revision()
-        self._put_group("touched_all", self.record.revision)
+        self._put_group("touched_all", self.grow_revision())
 
     def tell(self, told: Told) -> None:
         """Note something for users and metrics."""
@@ -201,10 +202,12 @@ class State:
         if self.group[key] != after:
             self._put(Table.GROUP, key, self.group[key], after)
 
-    def _grow_revision(self) -> None:
+    def grow_revision(self) -> int:
+        """The revision of this request's changes: one more than before, whatever number of them."""
         if not self._grown:
             self._grown = True
             self.put_record(revision=self.record.revision + 1)
+        return self.record.revision
 
     def _put(self, table: Table, key: Any, before: Any, after: Any) -> None:
         self.set(table, key, before, after)
@@ -308,3 +311,8 @@ class State:
     def ownership(self) -> Ownership:
         """What must survive the coordinator, as a value of its own."""
         return Ownership(self.record, dict(self.shards), dict(self.consumers))
+
+
+def _told(record: ShardRecord) -> tuple[ShardState, ConsumerId | None, Incarnation | None, int]:
+    """What a holder is told of a shard."""
+    return (record.state, record.holder, record.incarnation, record.owner_epoch)

@@ -28,7 +28,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
         last_rebalance=last,
         moves=clocks.moves,
         rebalances=clocks.rebalances,
-        discovered=bool(state.infos),
+        discovered=clocks.seen,
         expired=tuple(
             (record.consumer, record.incarnation)
             for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
