@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,6 +68,7 @@ class Controller:
         manifests: Manifests,
         *,
         resync_interval: float = 300.0,
+        worklist: Callable[[Callable[[Key], Awaitable[bool]], Callable[[Key], None]], Worklist] = Worklist,
     ) -> None:
         self._cluster = cluster
         self._coordination = coordination
@@ -78,7 +79,7 @@ class Controller:
         self._applier = Applier(cluster, coordination, manifests)
         self._resync_interval = resync_interval
         self._groups: dict[Key, _Group] = {}
-        self._worklist = Worklist(self.reconcile, self._failed)
+        self._worklist = worklist(self.reconcile, self._failed)
 
     def saw_group(self, key: Key, resource: Mapping[str, Any], *, gone: bool) -> None:
         """A group appeared, changed or went. Changes of its status alone are our own and of no interest."""

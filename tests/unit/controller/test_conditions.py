@@ -1,0 +1,227 @@
+"""What a user reads in a group's conditions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardherd.core.conditions import Finding, dated, findings
+from shardherd.core.model import Condition, GroupSettings, ShardState
+from shardherd.core.observed import Observation, Owned, OwnedSet, Scaling, ScalingMode, Trouble
+from shardherd.core.scaling import scale
+from tests.unit.controller.builders import WALL, consumers, declared, observation, pods, shards, view
+
+
+def found(seen: Observation) -> dict[str, tuple[str, str, str]]:
+    """Conditions by type: status, reason, message."""
+    return {item.type: (item.status, item.reason, item.message) for item in findings(seen, scale(seen))}
+
+
+def test_a_group_that_works_says_so_in_every_condition() -> None:
+    assert found(observation()) == {
+        "Ready": ("True", "Consuming", "2 consumers read 8 shards."),
+        "Reconciling": ("False", "Settled", "2 consumers as declared."),
+        "Stalled": ("False", "NotStalled", "Nothing is in the way."),
+        "SourceReachable": ("True", "Discovered", "8 shards found."),
+        "ConsumersReady": ("True", "AllReady", "2 of 2 consumers are ready."),
+        "Balanced": ("True", "Balanced", "2 consumers with 4 shards each."),
+        "ScalingActive": ("True", "FollowingShards", "One consumer for every 4 shards: 2."),
+        "ScalingLimited": ("False", "WithinLimits", "No limit is in the way."),
+        "CheckpointLost": ("False", "CheckpointsKept", "No durable position is missing."),
+    }
+
+
+def test_an_ordered_group_also_says_whether_order_is_kept() -> None:
+    ordered = declared(settings=GroupSettings(ordered=True))
+    assert found(observation(declared=ordered))["OrderPreserved"] == ("True", "OrderKept", "Every shard waits for its parents.")
+    grown = view(shards(8), withheld=(Condition("PartitionGrowth", "clicks grew from 4 to 8 at offset 17."),))
+    seen = found(observation(declared=ordered, view=grown))
+    assert seen["OrderPreserved"] == ("False", "PartitionGrowth", "clicks grew from 4 to 8 at offset 17.")
+
+
+class TestReady:
+    def test_a_rebalance_does_not_make_it_flap(self) -> None:
+        moving = (*shards(6), *shards(2, ShardState.TRANSFER, state_age=59.0))
+        seen = found(observation(view=view(moving, consumers=consumers(4, 4))))
+        assert seen["Ready"] == ("True", "Consuming", "2 consumers read 8 shards.")
+        assert seen["Balanced"] == ("False", "Rebalancing", "2 shards moving, 0 held by nobody.")
+
+    def test_a_transfer_that_takes_longer_than_the_release_timeout_ends_it(self) -> None:
+        moving = (*shards(7), *shards(1, ShardState.TRANSFER, state_age=61.0))
+        assert found(observation(view=view(moving)))["Ready"] == (
+            "False",
+            "TransferOverdue",
+            "Shard clicks/0 is on the way to another consumer for over 60 s.",
+        )
+
+    def test_shards_without_a_holder_end_it_and_are_named(self) -> None:
+        assert found(observation(view=view(shards(5, ShardState.NOT_ALLOC))))["Ready"] == (
+            "False",
+            "ShardsUnassigned",
+            "Shards clicks/0, clicks/1, clicks/2 and 2 more are held by nobody yet.",
+        )
+
+    def test_shards_that_wait_or_are_over_are_nobodys_fault(self) -> None:
+        held = (*shards(6), *shards(1, ShardState.WAIT), *shards(1, ShardState.OVER))
+        assert found(observation(view=view(held)))["Ready"] == ("True", "Consuming", "2 consumers read 6 shards.")
+
+    def test_what_withholds_grants_is_a_deeper_cause_than_pods_that_do_not_run(self) -> None:
+        withheld = view(shards(8), withheld=(Condition("GroupHasLiveMembers", "console-consumer is a member of shop.clicks."),))
+        broken = pods(0, 1, ready=False, trouble=Trouble("ImageUnavailable", "no image"))
+        seen = found(observation(view=withheld, consumers=broken))
+        assert seen["Ready"] == ("False", "GroupHasLiveMembers", "console-consumer is a member of shop.clicks.")
+
+    def test_it_needs_every_wanted_consumer(self) -> None:
+        seen = found(observation(consumers=(*pods(0), *pods(1, ready=False))))
+        assert seen["Ready"] == ("False", "Starting", "1 of 2 consumers are ready.")
+
+    def test_a_consumer_that_is_about_to_go_does_not_count(self) -> None:
+        seen = found(observation(consumers=(*pods(0), *pods(1, deleting=True))))
+        assert seen["ConsumersReady"] == ("False", "Starting", "1 of 2 consumers are ready.")
+
+    def test_a_group_that_is_being_deleted_is_not_ready(self) -> None:
+        seen = found(observation(declared=declared(deleting=True)))
+        assert seen["Ready"] == ("False", "Deleting", "The group is being deleted.")
+
+
+class TestSource:
+    def test_an_unreachable_broker_is_named(self) -> None:
+        lost = view(discovered=False, source_reachable=False, source_error="no Kafka broker answers at kafka:9092")
+        seen = found(observation(view=lost, stateful_set=None, consumers=()))
+        expected = ("False", "SourceUnavailable", "no Kafka broker answers at kafka:9092")
+        assert (seen["SourceReachable"], seen["Ready"]) == (expected, expected)
+        assert seen["Reconciling"][:2] == ("True", "WaitingForShards")
+        assert seen["ScalingActive"][:2] == ("False", "WaitingForShards")
+
+    def test_a_source_that_was_not_read_yet_is_not_called_unreachable(self) -> None:
+        unread = view(discovered=False, source_reachable=False)
+        assert found(observation(view=unread))["SourceReachable"][:2] == ("Unknown", "Discovering")
+        assert found(observation(view=None))["SourceReachable"][:2] == ("Unknown", "Discovering")
+
+    def test_topics_without_partitions_are_named(self) -> None:
+        assert found(observation(view=view()))["SourceReachable"] == (
+            "False",
+            "NoShards",
+            "kafka:9092 has no partitions of the topics clicks: create them.",
+        )
+
+
+class TestConsumers:
+    @pytest.mark.parametrize(
+        ("warning", "reason"),
+        [
+            ('pods "clicks-0" is forbidden: violates PodSecurity "restricted:latest"', "PodsRejected"),
+            ('pods "clicks-0" is forbidden: exceeded quota: small, requested: cpu=1', "QuotaExceeded"),
+        ],
+    )
+    def test_pods_that_cannot_be_made_say_why(self, warning: str, reason: str) -> None:
+        seen = found(observation(consumers=pods(1), warnings=(("FailedCreate", "older"), ("FailedCreate", warning))))
+        expected = (reason, f"Pods cannot be made: {warning}")
+        assert seen["ConsumersReady"] == ("False", *expected)
+        assert seen["Stalled"] == ("True", *expected)
+
+    def test_a_pod_that_cannot_run_is_told_before_one_that_only_waits(self) -> None:
+        seen = observation(
+            consumers=(
+                *pods(0, ready=False, trouble=Trouble("Unschedulable", "Pod clicks-0 has no node: no memory")),
+                *pods(1, ready=False, trouble=Trouble("CrashLooping", "it crashed")),
+            )
+        )
+        assert found(seen)["ConsumersReady"] == ("False", "CrashLooping", "it crashed")
+        assert found(seen)["Stalled"] == ("True", "CrashLooping", "it crashed")
+
+    def test_a_pod_without_a_node_may_get_one(self) -> None:
+        seen = observation(consumers=(*pods(0), *pods(1, ready=False, trouble=Trouble("Unschedulable", "no memory"))))
+        assert found(seen)["ConsumersReady"] == ("False", "Unschedulable", "no memory")
+        assert found(seen)["Stalled"][:2] == ("False", "NotStalled")
+
+
+class TestReconciling:
+    def test_growing(self) -> None:
+        seen = found(observation(view=view(shards(12))))
+        assert seen["Reconciling"] == ("True", "ScalingOut", "Going from 2 to 3 consumers.")
+
+    def test_draining(self) -> None:
+        seen = found(observation(view=view(shards(4))))
+        message = "clicks-1 must go: waiting until they have given up their shards."
+        assert seen["Reconciling"] == ("True", "Draining", message)
+
+    def test_rolling_out(self) -> None:
+        seen = found(observation(consumers=(*pods(0), *pods(1, current=False))))
+        assert seen["Reconciling"] == ("True", "RollingOut", "clicks-1 still run what was declared before.")
+
+    def test_pods_that_are_missing(self) -> None:
+        assert found(observation(consumers=pods(0)))["Reconciling"] == ("True", "Starting", "1 of 2 pods exist.")
+
+
+def test_a_taken_name_stalls_the_group() -> None:
+    seen = found(observation(stateful_set=OwnedSet(ours=False, replicas=1), service=Owned(ours=False)))
+    assert seen["Stalled"] == (
+        "True",
+        "NameTaken",
+        'There already is a StatefulSet and a Service named "clicks" that belongs to something else: '
+        "delete it, or name the group differently.",
+    )
+    assert seen["Ready"][:2] == ("False", "NameTaken")
+
+
+def test_what_the_api_server_refuses_stalls_the_group() -> None:
+    seen = found(observation(refusals=("volumeClaimTemplates cannot change",)))
+    assert seen["Stalled"] == ("True", "ApplyRefused", "volumeClaimTemplates cannot change")
+
+
+def test_shares_that_differ_by_more_than_one_are_uneven_unless_that_is_the_goal() -> None:
+    uneven = view(shards(8), consumers=consumers(5, 3))
+    assert found(observation(view=uneven))["Balanced"] == ("False", "Uneven", "Consumers hold between 3 and 5 shards.")
+    by_range = declared(settings=GroupSettings(assignor="Range"))
+    assert found(observation(view=uneven, declared=by_range))["Balanced"][:2] == ("True", "Balanced")
+
+
+@pytest.mark.parametrize(
+    ("count", "limited"),
+    [
+        (12, ("True", "MaxReplicas", "The shards ask for 3 consumers; spec.scaling.maxReplicas allows 2.")),
+        (4, ("True", "MinReplicas", "The shards ask for 1 consumers; spec.scaling.minReplicas keeps 2.")),
+        (8, ("False", "WithinLimits", "No limit is in the way.")),
+    ],
+)
+def test_a_limit_that_binds_is_named(count: int, limited: tuple[str, str, str]) -> None:
+    scaling = Scaling(min_replicas=2, max_replicas=2)
+    seen = observation(declared=declared(scaling=scaling), view=view(shards(count)))
+    assert found(seen)["ScalingLimited"] == limited
+
+
+@pytest.mark.parametrize("mode", [ScalingMode.FIXED, ScalingMode.EXTERNAL])
+def test_scaling_by_somebody_else_is_not_active(mode: ScalingMode) -> None:
+    seen = found(observation(declared=declared(scaling=Scaling(mode=mode), replicas=2)))
+    assert seen["ScalingActive"] == ("False", mode.value, "spec.replicas says 2.")
+
+
+def test_a_lost_checkpoint_is_told() -> None:
+    lost = view(shards(8), withheld=(Condition("CheckpointLost", "clicks/3 had 500 and has nothing."),))
+    assert found(observation(view=lost))["CheckpointLost"] == ("True", "CheckpointLost", "clicks/3 had 500 and has nothing.")
+
+
+class TestDates:
+    finding = Finding("Ready", "True", "Consuming", "all is well")
+
+    def test_a_new_condition_turned_now(self) -> None:
+        assert dated([self.finding], [], 4, WALL) == [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "Consuming",
+                "message": "all is well",
+                "observedGeneration": 4,
+                "lastTransitionTime": "2023-11-14T22:13:20Z",
+            }
+        ]
+
+    def test_one_whose_status_stays_keeps_its_time_whatever_else_changes(self) -> None:
+        before = dated([replace(self.finding, reason="Other", message="other")], [], 3, WALL - 3600)
+        assert dated([self.finding], before, 4, WALL)[0]["lastTransitionTime"] == "2023-11-14T21:13:20Z"
+
+    def test_one_whose_status_turned_gets_a_new_time(self) -> None:
+        before = dated([replace(self.finding, status="False")], [], 3, WALL - 3600)
+        assert dated([self.finding], before, 4, WALL)[0]["lastTransitionTime"] == "2023-11-14T22:13:20Z"

@@ -1,0 +1,273 @@
+"""The objects of a group, as they are applied."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+import pytest
+
+from shardherd.controller.declared import template_hash
+from tests.unit.controller.builders import MANIFESTS, UID, resource
+
+LABELS = {
+    "app.kubernetes.io/name": "shardherd",
+    "app.kubernetes.io/managed-by": "shardherd",
+    "app.kubernetes.io/component": "consumer",
+    "shardherd.dev/consumergroup": "clicks",
+}
+SELECTOR = {"shardherd.dev/consumergroup": "clicks", "shardherd.dev/role": "driver"}
+OWNER = {
+    "apiVersion": "shardherd.dev/v1alpha1",
+    "kind": "ConsumerGroup",
+    "name": "clicks",
+    "uid": UID,
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+}
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    """The spec of a driver's pod."""
+    template: dict[str, Any] = MANIFESTS.stateful_set(resource(**spec), 2)["spec"]["template"]["spec"]
+    return template
+
+
+def driver(**spec: Any) -> dict[str, Any]:
+    """The container of a driver."""
+    container: dict[str, Any] = pod(**spec)["containers"][0]
+    return container
+
+
+def environment(**spec: Any) -> dict[str, Any]:
+    """The environment of a driver: values, or the field that a value comes from."""
+    return {
+        item["name"]: item["value"] if "value" in item else item["valueFrom"]["fieldRef"]["fieldPath"]
+        for item in driver(**spec)["env"]
+    }
+
+
+def without_hash(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest without its own hash, which is checked to be there."""
+    assert len(manifest["metadata"]["annotations"].pop("shardherd.dev/manifest-hash")) == 16
+    return manifest
+
+
+def test_the_service_gives_every_driver_a_name_ready_or_not() -> None:
+    assert without_hash(MANIFESTS.service(resource())) == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "clicks", "namespace": "shop", "labels": LABELS, "annotations": {}, "ownerReferences": [OWNER]},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": SELECTOR,
+            "ports": [{"name": "metrics", "port": 8090, "targetPort": 8090, "protocol": "TCP"}],
+        },
+    }
+
+
+def test_nodes_are_drained_one_consumer_at_a_time() -> None:
+    assert without_hash(MANIFESTS.budget(resource())) == {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "clicks", "namespace": "shop", "labels": LABELS, "annotations": {}, "ownerReferences": [OWNER]},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": SELECTOR}},
+    }
+
+
+def test_the_stateful_set_leaves_replacing_pods_to_the_controller() -> None:
+    made = without_hash(MANIFESTS.stateful_set(resource(), 3))
+    template = made["spec"].pop("template")
+    assert made["metadata"] == {
+        "name": "clicks",
+        "namespace": "shop",
+        "labels": LABELS,
+        "annotations": {},
+        "ownerReferences": [OWNER],
+    }
+    assert made["spec"] == {
+        "replicas": 3,
+        "serviceName": "clicks",
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "revisionHistoryLimit": 2,
+        "selector": {"matchLabels": SELECTOR},
+    }
+    assert template["metadata"] == {
+        "labels": LABELS | SELECTOR,
+        "annotations": {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": "8090",
+            "prometheus.io/path": "/metrics",
+            "shardherd.dev/template-hash": template_hash(resource()["spec"]),
+        },
+    }
+
+
+def test_the_pod_satisfies_the_restricted_standard() -> None:
+    made = pod()
+    container = made.pop("containers")[0]
+    assert container["securityContext"] == RESTRICTED
+    assert {key: value for key, value in made.items() if key != "volumes"} == {
+        "serviceAccountName": "shardherd-spark",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 90,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "fsGroup": 10001,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+
+
+def test_only_a_driver_that_makes_executors_may_talk_to_the_api_server() -> None:
+    assert pod(application={"executor": {"instances": 2}})["automountServiceAccountToken"] is True
+
+
+def test_the_driver_is_started_by_the_entrypoint_with_its_arguments() -> None:
+    made = driver(application={"arguments": ["--sink", "/data"]})
+    assert made["command"] == ["tini", "--", "/opt/shardherd/driver-entrypoint.sh", "/opt/app/app.py", "--sink", "/data"]
+    assert (made["terminationMessagePath"], made["terminationMessagePolicy"]) == ("/dev/termination-log", "File")
+    assert made["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8090, "scheme": "HTTP"}
+    assert "livenessProbe" not in made
+
+
+def test_the_driver_finds_what_it_needs_mounted() -> None:
+    assert {volume.pop("name"): volume for volume in pod()["volumes"]} == {
+        "run": {"emptyDir": {}},
+        "tmp": {"emptyDir": {}},
+        "work": {"emptyDir": {}},
+        "token": {
+            "projected": {
+                "sources": [{"serviceAccountToken": {"audience": "shardherd", "expirationSeconds": 3600, "path": "token"}}]
+            }
+        },
+        "checkpoint": {"emptyDir": {}},
+    }
+    assert {mount["name"]: mount["mountPath"] for mount in driver()["volumeMounts"]} == {
+        "run": "/run/shardherd",
+        "tmp": "/tmp",
+        "work": "/var/lib/shardherd/work",
+        "token": "/var/run/secrets/shardherd",
+        "checkpoint": "/var/lib/shardherd/checkpoint",
+    }
+
+
+def test_the_environment_says_everything_that_the_application_has_to_know() -> None:
+    made = environment(ordered=True, application={"sparkConf": {"spark.ui.enabled": "false"}, "driver": {"cores": 2}})
+    executor = json.loads(made.pop("SHARDHERD_EXECUTOR_TEMPLATE"))
+    assert made == {
+        "SHARDHERD_CONSUMER": "metadata.name",
+        "SHARDHERD_POD_UID": "metadata.uid",
+        "SHARDHERD_POD_IP": "status.podIP",
+        "SHARDHERD_GROUP": "clicks",
+        "SHARDHERD_GROUP_UID": UID,
+        "SHARDHERD_NAMESPACE": "shop",
+        "SHARDHERD_COORDINATOR_URL": "http://shardherd.system.svc:8080",
+        "SHARDHERD_TOKEN_FILE": "/var/run/secrets/shardherd/token",
+        "SHARDHERD_RUN_DIR": "/run/shardherd",
+        "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+        "SHARDHERD_HEARTBEAT_INTERVAL_MS": "3000",
+        "SHARDHERD_SESSION_TIMEOUT_MS": "45000",
+        "SHARDHERD_COORDINATOR_LOSS_LIMIT_MS": "300000",
+        "SHARDHERD_DRAIN_TIMEOUT_MS": "60000",
+        "SHARDHERD_GRACE_PERIOD_MS": "90000",
+        "SHARDHERD_ORDERED": "true",
+        "SHARDHERD_SPARK_CONF": '{"spark.ui.enabled":"false"}',
+        "SHARDHERD_CHECKPOINT_PATH": "/var/lib/shardherd/checkpoint",
+        "SHARDHERD_DRIVER_HOST": "$(SHARDHERD_CONSUMER).clicks.shop.svc",
+        "SHARDHERD_DRIVER_CORES": "2",
+        "SHARDHERD_DRIVER_MEMORY": "1g",
+        "SHARDHERD_EXECUTOR_INSTANCES": "0",
+        "SHARDHERD_EXECUTOR_CORES": "1",
+        "SHARDHERD_EXECUTOR_MEMORY": "1g",
+        "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": "shardherd-spark",
+        "SHARDHERD_IMAGE": "example/clicks:1",
+        "SHARDHERD_IMAGE_PULL_POLICY": "IfNotPresent",
+        "SHARDHERD_METRICS_PORT": "8090",
+    }
+    assert executor["metadata"] == {"labels": LABELS}
+    assert executor["spec"]["containers"][0]["securityContext"] == RESTRICTED
+
+
+def test_values_of_the_pod_come_first_so_that_others_may_refer_to_them() -> None:
+    names = [item["name"] for item in driver(application={"env": [{"name": "MINE", "value": "$(SHARDHERD_CONSUMER)"}]})["env"]]
+    assert names.index("SHARDHERD_CONSUMER") < names.index("SHARDHERD_DRIVER_HOST") < names.index("MINE")
+
+
+class TestCheckpoint:
+    def test_a_path_is_the_users_to_mount(self) -> None:
+        spec = {"application": {"checkpoint": {"path": "/data/checkpoints"}}}
+        assert environment(**spec)["SHARDHERD_CHECKPOINT_PATH"] == "/data/checkpoints"
+        assert "checkpoint" not in {volume["name"] for volume in pod(**spec)["volumes"]}
+        assert "checkpoint" not in {mount["name"] for mount in driver(**spec)["volumeMounts"]}
+
+    def test_a_claim_gives_every_consumer_a_volume_that_goes_with_the_group(self) -> None:
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        spec: dict[str, Any] = {"application": {"checkpoint": {"volumeClaimTemplate": claim}}}
+        made = MANIFESTS.stateful_set(resource(**spec), 1)["spec"]
+        assert [template["spec"] for template in made["volumeClaimTemplates"]] == [claim]
+        assert made["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Delete", "whenScaled": "Delete"}
+        assert "checkpoint" not in {volume["name"] for volume in pod(**spec)["volumes"]}
+        assert "/var/lib/shardherd/checkpoint" in {mount["mountPath"] for mount in driver(**spec)["volumeMounts"]}
+
+
+class TestOverrides:
+    template: ClassVar[dict[str, Any]] = {
+        "metadata": {"labels": {"team": "web", "shardherd.dev/role": "other"}},
+        "spec": {
+            "nodeSelector": {"disk": "ssd"},
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            "containers": [
+                {
+                    "name": "driver",
+                    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                    "resources": {"limits": {"cpu": 1}},
+                }
+            ],
+        },
+    }
+
+    def test_a_template_adds_to_the_drivers_pod(self) -> None:
+        made = pod(application={"driver": {"template": self.template}})
+        assert made["nodeSelector"] == {"disk": "ssd"}
+        assert made["volumes"][-1] == {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        assert made["containers"][0]["volumeMounts"][-1] == {"name": "data", "mountPath": "/data"}
+        assert made["containers"][0]["resources"] == {"requests": {"cpu": "250m", "memory": "1433Mi"}, "limits": {"cpu": 1}}
+        assert len(made["containers"]) == 1
+
+    def test_but_cannot_take_our_labels_away(self) -> None:
+        made = MANIFESTS.stateful_set(resource(application={"driver": {"template": self.template}}), 1)
+        assert made["spec"]["template"]["metadata"]["labels"] == {"team": "web"} | LABELS | SELECTOR
+
+    def test_a_template_adds_to_the_executors_pods(self) -> None:
+        mount = {"name": "data", "mountPath": "/data"}
+        template = {"spec": {"containers": [{"name": "executor", "volumeMounts": [mount]}]}}
+        made = json.loads(environment(application={"executor": {"template": template}})["SHARDHERD_EXECUTOR_TEMPLATE"])
+        assert made["spec"]["containers"][0]["volumeMounts"][-1] == mount
+        assert made["kind"] == "Pod"
+
+
+def test_an_unchanged_spec_gives_the_same_manifests() -> None:
+    assert json.dumps(MANIFESTS.stateful_set(resource(), 2)) == json.dumps(MANIFESTS.stateful_set(resource(), 2))
+
+
+def test_the_number_of_replicas_is_no_part_of_the_hash() -> None:
+    two, three = (MANIFESTS.stateful_set(resource(), replicas)["metadata"]["annotations"] for replicas in (2, 3))
+    assert two == three
+
+
+@pytest.mark.parametrize(("heap", "memory"), [("512m", "896Mi"), ("1g", "1433Mi"), ("4G", "5734Mi")])
+def test_the_driver_asks_for_more_memory_than_its_heap(heap: str, memory: str) -> None:
+    made = driver(application={"driver": {"memory": heap}})
+    assert made["resources"] == {"requests": {"cpu": "250m", "memory": memory}}

@@ -1,0 +1,116 @@
+"""Why a driver is not ready, named as a user would ask for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardherd.controller.pods import driver, executor, last_words
+from shardherd.core.model import ConsumerId, Incarnation
+from shardherd.core.observed import ConsumerPod, ExecutorPod, Trouble
+from tests.unit.controller.builders import driver_pod, executor_pod, terminated
+
+UID = "aaaaaaaa-0000-0000-0000-000000000001"
+
+
+def test_a_ready_driver_has_no_trouble_whatever_it_went_through() -> None:
+    pod = driver_pod(1, ready=True, template_hash="now", lastState=terminated(1), restartCount=7)
+    assert driver(pod, "now") == ConsumerPod(ConsumerId("clicks-1"), UID, 1, ready=True)
+
+
+def test_a_driver_of_an_older_declaration_is_not_current() -> None:
+    assert driver(driver_pod(1, template_hash="before"), "now") == ConsumerPod(ConsumerId("clicks-1"), UID, 1, current=False)
+
+
+def test_an_executor_is_no_driver_and_the_other_way_round() -> None:
+    incarnation = Incarnation(UID, 3)
+    assert executor(executor_pod(2, incarnation)) == ExecutorPod(
+        "clicks-0-3-exec-2", "eeeeeeee-0000-0000-0000-000000000002", incarnation
+    )
+    assert driver(executor_pod(2, incarnation), "now") is None
+    assert executor(driver_pod()) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        (
+            {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "is not present"}}},
+            "ImageUnavailable",
+            'Pod clicks-0 cannot get the image "example/clicks:1" (ErrImageNeverPull): is not present',
+        ),
+        (
+            {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling"}}},
+            "ImageUnavailable",
+            'Pod clicks-0 cannot get the image "example/clicks:1" (ImagePullBackOff): Back-off pulling',
+        ),
+        (
+            {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}}},
+            "ContainerConfigInvalid",
+            'Pod clicks-0 cannot start its container (CreateContainerConfigError): secret "x" not found',
+        ),
+        (
+            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(3, code=1), "restartCount": 3},
+            "CrashLooping",
+            "The application in pod clicks-0 ended with exit code 1 and was started again 3 times; it said: ValueError: no",
+        ),
+        (
+            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(3, code=137, reason="OOMKilled")},
+            "CrashLooping",
+            "The application in pod clicks-0 ended with exit code 137 (OOMKilled) and was started again 0 times; "
+            "it said: ValueError: no",
+        ),
+        (
+            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(3, code=0, reason="Completed")},
+            "CrashLooping",
+            "The application in pod clicks-0 ended with exit code 0 and was started again 0 times; it said: ValueError: no",
+        ),
+    ],
+)
+def test_trouble_names_its_cause(status: dict[str, Any], reason: str, message: str) -> None:
+    seen = driver(driver_pod(**status), "", "Traceback\nValueError: no\n")
+    assert seen is not None
+    assert seen.trouble == Trouble(reason, message)
+
+
+def test_a_crash_without_a_log_says_where_to_look() -> None:
+    seen = driver(driver_pod(state=terminated(1, code=2)), "")
+    assert seen is not None
+    assert seen.trouble is not None
+    assert seen.trouble.message.endswith("; see: kubectl logs clicks-0 --previous")
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({}, id="it runs"),
+        pytest.param({"state": {"waiting": {"reason": "ContainerCreating"}}}, id="it is being made"),
+        pytest.param({"state": {"running": {}}, "lastState": terminated(1), "restartCount": 1}, id="it crashed once"),
+    ],
+)
+def test_starting_is_no_trouble(status: dict[str, Any]) -> None:
+    seen = driver(driver_pod(**status), "")
+    assert seen is not None
+    assert seen.trouble is None
+
+
+def test_a_driver_without_a_node_says_why() -> None:
+    pod = driver_pod()
+    pod["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes: Insufficient memory."}]}
+    seen = driver(pod, "")
+    assert seen is not None
+    assert seen.trouble == Trouble("Unschedulable", "Pod clicks-0 has no node: 0/1 nodes: Insufficient memory.")
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("", ""),
+        ("one\ntwo\n\n", "two"),
+        ("Traceback\n  File\nmy.module.OddError: broken\n26/01/01 INFO ShutdownHookManager\n", "my.module.OddError: broken"),
+        ("ValueError: first\nduring handling\nKeyError: 'last'\n", "KeyError: 'last'"),
+    ],
+)
+def test_the_last_words_are_those_of_the_last_exception(log: str, words: str) -> None:
+    assert last_words(log) == words

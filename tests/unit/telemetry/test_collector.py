@@ -1,0 +1,74 @@
+"""What a scrape shows."""
+
+from __future__ import annotations
+
+import urllib.request
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from shardherd.core.model import GroupIdentity, GroupView, ShardState
+from shardherd.telemetry.collector import GroupCollector, MetricsServer
+from shardherd.telemetry.metrics import OperatorMetrics
+from tests.unit.controller.builders import IDENTITY, consumers, shards, view
+
+
+def scraped(views: dict[GroupIdentity, GroupView]) -> set[str]:
+    """The samples of these groups, without help and types."""
+    registry = CollectorRegistry()
+    registry.register(GroupCollector(lambda: views))
+    return {line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")}
+
+
+def test_a_group_is_shown_as_its_picture_has_it() -> None:
+    held = (
+        *shards(1, checkpoint=90, end=100),
+        *shards(1, ShardState.NOT_ALLOC, lag_records=None, state_age=4.5),
+        *shards(1, ShardState.OVER, lag_records=0),
+    )
+    group = 'consumergroup="clicks",namespace="shop"'
+    shard = f'{group},shard="clicks/0"'
+    assert scraped({IDENTITY: view(held, consumers=consumers(1))}) == {
+        f"shardherd_shard_lag_records{{{shard}}} 10.0",
+        f"shardherd_shard_committed_offset{{{shard}}} 90.0",
+        f"shardherd_shard_end_offset{{{shard}}} 100.0",
+        f'shardherd_shard_owner_info{{consumer="clicks-0",{shard}}} 1.0',
+        f"shardherd_shard_unowned_seconds{{{shard}}} 4.5",
+        f"shardherd_group_lag_records{{{group}}} 10.0",
+        f'shardherd_group_shards{{{group},state="WAIT"}} 0.0',
+        f'shardherd_group_shards{{{group},state="NOT_ALLOC"}} 1.0',
+        f'shardherd_group_shards{{{group},state="ALREADY_ALLOC"}} 1.0',
+        f'shardherd_group_shards{{{group},state="TRANSFER"}} 0.0',
+        f'shardherd_group_shards{{{group},state="OVER"}} 1.0',
+        f"shardherd_group_epoch{{{group}}} 3.0",
+        f"shardherd_group_consumers{{{group}}} 1.0",
+        f"shardherd_group_source_reachable{{{group}}} 1.0",
+        f'shardherd_consumer_shards{{consumer="clicks-0",{group}}} 1.0',
+        f'shardherd_heartbeat_age_seconds{{consumer="clicks-0",{group}}} 0.1',
+    }
+
+
+def test_no_group_no_samples() -> None:
+    assert scraped({}) == set()
+
+
+def test_the_series_of_a_deleted_group_go_with_it() -> None:
+    registry = CollectorRegistry()
+    metrics = OperatorMetrics(registry)
+    for name in ("clicks", "other"):
+        metrics.heartbeats.labels("shop", name, "ok").inc()
+        metrics.moves.labels("shop", name).inc(3)
+    metrics.forget("shop", "clicks")
+    lines = generate_latest(registry).decode().splitlines()
+    assert [line for line in lines if 'consumergroup="clicks"' in line] == []
+    assert 'shardherd_shard_moves_total{consumergroup="other",namespace="shop"} 3.0' in lines
+
+
+def test_metrics_are_served_until_the_server_is_closed() -> None:
+    registry = CollectorRegistry()
+    OperatorMetrics(registry).built("1.2.3")
+    server = MetricsServer(0, registry, "127.0.0.1")
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=5) as response:
+            assert 'shardherd_build_info{version="1.2.3"} 1.0' in response.read().decode()
+    finally:
+        server.close()

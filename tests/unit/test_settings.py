@@ -1,0 +1,96 @@
+"""The operator's settings: defaults, values and refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardherd.settings import (
+    ApiSettings,
+    IdentitySettings,
+    LeaseSettings,
+    Settings,
+    SettingsError,
+    TelemetrySettings,
+    load,
+)
+
+REQUIRED = {"SHARDHERD_NAMESPACE": "system", "SHARDHERD_POD_NAME": "shardherd-0"}
+
+
+def test_everything_but_the_identity_has_a_default() -> None:
+    assert load(REQUIRED) == Settings(
+        identity=IdentitySettings("system", "shardherd-0", ""),
+        api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd"),
+        lease=LeaseSettings(15.0, 10.0, 2.0),
+        telemetry=TelemetrySettings(9090, "json", "INFO"),
+        discovery_interval=1.0,
+        resync_interval=300.0,
+        watch_namespaces=(),
+    )
+
+
+def test_every_variable_is_read() -> None:
+    environment = REQUIRED | {
+        "SHARDHERD_POD_UID": "uid",
+        "SHARDHERD_API_PORT": "1080",
+        "SHARDHERD_COORDINATOR_URL": "https://operator:1080/",
+        "SHARDHERD_TOKEN_AUDIENCE": "ours",
+        "SHARDHERD_LEASE_DURATION_S": "30",
+        "SHARDHERD_LEASE_RENEW_DEADLINE_S": "20",
+        "SHARDHERD_LEASE_RETRY_S": "0.5",
+        "SHARDHERD_METRICS_PORT": "1090",
+        "SHARDHERD_LOG_FORMAT": "text",
+        "SHARDHERD_LOG_LEVEL": "DEBUG",
+        "SHARDHERD_DISCOVERY_INTERVAL_S": "5",
+        "SHARDHERD_RESYNC_INTERVAL_S": "60",
+        "SHARDHERD_WATCH_NAMESPACES": "shop, web,",
+    }
+    assert load(environment) == Settings(
+        identity=IdentitySettings("system", "shardherd-0", "uid"),
+        api=ApiSettings(1080, "https://operator:1080", "ours"),
+        lease=LeaseSettings(30.0, 20.0, 0.5),
+        telemetry=TelemetrySettings(1090, "text", "DEBUG"),
+        discovery_interval=5.0,
+        resync_interval=60.0,
+        watch_namespaces=("shop", "web"),
+    )
+
+
+@pytest.mark.parametrize("name", ["SHARDHERD_NAMESPACE", "SHARDHERD_POD_NAME"])
+def test_the_identity_must_be_given(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name} is not set: the chart sets it; outside a cluster set it by hand"):
+        load({key: value for key, value in REQUIRED.items() if key != name})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("SHARDHERD_API_PORT", "eighty", "use a port from 1 to 65535, for example 8080"),
+        ("SHARDHERD_API_PORT", "0", "use a port from 1 to 65535, for example 8080"),
+        ("SHARDHERD_METRICS_PORT", "70000", "use a port from 1 to 65535, for example 9090"),
+        ("SHARDHERD_DISCOVERY_INTERVAL_S", "0", "use a number of seconds above 0, for example 1"),
+        ("SHARDHERD_DISCOVERY_INTERVAL_S", "soon", "use a number of seconds above 0, for example 1"),
+        ("SHARDHERD_LEASE_DURATION_S", "inf", "use a number of seconds above 0, for example 15"),
+        ("SHARDHERD_LEASE_RETRY_S", "nan", "use a number of seconds above 0, for example 2"),
+        ("SHARDHERD_LOG_FORMAT", "xml", "use one of json, text"),
+        ("SHARDHERD_LOG_LEVEL", "loud", "use one of DEBUG, INFO, WARNING, ERROR"),
+        ("SHARDHERD_COORDINATOR_URL", "operator:8080", "use a URL that begins with http:// or https://"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_name_and_the_remedy(name: str, value: str, remedy: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(REQUIRED | {name: value})
+    assert str(refused.value) == f'{name} is "{value}": {remedy}'
+
+
+@pytest.mark.parametrize(("deadline", "retry"), [("15", "2"), ("10", "10")])
+def test_a_leader_must_give_up_before_another_may_take_over(deadline: str, retry: str) -> None:
+    with pytest.raises(SettingsError, match="does not hold: a leader must give up before another may take over"):
+        load(REQUIRED | {"SHARDHERD_LEASE_RENEW_DEADLINE_S": deadline, "SHARDHERD_LEASE_RETRY_S": retry})
+
+
+def test_two_servers_cannot_share_a_port() -> None:
+    with pytest.raises(
+        SettingsError, match="SHARDHERD_API_PORT and SHARDHERD_METRICS_PORT are both 9090: give them different ports"
+    ):
+        load(REQUIRED | {"SHARDHERD_API_PORT": "9090"})
