@@ -1,0 +1,225 @@
+"""What goes wrong around a coordinator: restarts, rivals, a source that is away, foreign members."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from shardherd.core.errors import CoordinatorUnavailableError
+from shardherd.core.model import CheckpointResult, Condition, GroupSpec
+from tests.integration.contract.labs import eventually
+from tests.integration.coordinator.rig import Consumer, Coordinator, Rig, becomes, settle, shards
+
+
+async def test_a_restart_moves_no_shard_and_loses_no_checkpoint(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,))
+    coordinator.server.coordination.apply(spec)
+    first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
+    await settle([first, second], lambda: len(first.held) == len(second.held) == 2)
+    await first.commit(dict.fromkeys(first.held, 7))
+    await asyncio.gather(first.heartbeat(), second.heartbeat())
+    before = dict(first.held), dict(second.held)
+    await coordinator.stop()
+
+    again = await rig.coordinator()
+    again.server.coordination.apply(spec)
+    first.client = (await rig.consumer(again, spec, 0)).client
+    second.client = (await rig.consumer(again, spec, 1)).client
+    await becomes(lambda: (view := again.server.coordination.view(spec.identity)) is not None and view.source_reachable)
+    await settle([first, second], lambda: True)
+    started = time.monotonic()
+    while time.monotonic() - started < 2.0:
+        await asyncio.gather(first.heartbeat(), second.heartbeat(wait=0.2))
+        assert (first.held, second.held) == before
+
+    assert first.positions == dict.fromkeys(first.held, 7)
+    assert again.view(spec.identity).moves == 0
+    assert [each.result for each in await first.commit(dict.fromkeys(first.held, 8))] == [CheckpointResult.OK] * 2
+
+
+async def test_of_two_coordinators_the_older_steps_down_and_commits_nothing(rig: Rig, name: str, topic: str) -> None:
+    older = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    older.server.coordination.apply(spec)
+    consumer = await rig.consumer(older, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+    await consumer.commit(dict.fromkeys(consumer.held, 5))
+
+    newer = await rig.coordinator()
+    newer.server.coordination.apply(spec)
+    latest = await rig.consumer(newer, spec, 0)
+    latest.seq, latest.revision, latest.held = consumer.seq, consumer.revision, dict(consumer.held)
+    await settle_through_reloads(latest, lambda: latest.positions == dict.fromkeys(consumer.held, 5))
+    with pytest.raises(CoordinatorUnavailableError):
+        await consumer.commit(dict.fromkeys(consumer.held, 99))
+
+    assert "written by another coordinator" in await asyncio.wait_for(older.server.lost(), 5)
+    assert await rig.kafka.connector.offsets(spec).read(shards(topic, 0, 1, 2, 3)) == dict.fromkeys(
+        shards(topic, 0, 1, 2, 3), 5
+    )
+    assert [each.result for each in await latest.commit(dict.fromkeys(latest.held, 6))] == [CheckpointResult.OK] * 4
+
+
+async def test_past_the_lease_a_parked_heartbeat_is_closed_unanswered(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+    await consumer.heartbeat()
+
+    parked = asyncio.create_task(consumer.heartbeat(wait=1.0))
+    await asyncio.sleep(0.2)
+    coordinator.leadership.lose()
+
+    with pytest.raises(CoordinatorUnavailableError, match="no answer from the coordinator"):
+        await parked
+    assert "lease" in await asyncio.wait_for(coordinator.server.lost(), 5)
+
+
+async def test_a_group_with_live_members_is_granted_nothing_until_they_are_gone(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    consumer = await rig.consumer(coordinator, spec, 0)
+
+    async with rig.kafka.member(topic, spec.source.group_id):
+        coordinator.server.coordination.apply(spec)
+        await becomes(lambda: (view := coordinator.server.coordination.view(spec.identity)) is not None and bool(view.shards))
+        for _ in range(10):
+            assert (await consumer.heartbeat(wait=0.2)).confirmed == ()
+        withheld = coordinator.view(spec.identity).withheld
+        assert [condition.reason for condition in withheld] == ["GroupHasLiveMembers"]
+        assert f"'{spec.source.group_id}' has live members (a-member at " in withheld[0].message
+
+    await settle([consumer], lambda: len(consumer.held) == 4, within=30.0)
+    assert coordinator.view(spec.identity).withheld == ()
+
+
+async def test_an_unreachable_broker_is_a_state_and_a_corrected_address_is_taken_up(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1, servers="127.0.0.1:1")
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+
+    await becomes(lambda: "127.0.0.1:1" in source_error(coordinator, spec))
+    assert (await consumer.heartbeat()).confirmed == ()
+    assert "check spec.source.kafka.bootstrapServers" in source_error(coordinator, spec)
+
+    coordinator.server.coordination.apply(replace(spec, source=replace(spec.source, bootstrap_servers=rig.kafka.servers)))
+
+    await settle_through_reloads(consumer, lambda: len(consumer.held) == 4)
+    assert coordinator.view(spec.identity).source_reachable
+
+
+async def test_a_topic_that_does_not_exist_is_a_state_until_it_is_created(rig: Rig, name: str) -> None:
+    coordinator = await rig.coordinator()
+    missing = f"{rig.namespace}-{name}-later"
+    spec = await rig.group(name, (missing,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+
+    await becomes(lambda: f"topic '{missing}' does not exist" in source_error(coordinator, spec))
+    assert (await consumer.heartbeat()).confirmed == ()
+    await rig.kafka.create(missing, 2)
+
+    await settle([consumer], lambda: len(consumer.held) == 2, within=20.0)
+    assert coordinator.view(spec.identity).source_reachable
+    reasons = [reason for reason, *_ in await asyncio.to_thread(rig.kubernetes.events, spec.identity)]
+    assert "SourceUnavailable" in reasons
+
+
+async def test_a_broker_that_hangs_withholds_checkpoints_and_none_is_lost(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+    await consumer.commit(dict.fromkeys(consumer.held, 5))
+    held = dict(consumer.held)
+
+    rig.cluster.signal("kafka", signal.SIGSTOP)
+    try:
+        hanging = asyncio.create_task(consumer.commit(dict.fromkeys(held, 6)))
+        await becomes(lambda: source_error(coordinator, spec) != "")
+        started = time.monotonic()
+        await consumer.heartbeat()
+        assert time.monotonic() - started < 1.0, "heartbeats are answered while a commit hangs"
+        assert consumer.held == held
+    finally:
+        rig.cluster.signal("kafka", signal.SIGCONT)
+
+    durable = {outcome.shard: outcome.result for outcome in await hanging}
+    read = await rig.kafka.connector.offsets(spec).read(list(held))
+    assert read == {shard: 6 if result is CheckpointResult.OK else 5 for shard, result in durable.items()}
+    await becomes(lambda: source_error(coordinator, spec) == "")
+    assert {each.result for each in await consumer.commit(dict.fromkeys(held, 7))} == {CheckpointResult.OK}
+    await consumer.heartbeat()
+    assert consumer.held == held
+
+
+async def test_a_broker_that_is_away_while_the_coordinator_starts_moves_nothing(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+    await consumer.commit(dict.fromkeys(consumer.held, 5))
+    held = dict(consumer.held)
+    await coordinator.stop()
+
+    rig.cluster.signal("kafka", signal.SIGSTOP)
+    try:
+        again = await rig.coordinator()
+        again.server.coordination.apply(spec)
+        consumer.client = (await rig.consumer(again, spec, 0)).client
+        await becomes(lambda: source_error(again, spec) != "")
+        with pytest.raises(CoordinatorUnavailableError, match="no Kafka broker answers"):
+            await consumer.heartbeat()
+    finally:
+        rig.cluster.signal("kafka", signal.SIGCONT)
+
+    await settle_through_reloads(consumer, lambda: True)
+    assert consumer.held == held
+    assert consumer.positions == dict.fromkeys(held, 5)
+
+
+async def test_a_stranger_under_our_transactional_id_is_named(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+    stranger = rig.kafka.connector.offsets(spec)
+
+    for offset in (1, 2, 3):
+        await stranger.take_over()
+        outcomes = await consumer.commit(dict.fromkeys(consumer.held, offset))
+        assert {each.result for each in outcomes} == {CheckpointResult.WITHHELD}
+
+    await becomes(lambda: [condition.reason for condition in coordinator.view(spec.identity).withheld] == ["GroupIdInUse"])
+    assert isinstance(coordinator.view(spec.identity).withheld[0], Condition)
+    assert f"'shardherd.{spec.source.group_id}'" in coordinator.view(spec.identity).withheld[0].message
+
+
+def source_error(coordinator: Coordinator, spec: GroupSpec) -> str:
+    view = coordinator.server.coordination.view(spec.identity)
+    return view.source_error if view is not None else ""
+
+
+async def settle_through_reloads(consumer: Consumer, until: Callable[[], bool]) -> None:
+    """Heartbeat until `until` holds, also while the group is being loaded."""
+
+    async def step() -> bool:
+        try:
+            await consumer.heartbeat()
+        except CoordinatorUnavailableError:
+            return False
+        return until()
+
+    await eventually(step, within=30.0)

@@ -1,0 +1,220 @@
+"""The protocol over HTTP, with a real broker's offsets and a real API server's ConfigMaps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from shardherd.core.errors import StaleIncarnationError
+from shardherd.core.model import CheckpointOutcome, CheckpointResult, ShardState
+from tests.integration.contract.labs import eventually
+from tests.integration.coordinator.rig import Rig, becomes, settle, shards
+
+
+async def test_two_consumers_share_the_shards_and_checkpoint_them(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,))
+    coordinator.server.coordination.apply(spec)
+    first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
+
+    await settle([first, second], lambda: len(first.held) == len(second.held) == 2)
+    offsets = dict.fromkeys(first.held, 7)
+    outcomes = await first.commit(offsets)
+
+    assert sorted([*first.held, *second.held]) == shards(topic, 0, 1, 2, 3)
+    assert [outcome.result for outcome in outcomes] == [CheckpointResult.OK, CheckpointResult.OK]
+    store = rig.kafka.connector.offsets(spec)
+    assert await store.read(shards(topic, 0, 1, 2, 3)) == {shard: offsets.get(shard, 0) for shard in shards(topic, 0, 1, 2, 3)}
+    view = coordinator.view(spec.identity)
+    assert {row.shard: row.holder for row in view.shards} == {
+        **dict.fromkeys(first.held, first.name),
+        **dict.fromkeys(second.held, second.name),
+    }
+    assert coordinator.counted("shardherd_checkpoints_total", namespace=rig.namespace, consumergroup=name, result="ok") == len(
+        offsets
+    )
+    over_http = await first.client.group()
+    assert [(row.shard, row.holder, row.checkpoint) for row in over_http.shards] == [
+        (row.shard, row.holder, row.checkpoint) for row in view.shards
+    ]
+
+
+async def test_a_parked_heartbeat_is_answered_when_shards_must_move(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,))
+    coordinator.server.coordination.apply(spec)
+    first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
+    await settle([first], lambda: len(first.held) == 4)
+
+    await first.heartbeat()
+    parked = asyncio.create_task(first.heartbeat(wait=20.0))
+    await asyncio.sleep(0.2)
+    assert not parked.done()
+    await second.heartbeat()
+    joined = time.monotonic()
+    await parked
+    revoked = time.monotonic() - joined
+
+    assert len(first.held) == 2
+    assert revoked < 2.0, "a join is gathered for up to 1 s, then the holder hears of it at once"
+    waiting = asyncio.create_task(second.heartbeat(wait=20.0))
+    await first.heartbeat()
+    released = time.monotonic()
+    await waiting
+    assert len(second.held) == 2
+    assert time.monotonic() - released < 0.5
+
+
+async def test_a_parked_heartbeat_is_answered_when_its_interval_ends(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+    before = dict(consumer.held)
+
+    started = time.monotonic()
+    await consumer.heartbeat(wait=0.5)
+
+    assert 0.4 < time.monotonic() - started < 2.0
+    assert consumer.held == before
+
+
+async def test_a_later_heartbeat_answers_the_parked_one(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+    await consumer.heartbeat()
+
+    parked = asyncio.create_task(consumer.heartbeat(wait=20.0))
+    await asyncio.sleep(0.2)
+    latest = await consumer.heartbeat()
+
+    assert await asyncio.wait_for(parked, 1.0) == latest
+
+
+async def test_a_checkpoint_of_a_shard_that_is_not_held_is_fenced(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,))
+    coordinator.server.coordination.apply(spec)
+    first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
+    await settle([first, second], lambda: len(first.held) == len(second.held) == 2)
+    foreign = next(iter(second.held))
+    own = next(iter(first.held))
+
+    assert await first.commit({foreign: 9}) == (
+        CheckpointOutcome(
+            foreign,
+            CheckpointResult.FENCED,
+            9,
+            expected_epoch=1,
+            actual_epoch=second.held[foreign],
+            holder=second.name,
+        ),
+    )
+    assert [each.result for each in await first.commit({own: 9}, epoch=99)] == [CheckpointResult.FENCED]
+    assert await rig.kafka.connector.offsets(spec).read([foreign, own]) == {foreign: 0, own: 0}
+
+
+async def test_a_restarted_container_takes_its_shards_over_and_its_former_run_is_refused(
+    rig: Rig, name: str, topic: str
+) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    former = await rig.consumer(coordinator, spec, 0)
+    await settle([former], lambda: len(former.held) == 4)
+    await former.commit(dict.fromkeys(former.held, 5))
+
+    latter = former.restarted()
+    await settle([latter], lambda: len(latter.held) == 4)
+
+    assert all(latter.held[shard] > epoch for shard, epoch in former.held.items())
+    assert latter.positions == dict.fromkeys(latter.held, 5)
+    with pytest.raises(StaleIncarnationError, match="end this process"):
+        await former.heartbeat()
+
+
+async def test_who_leaves_hands_its_shards_on_at_once(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,))
+    coordinator.server.coordination.apply(spec)
+    first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
+    await settle([first, second], lambda: len(first.held) == len(second.held) == 2)
+
+    await first.leave()
+    await second.heartbeat(wait=5.0)
+
+    assert sorted(second.held) == shards(topic, 0, 1, 2, 3)
+
+
+async def test_new_partitions_are_granted(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+
+    await rig.kafka.grow(topic, 6)
+
+    await settle([consumer], lambda: len(consumer.held) == 6)
+    assert sorted(consumer.held) == shards(topic, *range(6))
+
+
+async def test_a_silent_consumer_expires_and_another_reads_on(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,))
+    coordinator.server.coordination.apply(spec)
+    first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
+    await settle([first, second], lambda: len(first.held) == len(second.held) == 2)
+
+    await settle([second], lambda: len(second.held) == 4, within=20.0)
+
+    async def told() -> bool:
+        return "SessionTimeout" in [reason for reason, *_ in await asyncio.to_thread(rig.kubernetes.events, spec.identity)]
+
+    await eventually(told)
+
+
+async def test_a_consumer_that_is_proven_dead_hands_its_shards_on_at_once(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,))
+    coordinator.server.coordination.apply(spec)
+    first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
+    await settle([first, second], lambda: len(first.held) == len(second.held) == 2)
+
+    await asyncio.to_thread(coordinator.server.coordination.consumer_died, spec.identity, first.name, first.incarnation)
+    await asyncio.wait_for(second.heartbeat(wait=5.0), 2.0)
+
+    assert sorted(second.held) == shards(topic, 0, 1, 2, 3)
+
+
+async def test_a_deleted_group_is_no_longer_served(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    await becomes(lambda: coordinator.server.coordination.view(spec.identity) is not None)
+
+    coordinator.server.coordination.forget(spec.identity)
+
+    assert coordinator.server.coordination.view(spec.identity) is None
+    assert dict(coordinator.server.coordination.views()) == {}
+
+
+async def test_all_shards_are_counted_by_state(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+
+    coordinator.server.coordination.apply(spec)
+    await becomes(
+        lambda: (
+            (view := coordinator.server.coordination.view(spec.identity)) is not None
+            and view.shards_in(ShardState.NOT_ALLOC) == 4
+        )
+    )
+
+    assert coordinator.view(spec.identity).source_reachable
