@@ -7,6 +7,7 @@ then the positions read, and only then the first answer. A source that cannot be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -32,6 +33,9 @@ T = TypeVar("T")
 RETRY_FIRST = 0.5
 RETRY_MAX = 5.0
 """Seconds between attempts to reach what did not answer; short, so that a source is used soon after it is back."""
+
+LOADING_PATIENCE = 2.0
+"""Seconds that a request waits for a group that is being loaded: after a restart most are loaded sooner."""
 
 MEMBERS_INTERVAL = 60.0
 MEMBERS_INTERVAL_WHILE_THERE = 5.0
@@ -295,6 +299,9 @@ class GroupRunner:
         await proven
 
     async def _ask(self, request: Request, wait: float) -> Any:
+        if self.mailbox is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._opened.wait(), LOADING_PATIENCE)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._mailbox().put(Ask(request, answer, wait))
         return await answer
