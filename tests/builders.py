@@ -1,0 +1,273 @@
+"""Builders of the core's values, and a group that is played with in simulated time.
+
+`Play` is a real `Group` whose commits succeed at once (unless they are held back) and whose consumers behave well: each `beat`
+names what the consumer holds, applies the reply, and gives up what the reply does not confirm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardherd.core.group import Group, Result, Told
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    CheckpointResult,
+    ConfirmedShard,
+    ConsumerId,
+    GroupIdentity,
+    GroupSettings,
+    GroupSpec,
+    GroupView,
+    Heartbeat,
+    HeartbeatReply,
+    HeldShard,
+    Incarnation,
+    KafkaSource,
+    Leave,
+    Offset,
+    ShardCheckpoint,
+    ShardId,
+    ShardInfo,
+    ShardState,
+    ShardView,
+)
+from shardherd.core.ownership import decode, encode
+from shardherd.core.requests import (
+    CheckpointsCommitted,
+    CheckpointsFailed,
+    ConsumerDied,
+    Request,
+    SettingsChanged,
+    ShardsDiscovered,
+    Tick,
+)
+
+IDENTITY = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")
+
+
+def shard(name: str) -> ShardId:
+    """A shard's name: `0` means `t/0`."""
+    return ShardId(name if "/" in name else f"t/{name}")
+
+
+def shards(*names: str) -> tuple[ShardId, ...]:
+    return tuple(shard(name) for name in names)
+
+
+def info(
+    name: str, begin: int = 0, end: int = 100, *, open: bool = True, parents: Iterable[str] = (), source_id: str = ""
+) -> ShardInfo:
+    return ShardInfo(shard(name), begin, end, open, shards(*parents), source_id)
+
+
+def topic(count: int, end: int = 100, name: str = "t") -> tuple[ShardInfo, ...]:
+    """A topic of so many open shards."""
+    return tuple(info(f"{name}/{number}", end=end) for number in range(count))
+
+
+def spec(wanted: int = 1, *, leaving: Iterable[str] = (), starting: str = "Earliest", **settings: Any) -> GroupSpec:
+    source = KafkaSource("broker:9092", ("t",), "", "demo.clicks", starting)
+    return GroupSpec(IDENTITY, source, GroupSettings(**settings), wanted, frozenset(ConsumerId(name) for name in leaving))
+
+
+def incarnation(name: str, start: int = 1, pod: int = 1) -> Incarnation:
+    return Incarnation(f"uid-{name}-{pod}", start)
+
+
+@dataclass
+class Consumer:
+    """A consumer that behaves well. Change `ready`, `draining`, `busy` (shards that it cannot give up yet) at will."""
+
+    name: ConsumerId
+    incarnation: Incarnation
+    seq: int = 0
+    revision: int = 0
+    held: dict[ShardId, int] = field(default_factory=dict)
+    reply: HeartbeatReply | None = None
+    ready: bool = True
+    draining: bool = False
+    busy: set[ShardId] = field(default_factory=set)
+    progress: int = 0
+
+    def heartbeat(self) -> Heartbeat:
+        """The next heartbeat."""
+        self.seq += 1
+        held = tuple(HeldShard(shard, epoch) for shard, epoch in sorted(self.held.items()))
+        return Heartbeat(self.name, self.incarnation, self.seq, self.revision, held, self.ready, self.draining, self.progress)
+
+    def apply(self, reply: HeartbeatReply) -> None:
+        """Start what is new, give up what is missing unless it is busy."""
+        self.reply = reply
+        self.revision = reply.revision
+        confirmed = {each.shard: each.owner_epoch for each in reply.confirmed}
+        kept = {shard: epoch for shard, epoch in self.held.items() if shard in self.busy and shard not in confirmed}
+        self.held = confirmed | kept
+
+
+class Play:
+    """A group in simulated time. `now` moves only by `wait`."""
+
+    def __init__(self, spec: GroupSpec, group: Group | None = None, now: float = 1000.0) -> None:
+        self.now = now
+        self.group = group or Group.new(spec, now)
+        self.consumers: dict[str, Consumer] = {}
+        self.told: list[Told] = []
+        self.log: dict[ShardId, Offset] = {}
+        """What is durable, as the offsets' store has it."""
+        self.hold_commits = False
+        self.uncommitted: dict[ShardId, Offset] = {}
+
+    # The group's inputs.
+
+    def ask(self, request: Request) -> Result:
+        """Handle, apply, commit."""
+        result = self.group.handle(request, self.now)
+        self.group.apply(result.events)
+        self.told.extend(result.told)
+        self.uncommitted.update(result.commit)
+        if self.uncommitted and not self.hold_commits:
+            self.commit()
+        return result
+
+    def commit(self) -> None:
+        """All commits under way succeed."""
+        offsets, self.uncommitted = self.uncommitted, {}
+        self.log.update(offsets)
+        self.ask(CheckpointsCommitted(offsets))
+
+    def fail_commits(self) -> None:
+        """All commits under way fail."""
+        offsets, self.uncommitted = self.uncommitted, {}
+        self.ask(CheckpointsFailed(frozenset(offsets)))
+
+    def discover(self, infos: Sequence[ShardInfo]) -> Result:
+        unread = self.group.unread(infos)
+        return self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread if shard in self.log}))
+
+    def change(self, spec: GroupSpec) -> Result:
+        return self.ask(SettingsChanged(spec))
+
+    def wait(self, seconds: float, beating: Iterable[str] = ()) -> None:
+        """Let time pass: due ticks, and a heartbeat of each named consumer every three seconds."""
+        until = self.now + seconds
+        next_beat = self.now + 3.0
+        while True:
+            deadline = self.group.next_deadline()
+            at = min(until, next_beat, deadline if deadline is not None else until)
+            self.now = max(self.now, at)
+            if deadline is not None and deadline <= self.now:
+                self.ask(Tick())
+            if next_beat <= self.now:
+                self.beat(*beating)
+                next_beat += 3.0
+            if self.now >= until:
+                return
+
+    def restart(self) -> None:
+        """Another coordinator takes over, from what was stored."""
+        self.group = Group.restore(decode(encode(self.group.ownership)), dict(self.log), self.group.spec, self.now)
+
+    # Consumers.
+
+    def consumer(self, name: str) -> Consumer:
+        if name not in self.consumers:
+            self.consumers[name] = Consumer(ConsumerId(name), incarnation(name))
+        return self.consumers[name]
+
+    def run(self, name: str, start: int = 1, pod: int = 1, *, ready: bool = True) -> Consumer:
+        """A new run of this consumer: it holds nothing and has applied nothing."""
+        self.consumers[name] = Consumer(ConsumerId(name), incarnation(name, start, pod), ready=ready)
+        return self.consumers[name]
+
+    def beat(self, *names: str) -> None:
+        """One heartbeat of each."""
+        for name in names:
+            consumer = self.consumer(name)
+            reply = self.ask(consumer.heartbeat()).reply
+            assert isinstance(reply, HeartbeatReply)
+            consumer.apply(reply)
+
+    def settle(self, *names: str) -> None:
+        """Heartbeats until nothing changes any more."""
+        for _ in range(6):
+            self.beat(*names)
+        self.wait(1.5)
+        for _ in range(6):
+            self.beat(*names)
+
+    def die(self, name: str) -> Result:
+        """Proof of this consumer's death."""
+        return self.ask(ConsumerDied(ConsumerId(name), self.consumers[name].incarnation))
+
+    def leave(self, name: str) -> Result:
+        return self.ask(Leave(ConsumerId(name), self.consumers[name].incarnation))
+
+    def checkpoint(self, name: str, shard_name: str, offset: Offset, epoch: int | None = None) -> CheckpointResult:
+        """What becomes of a consumer's checkpoint, under the epoch that it holds unless another is given."""
+        consumer = self.consumer(name)
+        of = shard(shard_name)
+        under = consumer.held.get(of, 0) if epoch is None else epoch
+        request = CheckpointRequest(consumer.name, consumer.incarnation, (ShardCheckpoint(of, under, offset),))
+        reply = self.ask(request).reply
+        assert isinstance(reply, CheckpointReply)
+        return reply.outcomes[0].result
+
+    # What is seen.
+
+    @property
+    def view(self) -> GroupView:
+        return self.group.view(self.now)
+
+    def shard(self, name: str) -> ShardView:
+        return next(view for view in self.view.shards if view.shard == shard(name))
+
+    def state(self, name: str) -> ShardState:
+        return self.shard(name).state
+
+    def states(self) -> dict[str, str]:
+        """State of every shard of topic t, by partition."""
+        return {view.shard.removeprefix("t/"): str(view.state) for view in self.view.shards}
+
+    def holders(self) -> dict[str, str | None]:
+        """Holder of every shard of topic t, by partition."""
+        return {view.shard.removeprefix("t/"): view.holder for view in self.view.shards}
+
+    def held_by(self, name: str) -> set[str]:
+        """What the group says that a consumer holds, by partition."""
+        return {number for number, holder in self.holders().items() if holder == name}
+
+    def counts(self) -> dict[str, int]:
+        """How many shards each consumer holds."""
+        return {view.consumer: view.shards for view in self.view.consumers}
+
+    def confirmed(self, name: str) -> dict[str, ConfirmedShard]:
+        """The last reply's confirmed shards of a consumer, by partition."""
+        reply = self.consumers[name].reply
+        assert reply is not None
+        return {each.shard.removeprefix("t/"): each for each in reply.confirmed}
+
+    def reasons(self) -> list[str]:
+        """Why things were told, in order."""
+        return [told.reason for told in self.told]
+
+
+def started(count: int, consumers: int, **settings: Any) -> Play:
+    """A group of so many shards, held by consumers g-0, g-1 and so on, at rest."""
+    play = Play(spec(consumers, **settings))
+    play.discover(topic(count))
+    names = [f"g-{number}" for number in range(consumers)]
+    play.settle(*names)
+    return play
+
+
+def moved(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> set[str]:
+    """The shards whose holder differs."""
+    return {name for name in before if before[name] != after.get(name)}
+
+
+def with_settings(spec: GroupSpec, **settings: Any) -> GroupSpec:
+    """The same spec with other settings."""
+    return replace(spec, settings=replace(spec.settings, **settings))

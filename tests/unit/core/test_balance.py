@@ -1,0 +1,174 @@
+"""Who gets what: joins, crashes, drains, and the worked examples of the specification."""
+
+from __future__ import annotations
+
+from shardherd.core.model import ConsumerId
+from tests.builders import Play, moved, spec, started, topic, with_settings
+
+
+def test_ten_shards_three_consumers_hold_3_3_4() -> None:
+    assert sorted(started(10, 3).counts().values()) == [3, 3, 4]
+
+
+def test_crash_moves_only_the_dead_consumers_shards() -> None:
+    play = started(10, 3)
+    before = play.holders()
+    lost = play.held_by("g-1")
+    assert len(lost) == 3
+
+    play.die("g-1")
+    assert moved(before, play.holders()) == lost
+    assert play.counts() == {"g-0": 5, "g-2": 5}
+
+    after_crash = play.holders()
+    play.run("g-1", start=2)
+    play.settle("g-0", "g-1", "g-2")
+    assert len(moved(after_crash, play.holders())) == 3
+    assert sorted(play.counts().values()) == [3, 3, 4]
+
+
+def test_two_join_three_each_hold_two() -> None:
+    play = started(10, 3)
+    before = play.holders()
+    by_count = sorted(("g-0", "g-1", "g-2"), key=lambda name: len(play.held_by(name)))
+    play.beat("g-3", "g-4")
+    play.settle("g-0", "g-1", "g-2", "g-3", "g-4")
+    assert play.counts() == {"g-0": 2, "g-1": 2, "g-2": 2, "g-3": 2, "g-4": 2}
+    lost = moved(before, play.holders())
+    assert [sum(before[name] == consumer for name in lost) for consumer in by_count] == [1, 1, 2]
+    assert play.view.moves == 4
+
+
+def test_two_groups_share_a_stream_without_effect() -> None:
+    one, two = Play(spec(2, assignor="Range")), Play(spec(1, assignor="Range"))
+    for play, names in ((one, ("A", "B")), (two, ("C",))):
+        play.discover(topic(4))
+        play.settle(*names)
+    assert one.holders() == {"0": "A", "1": "A", "2": "B", "3": "B"}
+    assert two.holders() == {"0": "C", "1": "C", "2": "C", "3": "C"}
+
+
+def test_the_first_assignment_waits_for_all_wanted_consumers() -> None:
+    play = Play(spec(3))
+    play.discover(topic(6))
+    play.beat("g-0", "g-1")
+    assert play.counts() == {"g-0": 0, "g-1": 0}
+    play.beat("g-2")
+    assert play.counts() == {"g-0": 2, "g-1": 2, "g-2": 2}
+
+
+def test_the_first_assignment_waits_ten_seconds_after_the_first_is_ready() -> None:
+    play = Play(spec(3))
+    play.discover(topic(6))
+    play.consumer("g-0").ready = False
+    play.beat("g-0")
+    play.wait(30, ["g-0"])
+    play.consumer("g-0").ready = True
+    play.beat("g-0")
+    play.wait(9.5, ["g-0"])
+    assert play.counts() == {"g-0": 0}
+    play.wait(1, ["g-0"])
+    assert play.counts() == {"g-0": 6}
+
+
+def test_a_join_rebalances_at_once_and_further_joins_within_a_second_are_gathered() -> None:
+    play = started(12, 1)
+    play.beat("g-1")
+    assert [view.next_consumer for view in play.view.shards].count(ConsumerId("g-1")) == 6
+    play.wait(0.5)
+    play.beat("g-2", "g-3")
+    assert {view.next_consumer for view in play.view.shards} == {None, "g-1"}
+    play.wait(0.5)
+    assert {view.next_consumer for view in play.view.shards} == {None, "g-1", "g-2", "g-3"}
+
+
+def test_a_consumer_that_is_not_ready_is_granted_nothing() -> None:
+    play = started(4, 1)
+    play.consumer("g-1").ready = False
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 4, "g-1": 0}
+    play.consumer("g-1").ready = True
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 2, "g-1": 2}
+
+
+def test_a_consumer_that_restarts_cold_keeps_the_shards_of_its_name() -> None:
+    play = started(4, 2)
+    before = play.holders()
+    play.run("g-1", start=2, ready=False)
+    play.settle("g-0", "g-1")
+    assert play.holders() == before
+    assert {each.owner_epoch for each in play.confirmed("g-1").values()} == {2}
+    assert {each.held_since_epoch for each in play.confirmed("g-1").values()} == {1}
+
+
+def test_a_draining_consumer_loses_all_it_holds_to_the_others() -> None:
+    play = started(9, 3)
+    play.consumer("g-2").draining = True
+    play.settle("g-2", "g-0", "g-1", "g-2")
+    assert sorted(play.counts().items())[2] == ("g-2", 0)
+    assert sorted(play.counts().values()) == [0, 4, 5]
+
+
+def test_a_leaving_consumer_is_drained_and_may_come_back() -> None:
+    play = started(9, 3)
+    play.change(spec(2, leaving=["g-2"]))
+    play.settle("g-0", "g-1", "g-2")
+    assert play.counts()["g-2"] == 0
+    play.change(spec(3))
+    play.settle("g-0", "g-1", "g-2")
+    assert play.counts() == {"g-0": 3, "g-1": 3, "g-2": 3}
+
+
+def test_the_last_consumer_keeps_its_shards_while_it_drains_and_frees_them_when_it_leaves() -> None:
+    play = started(3, 1)
+    play.consumer("g-0").draining = True
+    play.settle("g-0")
+    assert play.states() == dict.fromkeys("012", "ALREADY_ALLOC")
+    play.leave("g-0")
+    assert play.states() == dict.fromkeys("012", "NOT_ALLOC")
+    assert play.counts() == {}
+
+
+def test_only_the_shard_that_is_too_many_is_revoked() -> None:
+    play = started(5, 2)
+    rich = max(play.counts(), key=lambda name: play.counts()[name])
+    before = play.held_by(rich)
+    play.beat("g-2")
+    revoked = {name for name, state in play.states().items() if state == "TRANSFER"}
+    assert revoked < before
+    assert len(revoked) == 1
+
+
+def test_paused_grants_and_moves_nothing_and_goes_on_afterwards() -> None:
+    play = started(4, 2)
+    before = play.holders()
+    play.change(with_settings(play.group.spec, paused=True))
+    play.beat("g-2")
+    play.settle("g-0", "g-1", "g-2")
+    assert play.holders() == before
+    assert [condition.reason for condition in play.view.withheld] == ["Paused"]
+    play.die("g-0")
+    assert sorted(play.states().values()) == ["ALREADY_ALLOC", "ALREADY_ALLOC", "NOT_ALLOC", "NOT_ALLOC"]
+    play.change(with_settings(play.group.spec, paused=False))
+    play.settle("g-1", "g-2")
+    assert play.counts() == {"g-1": 2, "g-2": 2}
+
+
+def test_a_transfer_released_while_paused_goes_on_after_the_pause() -> None:
+    play = started(2, 1)
+    play.beat("g-1")
+    play.change(with_settings(play.group.spec, paused=True))
+    play.settle("g-0", "g-1")
+    assert sorted(play.states().values()) == ["ALREADY_ALLOC", "TRANSFER"]
+    play.change(with_settings(play.group.spec, paused=False))
+    assert play.counts() == {"g-0": 1, "g-1": 1}
+
+
+def test_changing_the_assignor_moves_towards_its_target() -> None:
+    play = started(4, 2)
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": "g-1"}
+    play.change(with_settings(play.group.spec, assignor="Range"))
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-0", "2": "g-1", "3": "g-1"}
+    assert play.view.moves == 2
