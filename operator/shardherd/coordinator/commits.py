@@ -55,6 +55,7 @@ class Committer:
         self._in_use = in_use
         self._allowed = allowed
         self._waiting: list[Committing] = []
+        self._busy: list[Committing] = []
         self._filled = asyncio.Event()
         self._fenced_at: deque[float] = deque(maxlen=FENCES)
         self._taken_over = False
@@ -81,21 +82,24 @@ class Committer:
         while True:
             await self._filled.wait()
             self._filled.clear()
-            batch, self._waiting = self._waiting, []
+            batch = self._busy = self._waiting
+            self._waiting = []
             offsets = {shard: offset for committing in batch for shard, offset in committing.offsets.items()}
             durable = await self._commit(offsets)
             if missing := frozenset(offsets) - frozenset(durable):
                 self._settle(Outcome(CheckpointsFailed(missing)))
             self._settle(Outcome(CheckpointsCommitted(durable), durable, batch))
+            self._busy = []
 
     def close(self) -> None:
-        """Refuse what waits."""
-        for committing in self._waiting:
+        """Refuse what waits, and what was being committed: whether it was is for the next one to find out."""
+        for committing in [*self._busy, *self._waiting]:
             if committing.answer is not None and not committing.answer.done():
                 committing.answer.set_exception(
                     CoordinatorUnavailableError(f"the coordinator stops serving group {self._identity}; ask again")
                 )
         self._waiting = []
+        self._busy = []
 
     async def _commit(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
         """The positions of these shards that are durable afterwards; none of a shard that was surely not written."""
