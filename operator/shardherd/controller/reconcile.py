@@ -32,13 +32,20 @@ logger = logging.getLogger(__name__)
 TICK = 1.0
 """Seconds between looks at the coordinator's pictures: lag, drains and deadlines are seen this late at most."""
 
+UNSETTLED_INTERVAL = 5.0
+"""Seconds between reads of a group that waits for what no watch tells of: Events, Services and PodDisruptionBudgets."""
+
 
 @dataclass
 class _Group:
-    """What is kept of one group between two reconciliations. `dirty`: what was read may no longer be so."""
+    """What is kept of one group between two reconciliations.
+
+    `dirty`: what was read may no longer be so. `unsettled`: it waits for something that no watch tells of.
+    """
 
     known_since: float
     dirty: bool = True
+    unsettled: bool = False
     version: tuple[object, ...] = ()
     objects: GroupObjects | None = None
     read_at: float = float("-inf")
@@ -105,7 +112,8 @@ class Controller:
             while True:
                 await asyncio.sleep(TICK)
                 for key, group in list(self._groups.items()):
-                    group.dirty |= self._clock.now() - group.read_at >= self._resync_interval
+                    interval = UNSETTLED_INTERVAL if group.unsettled else self._resync_interval
+                    group.dirty |= self._clock.now() - group.read_at >= interval
                     self._worklist.add(key)
         finally:
             await self._worklist.close()
@@ -141,6 +149,7 @@ class Controller:
         )
         group.memory = planned.memory
         group.dirty |= outcome.wrote
+        group.unsettled = bool(observation.taken) or len(observation.consumers) < observation.replicas
         if outcome.refused != observation.refusals:
             # The user reads in this very status what was refused just now.
             observation = replace(observation, refusals=outcome.refused)

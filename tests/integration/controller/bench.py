@@ -1,0 +1,236 @@
+"""A controller on a real API server, with the rights that the chart gives it and a coordinator that the test plays."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from kubernetes.client.configuration import Configuration
+from prometheus_client import CollectorRegistry
+
+from dev.cluster import Cluster
+from shardherd.adapters.clock import SystemClock
+from shardherd.adapters.kubernetes.api import KubernetesApi
+from shardherd.adapters.kubernetes.cluster import KubernetesCluster
+from shardherd.adapters.kubernetes.events import KubernetesEvents
+from shardherd.adapters.kubernetes.login import connection
+from shardherd.controller import handlers
+from shardherd.controller.manifests import Manifests
+from shardherd.controller.merge import merge
+from shardherd.controller.reconcile import Controller
+from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
+from shardherd.telemetry.metrics import OperatorMetrics
+
+ROOT = Path(__file__).resolve().parents[3]
+CRD = ROOT / "crds" / "consumergroup.yaml"
+CHART = ROOT / "charts" / "shardherd"
+RESOURCE = "consumergroups.shardherd.dev"
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+def until(what: Callable[[], T | None], explain: Callable[[], object] = lambda: "", within: float = 30.0) -> T:
+    """What `what` returns once that is true; fails after `within` seconds, saying what there was instead."""
+    deadline = time.monotonic() + within
+    while True:
+        found = what()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not true within {within} s: {explain()}"
+        time.sleep(0.1)
+
+
+class PlayedCoordination:
+    """Coordination that shows every group what the test put in `pictures`, by its name. Called from the controller's thread."""
+
+    def __init__(self) -> None:
+        self.pictures: dict[str, GroupView] = {}
+        self.specs: dict[str, list[GroupSpec]] = {}
+        self.forgotten: list[str] = []
+        self.deaths: list[tuple[str, ConsumerId, Incarnation]] = []
+
+    def apply(self, spec: GroupSpec) -> None:
+        told = self.specs.setdefault(spec.identity.name, [])
+        if not told or told[-1] != spec:
+            told.append(spec)
+
+    def forget(self, group: GroupIdentity) -> None:
+        self.forgotten.append(group.name)
+
+    def view(self, group: GroupIdentity) -> GroupView | None:
+        return self.pictures.get(group.name)
+
+    def views(self) -> Mapping[GroupIdentity, GroupView]:
+        return {}
+
+    def consumer_died(self, group: GroupIdentity, consumer: ConsumerId, incarnation: Incarnation) -> None:
+        self.deaths.append((group.name, consumer, incarnation))
+
+
+def install_rights(cluster: Cluster, namespace: str) -> str:
+    """Apply the chart's service account and roles in this namespace; returns a token of that account."""
+    cluster.kubectl("apply", "-f", str(CRD))
+    cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE}", "--timeout=30s")
+    rendered = cluster.helm("template", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")
+    wanted = [
+        item for item in yaml.safe_load_all(rendered) if item and ("Role" in item["kind"] or item["kind"] == "ServiceAccount")
+    ]
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(wanted))
+    return cluster.kubectl("-n", namespace, "create", "token", f"{namespace}-shardherd", "--duration=2h").strip()
+
+
+def configuration_of(cluster: Cluster, token: str) -> Configuration:
+    """How to reach the API server as the owner of this token."""
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    server = kubeconfig["clusters"][0]["cluster"]
+    authority = cluster.state / "test-ca.crt"
+    if "certificate-authority-data" in server:
+        import base64
+
+        authority.write_bytes(base64.b64decode(server["certificate-authority-data"]))
+    configuration = Configuration()
+    configuration.host = server["server"]
+    configuration.ssl_ca_cert = str(authority) if authority.exists() else server["certificate-authority"]
+    configuration.api_key = {"BearerToken": token}
+    configuration.api_key_prefix = {"BearerToken": "Bearer"}
+    return configuration
+
+
+class ControllerBench:
+    """The controller in its thread, one namespace, and what a test does to it."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.coordination = PlayedCoordination()
+        self.metrics = OperatorMetrics(CollectorRegistry())
+        self._configuration = configuration_of(cluster, install_rights(cluster, namespace))
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failures: list[BaseException] = []
+
+    def start(self) -> None:
+        """Start watching; returns once it has begun."""
+        api = KubernetesApi(self._configuration)
+        clock = SystemClock()
+        events = KubernetesEvents(api, clock, "bench")
+        ready = threading.Event()
+        self._stop = stop = threading.Event()
+
+        def make() -> Controller:
+            manifests = Manifests("http://shardherd.system.svc:8080", "shardherd")
+            return Controller(KubernetesCluster(api), self.coordination, events, clock, self.metrics, manifests)
+
+        def run() -> None:
+            try:
+                handlers.run(make, lambda: connection(self._configuration), (self.namespace,), stop, ready)
+            except Exception as error:  # noqa: BLE001 - the test looks at it
+                self.failures.append(error)
+            finally:
+                events.close()
+                api.close()
+
+        self._thread = threading.Thread(target=run, name="controller")
+        self._thread.start()
+        assert ready.wait(20), "Kopf did not get ready"
+
+    def stop(self) -> None:
+        """Stop as the operator does at SIGTERM."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(20)
+            assert not self._thread.is_alive(), "Kopf did not stop"
+        self._thread = None
+        assert self.failures == []
+
+    def kubectl(self, *arguments: str, body: object = None) -> str:
+        """kubectl in the bench's namespace; `body` is its standard input."""
+        return self.cluster.kubectl("-n", self.namespace, *arguments, input=None if body is None else json.dumps(body))
+
+    def group(self, name: str, **spec: Any) -> None:
+        """Make a group, or change it. One shard a consumer unless `spec` says otherwise."""
+        ordinary = {
+            "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"]}},
+            "scaling": {"shardsPerConsumer": 1},
+            "application": {"image": "example/clicks:1", "mainApplicationFile": "/app.py", "executor": {"instances": 0}},
+        }
+        body = {
+            "apiVersion": "shardherd.dev/v1alpha1",
+            "kind": "ConsumerGroup",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": merge(ordinary, spec),
+        }
+        self.kubectl("apply", "-f", "-", body=body)
+
+    def find(self, kind: str, name: str) -> Json | None:
+        """An object, or None."""
+        found = self.kubectl("get", kind, name, "--ignore-not-found", "-o", "json")
+        return json.loads(found) if found.strip() else None
+
+    def get(self, kind: str, name: str, within: float = 30.0) -> Json:
+        """An object that is there now, or soon."""
+        return until(lambda: self.find(kind, name), lambda: self.explain(name), within)
+
+    def pods(self, group: str) -> list[Json]:
+        """The pods of a group that are not on their way out."""
+        items = json.loads(self.kubectl("get", "pods", "-l", f"shardherd.dev/consumergroup={group}", "-o", "json"))["items"]
+        return [item for item in items if "deletionTimestamp" not in item["metadata"]]
+
+    def until_pods(self, group: str, count: int) -> list[Json]:
+        """The pods once there are exactly so many."""
+        return (
+            until(lambda: found if len(found := self.pods(group)) == count else None, lambda: self.explain(group))
+            if count
+            else self._until_none(group)
+        )
+
+    def _until_none(self, group: str) -> list[Json]:
+        until(lambda: not self.pods(group), lambda: self.explain(group))
+        return []
+
+    def condition(self, group: str, kind: str) -> Json:
+        """A condition as it is now; empty if there is none yet."""
+        found = self.find(RESOURCE, group) or {}
+        return next((item for item in found.get("status", {}).get("conditions", []) if item["type"] == kind), {})
+
+    def until_condition(self, group: str, kind: str, status: str, reason: str) -> str:
+        """The message of a condition once it has this status and reason."""
+
+        def found() -> Json | None:
+            seen = self.condition(group, kind)
+            return seen if (seen.get("status"), seen.get("reason")) == (status, reason) else None
+
+        return str(until(found, lambda: self.explain(group))["message"])
+
+    def pod_status(self, pod: str, status: Json) -> None:
+        """Say what a kubelet would say of a pod."""
+        self.kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+
+    def make_ready(self, pod: str) -> None:
+        """The pod passes its readiness probe."""
+        driver = {"name": "driver", "ready": True, "restartCount": 0, "image": "i", "imageID": "i"}
+        running = {**driver, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+        self.pod_status(
+            pod, {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [running]}
+        )
+
+    def events(self, group: str) -> list[tuple[str, str, str]]:
+        """Events about a group: type, reason, message."""
+        selector = f"involvedObject.kind=ConsumerGroup,involvedObject.name={group}"
+        items = json.loads(self.kubectl("get", "events", "--field-selector", selector, "-o", "json"))["items"]
+        return [(item["type"], item["reason"], item["message"]) for item in items]
+
+    def explain(self, group: str) -> str:
+        """What there is of a group, for a test that fails."""
+        found = self.find(RESOURCE, group) or {}
+        conditions = [
+            (c["type"], c["status"], c["reason"], c["message"]) for c in found.get("status", {}).get("conditions", [])
+        ]
+        pods = [(item["metadata"]["name"], item["status"]) for item in self.pods(group)]
+        return f"conditions {conditions}, pods {pods}, told {self.coordination.specs.get(group)}"

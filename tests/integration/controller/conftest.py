@@ -1,0 +1,26 @@
+"""The controller on the real API server, one for a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dev.cluster import Cluster
+from tests.harness.cluster import Names
+from tests.integration.controller.bench import ControllerBench
+
+
+@pytest.fixture(scope="module")
+def bench(cluster: Cluster, names: Names) -> Iterator[ControllerBench]:
+    """A running controller in a namespace that enforces the restricted standard."""
+    namespace = names.fresh("controller")
+    cluster.kubectl("create", "namespace", namespace)
+    cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    bench = ControllerBench(cluster, namespace)
+    bench.start()
+    try:
+        yield bench
+    finally:
+        bench.stop()
+        cluster.kubectl("delete", "namespace", namespace, "--wait=false")

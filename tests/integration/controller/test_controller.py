@@ -1,0 +1,365 @@
+"""The controller on a real API server without a node: its objects, its status, its conditions, and what deleting leaves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from shardherd.core.model import ConsumerId, Incarnation, ShardState
+from tests.harness.cluster import Names
+from tests.integration.controller.bench import RESOURCE, ControllerBench, until
+from tests.unit.controller.builders import consumers, shards, view
+
+OWNED = ("statefulset", "service", "poddisruptionbudget")
+
+
+@pytest.fixture
+def name(names: Names) -> str:
+    """Name of a group that no other test has."""
+    return names.fresh("g")
+
+
+def play(bench: ControllerBench, name: str, count: int, **fields: object) -> None:
+    """The coordinator shows so many shards of this group, held by its first consumer."""
+    held = tuple(replace(shard, holder=ConsumerId(f"{name}-0")) for shard in shards(count))
+    bench.coordination.pictures[name] = replace(view(held, consumers=consumers(count)), **fields)  # type: ignore[arg-type]
+
+
+def test_a_new_group_gets_its_objects_owned_by_it(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 2)
+    bench.group(name)
+    bench.until_pods(name, 2)
+    uid = bench.get(RESOURCE, name)["metadata"]["uid"]
+    owners = {kind: bench.get(kind, name)["metadata"]["ownerReferences"] for kind in OWNED}
+    assert owners == {
+        kind: [
+            {
+                "apiVersion": "shardherd.dev/v1alpha1",
+                "kind": "ConsumerGroup",
+                "name": name,
+                "uid": uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+        for kind in OWNED
+    }
+    assert [(spec.wanted, spec.leaving) for spec in bench.coordination.specs[name]] == [(2, frozenset())]
+    until(lambda: ("Normal", "ScaledUp", "From 0 to 2 consumers.") in bench.events(name), lambda: bench.events(name))
+
+
+def test_the_resource_itself_is_left_as_the_user_wrote_it(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name)
+    bench.until_condition(name, "ConsumersReady", "False", "Starting")
+    metadata = bench.get(RESOURCE, name)["metadata"]
+    assert "finalizers" not in metadata
+    assert set(metadata["annotations"]) == {"kubectl.kubernetes.io/last-applied-configuration"}
+
+
+def test_nothing_is_written_while_nothing_changes(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name)
+    bench.until_condition(name, "Reconciling", "False", "Settled")
+    kinds = (RESOURCE, *OWNED)
+
+    def versions() -> list[str]:
+        return [bench.get(kind, name)["metadata"]["resourceVersion"] for kind in kinds]
+
+    # The StatefulSet's own controller may still write its status; ours must come to rest.
+    def at_rest() -> bool:
+        before = versions()
+        ticks = _reconciles(bench)
+        until(lambda: _reconciles(bench) >= ticks + 3)
+        return versions() == before
+
+    until(at_rest)
+
+
+def _reconciles(bench: ControllerBench) -> float:
+    """How many reconciliations there were, of all groups."""
+    samples = [sample for metric in bench.metrics.reconcile_duration.collect() for sample in metric.samples]
+    return sum(sample.value for sample in samples if sample.name.endswith("_count"))
+
+
+def test_a_group_whose_consumers_are_ready_is_ready(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 2)
+    bench.group(name)
+    for pod in bench.until_pods(name, 2):
+        bench.make_ready(pod["metadata"]["name"])
+    bench.kubectl("wait", "--for=condition=Ready", f"{RESOURCE}/{name}", "--timeout=30s")
+    status = bench.get(RESOURCE, name)["status"]
+    conditions = status.pop("conditions")
+    assert status == {
+        "observedGeneration": 1,
+        "replicas": 2,
+        "readyReplicas": 2,
+        "desiredReplicas": 2,
+        "selector": f"shardherd.dev/consumergroup={name},shardherd.dev/role=driver",
+        "groupEpoch": 3,
+        "shards": {"total": 2, "wait": 0, "notAlloc": 0, "alreadyAlloc": 2, "transfer": 0, "over": 0},
+        "lag": {"records": 20},
+    }
+    assert {condition["observedGeneration"] for condition in conditions} == {1}
+    header, row = bench.kubectl("get", RESOURCE, name).splitlines()
+    assert header.split() == ["NAME", "READY", "SHARDS", "ASSIGNED", "CONSUMERS", "LAG", "EPOCH", "AGE"]
+    assert row.split()[:7] == [name, "True", "2", "2", "2", "20", "3"]
+
+
+def test_scaling_out_and_then_in_after_a_drain(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name)
+    bench.until_pods(name, 1)
+    play(bench, name, 3)
+    bench.until_pods(name, 3)
+    held = bench.coordination.pictures[name]
+    last = ConsumerId(f"{name}-2")
+    bench.coordination.pictures[name] = replace(held, shards=(replace(held.shards[0], holder=last),))
+    bench.until_condition(name, "Reconciling", "True", "Draining")
+    leaving = {ConsumerId(f"{name}-1"), last}
+    until(lambda: bench.coordination.specs[name][-1].leaving == leaving)
+    # It still holds a shard: all three stay.
+    assert bench.get("statefulset", name)["spec"]["replicas"] == 3
+    play(bench, name, 1)
+    bench.until_pods(name, 1)
+    expected = {"ScaledUp": 2, "ScaledDown": 1}
+    until(
+        lambda: {r: sum(1 for e in bench.events(name) if e[1] == r) for r in expected} == expected, lambda: bench.events(name)
+    )
+    assert bench.coordination.specs[name][-1].leaving == frozenset()
+
+
+def test_the_scale_subresource_sets_the_number_in_mode_fixed(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 8)
+    bench.group(name, scaling={"mode": "Fixed"}, replicas=1)
+    bench.until_pods(name, 1)
+    bench.kubectl("scale", f"{RESOURCE}/{name}", "--replicas=2")
+    bench.until_pods(name, 2)
+    assert bench.condition(name, "ScalingActive")["reason"] == "Fixed"
+
+
+def test_settings_that_consumers_hear_while_they_run_restart_nobody(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name)
+    (before,) = bench.until_pods(name, 1)
+    bench.make_ready(f"{name}-0")
+    bench.group(name, heartbeatInterval="5s", sessionTimeout="60s")
+    until(lambda: bench.coordination.specs[name][-1].settings.heartbeat_interval == 5.0)
+    until(lambda: bench.get(RESOURCE, name)["status"]["observedGeneration"] == 2, lambda: bench.explain(name))
+    (after,) = bench.pods(name)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+def test_another_image_replaces_the_pods_one_at_a_time(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 2)
+    bench.group(name)
+    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in bench.until_pods(name, 2)}
+    for pod in before:
+        bench.make_ready(pod)
+    bench.until_condition(name, "Ready", "True", "Consuming")
+    bench.group(name, application={"image": "example/clicks:2"})
+
+    def images() -> dict[str, str]:
+        return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in bench.pods(name)}
+
+    until(lambda: images() == {f"{name}-0": "example/clicks:1", f"{name}-1": "example/clicks:2"}, lambda: bench.explain(name))
+    bench.make_ready(f"{name}-1")
+    until(lambda: images() == {f"{name}-0": "example/clicks:2", f"{name}-1": "example/clicks:2"}, lambda: bench.explain(name))
+
+
+def test_a_pod_that_cannot_run_is_replaced_when_the_image_is_corrected(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name, application={"image": "example/clicsk:1"})
+    bench.until_pods(name, 1)
+    waiting = {"reason": "ErrImageNeverPull", "message": 'Container image "example/clicsk:1" is not present'}
+    status = {"name": "driver", "image": "example/clicsk:1", "imageID": "", "ready": False, "restartCount": 0}
+    bench.pod_status(f"{name}-0", {"containerStatuses": [{**status, "state": {"waiting": waiting}}]})
+    message = bench.until_condition(name, "ConsumersReady", "False", "ImageUnavailable")
+    assert message == (
+        f'Pod {name}-0 cannot get the image "example/clicsk:1" (ErrImageNeverPull): '
+        'Container image "example/clicsk:1" is not present'
+    )
+    assert bench.until_condition(name, "Stalled", "True", "ImageUnavailable") == message
+    assert bench.until_condition(name, "Ready", "False", "ImageUnavailable") == message
+    until(lambda: ("Warning", "ImageUnavailable", message) in bench.events(name), lambda: bench.events(name))
+    bench.group(name, application={"image": "example/clicks:1"})
+    until(lambda: [pod["spec"]["containers"][0]["image"] for pod in bench.pods(name)] == ["example/clicks:1"])
+    bench.until_condition(name, "Stalled", "False", "NotStalled")
+
+
+def test_an_application_that_crashes_is_named_with_its_exit_code(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name)
+    bench.until_pods(name, 1)
+    ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": '{"start": 4}', "containerID": "containerd://x"}}
+    status = {"name": "driver", "image": "i", "imageID": "i", "ready": False, "restartCount": 4, "lastState": ended}
+    bench.pod_status(f"{name}-0", {"containerStatuses": [{**status, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]})
+    message = bench.until_condition(name, "Stalled", "True", "CrashLooping")
+    assert message.startswith(f"The application in pod {name}-0 ended with exit code 3 and was started again 4 times")
+
+
+def test_a_death_is_reported_with_the_incarnation_that_died(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name)
+    (pod,) = bench.until_pods(name, 1)
+    ended = {"terminated": {"exitCode": 137, "reason": "Error", "message": '{"start": 2}\n', "containerID": "containerd://x"}}
+    status = {"name": "driver", "image": "i", "imageID": "i", "ready": False, "restartCount": 2}
+    bench.pod_status(f"{name}-0", {"containerStatuses": [{**status, "state": ended}]})
+    died = (name, ConsumerId(f"{name}-0"), Incarnation(pod["metadata"]["uid"], 2))
+    until(lambda: died in bench.coordination.deaths, lambda: bench.coordination.deaths, within=5)
+
+
+def test_executors_of_a_dead_driver_are_deleted(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name, application={"executor": {"instances": 1}})
+    (pod,) = bench.until_pods(name, 1)
+    uid = pod["metadata"]["uid"]
+    template = json.loads(
+        next(item["value"] for item in pod["spec"]["containers"][0]["env"] if item["name"] == "SHARDHERD_EXECUTOR_TEMPLATE")
+    )
+    # As Spark makes an executor from our template.
+    template["metadata"] |= {"name": f"{name}-0-1-exec-1", "namespace": bench.namespace}
+    template["metadata"]["labels"]["shardherd.dev/incarnation"] = f"{uid}.1"
+    template["spec"]["containers"][0]["image"] = "example/clicks:1"
+    bench.kubectl("create", "-f", "-", body=template)
+    ended = {"terminated": {"exitCode": 137, "message": '{"start": 1}', "containerID": "containerd://x"}}
+    status = {"name": "driver", "image": "i", "imageID": "i", "ready": False, "restartCount": 1}
+    bench.pod_status(f"{name}-0", {"containerStatuses": [{**status, "state": ended}]})
+    until(lambda: [item["metadata"]["name"] for item in bench.pods(name)] == [f"{name}-0"], lambda: bench.explain(name))
+
+
+def test_pods_that_pod_security_rejects_say_so(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name, application={"driver": {"template": {"spec": {"hostNetwork": True}}}})
+    message = bench.until_condition(name, "Stalled", "True", "PodsRejected")
+    assert 'violates PodSecurity "restricted:latest"' in message
+    assert "hostNetwork" in message
+
+
+def test_pods_beyond_a_quota_say_so(bench: ControllerBench, name: str) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "none"},
+        "spec": {"hard": {"requests.cpu": "1m"}},
+    }
+    bench.kubectl("create", "-f", "-", body=quota)
+    try:
+        until(lambda: "hard" in bench.get("resourcequota", "none").get("status", {}))
+        play(bench, name, 1)
+        bench.group(name)
+        message = bench.until_condition(name, "Stalled", "True", "QuotaExceeded")
+        assert "exceeded quota: none" in message
+    finally:
+        bench.kubectl("delete", "resourcequota", "none")
+
+
+def test_a_name_that_is_taken_is_not_taken_over(bench: ControllerBench, name: str) -> None:
+    bench.kubectl("create", "service", "clusterip", name, "--tcp=80")
+    play(bench, name, 1)
+    bench.group(name)
+    message = bench.until_condition(name, "Stalled", "True", "NameTaken")
+    assert message.startswith(f'There already is a Service named "{name}" that belongs to something else')
+    assert bench.find("statefulset", name) is None
+    bench.kubectl("delete", "service", name)
+    bench.until_pods(name, 1)
+
+
+def test_what_the_api_server_refuses_is_told_in_its_words(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name)
+    bench.until_pods(name, 1)
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    bench.group(name, application={"checkpoint": {"volumeClaimTemplate": claim}})
+    message = bench.until_condition(name, "Stalled", "True", "ApplyRefused")
+    assert "updates to statefulset spec for fields other than" in message
+    bench.group(name)
+    bench.until_condition(name, "Stalled", "False", "NotStalled")
+
+
+def test_a_source_that_went_away_ends_ready_and_changes_no_replicas(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 2)
+    bench.group(name)
+    for pod in bench.until_pods(name, 2):
+        bench.make_ready(pod["metadata"]["name"])
+    bench.until_condition(name, "Ready", "True", "Consuming")
+    play(bench, name, 2, source_reachable=False, source_error="no Kafka broker answers at kafka:9092")
+    assert bench.until_condition(name, "Ready", "False", "SourceUnavailable") == "no Kafka broker answers at kafka:9092"
+    assert bench.get("statefulset", name)["spec"]["replicas"] == 2
+
+
+def test_a_transfer_does_not_end_ready(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name)
+    bench.until_pods(name, 1)
+    bench.make_ready(f"{name}-0")
+    bench.until_condition(name, "Ready", "True", "Consuming")
+    before = bench.condition(name, "Ready")["lastTransitionTime"]
+    held = bench.coordination.pictures[name]
+    moving = replace(held.shards[0], state=ShardState.TRANSFER, state_age=1.0)
+    bench.coordination.pictures[name] = replace(held, shards=(moving,))
+    bench.until_condition(name, "Balanced", "False", "Rebalancing")
+    ready = bench.condition(name, "Ready")
+    assert (ready["status"], ready["lastTransitionTime"]) == ("True", before)
+
+
+def gone(bench: ControllerBench, name: str) -> bool:
+    """Whether nothing of a group is left."""
+    return (
+        not any(bench.find(kind, name) for kind in (RESOURCE, *OWNED))
+        and not json.loads(bench.kubectl("get", "pods", "-l", f"shardherd.dev/consumergroup={name}", "-o", "json"))["items"]
+    )
+
+
+def test_deleting_a_group_leaves_nothing(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 2)
+    bench.group(name)
+    bench.until_pods(name, 2)
+    bench.kubectl("delete", RESOURCE, name, "--timeout=10s")
+    until(lambda: name in bench.coordination.forgotten)
+    until(lambda: gone(bench, name), lambda: bench.explain(name), within=60)
+
+
+def test_deleting_a_group_leaves_nothing_even_while_the_operator_is_down(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 2)
+    bench.group(name)
+    bench.until_pods(name, 2)
+    bench.stop()
+    try:
+        bench.kubectl("delete", RESOURCE, name, "--timeout=10s")
+        until(lambda: gone(bench, name), lambda: bench.explain(name), within=60)
+    finally:
+        bench.start()
+
+
+def test_a_group_that_is_made_again_under_its_name_starts_anew(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name)
+    bench.until_pods(name, 1)
+    bench.kubectl("delete", RESOURCE, name, "--timeout=10s", "--cascade=orphan")
+    bench.group(name)
+    # What is left of the old one belongs to nobody; it is not taken over.
+    bench.until_condition(name, "Stalled", "True", "NameTaken")
+    for kind in OWNED:
+        bench.kubectl("delete", kind, name)
+    bench.until_pods(name, 1)
+    bench.until_condition(name, "Stalled", "False", "NotStalled")
+
+
+def test_a_controller_that_was_down_makes_up_for_what_it_missed(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 1)
+    bench.group(name)
+    (pod,) = bench.until_pods(name, 1)
+    bench.stop()
+    try:
+        ended = {"terminated": {"exitCode": 1, "message": '{"start": 1}', "containerID": "containerd://x"}}
+        status = {"name": "driver", "image": "i", "imageID": "i", "ready": False, "restartCount": 1, "lastState": ended}
+        running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+        bench.pod_status(f"{name}-0", {"containerStatuses": [{**status, "state": running}]})
+        play(bench, name, 2)
+    finally:
+        bench.start()
+    bench.until_pods(name, 2)
+    assert (name, ConsumerId(f"{name}-0"), Incarnation(pod["metadata"]["uid"], 1)) in bench.coordination.deaths
