@@ -1,0 +1,192 @@
+"""Shards appear, close, split and merge; start positions; what withholds grants."""
+
+from __future__ import annotations
+
+from shardherd.core.model import Condition
+from shardherd.core.requests import ConditionsChanged
+from tests.builders import Play, info, shard, spec, started, topic, with_settings
+
+
+def test_a_start_position_is_durable_before_the_first_grant() -> None:
+    play = Play(spec(1))
+    play.hold_commits = True
+    result = play.discover([info("0", begin=5, end=90)])
+    assert result.commit == {shard("0"): 5}
+    play.beat("g-0")
+    assert (play.state("0"), play.shard("0").lag_records) == ("NOT_ALLOC", 85)
+    play.commit()
+    play.beat("g-0")
+    assert play.confirmed("g-0")["0"].position == 5
+
+
+def test_a_start_position_whose_commit_failed_is_tried_again() -> None:
+    play = Play(spec(1))
+    play.hold_commits = True
+    play.discover([info("0", begin=5)])
+    play.fail_commits()
+    assert play.discover([info("0", begin=6)]).commit == {shard("0"): 6}
+
+
+def test_latest_holds_for_the_first_discovery_only() -> None:
+    play = Play(spec(1, starting="Latest"))
+    play.discover([info("0", begin=5, end=90)])
+    play.discover([info("0", begin=5, end=95), info("1", begin=0, end=30)])
+    assert play.log == {shard("0"): 90, shard("1"): 0}
+
+
+def test_a_durable_position_counts_more_than_the_start_position() -> None:
+    play = Play(spec(1, starting="Latest"))
+    play.log = {shard("0"): 42}
+    assert play.discover([info("0", end=90)]).commit == {}
+    play.beat("g-0")
+    assert play.confirmed("g-0")["0"].position == 42
+
+
+def test_new_shards_are_given_out_at_once() -> None:
+    play = started(8, 2)
+    before = play.holders()
+    play.discover(topic(12))
+    assert play.counts() == {"g-0": 6, "g-1": 6}
+    assert {name: play.holders()[name] for name in before} == before
+
+
+def test_hash_seven_is_read_as_0_then_4_then_6() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover([info("0"), info("1"), info("2"), info("5")])
+    play.settle("g-0")
+    split = [info("0", open=False), info("1"), info("2"), info("5"), info("3", parents=["0"]), info("4", parents=["0"])]
+    play.discover(split)
+    assert (play.state("0"), play.state("3"), play.state("4")) == ("ALREADY_ALLOC", "WAIT", "WAIT")
+    merged = [info("0", open=False), *split[1:3], info("5", open=False), split[4], info("4", parents=["0"], open=False)]
+    merged.append(info("6", parents=["4", "5"]))
+    play.discover(merged)
+    assert (play.state("4"), play.state("6")) == ("WAIT", "WAIT")
+
+    play.checkpoint("g-0", "0", 100)
+    assert (play.state("0"), play.state("4"), play.state("6")) == ("OVER", "ALREADY_ALLOC", "WAIT")
+    play.beat("g-0")
+    play.checkpoint("g-0", "4", 100)
+    assert (play.state("4"), play.state("6")) == ("OVER", "WAIT")
+    play.checkpoint("g-0", "5", 100)
+    assert (play.state("5"), play.state("6")) == ("OVER", "ALREADY_ALLOC")
+
+
+def test_a_shard_that_closes_after_its_last_checkpoint_is_over() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover([info("0")])
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 100)
+    assert play.state("0") == "ALREADY_ALLOC"
+    play.discover([info("0", open=False), info("1", parents=["0"])])
+    assert (play.state("0"), play.state("1")) == ("OVER", "ALREADY_ALLOC")
+
+
+def test_an_empty_closed_shard_is_over_as_soon_as_it_is_granted() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover([info("0", begin=0, end=0, open=False), info("1", parents=["0"])])
+    assert (play.state("0"), play.state("1")) == ("NOT_ALLOC", "WAIT")
+    play.settle("g-0")
+    assert (play.state("0"), play.state("1")) == ("OVER", "ALREADY_ALLOC")
+
+
+def test_a_finished_shard_is_found_over_after_loading() -> None:
+    play = Play(spec(1))
+    play.discover([info("0")])
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 100)
+    play.restart()
+    play.discover([info("0", open=False)])
+    assert play.state("0") == "OVER"
+
+
+def test_a_finished_shard_frees_its_consumer_for_others() -> None:
+    play = Play(spec(2))
+    play.discover([info("0", open=False), info("1"), info("2", open=False), info("3")])
+    play.settle("g-0", "g-1")
+    assert play.held_by("g-1") == {"1", "3"}
+    play.checkpoint("g-0", "0", 100)
+    play.checkpoint("g-0", "2", 100)
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 1, "g-1": 1}
+
+
+def test_order_true_to_false_releases_waiting() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover([info("0", open=False), info("1", parents=["0"])])
+    play.settle("g-0")
+    assert play.state("1") == "WAIT"
+    play.change(with_settings(play.group.spec, ordered=False))
+    assert play.state("1") == "ALREADY_ALLOC"
+
+
+def test_order_false_to_true_spares_consumed_parents() -> None:
+    play = Play(spec(1))
+    play.discover([info("0", open=False), info("1", parents=["0"])])
+    play.settle("g-0")
+    play.change(with_settings(play.group.spec, ordered=True))
+    assert play.states() == {"0": "ALREADY_ALLOC", "1": "ALREADY_ALLOC"}
+    play.discover([info("0", open=False), info("1", parents=["0"], open=False), info("2", parents=["1"])])
+    assert play.state("2") == "WAIT"
+
+
+def test_a_waiting_shard_is_freed_when_the_source_drops_its_unread_ancestor() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover([info("0", open=False), info("1", parents=["0"])])
+    play.settle("g-0")
+    play.discover([info("1", parents=["0"])])
+    assert play.state("1") == "ALREADY_ALLOC"
+
+
+def test_a_condition_withholds_grants_until_it_is_gone() -> None:
+    play = Play(spec(1))
+    condition = Condition("GroupHasLiveMembers", "the Kafka group demo.clicks has members: console-1")
+    play.ask(ConditionsChanged((condition,), commits=False))
+    play.discover(topic(2))
+    play.beat("g-0")
+    assert play.view.withheld == (condition,)
+    assert play.counts() == {"g-0": 0}
+    play.ask(ConditionsChanged())
+    play.discover(topic(2))
+    assert play.counts() == {"g-0": 2}
+
+
+def test_a_recreated_topic_is_granted_to_nobody() -> None:
+    play = Play(spec(1))
+    play.discover([info("0", source_id="a")])
+    play.settle("g-0")
+    play.discover([info("0", source_id="b"), info("1", source_id="b")])
+    assert [condition.reason for condition in play.view.withheld] == ["SourceRecreated"]
+    play.die("g-0")
+    play.run("g-0", start=2)
+    play.settle("g-0")
+    assert play.counts() == {"g-0": 0}
+
+
+def test_a_lost_checkpoint_keeps_the_shard_where_it_is() -> None:
+    play = started(2, 1)
+    del play.log[shard("1")]
+    play.restart()
+    play.discover(topic(2))
+    play.settle("g-0")
+    assert set(play.confirmed("g-0")) == {"0"}
+    assert [condition.reason for condition in play.view.withheld] == ["CheckpointLost"]
+    play.die("g-0")
+    play.settle("g-1")
+    assert play.holders() == {"0": "g-1", "1": None}
+
+
+def test_a_checkpoint_below_the_first_record_is_lost_too() -> None:
+    play = started(1, 1)
+    play.checkpoint("g-0", "0", 10)
+    play.discover([info("0", begin=11)])
+    assert [condition.reason for condition in play.view.withheld] == ["CheckpointLost"]
+    play.die("g-0")
+    play.settle("g-1")
+    assert play.holders() == {"0": None}
+
+
+def test_a_source_without_shards_has_been_seen_too() -> None:
+    play = Play(spec(1))
+    assert not play.view.discovered
+    play.discover([])
+    assert play.view.discovered
