@@ -140,6 +140,7 @@ class Agent:
         finally:
             for task in [left, *loops]:
                 task.cancel()
+            await asyncio.gather(left, *loops, return_exceptions=True)
 
     def _message(self) -> Heartbeat:
         return Heartbeat(
@@ -154,7 +155,7 @@ class Agent:
         )
 
     async def _heartbeats(self) -> None:
-        delay = FIRST_RETRY
+        delay, failing = FIRST_RETRY, ""
         while not self._stopping:
             self._seq += 1
             self._news.clear()
@@ -170,11 +171,15 @@ class Agent:
                 return
             except ShardherdError as error:
                 self._observer.heartbeat(error.code)
-                log.warning("heartbeat %d of %s failed (%s): %s", self._seq, self.settings.consumer, error.code, error)
+                if error.code != failing:
+                    log.warning("heartbeat %d of %s failed (%s), trying on: %s", self._seq, message.consumer, error.code, error)
+                failing = error.code
                 await self._news_within(delay)
                 delay = min(LAST_RETRY, delay * 2)
                 continue
-            delay = FIRST_RETRY
+            if failing:
+                log.info("the coordinator answers again")
+            delay, failing = FIRST_RETRY, ""
             self._observer.heartbeat("ok")
             self.acknowledged_at = sent_at
             self._confirm(reply)
@@ -250,7 +255,8 @@ class Agent:
                 return
             except ShardherdError as error:
                 self._observer.checkpoint("error")
-                log.warning("checkpoint of %d shards failed (%s), will be sent again: %s", len(pending), error.code, error)
+                if delay == FIRST_RETRY:
+                    log.warning("checkpoint of %d shards failed (%s), will be sent again: %s", len(pending), error.code, error)
             else:
                 for outcome in reply.outcomes:
                     self._observer.checkpoint(outcome.result.value)
@@ -303,7 +309,7 @@ class Agent:
         while (self.tracker.busy or self.tracker.uncommitted()) and self._now() < until:
             waits = self._idle if self.tracker.busy else self._work
             try:
-                await asyncio.wait_for(waits.wait(), min(0.05, max(0.0, until - self._now())))
+                await asyncio.wait_for(waits.wait(), min(0.05, max(0.001, until - self._now())))
             except TimeoutError:
                 continue
             await asyncio.sleep(0.005)  # lets the checkpoint loop, which waits for the same event, go first

@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError
+from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
+from shardherd.core.tracker import ReadRange
+from shardherd.spark.offsets import Offsets
+from tests.unit.spark.simulated import GROUP, Scene, story
+
+A, B = ShardId("clicks/0"), ShardId("clicks/1")
+NOTHING = Offsets(GROUP)
+
+
+def spans(end: Offsets) -> dict[str, tuple[int, int, int]]:
+    return {shard: (each.start, each.stop, each.epoch) for shard, each in end.shards.items()}
+
+
+async def warmed(scene: Scene) -> Offsets:
+    """The query's warm-up micro-batch."""
+    end = await scene.agent.latest(NOTHING, None)
+    assert end == Offsets(GROUP, 1)
+    assert await scene.agent.latest(end, None) is end
+    assert scene.agent.ready
+    return end
+
+
+async def holding(scene: Scene, *shards: tuple[str, int, int], records: int = 100) -> Offsets:
+    """Warm, and with these shards (name, epoch, position), each of which has so many records."""
+    end = await warmed(scene)
+    scene.ends.ends = {ShardId(name): position + records for name, _, position in shards}
+    scene.coordinator.assign(*shards)
+    await scene.until(lambda: len(scene.agent.tracker.shards) == len(shards))
+    return end
+
+
+def test_a_consumer_is_ready_only_after_its_first_empty_micro_batch() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.until(lambda: bool(scene.coordinator.heartbeats))
+        assert not scene.coordinator.heartbeats[-1].ready
+        warm = await scene.agent.latest(NOTHING, None)
+        assert (warm.warm, dict(warm.shards)) == (1, {})
+        await asyncio.sleep(2)
+        assert not scene.coordinator.heartbeats[-1].ready
+        told = scene.until(lambda: scene.coordinator.heartbeats[-1].ready)
+        scene.agent.finished(warm)
+        assert await told < 0.01
+
+    story(body)
+
+
+def test_what_was_granted_is_handed_out_once_and_checkpointed_when_it_is_finished() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 10), (B, 5, 0))
+        end = await scene.agent.latest(start, None)
+        assert spans(end) == {A: (10, 110, 4), B: (0, 100, 5)}
+        await asyncio.sleep(5)
+        assert scene.coordinator.checkpoints == [], "nothing is checkpointed before Spark has committed it"
+        assert await scene.agent.latest(end, None) is end
+        await scene.until(lambda: bool(scene.coordinator.checkpoints))
+        assert scene.coordinator.checkpoints == [(A, 4, 110), (B, 5, 100)]
+        assert scene.observed.records == 200
+
+    story(body)
+
+
+def test_an_idle_query_checkpoints_by_its_progress_event() -> None:
+    async def body(scene: Scene) -> None:
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.agent.finished(end)
+        await scene.until(lambda: scene.coordinator.checkpoints == [(A, 4, 100)])
+
+    story(body)
+
+
+def test_a_shard_without_news_is_named_and_nothing_new_answers_the_same_start() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0), (B, 5, 7))
+        scene.ends.ends[B] = 7
+        end = await scene.agent.latest(start, None)
+        assert spans(end) == {A: (0, 100, 4), B: (7, 7, 5)}
+        assert await scene.agent.latest(end, None) is end
+
+    story(body)
+
+
+def test_a_question_is_answered_as_soon_as_there_are_records() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0), records=0)
+        asked = asyncio.create_task(scene.agent.latest(start, None))
+        await asyncio.sleep(0.01)
+        scene.ends.ends[A] = 3
+        scene.agent.ends_changed()
+        took = await scene.until(asked.done)
+        assert took <= 0.002
+        assert spans(asked.result()) == {A: (0, 3, 4)}
+
+    story(body)
+
+
+def test_the_limit_is_shared_fairly_and_the_rest_comes_next() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0), (B, 5, 0))
+        scene.ends.ends[B] = 10
+        end = await scene.agent.latest(start, 50)
+        assert spans(end) == {A: (0, 40, 4), B: (0, 10, 5)}
+        assert spans(await scene.agent.latest(end, 50)) == {A: (40, 90, 4), B: (10, 10, 5)}
+
+    story(body)
+
+
+def test_a_revoked_shard_with_nothing_in_flight_is_released_at_once() -> None:
+    async def body(scene: Scene) -> None:
+        await holding(scene, (A, 4, 0), (B, 5, 0))
+        scene.coordinator.assign((A, 4, 0))
+        assert await scene.until(lambda: scene.coordinator.named == [(A, 4)]) < 0.01
+        assert scene.coordinator.heartbeats[-1].revision == scene.coordinator.revision
+
+    story(body)
+
+
+def test_a_revoked_shard_in_flight_is_released_after_its_micro_batch_and_its_checkpoint() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.checkpoint_time = 0.5
+        start = await holding(scene, (A, 4, 0), (B, 5, 0))
+        end = await scene.agent.latest(start, None)
+        scene.coordinator.assign((A, 4, 0))
+        await asyncio.sleep(20)
+        assert scene.coordinator.named == [(A, 4), (B, 5)]
+        after = await scene.agent.latest(end, None)
+        assert after is end, "nothing of a revoked shard is handed out"
+        took = await scene.until(lambda: scene.coordinator.named == [(A, 4)])
+        assert (B, 5, 100) in scene.coordinator.checkpoints
+        assert 0.44 <= took <= 0.52
+
+    story(body)
+
+
+def test_a_refused_checkpoint_drops_the_shard_at_once() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.outcome = CheckpointResult.FENCED
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.coordinator.assigned = {}
+        scene.agent.finished(end)
+        await scene.until(lambda: scene.coordinator.named == [])
+        scene.ends.ends[A] = 500
+        assert await scene.agent.latest(end, None) is end
+        assert scene.observed.checkpoints == ["fenced"]
+
+    story(body)
+
+
+def test_a_withheld_checkpoint_is_sent_again() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.outcome = CheckpointResult.WITHHELD
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.agent.finished(end)
+        await scene.until(lambda: len(scene.coordinator.checkpoints) >= 2)
+        scene.coordinator.outcome = CheckpointResult.OK
+        await scene.until(lambda: scene.observed.checkpoints[-1] == "ok")
+        sent = len(scene.coordinator.checkpoints)
+        await asyncio.sleep(30)
+        assert len(scene.coordinator.checkpoints) == sent
+
+    story(body)
+
+
+def test_a_new_epoch_starts_over_at_the_coordinators_position() -> None:
+    async def body(scene: Scene) -> None:
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.coordinator.assign((A, 9, 20))
+        await scene.until(lambda: scene.coordinator.named == [(A, 4), (A, 9)])
+        assert spans(await scene.agent.latest(end, None)) == {A: (20, 100, 9)}
+        assert scene.coordinator.checkpoints == [], "the range of the old epoch is not checkpointed"
+
+    story(body)
+
+
+def test_a_paused_group_hands_out_nothing_until_it_goes_on() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.paused = True
+        start = await holding(scene, (A, 4, 0))
+        assert await scene.agent.latest(start, None) is start
+        scene.coordinator.paused = False
+        scene.coordinator.assign((A, 4, 0))
+        await scene.until(lambda: not scene.agent.tracker.paused)
+        assert spans(await scene.agent.latest(start, None)) == {A: (0, 100, 4)}
+
+    story(body)
+
+
+def test_a_replay_waits_for_the_first_answer_and_reads_only_what_is_still_ours() -> None:
+    async def body(scene: Scene) -> None:
+        c, d = ShardId("clicks/2"), ShardId("clicks/3")
+        logged = Offsets(
+            GROUP, 1, {A: ReadRange(0, 50, 3), B: ReadRange(0, 60, 2), c: ReadRange(5, 9, 3), d: ReadRange(4, 4, 3)}
+        )
+        asked = asyncio.create_task(scene.agent.replay(logged))
+        await asyncio.sleep(0)
+        assert not asked.done()
+        scene.ends.ends = {A: 80, B: 80, c: 80}
+        # A is ours since epoch 3; B was somewhere else between epochs 2 and 6; c is durable up to its end already.
+        scene.coordinator.assign((A, 7, 0), since=3)
+        scene.coordinator.assigned |= {B: ConfirmedShard(B, 8, 6, 10), c: ConfirmedShard(c, 9, 3, 9)}
+        await scene.until(asked.done)
+        assert asked.result() == (A,)
+        after = await scene.agent.latest(logged, None)
+        await scene.until(lambda: bool(scene.coordinator.checkpoints))
+        assert scene.coordinator.checkpoints == [(A, 7, 50)], "a replayed range is checkpointed under the present epoch"
+        assert spans(after) == {A: (50, 80, 7), B: (10, 80, 8), c: (9, 80, 9)}
+
+    story(body)
+
+
+def test_ranges_of_an_earlier_run_prove_nothing() -> None:
+    async def body(scene: Scene) -> None:
+        scene.ends.ends = {A: 100}
+        scene.coordinator.assign((A, 7, 20))
+        await scene.until(lambda: scene.agent.tracker.shards == (A,))
+        end = await scene.agent.latest(Offsets(GROUP, 3, {A: ReadRange(20, 60, 6)}), None)
+        assert spans(end) == {A: (20, 100, 7)}
+        assert end.warm == 4
+        await asyncio.sleep(5)
+        assert scene.coordinator.checkpoints == []
+
+    story(body)
+
+
+def test_a_query_that_ended_gives_its_unfinished_range_back() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0))
+        await scene.agent.latest(start, 30)
+        scene.agent.query_ended()
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.coordinator.named == [])
+        assert scene.coordinator.checkpoints == []
+
+    story(body)
+
+
+def test_an_idle_consumer_keeps_its_workers_warm() -> None:
+    async def body(scene: Scene) -> None:
+        end = await holding(scene, (A, 4, 0), records=0)
+        asked = [end]
+        while asked[-1].warm == 1:
+            asked.append(await scene.agent.latest(asked[-1], None))
+            assert scene.loop.time() < 60
+        assert 44 < scene.loop.time() < 47
+        assert spans(asked[-1]) == {A: (0, 0, 4)}
+
+    story(body)
+
+
+def test_heartbeats_follow_the_interval_and_never_spin() -> None:
+    async def body(scene: Scene) -> None:
+        await warmed(scene)
+        before = len(scene.coordinator.heartbeats)
+        await asyncio.sleep(60)
+        assert 19 <= len(scene.coordinator.heartbeats) - before <= 22
+        assert [beat.seq for beat in scene.coordinator.heartbeats] == list(range(1, len(scene.coordinator.heartbeats) + 1))
+
+    story(body)
+
+
+def test_an_unordered_consumer_reads_on_without_the_coordinator_until_the_limit() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0))
+        scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+        lost_at = scene.coordinator.answered[-1]
+        await asyncio.sleep(200)
+        end = await scene.agent.latest(start, 10)
+        assert spans(end) == {A: (0, 10, 4)}
+        assert scene.stopped == []
+        await scene.until(lambda: bool(scene.stopped), within=200)
+        assert 295 <= scene.loop.time() - lost_at <= 301
+        assert "no heartbeat of clicks-0 was acknowledged" in scene.stopped[0]
+
+    story(body)
+
+
+def test_an_ordered_consumer_stops_before_it_can_be_expired() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.ordered = True
+        await holding(scene, (A, 4, 0))
+        scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+        sent_at = scene.agent.acknowledged_at
+        assert sent_at is not None
+        await scene.until(lambda: bool(scene.stopped), within=60)
+        assert scene.loop.time() - sent_at == pytest.approx(45 - 6, abs=0.1)
+
+    story(body)
+
+
+def test_a_consumer_that_holds_nothing_waits_for_its_coordinator_for_ever() -> None:
+    async def body(scene: Scene) -> None:
+        await warmed(scene)
+        scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+        await asyncio.sleep(3600)
+        assert scene.stopped == []
+        scene.coordinator.fault = None
+        await scene.until(lambda: scene.observed.heartbeats[-1] == "ok")
+
+    story(body)
+
+
+def test_a_superseded_run_stops_at_once() -> None:
+    async def body(scene: Scene) -> None:
+        await holding(scene, (A, 4, 0))
+        scene.coordinator.fault = StaleIncarnationError("start 2 of this pod is the current run")
+        assert await scene.until(lambda: bool(scene.stopped)) <= 3.1
+        assert "start 2 of this pod" in scene.stopped[0]
+
+    story(body)
+
+
+def test_a_drain_waits_for_the_micro_batch_checkpoints_and_leaves() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0))
+        end = await scene.agent.latest(start, None)
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        await asyncio.sleep(10)
+        assert scene.coordinator.heartbeats[-1].draining
+        assert scene.coordinator.leaves == 0
+        scene.ends.ends[A] = 900
+        assert await scene.agent.latest(end, None) is end, "a draining consumer hands out nothing"
+        await scene.until(draining.done)
+        assert draining.result()
+        assert scene.coordinator.checkpoints == [(A, 4, 100)]
+        assert scene.coordinator.leaves == 1
+        assert scene.stopped == []
+
+    story(body)
+
+
+def test_a_drain_gives_a_micro_batch_up_that_does_not_end() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        began = scene.loop.time()
+        assert not await scene.agent.drain(began + 80)
+        assert scene.loop.time() - began == pytest.approx(60, abs=0.2)
+        assert scene.stopped == ["the running micro-batch did not end within drainTimeout"]
+        assert scene.coordinator.leaves == 1
+
+    story(body)
+
+
+def test_a_drain_ends_by_its_deadline_without_a_coordinator() -> None:
+    async def body(scene: Scene) -> None:
+        await holding(scene, (A, 4, 0))
+        scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+        began = scene.loop.time()
+        await scene.agent.drain(began + 80)
+        assert scene.loop.time() - began <= 80
+
+    story(body)
+
+
+def test_available_now_needs_no_warm_up_and_reads_up_to_what_there_was() -> None:
+    async def body(scene: Scene) -> None:
+        scene.ends.ends = {A: 100}
+        prepared = asyncio.create_task(scene.agent.prepare_available_now())
+        await asyncio.sleep(5)
+        assert not prepared.done()
+        scene.coordinator.assign((A, 4, 0))
+        await scene.until(prepared.done)
+        scene.ends.ends = {A: 500}
+        end = await scene.agent.latest(NOTHING, 60)
+        assert spans(end) == {A: (0, 60, 4)}
+        end = await scene.agent.latest(end, 60)
+        assert spans(end) == {A: (60, 100, 4)}
+        assert await scene.agent.latest(end, 60) is end
+
+    story(body)

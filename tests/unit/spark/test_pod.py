@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from shardherd.core.model import Incarnation
+from shardherd.spark.application import spark_conf
+from shardherd.spark.pod import NotInPodError, read_pod
+
+POD = {
+    "SHARDHERD_GROUP": "clicks",
+    "SHARDHERD_GROUP_UID": "group-uid",
+    "SHARDHERD_NAMESPACE": "demo",
+    "SHARDHERD_CONSUMER": "clicks-0",
+    "SHARDHERD_POD_UID": "pod-uid",
+    "SHARDHERD_START": "3",
+    "SHARDHERD_COORDINATOR_URL": "http://shardherd.system.svc:8080",
+    "SHARDHERD_TOKEN_FILE": "/token",
+    "SHARDHERD_RUN_DIR": "/run/shardherd",
+    "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+    "SHARDHERD_CHECKPOINT_PATH": "/data/checkpoints/",
+}
+EXECUTORS = {
+    "SHARDHERD_EXECUTOR_INSTANCES": "2",
+    "SHARDHERD_EXECUTOR_CORES": "3",
+    "SHARDHERD_DRIVER_HOST": "clicks-0.clicks.demo.svc",
+    "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": "shardherd-spark",
+    "SHARDHERD_IMAGE": "shardherd/spark:dev",
+}
+
+
+def test_a_pods_environment_is_read() -> None:
+    pod = read_pod({**POD, "SHARDHERD_HEARTBEAT_INTERVAL_MS": "1500", "SHARDHERD_DRIVER_CORES": "2"})
+
+    assert pod.incarnation == Incarnation("pod-uid", 3)
+    assert (pod.heartbeat_interval, pod.drain_timeout, pod.grace_period) == (1.5, 60, 90)
+    assert pod.checkpoint_location == "/data/checkpoints/group-uid/clicks-0"
+    assert pod.slots == 2
+    assert read_pod({**POD, **EXECUTORS}).slots == 6
+
+
+def test_outside_a_pod_every_missing_variable_is_named() -> None:
+    with pytest.raises(NotInPodError, match=r"not set here: SHARDHERD_GROUP, .*SHARDHERD_CHECKPOINT_PATH\. Apply"):
+        read_pod({})
+    with pytest.raises(NotInPodError, match=r"not set here: SHARDHERD_START\."):
+        read_pod({**POD, "SHARDHERD_START": ""})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("SHARDHERD_START", "two", "SHARDHERD_START must be a whole number, not 'two'"),
+        ("SHARDHERD_SPARK_CONF", "[]", "SHARDHERD_SPARK_CONF must be a JSON object, not list"),
+        ("SHARDHERD_SPARK_CONF", "{", "SHARDHERD_SPARK_CONF must be a JSON object"),
+    ],
+)
+def test_a_wrong_variable_is_named_with_its_value(name: str, value: str, reason: str) -> None:
+    with pytest.raises(NotInPodError, match=reason):
+        read_pod({**POD, name: value})
+
+
+def test_without_executors_the_driver_runs_the_tasks() -> None:
+    conf = spark_conf(read_pod({**POD, "SHARDHERD_DRIVER_CORES": "2", "SHARDHERD_DRIVER_MEMORY": "640m"}))
+
+    assert conf["spark.master"] == "local[2]"
+    assert conf["spark.driver.memory"] == "640m"
+    assert conf["spark.sql.streaming.checkpointLocation"] == "/data/checkpoints/group-uid/clicks-0"
+
+
+def test_executors_are_named_and_labelled_after_their_run() -> None:
+    conf = spark_conf(read_pod({**POD, **EXECUTORS}))
+
+    assert conf["spark.master"] == "k8s://https://kubernetes.default.svc"
+    assert conf["spark.kubernetes.executor.podNamePrefix"] == "clicks-0-3"
+    assert conf["spark.kubernetes.executor.label.shardherd.dev/incarnation"] == "pod-uid.3"
+    assert conf["spark.kubernetes.executor.label.shardherd.dev/consumer"] == "clicks-0"
+    assert conf["spark.kubernetes.executor.deleteOnTermination"] == "false"
+    assert conf["spark.driver.host"] == "clicks-0.clicks.demo.svc"
