@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 
+from dev.cluster import builder
 from dev.cluster.cluster import Cluster
 from dev.cluster.errors import ClusterError
 from dev.cluster.progress import say
@@ -37,6 +38,10 @@ def main(arguments: list[str]) -> None:
     options = parser().parse_args(arguments)
     if options.command == "tools":
         build_all()
+        return
+    if options.command == "images":
+        for name, identity in builder.build().items():
+            print(f"{name} {identity}")
         return
     cluster = Cluster(options.name)
     match options.command:

@@ -240,8 +240,11 @@ def _small_images() -> Path:
 def _base_system() -> Path:
     def build(scratch: Path) -> None:
         root = scratch / "root"
-        mirror = _debian_mirror()
-        _run(["debootstrap", "--variant=minbase", BASE_SUITE, str(root), *([mirror] if mirror else [])])
+        mirrors = _debian_mirrors()
+        _run(["debootstrap", "--variant=minbase", BASE_SUITE, str(root), *([mirrors[BASE_SUITE]] if BASE_SUITE in mirrors else [])])
+        if mirrors:
+            lines = [f"deb {address} {suite} main\n" for suite, address in mirrors.items()]
+            (root / "etc/apt/sources.list").write_text("".join(lines))
         (root / "etc/dpkg/dpkg.cfg.d/slim").write_text(SLIM_EXCLUDES)
         for folder in ("usr/share/doc", "usr/share/info", "usr/share/locale", "usr/share/man", "var/lib/apt/lists"):
             shutil.rmtree(root / folder, ignore_errors=True)
@@ -256,11 +259,8 @@ def _base_system() -> Path:
     return _cached("base", inputs, f"making the base image's file system ({BASE_SUITE}, debootstrap)", build) / "root.tar"
 
 
-def _debian_mirror() -> str | None:
-    """The address that this machine's apt gets the suite from, if it has it at all."""
-    listing = _run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages"])
-    for line in listing.splitlines():
-        address, _, rest = line.partition(" ")
-        if rest == f"{BASE_SUITE} main":
-            return address
-    return None
+def _debian_mirrors() -> dict[str, str]:
+    """Where this machine's apt gets the suite and its updates from: suite -> address. Empty if it runs another suite."""
+    listing = _run(["apt-get", "indextargets", "--format", "$(CODENAME) $(COMPONENT) $(REPO_URI)", "Created-By: Packages"])
+    parts = [line.split() for line in listing.splitlines()]
+    return {suite: address for suite, component, address in parts if suite.startswith(BASE_SUITE) and component == "main"}

@@ -1,0 +1,82 @@
+# Two images: `operator` (the operator) and `spark` (drivers and executors of the applications).
+# Layers go from what changes least to our own code, which is the last and smallest one of each image.
+
+FROM debian:bookworm-slim AS python
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates python3 tini \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/* \
+ && groupadd --gid 10001 shardherd \
+ && useradd --uid 10001 --gid 10001 --create-home --shell /usr/sbin/nologin shardherd
+ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+
+# What installs packages stays out of the images: each has only the finished environment, /opt/venv.
+FROM python AS builder
+# Where the build machine's authorities are mounted, if it has some of its own, and which index to ask.
+# (Repeated in each stage that uses them: not every builder hands them on.)
+ARG PIP_CERT
+ARG PIP_INDEX_URL
+RUN apt-get update && apt-get install -y --no-install-recommends python3-pip python3-venv
+RUN python3 -m venv --without-pip /opt/venv
+
+# PIP_CERT: where the build machine's authorities are mounted, if it has some of its own. PIP_INDEX_URL: another index than pip's.
+FROM builder AS code
+ARG PIP_CERT
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+ARG PIP_INDEX_URL
+COPY pyproject.toml README.md LICENSE /build/
+COPY operator /build/operator
+# Files get a fixed whole second as their time: numba's cache is valid only for the very time of its source file.
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip --python /opt/venv/bin/python install --no-deps --no-compile /build \
+ && find /opt/venv/lib/python3.11/site-packages -exec touch --no-dereference --date=@1700000000 {} + \
+ && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib/python3.11/site-packages
+
+FROM builder AS operator-packages
+ARG PIP_CERT
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+ARG PIP_INDEX_URL
+COPY requirements/operator.lock /build/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip --python /opt/venv/bin/python install --require-hashes --no-deps -r /build/operator.lock
+
+FROM python AS operator
+COPY --from=operator-packages /opt/venv /opt/venv
+COPY --from=code /opt/venv /opt/venv
+USER 10001:10001
+WORKDIR /home/shardherd
+ENTRYPOINT ["/usr/bin/tini", "--", "shardherd"]
+CMD ["operator"]
+
+FROM builder AS spark-packages
+ARG PIP_CERT
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+ARG PIP_INDEX_URL
+COPY requirements/spark.lock /build/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip --python /opt/venv/bin/python install --require-hashes --no-deps -r /build/spark.lock
+COPY docker/trim-spark.sh /build/
+RUN /bin/sh /build/trim-spark.sh /opt/venv/lib/python3.11/site-packages
+
+FROM python AS spark
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/* \
+ && ln -s /usr/lib/jvm/java-17-openjdk-* /opt/java
+ENV JAVA_HOME=/opt/java \
+    SPARK_HOME=/opt/venv/lib/python3.11/site-packages/pyspark \
+    PYSPARK_PYTHON=/opt/venv/bin/python \
+    NUMBA_CACHE_DIR=/tmp/numba
+COPY --from=spark-packages /opt/venv /opt/venv
+COPY --from=code /opt/venv /opt/venv
+COPY docker/driver-entrypoint.sh docker/executor-entrypoint.sh docker/numba-cache.sh /opt/shardherd/
+# At run time the file system is read-only, and numba wants to write next to what it reads: entrypoints copy this to /tmp.
+RUN NUMBA_CACHE_DIR=/opt/shardherd/numba python -m shardherd.spark.records
+COPY spark_apps /opt/shardherd/apps
+USER 10001:10001
+WORKDIR /home/shardherd
+ENTRYPOINT ["/usr/bin/tini", "--", "/opt/shardherd/executor-entrypoint.sh"]

@@ -1,0 +1,133 @@
+"""Decides how the project's two images are built. Called by the command `images`, by fixtures and by the demo.
+
+buildah keeps its store in the cache. The base image is made here from Debian packages and gets the very name that the
+Dockerfile asks for, so the Dockerfile is the one that any other builder runs too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+from dev.cluster.errors import ClusterError, tail
+from dev.cluster.paths import REPOSITORY, cache
+from dev.cluster.progress import say, step
+from dev.cluster.tools import Tools
+
+BASE_IMAGE = "docker.io/library/debian:bookworm-slim"
+TARGETS = {"operator": "docker.io/shardherd/operator:dev", "spark": "docker.io/shardherd/spark:dev"}
+BASE_LABEL = "dev.shardherd.base"
+# Where the build finds the machine's authorities. Mounted over the image's own bundle they would break Java's installation.
+AUTHORITIES_INSIDE = "/run/authorities.crt"
+AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def buildah(*arguments: str, check: bool = True) -> str:
+    """Standard output of buildah on the project's own store; with `check` a failure is a ClusterError."""
+    done = subprocess.run(_command(*arguments), capture_output=True, text=True, check=False, env=_environment())
+    if check and done.returncode != 0:
+        raise ClusterError(f"`buildah {' '.join(arguments)}` ended with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def _command(*arguments: str) -> list[str]:
+    store = cache() / "containers"
+    return [
+        "buildah",
+        "--root",
+        str(store / "store"),
+        "--runroot",
+        str(store / "run"),
+        "--storage-driver",
+        "overlay",
+        *arguments,
+    ]
+
+
+def _environment() -> dict[str, str]:
+    scratch = cache() / "containers" / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    # The folders of `RUN --mount=type=cache` are kept below TMPDIR.
+    return {**os.environ, "BUILDAH_ISOLATION": "chroot", "TMPDIR": str(scratch)}
+
+
+def image_id(name: str) -> str | None:
+    """The id of an image in the store, or None."""
+    return buildah("images", "--quiet", "--no-trunc", "--filter", f"reference={name}", check=False) or None
+
+
+def build(targets: tuple[str, ...] = tuple(TARGETS)) -> dict[str, str]:
+    """Build the images; their ids by full name. A second build without a change takes seconds."""
+    tools = Tools()
+    _ = tools.packages
+    _ensure_base(tools.base)
+    for target in targets:
+        with step(f"building image {TARGETS[target]}"):
+            _build(target)
+    return {TARGETS[target]: image_id(TARGETS[target]) or "" for target in targets}
+
+
+def archive(name: str, identity: str) -> Path:
+    """A docker-archive of an image with this id, in the cache; archives of older images of that name are removed."""
+    folder = cache() / "containers" / "archives" / re.sub("[/:]", "_", name)
+    wanted = folder / f"{identity.removeprefix('sha256:')[:32]}.tar"
+    if wanted.exists():
+        return wanted
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not wanted.exists():
+            for old in folder.glob("*.tar*"):
+                old.unlink()
+            unfinished = wanted.with_suffix(".tar.new")
+            buildah("push", "--quiet", identity.removeprefix("sha256:"), f"docker-archive:{unfinished}:{name}")
+            unfinished.rename(wanted)
+    return wanted
+
+
+def _ensure_base(archive: Path) -> None:
+    version = archive.parent.name
+    label = f'{{{{index .OCIv1.Config.Labels "{BASE_LABEL}"}}}}'
+    if buildah("inspect", "--type", "image", "--format", label, BASE_IMAGE, check=False) == version:
+        return
+    with step(f"importing {BASE_IMAGE}"):
+        container = buildah("from", "scratch")
+        try:
+            buildah("add", "--quiet", container, str(archive), "/")
+            buildah("config", "--cmd", "bash", "--label", f"{BASE_LABEL}={version}", container)
+            buildah("commit", "--quiet", container, BASE_IMAGE)
+        finally:
+            buildah("rm", container)
+
+
+def _build(target: str) -> None:
+    options = ["--layers", "--pull-never", "--network", "host", "--target", target, "--tag", TARGETS[target]]
+    if AUTHORITIES.exists():
+        options += ["--volume", f"{AUTHORITIES}:{AUTHORITIES_INSIDE}:ro", "--build-arg", f"PIP_CERT={AUTHORITIES_INSIDE}"]
+    if index := os.environ.get("PIP_INDEX_URL"):
+        options += ["--build-arg", f"PIP_INDEX_URL={index}"]
+    command = _command("bud", *options, "--file", str(REPOSITORY / "Dockerfile"), str(REPOSITORY))
+    log = cache() / "containers" / f"build-{target}.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment())
+        assert process.stdout is not None
+        current, begun = "", time.monotonic()
+        for line in process.stdout:
+            output.write(line)
+            output.flush()
+            if "STEP " in line:
+                _say_if_slow(current, begun)
+                current, begun = line.split("STEP ", 1)[1].strip(), time.monotonic()
+        _say_if_slow(current, begun)
+    if process.wait() != 0:
+        raise ClusterError(f"the image {TARGETS[target]} was not built\n{tail(log)}")
+
+
+def _say_if_slow(what: str, begun: float) -> None:
+    taken = time.monotonic() - begun
+    if what and taken > 1.0:
+        say(f"    step {what[:90]}: {taken:.1f} s")
