@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -10,12 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from kubernetes import config
 from kubernetes.client.configuration import Configuration
 from prometheus_client import CollectorRegistry
 
 from dev.cluster import Cluster
 from shardherd.adapters.clock import SystemClock
-from shardherd.adapters.kubernetes.api import KubernetesApi
+from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, ApiError, KubernetesApi
 from shardherd.adapters.kubernetes.cluster import KubernetesCluster
 from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.login import connection
@@ -29,7 +29,15 @@ from shardherd.telemetry.metrics import OperatorMetrics
 ROOT = Path(__file__).resolve().parents[3]
 CRD = ROOT / "crds" / "consumergroup.yaml"
 CHART = ROOT / "charts" / "shardherd"
+GROUPS = "consumergroups"
 RESOURCE = "consumergroups.shardherd.dev"
+
+_BASES = {
+    GROUPS: "/apis/shardherd.dev/v1alpha1",
+    "statefulsets": "/apis/apps/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
+    **dict.fromkeys(("services", "pods", "events", "resourcequotas"), "/api/v1"),
+}
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -87,16 +95,10 @@ def install_rights(cluster: Cluster, namespace: str) -> str:
 
 def configuration_of(cluster: Cluster, token: str) -> Configuration:
     """How to reach the API server as the owner of this token."""
-    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
-    server = kubeconfig["clusters"][0]["cluster"]
-    authority = cluster.state / "test-ca.crt"
-    if "certificate-authority-data" in server:
-        import base64
-
-        authority.write_bytes(base64.b64decode(server["certificate-authority-data"]))
+    loader: Any = config
     configuration = Configuration()
-    configuration.host = server["server"]
-    configuration.ssl_ca_cert = str(authority) if authority.exists() else server["certificate-authority"]
+    loader.load_kube_config(config_file=str(cluster.kubeconfig), client_configuration=configuration)
+    configuration.cert_file = configuration.key_file = None
     configuration.api_key = {"BearerToken": token}
     configuration.api_key_prefix = {"BearerToken": "Bearer"}
     return configuration
@@ -110,6 +112,7 @@ class ControllerBench:
         self.namespace = namespace
         self.coordination = PlayedCoordination()
         self.metrics = OperatorMetrics(CollectorRegistry())
+        self.api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
         self._configuration = configuration_of(cluster, install_rights(cluster, namespace))
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -149,9 +152,22 @@ class ControllerBench:
         self._thread = None
         assert self.failures == []
 
-    def kubectl(self, *arguments: str, body: object = None) -> str:
-        """kubectl in the bench's namespace; `body` is its standard input."""
-        return self.cluster.kubectl("-n", self.namespace, *arguments, input=None if body is None else json.dumps(body))
+    def kubectl(self, *arguments: str) -> str:
+        """kubectl in the bench's namespace, for what a user would type."""
+        return self.cluster.kubectl("-n", self.namespace, *arguments)
+
+    def path(self, kind: str, name: str = "") -> str:
+        """Where objects of this kind are in the bench's namespace."""
+        collection = f"{_BASES[kind]}/namespaces/{self.namespace}/{kind}"
+        return f"{collection}/{name}" if name else collection
+
+    def create(self, kind: str, manifest: Mapping[str, Any]) -> None:
+        """Make an object."""
+        self.api.call("POST", self.path(kind), manifest)
+
+    def delete(self, kind: str, name: str, policy: str = "Background") -> None:
+        """Delete an object."""
+        self.api.call("DELETE", self.path(kind, name), {"propagationPolicy": policy})
 
     def group(self, name: str, **spec: Any) -> None:
         """Make a group, or change it. One shard a consumer unless `spec` says otherwise."""
@@ -166,37 +182,41 @@ class ControllerBench:
             "metadata": {"name": name, "namespace": self.namespace},
             "spec": merge(ordinary, spec),
         }
-        self.kubectl("apply", "-f", "-", body=body)
+        query = {"fieldManager": "test", "force": "true"}
+        self.api.call("PATCH", self.path(GROUPS, name), body, query=query, content_type=APPLY)
 
     def find(self, kind: str, name: str) -> Json | None:
         """An object, or None."""
-        found = self.kubectl("get", kind, name, "--ignore-not-found", "-o", "json")
-        return json.loads(found) if found.strip() else None
+        try:
+            found: Json = self.api.call("GET", self.path(kind, name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return found
 
     def get(self, kind: str, name: str, within: float = 30.0) -> Json:
         """An object that is there now, or soon."""
         return until(lambda: self.find(kind, name), lambda: self.explain(name), within)
 
+    def all(self, kind: str, **selectors: str) -> list[Json]:
+        """All objects of a kind that these selectors match."""
+        found: list[Json] = self.api.call("GET", self.path(kind), query=selectors)["items"]
+        return found
+
     def pods(self, group: str) -> list[Json]:
         """The pods of a group that are not on their way out."""
-        items = json.loads(self.kubectl("get", "pods", "-l", f"shardherd.dev/consumergroup={group}", "-o", "json"))["items"]
+        items = self.all("pods", labelSelector=f"shardherd.dev/consumergroup={group}")
         return [item for item in items if "deletionTimestamp" not in item["metadata"]]
 
     def until_pods(self, group: str, count: int) -> list[Json]:
         """The pods once there are exactly so many."""
-        return (
-            until(lambda: found if len(found := self.pods(group)) == count else None, lambda: self.explain(group))
-            if count
-            else self._until_none(group)
-        )
-
-    def _until_none(self, group: str) -> list[Json]:
-        until(lambda: not self.pods(group), lambda: self.explain(group))
-        return []
+        until(lambda: len(self.pods(group)) == count, lambda: self.explain(group))
+        return self.pods(group)
 
     def condition(self, group: str, kind: str) -> Json:
         """A condition as it is now; empty if there is none yet."""
-        found = self.find(RESOURCE, group) or {}
+        found = self.find(GROUPS, group) or {}
         return next((item for item in found.get("status", {}).get("conditions", []) if item["type"] == kind), {})
 
     def until_condition(self, group: str, kind: str, status: str, reason: str) -> str:
@@ -210,7 +230,7 @@ class ControllerBench:
 
     def pod_status(self, pod: str, status: Json) -> None:
         """Say what a kubelet would say of a pod."""
-        self.kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+        self.api.call("PATCH", f"{self.path('pods', pod)}/status", {"status": status}, content_type=MERGE_PATCH)
 
     def make_ready(self, pod: str) -> None:
         """The pod passes its readiness probe."""
@@ -222,13 +242,12 @@ class ControllerBench:
 
     def events(self, group: str) -> list[tuple[str, str, str]]:
         """Events about a group: type, reason, message."""
-        selector = f"involvedObject.kind=ConsumerGroup,involvedObject.name={group}"
-        items = json.loads(self.kubectl("get", "events", "--field-selector", selector, "-o", "json"))["items"]
+        items = self.all("events", fieldSelector=f"involvedObject.kind=ConsumerGroup,involvedObject.name={group}")
         return [(item["type"], item["reason"], item["message"]) for item in items]
 
     def explain(self, group: str) -> str:
         """What there is of a group, for a test that fails."""
-        found = self.find(RESOURCE, group) or {}
+        found = self.find(GROUPS, group) or {}
         conditions = [
             (c["type"], c["status"], c["reason"], c["message"]) for c in found.get("status", {}).get("conditions", [])
         ]

@@ -9,10 +9,10 @@ import pytest
 
 from shardherd.core.model import ConsumerId, Incarnation, ShardState
 from tests.harness.cluster import Names
-from tests.integration.controller.bench import RESOURCE, ControllerBench, until
+from tests.integration.controller.bench import GROUPS, RESOURCE, ControllerBench, until
 from tests.unit.controller.builders import consumers, shards, view
 
-OWNED = ("statefulset", "service", "poddisruptionbudget")
+OWNED = ("statefulsets", "services", "poddisruptionbudgets")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_new_group_gets_its_objects_owned_by_it(bench: ControllerBench, name: 
     play(bench, name, 2)
     bench.group(name)
     bench.until_pods(name, 2)
-    uid = bench.get(RESOURCE, name)["metadata"]["uid"]
+    uid = bench.get(GROUPS, name)["metadata"]["uid"]
     owners = {kind: bench.get(kind, name)["metadata"]["ownerReferences"] for kind in OWNED}
     assert owners == {
         kind: [
@@ -54,16 +54,16 @@ def test_the_resource_itself_is_left_as_the_user_wrote_it(bench: ControllerBench
     play(bench, name, 1)
     bench.group(name)
     bench.until_condition(name, "ConsumersReady", "False", "Starting")
-    metadata = bench.get(RESOURCE, name)["metadata"]
+    metadata = bench.get(GROUPS, name)["metadata"]
     assert "finalizers" not in metadata
-    assert set(metadata["annotations"]) == {"kubectl.kubernetes.io/last-applied-configuration"}
+    assert "annotations" not in metadata
 
 
 def test_nothing_is_written_while_nothing_changes(bench: ControllerBench, name: str) -> None:
     play(bench, name, 1)
     bench.group(name)
     bench.until_condition(name, "Reconciling", "False", "Settled")
-    kinds = (RESOURCE, *OWNED)
+    kinds = (GROUPS, *OWNED)
 
     def versions() -> list[str]:
         return [bench.get(kind, name)["metadata"]["resourceVersion"] for kind in kinds]
@@ -90,7 +90,7 @@ def test_a_group_whose_consumers_are_ready_is_ready(bench: ControllerBench, name
     for pod in bench.until_pods(name, 2):
         bench.make_ready(pod["metadata"]["name"])
     bench.kubectl("wait", "--for=condition=Ready", f"{RESOURCE}/{name}", "--timeout=30s")
-    status = bench.get(RESOURCE, name)["status"]
+    status = bench.get(GROUPS, name)["status"]
     conditions = status.pop("conditions")
     assert status == {
         "observedGeneration": 1,
@@ -121,14 +121,14 @@ def test_scaling_out_and_then_in_after_a_drain(bench: ControllerBench, name: str
     leaving = {ConsumerId(f"{name}-1"), last}
     until(lambda: bench.coordination.specs[name][-1].leaving == leaving)
     # It still holds a shard: all three stay.
-    assert bench.get("statefulset", name)["spec"]["replicas"] == 3
+    assert bench.get("statefulsets", name)["spec"]["replicas"] == 3
     play(bench, name, 1)
     bench.until_pods(name, 1)
     expected = {"ScaledUp": 2, "ScaledDown": 1}
     until(
         lambda: {r: sum(1 for e in bench.events(name) if e[1] == r) for r in expected} == expected, lambda: bench.events(name)
     )
-    assert bench.coordination.specs[name][-1].leaving == frozenset()
+    until(lambda: bench.coordination.specs[name][-1].leaving == frozenset())
 
 
 def test_the_scale_subresource_sets_the_number_in_mode_fixed(bench: ControllerBench, name: str) -> None:
@@ -147,7 +147,7 @@ def test_settings_that_consumers_hear_while_they_run_restart_nobody(bench: Contr
     bench.make_ready(f"{name}-0")
     bench.group(name, heartbeatInterval="5s", sessionTimeout="60s")
     until(lambda: bench.coordination.specs[name][-1].settings.heartbeat_interval == 5.0)
-    until(lambda: bench.get(RESOURCE, name)["status"]["observedGeneration"] == 2, lambda: bench.explain(name))
+    until(lambda: bench.get(GROUPS, name)["status"]["observedGeneration"] == 2, lambda: bench.explain(name))
     (after,) = bench.pods(name)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
 
@@ -223,7 +223,7 @@ def test_executors_of_a_dead_driver_are_deleted(bench: ControllerBench, name: st
     template["metadata"] |= {"name": f"{name}-0-1-exec-1", "namespace": bench.namespace}
     template["metadata"]["labels"]["shardherd.dev/incarnation"] = f"{uid}.1"
     template["spec"]["containers"][0]["image"] = "example/clicks:1"
-    bench.kubectl("create", "-f", "-", body=template)
+    bench.create("pods", template)
     ended = {"terminated": {"exitCode": 137, "message": '{"start": 1}', "containerID": "containerd://x"}}
     status = {"name": "driver", "image": "i", "imageID": "i", "ready": False, "restartCount": 1}
     bench.pod_status(f"{name}-0", {"containerStatuses": [{**status, "state": ended}]})
@@ -245,25 +245,25 @@ def test_pods_beyond_a_quota_say_so(bench: ControllerBench, name: str) -> None:
         "metadata": {"name": "none"},
         "spec": {"hard": {"requests.cpu": "1m"}},
     }
-    bench.kubectl("create", "-f", "-", body=quota)
+    bench.create("resourcequotas", quota)
     try:
-        until(lambda: "hard" in bench.get("resourcequota", "none").get("status", {}))
+        until(lambda: "hard" in bench.get("resourcequotas", "none").get("status", {}))
         play(bench, name, 1)
         bench.group(name)
         message = bench.until_condition(name, "Stalled", "True", "QuotaExceeded")
         assert "exceeded quota: none" in message
     finally:
-        bench.kubectl("delete", "resourcequota", "none")
+        bench.delete("resourcequotas", "none")
 
 
 def test_a_name_that_is_taken_is_not_taken_over(bench: ControllerBench, name: str) -> None:
-    bench.kubectl("create", "service", "clusterip", name, "--tcp=80")
+    bench.create("services", {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}})
     play(bench, name, 1)
     bench.group(name)
     message = bench.until_condition(name, "Stalled", "True", "NameTaken")
     assert message.startswith(f'There already is a Service named "{name}" that belongs to something else')
-    assert bench.find("statefulset", name) is None
-    bench.kubectl("delete", "service", name)
+    assert bench.find("statefulsets", name) is None
+    bench.delete("services", name)
     bench.until_pods(name, 1)
 
 
@@ -287,7 +287,7 @@ def test_a_source_that_went_away_ends_ready_and_changes_no_replicas(bench: Contr
     bench.until_condition(name, "Ready", "True", "Consuming")
     play(bench, name, 2, source_reachable=False, source_error="no Kafka broker answers at kafka:9092")
     assert bench.until_condition(name, "Ready", "False", "SourceUnavailable") == "no Kafka broker answers at kafka:9092"
-    assert bench.get("statefulset", name)["spec"]["replicas"] == 2
+    assert bench.get("statefulsets", name)["spec"]["replicas"] == 2
 
 
 def test_a_transfer_does_not_end_ready(bench: ControllerBench, name: str) -> None:
@@ -307,17 +307,15 @@ def test_a_transfer_does_not_end_ready(bench: ControllerBench, name: str) -> Non
 
 def gone(bench: ControllerBench, name: str) -> bool:
     """Whether nothing of a group is left."""
-    return (
-        not any(bench.find(kind, name) for kind in (RESOURCE, *OWNED))
-        and not json.loads(bench.kubectl("get", "pods", "-l", f"shardherd.dev/consumergroup={name}", "-o", "json"))["items"]
-    )
+    pods = bench.all("pods", labelSelector=f"shardherd.dev/consumergroup={name}")
+    return not pods and not any(bench.find(kind, name) for kind in (GROUPS, *OWNED))
 
 
 def test_deleting_a_group_leaves_nothing(bench: ControllerBench, name: str) -> None:
     play(bench, name, 2)
     bench.group(name)
     bench.until_pods(name, 2)
-    bench.kubectl("delete", RESOURCE, name, "--timeout=10s")
+    bench.delete(GROUPS, name)
     until(lambda: name in bench.coordination.forgotten)
     until(lambda: gone(bench, name), lambda: bench.explain(name), within=60)
 
@@ -328,7 +326,7 @@ def test_deleting_a_group_leaves_nothing_even_while_the_operator_is_down(bench: 
     bench.until_pods(name, 2)
     bench.stop()
     try:
-        bench.kubectl("delete", RESOURCE, name, "--timeout=10s")
+        bench.delete(GROUPS, name)
         until(lambda: gone(bench, name), lambda: bench.explain(name), within=60)
     finally:
         bench.start()
@@ -338,12 +336,14 @@ def test_a_group_that_is_made_again_under_its_name_starts_anew(bench: Controller
     play(bench, name, 1)
     bench.group(name)
     bench.until_pods(name, 1)
-    bench.kubectl("delete", RESOURCE, name, "--timeout=10s", "--cascade=orphan")
+    bench.delete(GROUPS, name, policy="Orphan")
+    # Orphaning holds the old one until its objects are let go.
+    until(lambda: bench.find(GROUPS, name) is None)
     bench.group(name)
     # What is left of the old one belongs to nobody; it is not taken over.
     bench.until_condition(name, "Stalled", "True", "NameTaken")
     for kind in OWNED:
-        bench.kubectl("delete", kind, name)
+        bench.delete(kind, name)
     bench.until_pods(name, 1)
     bench.until_condition(name, "Stalled", "False", "NotStalled")
 
