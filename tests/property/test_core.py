@@ -1,0 +1,295 @@
+"""What holds for every group whatever happens to it, searched for by hypothesis."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from shardherd.core.assignors import NOBODY, Problem
+from shardherd.core.assignors.sticky import sticky
+from shardherd.core.errors import IllegalTransitionError, StaleIncarnationError
+from shardherd.core.fsm import TRANSITIONS, Cause, step
+from shardherd.core.group import Group, Put, Result
+from shardherd.core.model import ConsumerId, HeartbeatReply, ShardId, ShardState
+from shardherd.core.ownership import decode, encode
+from shardherd.core.records import Ownership, ShardRecord
+from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, Request
+from tests.builders import Play, info, shard, spec, topic, with_settings
+
+
+@given(before=st.sampled_from([None, *ShardState]), cause=st.sampled_from(list(Cause)))
+def test_a_pair_outside_the_table_is_refused(before: ShardState | None, cause: Cause) -> None:
+    if (before, cause) in TRANSITIONS:
+        assert step(before, cause) is TRANSITIONS[before, cause].to
+    else:
+        with pytest.raises(IllegalTransitionError):
+            step(before, cause)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    consumers = [ConsumerId(f"g-{number}") for number in range(draw(st.integers(1, 7)))]
+    names = [ShardId(f"t/{number}") for number in range(draw(st.integers(0, 40)))]
+    current = draw(st.lists(st.integers(NOBODY, len(consumers) - 1), min_size=len(names), max_size=len(names)))
+    problem = replace(Problem.of(names, consumers), current=np.array(current, dtype=np.int64))
+    problem.receives[:] = draw(st.lists(st.booleans(), min_size=len(consumers), max_size=len(consumers)))
+    problem.receives[draw(st.integers(0, len(consumers) - 1))] = True
+    return problem
+
+
+@given(problem=problems())
+def test_sticky_gives_every_shard_to_somebody_and_nothing_to_who_may_not_receive(problem: Problem) -> None:
+    target = sticky(problem)
+    assert (target != NOBODY).all()
+    changed = target != problem.current
+    assert problem.receives[target[changed]].all()
+
+
+@given(problem=problems())
+def test_sticky_differs_by_at_most_one_and_moves_the_fewest(problem: Problem) -> None:
+    problem.receives[:] = True
+    target = sticky(problem)
+    consumers, total = len(problem.consumers), len(problem.shards)
+    counts = np.bincount(target, minlength=consumers)
+    assert counts.max() - counts.min() <= 1
+    # The fewest: of what is held, all but what is above the fair shares, the larger shares being those of who has most.
+    held = np.bincount(problem.current[problem.current != NOBODY], minlength=consumers)
+    base, extra = divmod(total, consumers)
+    kept = sum(min(have, base + (place < extra)) for place, have in enumerate(sorted(held, reverse=True)))
+    assert int(((target == problem.current) & (problem.current != NOBODY)).sum()) == kept
+
+
+def timeless(ownership: Ownership) -> Ownership:
+    return replace(ownership, shards={name: replace(record, since=0.0) for name, record in ownership.shards.items()})
+
+
+NAMES = st.sampled_from(["g-0", "g-1", "g-2", "g-3"])
+SHARDS = st.sampled_from([str(number) for number in range(6)])
+
+
+class Watched(Play):
+    """A group whose every step is watched."""
+
+    def __init__(self, ordered: bool) -> None:
+        super().__init__(spec(2, ordered=ordered))
+        self.grants: dict[tuple[str, int], object] = {}
+        self.edges: set[int] = set()
+
+    def ask(self, request: Request) -> Result:
+        before = encode(self.group.ownership), self.view
+        result = self.group.handle(request, self.now)
+        assert (encode(self.group.ownership), self.view) == before, "deciding changed something"
+        twin = self.group.copy()
+        twin.apply(result.events)
+        for event in result.events:
+            if isinstance(event, Put) and isinstance(event.after, ShardRecord):
+                self._watch(event.before, event.after)
+        twin.revert(result.events)
+        assert encode(twin.ownership)["group"] == before[0]["group"]
+        return super().ask(request)
+
+    def _watch(self, before: ShardRecord | None, after: ShardRecord) -> None:
+        known = {edge.to for (state, _), edge in TRANSITIONS.items() if state == (before.state if before else None)}
+        assert (before is not None and before.state is after.state) or after.state in known
+        if before is not None:
+            self.edges |= {
+                edge.number
+                for (state, _), edge in TRANSITIONS.items()
+                if state is before.state and edge.to is after.state and before.state is not after.state
+            }
+            assert after.owner_epoch >= before.owner_epoch
+            grant = (after.holder, after.incarnation)
+            if after.holder is not None and grant != (before.holder, before.incarnation):
+                assert after.owner_epoch > before.owner_epoch, "a grant without a new epoch"
+        assert after.held_since_epoch <= after.owner_epoch
+        assert (after.holder is None) == (after.state not in (ShardState.ALREADY_ALLOC, ShardState.TRANSFER))
+        assert (after.next_consumer is None) == (after.state is not ShardState.TRANSFER)
+        if after.holder is not None:
+            owner = self.grants.setdefault((after.shard, after.owner_epoch), (after.holder, after.incarnation))
+            assert owner == (after.holder, after.incarnation), "one epoch, two owners"
+
+
+class Machine(RuleBasedStateMachine):
+    """Everything that can happen to a group, in any order."""
+
+    @initialize(ordered=st.booleans())
+    def begin(self, ordered: bool) -> None:
+        self.play = Watched(ordered)
+        self.closed: set[int] = set()
+        self.count = 4
+        self.look()
+
+    def look(self) -> None:
+        infos = []
+        for number in range(self.count):
+            parents = [str(number - 4)] if number >= 4 else []
+            infos.append(info(str(number), end=100, open=number not in self.closed, parents=parents))
+        self.play.discover(infos)
+
+    @rule()
+    def discover(self) -> None:
+        self.look()
+
+    @rule(number=st.integers(0, 1))
+    def split(self, number: int) -> None:
+        self.closed.add(number)
+        self.count = 6
+        self.look()
+
+    @rule(names=st.lists(NAMES, min_size=1, max_size=4))
+    def beat(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                self.play.beat(name)
+            except StaleIncarnationError:
+                run = self.play.consumer(name).incarnation
+                self.play.run(name, run.start + 1, int(run.pod_uid.rsplit("-", 1)[1]))
+
+    @rule(name=NAMES, number=SHARDS)
+    def get_busy(self, name: str, number: str) -> None:
+        self.play.consumer(name).busy ^= {shard(number)}
+
+    @rule(name=NAMES, number=SHARDS, offset=st.sampled_from([10, 50, 100]))
+    def checkpoint(self, name: str, number: str, offset: int) -> None:
+        before = self.play.group.checkpoints.get(shard(number), 0)
+        try:
+            self.play.checkpoint(name, number, offset)
+        except StaleIncarnationError:
+            return
+        assert self.play.group.checkpoints.get(shard(number), 0) >= before
+
+    @rule(number=SHARDS, offset=st.sampled_from([0, 50, 100]))
+    def force(self, number: str, offset: int) -> None:
+        if shard(number) in self.play.group.ownership.shards and shard(number) not in self.play.uncommitted:
+            self.play.ask(ForceCheckpoint(shard(number), offset))
+
+    @rule(hold=st.booleans())
+    def commits(self, hold: bool) -> None:
+        self.play.hold_commits = hold
+        if not hold:
+            self.play.commit()
+
+    @precondition(lambda self: self.play.uncommitted)
+    @rule()
+    def fail(self) -> None:
+        self.play.fail_commits()
+
+    @rule(name=NAMES)
+    def die(self, name: str) -> None:
+        self.play.consumer(name)
+        self.play.die(name)
+
+    @rule(name=NAMES, start=st.booleans())
+    def replace(self, name: str, start: bool) -> None:
+        run = self.play.consumer(name).incarnation
+        pod = int(run.pod_uid.rsplit("-", 1)[1])
+        self.play.run(name, run.start + 1, pod) if start else self.play.run(name, 1, pod + 1)
+
+    @rule(name=NAMES)
+    def leave(self, name: str) -> None:
+        self.play.consumer(name)
+        try:
+            self.play.leave(name)
+        except StaleIncarnationError:
+            return
+
+    @rule(name=NAMES, draining=st.booleans(), ready=st.booleans())
+    def change_consumer(self, name: str, draining: bool, ready: bool) -> None:
+        consumer = self.play.consumer(name)
+        consumer.draining, consumer.ready = draining, ready
+
+    @rule(paused=st.booleans(), ordered=st.booleans(), assignor=st.sampled_from(["Sticky", "Range", "RoundRobin"]))
+    def change_settings(self, paused: bool, ordered: bool, assignor: str) -> None:
+        self.play.change(with_settings(self.play.group.spec, paused=paused, ordered=ordered, assignor=assignor))
+
+    @rule(reachable=st.booleans(), commits=st.booleans())
+    def change_conditions(self, reachable: bool, commits: bool) -> None:
+        self.play.ask(ConditionsChanged(source_reachable=reachable, commits=commits))
+
+    @rule(seconds=st.sampled_from([0.5, 5.0, 30.0, 70.0, 350.0]), names=st.sets(NAMES))
+    def wait(self, seconds: float, names: set[str]) -> None:
+        alive = {view.consumer for view in self.play.view.consumers}
+        try:
+            self.play.wait(seconds, sorted(names & alive))
+        except StaleIncarnationError:
+            return
+
+    @rule()
+    def restart(self) -> None:
+        if not self.play.uncommitted:
+            confirmed = {view.consumer: self.reply(view.consumer) for view in self.play.view.consumers}
+            self.play.restart()
+            assert {name: self.reply(name) for name in confirmed} == confirmed
+            self.look()
+
+    def reply(self, name: str) -> object:
+        """What this consumer would be told now."""
+        consumer = self.play.consumers[name]
+        request = replace(consumer.heartbeat(), revision=0)
+        try:
+            reply = self.play.group.confirmed(request)
+        except StaleIncarnationError:
+            return None
+        assert isinstance(reply, HeartbeatReply)
+        return reply
+
+    @invariant()
+    def what_is_stored_is_read_back(self) -> None:
+        if hasattr(self, "play"):
+            ownership = self.play.group.ownership
+            assert timeless(decode(json.loads(json.dumps(encode(ownership))))) == timeless(ownership)
+
+    @invariant()
+    def the_indexes_are_those_of_the_rows(self) -> None:
+        if hasattr(self, "play"):
+            group = self.play.group
+            again = Group.restore(group.ownership, group.checkpoints, group.spec, self.play.now)
+            assert index(again) == index(group)
+
+
+def index(group: Group) -> object:
+    state = group._state
+    filled = [
+        {name: set(names) for name, names in table.items() if names} for table in (state.held, state.moving, state.incoming)
+    ]
+    children = {parent: set(kids) for parent, kids in state.children.items() if kids}
+    return filled, {key: set(names) for key, names in state.under.items()}, children, state.order
+
+
+def test_whatever_happens_to_a_group_its_promises_hold() -> None:
+    run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+
+
+@given(
+    count=st.integers(1, 20),
+    steps=st.lists(st.tuples(st.sampled_from(["join", "die", "drain"]), st.integers(0, 5)), max_size=8),
+)
+@settings(max_examples=60, deadline=None)
+def test_at_rest_a_sticky_group_differs_by_at_most_one(count: int, steps: list[tuple[str, int]]) -> None:
+    play = Play(spec(1))
+    play.discover(topic(count))
+    play.settle("g-0")
+    running = {"g-0"}
+    starts: dict[str, int] = {}
+    for what, number in steps:
+        name = f"g-{number}"
+        if what == "join" and name not in running:
+            starts[name] = starts.get(name, 0) + 1
+            play.run(name, starts[name])
+            running.add(name)
+        elif what == "die" and name in running and len(running) > 1:
+            play.die(name)
+            starts.setdefault(name, 1)
+            running.discard(name)
+        elif what == "drain" and name in running:
+            play.consumer(name).draining = True
+        play.settle(*sorted(running))
+    receiving = {name for name in running if not play.consumer(name).draining}
+    counts = [shards for name, shards in play.counts().items() if name in receiving]
+    assert not receiving or (sum(counts), max(counts) - min(counts) <= 1) == (count, True)
