@@ -14,6 +14,9 @@ from pathlib import Path
 
 from kafka import KafkaProducer
 
+START = 180.0
+"""Seconds within which an application must be up; on two busy cores a JVM, Spark and its Python workers need many."""
+
 APPLICATION = Path(__file__).with_name("application.py")
 
 
@@ -36,7 +39,6 @@ class Driver:
             "SHARDHERD_POD_UID": f"uid-of-{consumer}",
             "SHARDHERD_START": str(start),
             "SHARDHERD_COORDINATOR_URL": site.coordinator_url,
-            "SHARDHERD_TOKEN_FILE": str(site.token),
             "SHARDHERD_RUN_DIR": str(run_dir),
             "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": site.bootstrap,
             "SHARDHERD_CHECKPOINT_PATH": str(site.folder / "checkpoints"),
@@ -107,11 +109,12 @@ class Site:
         self.coordinator_url = coordinator_url
         self.sink = folder / "sink"
         self.sink.mkdir()
-        self.token = folder / "token"
-        self.token.write_text("a-token")
         self._drivers: list[Driver] = []
 
-    def start(self, consumer: str, start: int = 1, **extra: str) -> Driver:
+    def start(self, consumer: str, start: int = 1, token: str = "a-token", **extra: str) -> Driver:
+        token_file = self.folder / f"token-{consumer}"
+        token_file.write_text(token)
+        extra["SHARDHERD_TOKEN_FILE"] = str(token_file)
         driver = Driver(self, consumer, start, extra)
         self._drivers.append(driver)
         return driver
@@ -128,7 +131,7 @@ class Site:
         """How often every record was written."""
         return Counter((shard, offset) for shard, offset, _ in self.rows())
 
-    def wait_until(self, true: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
+    def wait_until(self, true: Callable[[], bool], what: str, timeout: float = 90.0) -> None:
         """Wait for something that happens in other processes."""
         deadline = time.monotonic() + timeout
         while not true():

@@ -80,7 +80,7 @@ class ScriptedCoordinator:
         """Proof of death: all its shards are free at once."""
         asyncio.run_coroutine_threadsafe(self._died(consumer), self._loop).result()
 
-    def wait_until(self, said: Any, what: str, timeout: float = 60.0) -> None:
+    def wait_until(self, said: Any, what: str, timeout: float = 90.0) -> None:
         """Wait until `said()` is true; it is asked on the coordinator's own thread."""
 
         async def until() -> None:

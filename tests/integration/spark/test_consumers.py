@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from tests.integration.spark.drivers import Driver, Site, produce
+from tests.integration.spark.drivers import START, Driver, Site, produce
 from tests.integration.spark.scripted import ScriptedCoordinator
 
 
@@ -39,6 +39,7 @@ def warm(coordinator: ScriptedCoordinator, *drivers: Driver) -> None:
     coordinator.wait_until(
         lambda: all(name in coordinator.heartbeats and coordinator.heartbeats[name].ready for name in consumers),
         f"{consumers} are warm",
+        START,
     )
 
 
@@ -92,7 +93,9 @@ def test_a_killed_application_repeats_its_unfinished_micro_batch_and_no_more(
     site.wait_until(lambda: not first.children(), "the JVM and the workers end with the driver")
 
     again = site.start("clicks-0", 2)
-    coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 600, "the second run finishes what the first began")
+    coordinator.wait_until(
+        lambda: sum(coordinator.positions().values()) == 600, "the second run finishes what the first began", START
+    )
     site.wait_until(lambda: "replaying" in again.log.read_text(), "the micro-batch is replayed")
     assert site.counted() == written + unfinished
 
@@ -113,6 +116,6 @@ def test_available_now_reads_what_there_is_and_ends(site: Site, coordinator: Scr
 
     driver = site.start("clicks-0", TEST_AVAILABLE_NOW="yes", TEST_OPTIONS='{"maxOffsetsPerTrigger": "500"}')
 
-    assert driver.process.wait(60) == 0, driver.log.read_text()[-3000:]
+    assert driver.process.wait(START) == 0, driver.log.read_text()[-3000:]
     assert site.counted() == written
     assert len(list(site.sink.glob("*.jsonl"))) == 3

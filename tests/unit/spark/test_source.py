@@ -37,7 +37,10 @@ class FakeAgent:
         self._thread.start()
 
     def _serve(self) -> None:
-        line, _ = self._server.accept()
+        try:
+            line, _ = self._server.accept()
+        except OSError:  # closed: nobody asked anything
+            return
         with line, line.makefile("rwb") as stream:
             for question in map(json.loads, stream):
                 self.questions.append(question)
