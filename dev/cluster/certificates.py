@@ -29,8 +29,14 @@ class Identity:
 
 def identities(addresses: Addresses, node_name: str) -> list[Identity]:
     """Every certificate of an instance."""
-    service = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"]
-    api_names = tuple([*(f"DNS:{name}" for name in service), *(f"IP:{ip}" for ip in _api_ips(addresses))])
+    service = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+    ]
+    api_names = (*(f"DNS:{name}" for name in service), *(f"IP:{ip}" for ip in _api_ips(addresses)))
     return [
         Identity("apiserver", "kube-apiserver", serves=api_names),
         Identity("apiserver-kubelet-client", "kube-apiserver-kubelet-client", "system:masters"),
@@ -71,7 +77,9 @@ def _sign(folder: Path, identity: Identity) -> None:
     extensions = folder / f"{identity.file}.ext"
     extensions.write_text("\n".join([*usage, *names]) + "\n")
     authority = ["-CA", str(folder / "ca.crt"), "-CAkey", str(folder / "ca.key"), "-CAcreateserial"]
-    _openssl("x509", "-req", "-in", str(request), *authority, "-out", str(certificate), "-days", DAYS, "-extfile", str(extensions))
+    _openssl(
+        "x509", "-req", "-in", str(request), *authority, "-out", str(certificate), "-days", DAYS, "-extfile", str(extensions)
+    )
     request.unlink()
     extensions.unlink()
 

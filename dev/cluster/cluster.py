@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dev.cluster import cgroups, certificates, config, daemons, images, network, probes, sysctls
+from dev.cluster import certificates, cgroups, config, daemons, images, network, probes, sysctls
 from dev.cluster.control import Control
 from dev.cluster.errors import ClusterError, tail
 from dev.cluster.paths import Layout, clusters
@@ -181,7 +181,9 @@ class Cluster:
         pid = self._control.launch({**folders, **files})
         network.connect(addresses, pid)
         # Last, because its presence says that the instance is whole.
-        self._write(layout.kubeconfig, certificates.kubeconfig(layout.certificates, "admin", self.api_url, f"shardherd-{self.name}"))
+        self._write(
+            layout.kubeconfig, certificates.kubeconfig(layout.certificates, "admin", self.api_url, f"shardherd-{self.name}")
+        )
 
     def _write_config(self, addresses: Addresses) -> None:
         layout = self.layout
@@ -259,7 +261,11 @@ class Cluster:
         record = ProcessRecord.read(self.layout.record)
         if record is not None:
             record.kill()
-            wait_for("the end of the instance's processes", lambda: "still there" if record.alive() else None, self.layout.log("node"))
+            wait_for(
+                "the end of the instance's processes",
+                lambda: "still there" if record.alive() else None,
+                self.layout.log("node"),
+            )
         with registry().open() as content:
             index = content["instances"].get(self.name)
         if index is not None:
@@ -279,7 +285,7 @@ class Cluster:
         helm = {f"HELM_{kind}_HOME": str(self.state / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         return {**kept, **helm, "KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.state / "kube-cache")}
 
-    def kubectl(self, *arguments: str, input: str | None = None, timeout: float = 120.0) -> str:  # noqa: A002
+    def kubectl(self, *arguments: str, input: str | None = None, timeout: float = 120.0) -> str:
         """Standard output of kubectl; ClusterError with what it said on failure. `input` is its standard input."""
         return self._tool([str(self.tools.kubectl), *arguments], input, timeout)
 
@@ -287,7 +293,7 @@ class Cluster:
         """Standard output of helm; ClusterError with what it said on failure."""
         return self._tool([str(self.tools.helm), *arguments], None, timeout)
 
-    def kafka_tool(self, tool: str, *arguments: str, input: str | None = None, timeout: float = 120.0) -> str:  # noqa: A002
+    def kafka_tool(self, tool: str, *arguments: str, input: str | None = None, timeout: float = 120.0) -> str:
         """Standard output of one of Kafka's own command-line tools, pointed at this instance's broker."""
         if tool not in KAFKA_TOOLS:
             raise ClusterError(f"unknown Kafka tool {tool!r}: one of {', '.join(sorted(KAFKA_TOOLS))}")
@@ -329,7 +335,10 @@ class Cluster:
         """Give Prometheus another configuration (YAML); without one the default, which scrapes annotated pods."""
         self._write(self.layout.config / "prometheus.yml", text or config.prometheus())
         done = subprocess.run(
-            ["promtool", "check", "config", str(self.layout.config / "prometheus.yml")], capture_output=True, text=True, check=False
+            ["promtool", "check", "config", str(self.layout.config / "prometheus.yml")],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode != 0:
             raise ClusterError(f"Prometheus would refuse this configuration:\n{done.stdout}{done.stderr}")
@@ -365,4 +374,3 @@ def _give_back(content: dict[str, Any]) -> None:
             Path(path).rmdir()
     sysctls.write(content["sysctls"])
     content["created"], content["sysctls"] = [], {}
-

@@ -62,7 +62,10 @@ def cni(addresses: Addresses) -> str:
         "ranges": [[{"subnet": addresses.pods}]],
         "routes": [{"dst": "0.0.0.0/0"}],
     }
-    plugins = [{"type": "ptp", "ipMasq": False, "ipam": address_management}, {"type": "portmap", "capabilities": {"portMappings": True}}]
+    plugins = [
+        {"type": "ptp", "ipMasq": False, "ipam": address_management},
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ]
     return _json({"cniVersion": "0.4.0", "name": "pods", "plugins": plugins})
 
 

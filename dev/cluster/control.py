@@ -36,7 +36,7 @@ class Control:
         return f"shardherd-{name}"
 
     def launch(self, binds: dict[str, Path]) -> int:
-        """Start the first process; its pid on the machine. `binds`: path -> the instance's file or folder that takes its place."""
+        """Start the first process; its pid on the machine. `binds`: path -> what of the instance takes its place."""
         layout = self.layout
         specification = {
             "record": str(layout.record),

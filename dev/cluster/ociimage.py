@@ -1,4 +1,4 @@
-"""Decides the bytes of the sandbox image. Called by `tools`. Needs no builder: an image archive is a tar of a tar and two JSON files.
+"""Decides the bytes of the sandbox image. Called by `tools`. Needs no builder: an archive is a tar of tars and JSON files.
 
 The image is Debian's static busybox with its applets. As `pause` it sleeps and ends on SIGTERM, which is all that a sandbox
 container has to do; as `busybox` it is what tests run in a pod.

@@ -1,4 +1,4 @@
-"""Decides how long steps are reported on the terminal. Called by every module here that does something slow. Holds no logic of its own."""
+"""Decides how long steps are reported on the terminal. Called by every module that does something slow. Runs nothing."""
 
 from __future__ import annotations
 

@@ -64,9 +64,7 @@ class Addresses:
 def check_name(name: str) -> str:
     """The name itself, if it can name an instance; ClusterError otherwise."""
     if not NAME.fullmatch(name):
-        raise ClusterError(
-            f"--name {name!r}: use 1 to 32 lower-case letters, digits and dashes, beginning with a letter and not ending in a dash"
-        )
+        raise ClusterError(f"name {name!r}: use 1 to 32 lower-case letters, digits and dashes, first a letter, last no dash")
     return name
 
 

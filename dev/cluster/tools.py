@@ -1,8 +1,8 @@
-"""Decides how every program of the local cluster is got, once, and where it is kept. Called by `cluster` and the command `tools`.
+"""Decides how every program of the local cluster is got, once, and where it is kept. Called by `cluster` and `tools`.
 
-Everything comes from package registries by their ordinary clients: Debian packages by apt-get, Go programs by `go build` of the
-`tool` directives in tools/*/go.mod, Kafka by Maven from tools/kafka/pom.xml. What is built is kept in the cache under a name that
-holds a digest of its inputs, so a changed version is built next to the old one. Starts nothing.
+Everything comes from package registries by their ordinary clients: Debian packages by apt-get, Go programs by `go build` of
+the `tool` directives in tools/*/go.mod, Kafka by Maven from tools/kafka/pom.xml. What is built is kept in the cache under a
+name that holds a digest of its inputs, so a changed version is built next to the old one. Starts nothing.
 """
 
 from __future__ import annotations
@@ -241,7 +241,15 @@ def _base_system() -> Path:
     def build(scratch: Path) -> None:
         root = scratch / "root"
         mirrors = _debian_mirrors()
-        _run(["debootstrap", "--variant=minbase", BASE_SUITE, str(root), *([mirrors[BASE_SUITE]] if BASE_SUITE in mirrors else [])])
+        _run(
+            [
+                "debootstrap",
+                "--variant=minbase",
+                BASE_SUITE,
+                str(root),
+                *([mirrors[BASE_SUITE]] if BASE_SUITE in mirrors else []),
+            ]
+        )
         if mirrors:
             lines = [f"deb {address} {suite} main\n" for suite, address in mirrors.items()]
             (root / "etc/apt/sources.list").write_text("".join(lines))
