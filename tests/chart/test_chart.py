@@ -15,6 +15,7 @@ import yaml
 from dev.cluster import Cluster, ClusterError
 from shardherd.settings import load
 from tests.harness.cluster import Names
+from tests.integration.controller.bench import unique
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "shardherd"
@@ -36,10 +37,17 @@ def one(manifests: list[Json], kind: str, name: str = "shardherd") -> Json:
     return found
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _definition_goes_at_the_end(cluster: Cluster) -> Iterator[None]:
+    """A definition that no release owns would be in the way of the next test that installs the chart."""
+    yield
+    cluster.kubectl("delete", "crd", RESOURCE, "--ignore-not-found")
+
+
 @pytest.fixture
 def namespace(cluster: Cluster, names: Names) -> Iterator[str]:
     """A namespace that enforces the restricted standard."""
-    name = names.fresh("chart")
+    name = unique(names, "chart")
     cluster.kubectl("create", "namespace", name)
     cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
     yield name
@@ -209,7 +217,7 @@ def test_the_operator_may_do_what_it_does_and_no_more(
 @pytest.fixture(scope="module")
 def granted(cluster: Cluster, names: Names) -> Iterator[tuple[Cluster, str]]:
     """The chart's rights, applied under a release of their own."""
-    namespace = names.fresh("granted")
+    namespace = unique(names, "granted")
     cluster.kubectl("create", "namespace", namespace)
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
     cluster.helm("install", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from shardherd.controller.merge import merge
 from shardherd.controller.reconcile import Controller
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
 from shardherd.telemetry.metrics import OperatorMetrics
+from tests.harness.cluster import Names
 
 ROOT = Path(__file__).resolve().parents[3]
 CRD = ROOT / "crds" / "consumergroup.yaml"
@@ -52,6 +54,11 @@ def until(what: Callable[[], T | None], explain: Callable[[], object] = lambda: 
             return found
         assert time.monotonic() < deadline, f"not true within {within} s: {explain()}"
         time.sleep(0.1)
+
+
+def unique(names: Names, prefix: str) -> str:
+    """A name that no test of this run has, nor one of an earlier run against an instance that was kept."""
+    return f"{names.fresh(prefix)}-{os.getpid()}"
 
 
 class PlayedCoordination:

@@ -8,13 +8,13 @@ import pytest
 
 from dev.cluster import Cluster
 from tests.harness.cluster import Names
-from tests.integration.controller.bench import ControllerBench
+from tests.integration.controller.bench import ControllerBench, unique
 
 
 @pytest.fixture(scope="module")
 def bench(cluster: Cluster, names: Names) -> Iterator[ControllerBench]:
     """A running controller in a namespace that enforces the restricted standard."""
-    namespace = names.fresh("controller")
+    namespace = unique(names, "controller")
     cluster.kubectl("create", "namespace", namespace)
     cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     bench = ControllerBench(cluster, namespace)

@@ -13,7 +13,7 @@ from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesA
 from shardherd.controller.declared import declared
 from shardherd.controller.merge import merge
 from tests.harness.cluster import Names
-from tests.integration.controller.bench import CRD, RESOURCE
+from tests.integration.controller.bench import CRD, RESOURCE, unique
 
 Json = dict[str, Any]
 
@@ -59,7 +59,7 @@ class Groups:
 def groups(cluster: Cluster, names: Names) -> Iterator[Groups]:
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
     cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE}", "--timeout=30s")
-    namespace = names.fresh("crd")
+    namespace = unique(names, "crd")
     cluster.kubectl("create", "namespace", namespace)
     api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
     yield Groups(api, namespace)

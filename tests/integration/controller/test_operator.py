@@ -1,0 +1,208 @@
+"""The operator as its own process, on a real API server and a real broker: it starts, leads, serves, and ends as it should."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dev.cluster import Cluster
+from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
+from tests.harness.cluster import Names
+from tests.integration.controller.bench import ROOT, install_rights, unique, until
+
+MEBIBYTE = 1024 * 1024
+
+
+class OperatorProcess:
+    """`python -m shardherd operator` under the chart's service account, in a namespace of its own."""
+
+    def __init__(self, cluster: Cluster, namespace: str, folder: Path) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
+        self.log = folder / "operator.log"
+        self._kubeconfig = folder / "kubeconfig"
+        user = {"name": "operator", "user": {"token": install_rights(cluster, namespace)}}
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        config["users"] = [user]
+        config["contexts"][0]["context"]["user"] = "operator"
+        self._kubeconfig.write_text(yaml.safe_dump(config))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **settings: str) -> None:
+        """Start it; returns once it is ready."""
+        self.api_port, self.metrics_port = free_port(), free_port()
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "operator"),
+            "KUBECONFIG": str(self._kubeconfig),
+            "SHARDHERD_NAMESPACE": self.namespace,
+            "SHARDHERD_POD_NAME": "operator-0",
+            "SHARDHERD_API_PORT": str(self.api_port),
+            "SHARDHERD_METRICS_PORT": str(self.metrics_port),
+            "SHARDHERD_WATCH_NAMESPACES": self.namespace,
+            **settings,
+        }
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen([sys.executable, "-m", "shardherd", "operator"], env=environment, stderr=log)
+        until(lambda: self.http(self.api_port, "/readyz") == 200, self.log.read_text)
+
+    @property
+    def pid(self) -> int:
+        """The process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    def wait(self, within: float = 20.0) -> int:
+        """The exit code of the process."""
+        assert self._process is not None
+        return self._process.wait(within)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End it by a signal; its exit code."""
+        os.kill(self.pid, number)
+        return self.wait()
+
+    def close(self) -> None:
+        """End it in any case."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self.api.close()
+
+    def http(self, port: int, path: str) -> int | None:
+        """The status of a GET, or None if nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return None
+
+    def metrics(self) -> str:
+        """What a scrape shows."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as response:
+            return str(response.read().decode())
+
+    def memory(self) -> int:
+        """Bytes that are resident."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
+
+    @property
+    def lease(self) -> str:
+        """Where the Lease is."""
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/shardherd"
+
+    def holder(self) -> str:
+        """Who holds the Lease."""
+        return str(self.api.call("GET", self.lease)["spec"]["holderIdentity"])
+
+    def logged(self) -> list[dict[str, Any]]:
+        """The lines of its log."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture
+def operator(cluster: Cluster, names: Names, tmp_path: Path) -> Iterator[OperatorProcess]:
+    namespace = unique(names, "operator")
+    cluster.kubectl("create", "namespace", namespace)
+    process = OperatorProcess(cluster, namespace, tmp_path)
+    try:
+        process.start()
+        yield process
+    finally:
+        process.close()
+        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def test_it_consumes_little_at_rest_and_gives_the_lease_back_when_it_is_told_to_end(operator: OperatorProcess) -> None:
+    assert operator.holder() == "operator-0"
+    assert operator.http(operator.api_port, "/healthz") == 200
+    assert "shardherd_leader 1.0" in operator.metrics()
+    assert operator.memory() < 200 * MEBIBYTE
+    assert operator.end() == 0
+    assert operator.holder() == ""
+    assert {line["level"] for line in operator.logged()} == {"INFO"}
+
+
+def test_it_ends_with_an_error_when_another_one_leads(operator: OperatorProcess) -> None:
+    operator.api.call("PATCH", operator.lease, {"spec": {"holderIdentity": "another"}}, content_type=MERGE_PATCH)
+    assert operator.wait() == 1
+    assert "may not go on" in operator.logged()[-1]["message"]
+    assert operator.holder() == "another"
+
+
+def test_it_starts_consumers_for_the_shards_of_a_real_topic_and_follows_its_growth(
+    operator: OperatorProcess, cluster: Cluster, names: Names
+) -> None:
+    topic = unique(names, "operator")
+    cluster.kafka_tool("kafka-topics", "--create", "--topic", topic, "--partitions", "4")
+    body = {
+        "apiVersion": "shardherd.dev/v1alpha1",
+        "kind": "ConsumerGroup",
+        "metadata": {"name": "clicks"},
+        "spec": {
+            "source": {"kafka": {"bootstrapServers": cluster.kafka_bootstrap, "topics": [topic]}},
+            "scaling": {"shardsPerConsumer": 2},
+            "application": {"image": "example/clicks:1", "mainApplicationFile": "/app.py"},
+        },
+    }
+    groups = f"/apis/shardherd.dev/v1alpha1/namespaces/{operator.namespace}/consumergroups"
+    operator.api.call("POST", groups, body)
+
+    def replicas() -> int:
+        found = operator.api.call("GET", f"/apis/apps/v1/namespaces/{operator.namespace}/statefulsets")["items"]
+        return int(found[0]["spec"]["replicas"]) if found else 0
+
+    until(lambda: replicas() == 2, operator.log.read_text)
+    cluster.kafka_tool("kafka-topics", "--alter", "--topic", topic, "--partitions", "6")
+    until(lambda: replicas() == 3, operator.log.read_text)
+    # A restart finds everything as it was.
+    assert operator.end() == 0
+    operator.start()
+    until(
+        lambda: (
+            f'shardherd_group_shards{{consumergroup="clicks",namespace="{operator.namespace}",state="NOT_ALLOC"}} 6.0'
+            in operator.metrics()
+        )
+    )
+    assert replicas() == 3
+    operator.api.call("DELETE", f"{groups}/clicks")
+
+    def left() -> list[str]:
+        kinds = {"/apis/apps/v1": "statefulsets", "/apis/policy/v1": "poddisruptionbudgets"}
+        found = [operator.api.call("GET", f"{base}/namespaces/{operator.namespace}/{kind}") for base, kind in kinds.items()]
+        found += [
+            operator.api.call("GET", f"/api/v1/namespaces/{operator.namespace}/{kind}")
+            for kind in ("services", "pods", "configmaps")
+        ]
+        return [
+            item["metadata"]["name"]
+            for answer in found
+            for item in answer["items"]
+            if item["metadata"]["name"] != "kube-root-ca.crt"
+        ]
+
+    until(lambda: not left(), lambda: (left(), operator.log.read_text()), within=60)
+    until(lambda: "consumergroup=" not in operator.metrics(), operator.metrics)
