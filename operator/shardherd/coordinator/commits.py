@@ -72,6 +72,15 @@ class Committer:
         self._check_lease()
         self._taken_over = True
 
+    async def retake(self) -> None:
+        """Take over once more, as the proven leader only: another one's commits must not be fenced by us.
+
+        Raises SourceUnavailableError, LeadershipLostError, CoordinatorUnavailableError if the proof cannot be made now.
+        """
+        self._taken_over = False
+        await self._prove()
+        await self.take_over()
+
     async def read(self, shards: Iterable[ShardId]) -> Mapping[ShardId, Offset]:
         """The durable positions of these shards. Raises SourceUnavailableError."""
         wanted = tuple(shards)
@@ -108,9 +117,9 @@ class Committer:
             return {}
         try:
             if not self._taken_over:
-                await self.take_over()
+                await self.retake()
             await self._timed("commit_offsets", lambda: self._offsets.commit(offsets))
-        except SourceUnavailableError as error:
+        except (SourceUnavailableError, CoordinatorUnavailableError) as error:
             self._failing(str(error))
             return {}
         except OutcomeUnknownError as error:
@@ -127,8 +136,7 @@ class Committer:
         delay = 0.5
         while True:
             try:
-                await self._prove()
-                await self.take_over()
+                await self.retake()
                 return await self.read(offsets)
             except (SourceUnavailableError, CoordinatorUnavailableError) as error:
                 self._failing(str(error))

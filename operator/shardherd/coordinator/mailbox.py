@@ -7,6 +7,7 @@ Called by the group's runner. Holds no rule of the protocol.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -113,10 +114,10 @@ class Mailbox:
                     batch.append(Tell(Tick(), insist=False))
                 return batch
             wait = None if deadline is None else max(0.0, deadline - now)
-            try:
-                await asyncio.wait_for(self._filled.wait(), wait)
-            except TimeoutError:
-                continue
+            # Not wait_for: in Python 3.11 it can swallow a cancellation.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._filled.wait()
 
     async def _turn(self, batch: list[Item]) -> None:
         handled: list[_Handled] = []

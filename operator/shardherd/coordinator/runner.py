@@ -199,9 +199,11 @@ class GroupRunner:
                     self._learn(replace(self._facts, members=members))
                     next_members = self._ports.clock.now() + MEMBERS_INTERVAL
                 if self._facts.commit_error:
-                    await committer.take_over()
+                    await committer.retake()
                     self._learn(replace(self._facts, commit_error=""))
                 delay = self._interval
+            except CoordinatorUnavailableError as error:
+                log.warning("group %s: %s", self.spec.identity, error)
             except SourceUnavailableError as error:
                 self._learn(replace(self._facts, source_error=str(error)))
                 delay = min(max(RETRY_FIRST, delay * 2), RETRY_MAX)
@@ -301,7 +303,8 @@ class GroupRunner:
     async def _ask(self, request: Request, wait: float) -> Any:
         if self.mailbox is None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._opened.wait(), LOADING_PATIENCE)
+                async with asyncio.timeout(LOADING_PATIENCE):
+                    await self._opened.wait()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._mailbox().put(Ask(request, answer, wait))
         return await answer

@@ -43,7 +43,7 @@ class Runtime:
     def lead(self) -> None:
         """We lead from now on: begin to serve what was applied."""
         self._leading_since = self._beat_at = self.ports.clock.now()
-        self._beating = asyncio.create_task(self._beat(), name="beat")
+        self._beating = asyncio.create_task(self._keep_beating(), name="beat")
         for runner in self._groups.values():
             runner.start()
 
@@ -147,11 +147,16 @@ class Runtime:
 
     # Pauses of our own.
 
-    async def _beat(self) -> None:
+    def beat(self) -> None:
+        """This process runs; called every BEAT seconds."""
+        now = self.ports.clock.now()
+        self._woke(now)
+        self._beat_at = now
+
+    async def _keep_beating(self) -> None:
         while True:
             await asyncio.sleep(BEAT)
-            self._woke(self.ports.clock.now())
-            self._beat_at = self.ports.clock.now()
+            self.beat()
 
     def _woke(self, now: float) -> None:
         """Before anything times out: if we did not run for a while, every group's deadlines move by as much."""

@@ -139,7 +139,8 @@ class KafkaConnection:
         future = self._net.call_soon_with_future(started)
         future.add_callback(lambda value: deliver(value, None))
         future.add_errback(lambda error: deliver(None, error))
-        return await asyncio.wait_for(done, timeout)
+        async with asyncio.timeout(timeout):
+            return await done
 
     async def close(self) -> None:
         """Drop the connection now; work that is under way fails."""

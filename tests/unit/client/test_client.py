@@ -1,0 +1,258 @@
+"""The client against a server that a test scripts: what it sends, and what it makes of every answer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from aiohttp import web
+
+from shardherd import protocol
+from shardherd.client import AsyncConsumerClient, ConsumerClient
+from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    ConsumerId,
+    GroupView,
+    Heartbeat,
+    HeartbeatReply,
+    Incarnation,
+    Leave,
+)
+
+RUN = Incarnation("uid-0", 1)
+NAME = ConsumerId("clicks-0")
+HEARTBEAT = Heartbeat(NAME, RUN, 1, 0)
+REPLY = HeartbeatReply(revision=1, confirmed=())
+VIEW = GroupView(1, 1, (), (), source_reachable=True)
+
+Answer = Callable[[], Awaitable[web.Response]]
+
+
+@dataclass
+class Server:
+    """Notes the requests and answers them all alike."""
+
+    url: str = ""
+    answer: Answer = field(default=lambda: ok(REPLY))
+    requests: list[tuple[str, str, str, bytes]] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def handle(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        self.requests.append((request.method, request.path_qs, request.headers["Authorization"], body))
+        self.asked.set()
+        self.versions.append(request.headers[protocol.PROTOCOL_HEADER])
+        try:
+            return await self.answer()
+        except asyncio.CancelledError:
+            self.gone.set()
+            raise
+
+
+async def ok(value: object) -> web.Response:
+    return web.Response(body=protocol.dumps(value), content_type="application/json")
+
+
+async def for_ever() -> web.Response:
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
+
+
+async def serve(server: Server) -> web.AppRunner:
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    return runner
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    runner = await serve(server)
+    yield server
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[AsyncConsumerClient]:
+    client = AsyncConsumerClient(server.url, "demo", "clicks", lambda: "a-token\n", timeout=0.5)
+    yield client
+    await client.close()
+
+
+async def test_a_heartbeat_is_posted_with_its_wait_and_token(server: Server, client: AsyncConsumerClient) -> None:
+    assert await client.heartbeat(HEARTBEAT, wait=3.0) == REPLY
+
+    path = "/v1/namespaces/demo/consumergroups/clicks/heartbeat?waitMs=3000"
+    assert server.requests == [("POST", path, "Bearer a-token", protocol.dumps(HEARTBEAT))]
+    assert server.versions == ["1"]
+
+
+async def test_checkpoints_leaving_and_the_group_have_their_paths(server: Server, client: AsyncConsumerClient) -> None:
+    base = "/v1/namespaces/demo/consumergroups/clicks"
+    request = CheckpointRequest(NAME, RUN, ())
+    server.answer = lambda: ok(CheckpointReply(()))
+    assert await client.checkpoint(request) == CheckpointReply(())
+    await client.leave(Leave(NAME, RUN))
+    server.answer = lambda: ok(VIEW)
+    assert await client.group() == VIEW
+
+    assert [(method, path, body) for method, path, _, body in server.requests] == [
+        ("POST", f"{base}/checkpoints", protocol.dumps(request)),
+        ("POST", f"{base}/leave", protocol.dumps(Leave(NAME, RUN))),
+        ("GET", base, b""),
+    ]
+
+
+async def test_the_token_is_read_anew_for_every_request(server: Server) -> None:
+    tokens = iter(["first", "second"])
+    client = AsyncConsumerClient(server.url, "demo", "clicks", lambda: next(tokens))
+
+    await client.heartbeat(HEARTBEAT, 0)
+    await client.heartbeat(HEARTBEAT, 0)
+
+    assert [token for _, _, token, _ in server.requests] == ["Bearer first", "Bearer second"]
+    await client.close()
+
+
+async def test_a_token_that_cannot_be_read_is_told_as_such(server: Server) -> None:
+    def missing() -> str:
+        raise FileNotFoundError("/var/run/secrets/shardherd/token")
+
+    client = AsyncConsumerClient(server.url, "demo", "clicks", missing)
+
+    with pytest.raises(CoordinatorUnavailableError, match=r"cannot read the token .*/var/run/secrets/shardherd/token"):
+        await client.heartbeat(HEARTBEAT, 0)
+    assert server.requests == []
+    await client.close()
+
+
+async def test_a_refusal_is_raised_as_the_error_that_it_is(server: Server, client: AsyncConsumerClient) -> None:
+    async def refuse() -> web.Response:
+        error = StaleIncarnationError("end this process", consumer=NAME)
+        return web.Response(status=410, body=protocol.dump_error(error))
+
+    server.answer = refuse
+
+    with pytest.raises(StaleIncarnationError, match="end this process"):
+        await client.heartbeat(HEARTBEAT, 0)
+
+
+async def test_nobody_at_the_address_is_worth_a_retry() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+        client = AsyncConsumerClient(url, "demo", "clicks", lambda: "t")
+
+        with pytest.raises(CoordinatorUnavailableError, match=f"no answer from the coordinator at {url}") as error:
+            await client.heartbeat(HEARTBEAT, 0)
+
+        assert error.value.retryable
+        await client.close()
+
+
+async def test_no_answer_in_time_is_worth_a_retry(server: Server, client: AsyncConsumerClient) -> None:
+    server.answer = for_ever
+
+    with pytest.raises(CoordinatorUnavailableError, match="no answer"):
+        await client.heartbeat(HEARTBEAT, 0)
+
+
+async def test_a_parked_heartbeat_has_its_wait_on_top_of_the_timeout(server: Server, client: AsyncConsumerClient) -> None:
+    async def late() -> web.Response:
+        await asyncio.sleep(0.8)
+        return await ok(REPLY)
+
+    server.answer = late
+
+    assert await client.heartbeat(HEARTBEAT, wait=1.0) == REPLY
+
+
+async def test_a_connection_that_closes_unanswered_is_worth_a_retry(server: Server, client: AsyncConsumerClient) -> None:
+    async def drop() -> web.Response:
+        raise web.HTTPBadGateway
+
+    server.answer = drop
+
+    with pytest.raises(CoordinatorUnavailableError, match="status 502"):
+        await client.heartbeat(HEARTBEAT, 0)
+
+
+async def test_an_answer_that_cannot_be_read_is_worth_a_retry(server: Server, client: AsyncConsumerClient) -> None:
+    async def garbage() -> web.Response:
+        return web.Response(body=b"<html>")
+
+    server.answer = garbage
+
+    with pytest.raises(CoordinatorUnavailableError, match="cannot be read: the body is not JSON"):
+        await client.heartbeat(HEARTBEAT, 0)
+
+
+async def test_a_cancelled_heartbeat_closes_its_request(server: Server, client: AsyncConsumerClient) -> None:
+    server.answer = for_ever
+    parked = asyncio.create_task(client.heartbeat(HEARTBEAT, wait=60.0))
+    await asyncio.wait_for(server.asked.wait(), 5)
+
+    parked.cancel()
+
+    await asyncio.wait_for(server.gone.wait(), 5)
+    with pytest.raises(asyncio.CancelledError):
+        await parked
+
+
+async def test_names_are_quoted_in_the_path(server: Server) -> None:
+    client = AsyncConsumerClient(server.url + "/", "demo", "a/b?c", lambda: "t")
+
+    await client.heartbeat(HEARTBEAT, 0)
+
+    assert server.requests[0][1] == "/v1/namespaces/demo/consumergroups/a%2Fb%3Fc/heartbeat?waitMs=0"
+    await client.close()
+
+
+@pytest.fixture
+def threaded() -> Iterator[Server]:
+    """The same server in a loop and thread of its own, for callers without a loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = Server()
+    runner = asyncio.run_coroutine_threadsafe(serve(server), loop).result()
+    yield server
+    asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_the_plain_client_makes_the_same_calls(threaded: Server) -> None:
+    client = ConsumerClient(threaded.url, "demo", "clicks", lambda: "a-token")
+
+    assert client.heartbeat(HEARTBEAT, 0) == REPLY
+    threaded.answer = lambda: ok(CheckpointReply(()))
+    assert client.checkpoint(CheckpointRequest(NAME, RUN, ())) == CheckpointReply(())
+    client.leave(Leave(NAME, RUN))
+    threaded.answer = lambda: ok(VIEW)
+    assert client.group() == VIEW
+
+    client.close()
+    client.close()
+    assert "shardherd-client" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_the_plain_client_raises_the_same_errors() -> None:
+    client = ConsumerClient("http://127.0.0.1:1", "demo", "clicks", lambda: "t")
+
+    with pytest.raises(CoordinatorUnavailableError, match="no answer"):
+        client.heartbeat(HEARTBEAT, 0)
+    client.close()

@@ -1,0 +1,224 @@
+"""The JSON of the API: what goes in comes out, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from shardherd import protocol
+from shardherd.core import errors
+from shardherd.core.model import (
+    CheckpointOutcome,
+    CheckpointReply,
+    CheckpointRequest,
+    CheckpointResult,
+    Condition,
+    ConfirmedShard,
+    ConsumerId,
+    ConsumerView,
+    GroupView,
+    Heartbeat,
+    HeartbeatReply,
+    HeldShard,
+    Incarnation,
+    LastRebalance,
+    Leave,
+    ShardCheckpoint,
+    ShardId,
+    ShardState,
+    ShardView,
+)
+
+RUN = Incarnation("uid-0", 3)
+NAME = ConsumerId("clicks-0")
+SHARD = ShardId("t/0")
+HEARTBEAT = Heartbeat(NAME, RUN, 7, 5, (HeldShard(SHARD, 2), HeldShard(SHARD, 3)), ready=False, draining=True, progress=11)
+REPLY = HeartbeatReply(
+    revision=5,
+    confirmed=(ConfirmedShard(SHARD, 3, 2, 100),),
+    fenced=(HeldShard(SHARD, 2),),
+    paused=True,
+    ordered=True,
+    heartbeat_interval=0.25,
+    session_timeout=45.0,
+)
+CHECKPOINT = CheckpointRequest(NAME, RUN, (ShardCheckpoint(SHARD, 3, 2**62),))
+CHECKPOINT_REPLY = CheckpointReply(
+    (
+        CheckpointOutcome(SHARD, CheckpointResult.FENCED, 9, 3, 4, ConsumerId("clicks-1")),
+        CheckpointOutcome(SHARD, CheckpointResult.OK, 9, 3),
+    )
+)
+VIEW = GroupView(
+    group_epoch=4,
+    revision=5,
+    shards=(
+        ShardView(SHARD, ShardState.TRANSFER, NAME, ConsumerId("clicks-1"), 3, 100, 0, 120, 20, True, 1.5),
+        ShardView(ShardId("t/1"), ShardState.WAIT),
+    ),
+    consumers=(ConsumerView(NAME, RUN, True, False, 1, 0.125),),
+    source_reachable=False,
+    source_error='no broker answers at "kafka:9092" – ü',
+    withheld=(Condition("GroupHasLiveMembers", "stop them"),),
+    last_rebalance=LastRebalance(1_700_000_000.5, "ConsumerJoined", 3),
+    moves=3,
+    rebalances=1,
+    discovered=True,
+    expired=((NAME, RUN),),
+)
+
+
+@pytest.mark.parametrize(
+    "value", [HEARTBEAT, REPLY, CHECKPOINT, CHECKPOINT_REPLY, Leave(NAME, RUN), VIEW], ids=lambda value: type(value).__name__
+)
+def test_what_is_written_is_read_again(value: Any) -> None:
+    assert protocol.loads(type(value), protocol.dumps(value)) == value
+
+
+def test_names_are_camel_case_and_durations_are_whole_milliseconds() -> None:
+    assert protocol.encode(REPLY) == {
+        "revision": 5,
+        "confirmed": [{"shard": "t/0", "ownerEpoch": 3, "heldSinceEpoch": 2, "position": 100}],
+        "fenced": [{"shard": "t/0", "ownerEpoch": 2}],
+        "paused": True,
+        "ordered": True,
+        "heartbeatIntervalMs": 250,
+        "sessionTimeoutMs": 45000,
+    }
+
+
+def test_what_has_a_default_may_be_left_out() -> None:
+    body = {"consumer": "clicks-0", "incarnation": {"podUid": "uid-0", "start": 3}, "seq": 1, "revision": 0}
+
+    assert protocol.loads(Heartbeat, json.dumps(body).encode()) == Heartbeat(NAME, RUN, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"seq": "7"}, 'field Heartbeat.seq is "7"; it must be an integer from 0 to 9223372036854775807'),
+        ({"seq": True}, "field Heartbeat.seq is true; it must be an integer"),
+        ({"seq": 7.0}, "field Heartbeat.seq is 7.0; it must be an integer"),
+        ({"seq": -1}, "field Heartbeat.seq is -1; it must be an integer from 0"),
+        ({"seq": 2**63}, "field Heartbeat.seq is 9223372036854775808; it must be an integer"),
+        ({"seq": None}, "field Heartbeat.seq is null; it must be an integer"),
+        ({"ready": 1}, "field Heartbeat.ready is 1; it must be true or false"),
+        ({"consumer": ""}, 'field Heartbeat.consumer is ""; it must be a name of 1 to 512 printable characters'),
+        ({"consumer": "a\nb"}, r'field Heartbeat.consumer is "a\nb"; it must be a name'),
+        ({"consumer": "\ud800"}, r'field Heartbeat.consumer is "\ud800"; it must be a name'),
+        ({"consumer": "x" * 513}, "it must be a name of 1 to 512 printable characters"),
+        ({"consumer": 5}, "field Heartbeat.consumer is 5; it must be a name"),
+        ({"held": {}}, "field Heartbeat.held is {}; it must be a list"),
+        ({"held": [{"shard": "t/0"}]}, "field Heartbeat.held[0].ownerEpoch is missing; send it"),
+        ({"held": [{"shard": "t/0", "ownerEpoch": "1"}]}, 'field Heartbeat.held[0].ownerEpoch is "1"'),
+        ({"incarnation": "uid-0"}, 'field Heartbeat.incarnation is "uid-0"; it must be an object'),
+        ({"incarnation": {"podUid": 1, "start": 1}}, "field Heartbeat.incarnation.podUid is 1; it must be a string"),
+        ({"unheardOf": 1}, "unknown field Heartbeat.unheardOf; remove it (known: consumer, incarnation, seq"),
+    ],
+)
+def test_what_is_wrong_in_a_request_is_named(change: dict[str, Any], told: str) -> None:
+    body = json.dumps(protocol.encode(HEARTBEAT) | change).encode()
+
+    with pytest.raises(errors.InvalidRequestError) as refusal:
+        protocol.loads(Heartbeat, body)
+
+    assert told in refusal.value.message
+
+
+@pytest.mark.parametrize("missing", ["consumer", "incarnation", "seq", "revision"])
+def test_what_must_be_sent_is_asked_for(missing: str) -> None:
+    body = protocol.encode(HEARTBEAT)
+    del body[missing]
+
+    with pytest.raises(errors.InvalidRequestError, match=f"field Heartbeat.{missing} is missing; send it"):
+        protocol.loads(Heartbeat, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_refused(body: bytes) -> None:
+    with pytest.raises(errors.InvalidRequestError, match="the body is not JSON"):
+        protocol.loads(Heartbeat, body)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"5", b'"x"', b"null"])
+def test_what_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(errors.InvalidRequestError, match="it must be an object"):
+        protocol.loads(Heartbeat, body)
+
+
+def test_an_unknown_result_is_refused_with_the_known_ones() -> None:
+    body = protocol.encode(CHECKPOINT_REPLY)
+    body["outcomes"][0]["result"] = "maybe"
+
+    with pytest.raises(errors.InvalidRequestError, match="must be one of ok, unchanged, fenced, withheld"):
+        protocol.loads(CheckpointReply, json.dumps(body).encode())
+
+
+def test_a_reply_of_a_newer_coordinator_is_read_without_what_is_unknown() -> None:
+    body = protocol.encode(REPLY) | {"novelty": {"a": 1}}
+
+    assert protocol.loads(HeartbeatReply, json.dumps(body).encode(), strict=False) == REPLY
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (errors.InvalidRequestError, 400),
+        (errors.UnauthenticatedError, 401),
+        (errors.ForbiddenError, 403),
+        (errors.UnknownGroupError, 404),
+        (errors.UnknownShardError, 404),
+        (errors.FencedEpochError, 409),
+        (errors.StaleIncarnationError, 410),
+        (errors.ProtocolVersionError, 426),
+        (errors.NotLeadingError, 503),
+        (errors.CoordinatorUnavailableError, 503),
+    ],
+)
+def test_every_error_keeps_its_type_over_the_wire(kind: type[errors.ShardherdError], status: int) -> None:
+    error = kind("told", group="demo/clicks", shard=SHARD, consumer=NAME, expected_epoch=3, actual_epoch=4)
+
+    read = protocol.load_error(protocol.error_status(error), protocol.dump_error(error))
+
+    assert protocol.error_status(error) == status
+    assert type(read) is kind
+    assert vars(read) == vars(error)
+
+
+def test_an_error_leaves_out_what_does_not_apply() -> None:
+    assert json.loads(protocol.dump_error(errors.UnknownGroupError("no such group", group="demo/x"))) == {
+        "error": {"code": "UnknownGroup", "message": "no such group", "group": "demo/x"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (502, b"<html>bad gateway</html>", errors.CoordinatorUnavailableError),
+        (429, b"", errors.CoordinatorUnavailableError),
+        (500, b'{"error": {"code": "Novelty", "message": "told"}}', errors.CoordinatorUnavailableError),
+        (418, b'{"error": {"code": "Novelty", "message": "told"}}', errors.InvalidRequestError),
+        (404, b"[]", errors.InvalidRequestError),
+    ],
+)
+def test_an_answer_that_is_not_ours_is_retried_only_where_that_can_help(
+    status: int, body: bytes, kind: type[errors.ShardherdError]
+) -> None:
+    assert type(protocol.load_error(status, body)) is kind
+
+
+@pytest.mark.parametrize("header", [None, "2", "one", ""])
+def test_another_version_is_refused_with_both_versions(header: str | None) -> None:
+    with pytest.raises(errors.ProtocolVersionError, match="this coordinator speaks version 1"):
+        protocol.check_version(header)
+
+
+def test_our_version_is_accepted() -> None:
+    protocol.check_version("1")
+
+
+def test_what_has_no_json_is_a_mistake_of_ours() -> None:
+    with pytest.raises(TypeError, match="object has no JSON"):
+        protocol.encode(object())

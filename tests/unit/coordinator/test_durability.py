@@ -1,0 +1,217 @@
+"""Decide, persist, answer: what a caller hears is durable, and memory is never ahead of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from shardherd.core import ownership
+from shardherd.core.errors import CoordinatorUnavailableError
+from shardherd.core.group import Group, Result
+from shardherd.core.model import Leave
+from shardherd.core.records import Ownership
+from shardherd.core.requests import Request
+from shardherd.ports import (
+    OutcomeUnknownError,
+    OwnershipConflictError,
+    OwnershipTooLargeError,
+    OwnershipUnavailableError,
+)
+from tests.unit.coordinator.rig import IDENTITY, Rig, drain
+
+FULL = OwnershipTooLargeError("the ownership of group demo/clicks takes 921601 bytes, over the limit of 921600")
+REFUSED = OwnershipUnavailableError("the API server refused with 403")
+UNKNOWN = OutcomeUnknownError("no answer within 5 s")
+
+
+async def stored(rig: Rig) -> Ownership:
+    found = await rig.ownership.load(IDENTITY)
+    assert found is not None
+    return ownership.decode(json.loads(found.data))
+
+
+async def test_what_is_answered_is_stored(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+
+    found = await stored(rig)
+
+    assert {name: row.owner_epoch for name, row in found.shards.items()} == consumer.held
+    assert {row.holder for row in found.shards.values()} == {consumer.name}
+
+
+async def test_many_requests_share_one_write(rig: Rig) -> None:
+    await rig.serving()
+    joining = [rig.consumer(ordinal) for ordinal in range(1, 21)]
+    before = rig.ownership.saves
+
+    await asyncio.gather(*(consumer.heartbeat() for consumer in joining))
+
+    assert rig.ownership.saves == before + 1
+    assert set((await stored(rig)).consumers) >= {consumer.name for consumer in joining}
+
+
+async def test_a_request_that_changes_nothing_writes_nothing(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.heartbeat()
+    before = rig.ownership.saves
+
+    for _ in range(5):
+        await consumer.heartbeat()
+    await consumer.commit(7)
+
+    assert rig.ownership.saves == before
+
+
+async def test_a_write_that_surely_failed_changes_nothing_and_may_be_asked_again(rig: Rig) -> None:
+    await rig.serving()
+    before = rig.view
+    newcomer = rig.consumer(1)
+
+    rig.ownership.faults.fail("save", REFUSED)
+    with pytest.raises(CoordinatorUnavailableError, match="403; ask again"):
+        await newcomer.heartbeat()
+
+    assert [row.consumer for row in rig.view.consumers] == [row.consumer for row in before.consumers]
+    assert newcomer.name not in (await stored(rig)).consumers
+    await newcomer.heartbeat()
+    assert newcomer.name in (await stored(rig)).consumers
+
+
+async def test_a_write_of_unknown_outcome_that_happened_is_found_out(rig: Rig) -> None:
+    await rig.serving()
+    newcomer = rig.consumer(1)
+    before = rig.ownership.saves
+
+    rig.ownership.faults.fail("save", UNKNOWN, done=True)
+    await newcomer.heartbeat()
+
+    assert rig.ownership.saves == before + 1
+    assert newcomer.name in (await stored(rig)).consumers
+
+
+async def test_a_write_of_unknown_outcome_that_did_not_happen_is_made_again(rig: Rig) -> None:
+    await rig.serving()
+    newcomer = rig.consumer(1)
+
+    rig.ownership.faults.fail("save", UNKNOWN, times=3)
+    rig.ownership.faults.fail("load", REFUSED)
+    await newcomer.heartbeat()
+
+    assert newcomer.name in (await stored(rig)).consumers
+
+
+async def test_a_write_over_another_coordinators_is_the_end(rig: Rig) -> None:
+    await rig.serving()
+
+    rig.ownership.faults.fail("save", OwnershipConflictError("at version 9, not 8"))
+    with pytest.raises(CoordinatorUnavailableError, match="ask again"):
+        await rig.consumer(1).heartbeat()
+
+    assert await rig.runtime.lost() == "at version 9, not 8"
+    assert not rig.runtime.leading
+
+
+async def test_after_an_unknown_outcome_another_coordinators_write_is_the_end(rig: Rig) -> None:
+    await rig.serving()
+    rival = Rig(beside=rig)
+    rival.runtime.apply(rig.group.spec)
+    await rival.becomes(lambda: rival.runtime.ready)
+
+    rig.ownership.faults.fail("save", UNKNOWN)
+    with pytest.raises(CoordinatorUnavailableError):
+        await rig.consumer(1).heartbeat()
+
+    assert "was written by another coordinator" in await rig.runtime.lost()
+    await rival.runtime.stop()
+
+
+async def test_nothing_is_written_past_the_lease(rig: Rig) -> None:
+    await rig.serving()
+    before = rig.ownership.saves
+
+    rig.leadership.until = rig.clock.now()
+    with pytest.raises(CoordinatorUnavailableError):
+        await rig.consumer(1).heartbeat()
+
+    assert rig.ownership.saves == before
+    assert "lease ran out" in await rig.runtime.lost()
+
+
+async def test_a_proof_of_death_that_could_not_be_stored_is_taken_again(rig: Rig) -> None:
+    first, second = await rig.serving(2)
+
+    rig.ownership.faults.fail("save", REFUSED)
+    rig.runtime.consumer_died(IDENTITY, first.name, first.incarnation)
+    await drain()
+    assert len((await second.heartbeat()).confirmed) == 2
+    await rig.becomes(lambda: [row.consumer for row in rig.view.consumers] == [second.name])
+
+    assert len((await second.heartbeat()).confirmed) == 4
+
+
+async def test_an_ownership_that_does_not_fit_admits_no_new_shards_and_says_so(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+
+    rig.ownership.faults.fail("save", FULL, times=1)
+    rig.kafka.grow_topic("t", 5)
+    await rig.becomes(lambda: rig.reasons() == ["SnapshotTooLarge"])
+    await asyncio.sleep(0.05)
+
+    assert len(rig.view.shards) == 4
+    assert len((await consumer.heartbeat()).confirmed) == 4
+    assert "SnapshotTooLarge" in rig.events.reasons()
+
+
+async def test_a_failure_of_ours_in_one_request_does_not_stop_the_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    (consumer,) = await rig.serving()
+    handle = Group.handle
+
+    def failing(self: Group, request: Request, now: float) -> Result:
+        if isinstance(request, Leave):
+            raise KeyError("a bug")
+        return handle(self, request, now)
+
+    monkeypatch.setattr(Group, "handle", failing)
+    leaving, beating = await asyncio.gather(
+        rig.group.ask(Leave(consumer.name, consumer.incarnation)), consumer.heartbeat(), return_exceptions=True
+    )
+
+    assert "failed on this request: KeyError('a bug')" in str(leaving)
+    assert not isinstance(beating, BaseException)
+    assert len(beating.confirmed) == 4
+
+
+async def test_who_is_waiting_when_the_coordinator_stops_is_told_to_ask_again(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.heartbeat()
+    parked = asyncio.create_task(consumer.heartbeat(wait=60.0))
+    await drain()
+
+    await rig.runtime.stop()
+
+    with pytest.raises(CoordinatorUnavailableError, match="stops serving group demo/clicks; ask again"):
+        await parked
+
+
+async def test_a_caller_that_goes_away_is_forgotten(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.heartbeat()
+    parked = asyncio.create_task(consumer.heartbeat(wait=60.0))
+    await drain()
+
+    parked.cancel()
+    await asyncio.gather(parked, return_exceptions=True)
+
+    assert len((await consumer.heartbeat()).confirmed) == 4
+
+
+async def test_a_proof_of_death_for_an_earlier_group_of_the_same_name_is_ignored(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+
+    rig.runtime.consumer_died(replace(IDENTITY, uid="another-uid"), consumer.name, consumer.incarnation)
+    await drain()
+
+    assert len((await consumer.heartbeat()).confirmed) == 4

@@ -1,0 +1,255 @@
+"""What happens before the first answer, and what a group shows while it cannot be served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from shardherd.adapters.memory import MemoryConnector, MemoryKafka
+from shardherd.adapters.memory.kafka import MemoryOffsetStore
+from shardherd.coordinator.coordination import ThreadSafeCoordination
+from shardherd.core.errors import CoordinatorUnavailableError, UnknownGroupError
+from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardState
+from shardherd.core.records import ShardRecord
+from shardherd.ports import OwnershipUnavailableError
+from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
+
+
+@dataclass
+class Journal:
+    """What a coordinator did to its stores, in order."""
+
+    entries: list[str] = field(default_factory=list)
+
+
+class JournaledOffsets(MemoryOffsetStore):
+    def __init__(self, journal: Journal, kafka: MemoryKafka, spec: GroupSpec) -> None:
+        super().__init__(kafka, spec.source)
+        self._journal = journal
+
+    async def take_over(self) -> None:
+        self._journal.entries.append("take over the offsets")
+        await super().take_over()
+
+    async def read(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
+        self._journal.entries.append(f"read {len(shards)} offsets")
+        return await super().read(shards)
+
+
+class JournaledConnector(MemoryConnector):
+    def __init__(self, journal: Journal, kafka: MemoryKafka) -> None:
+        super().__init__(kafka)
+        self._journal = journal
+        self._cluster = kafka
+
+    def offsets(self, spec: GroupSpec) -> MemoryOffsetStore:
+        return JournaledOffsets(self._journal, self._cluster, spec)
+
+
+async def test_the_ownership_is_written_then_the_offsets_fenced_then_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    (consumer,) = await rig.serving()
+    await rig.runtime.stop()
+    journal = Journal()
+    save = rig.ownership.save
+
+    async def journaled(group: GroupIdentity, data: bytes, expected: str | None) -> str:
+        journal.entries.append("write the ownership")
+        return await save(group, data, expected)
+
+    monkeypatch.setattr(rig.ownership, "save", journaled)
+    again = Rig(beside=rig)
+    again.ports = replace(again.ports, connector=JournaledConnector(journal, rig.kafka))
+    again.runtime = again.runtime.__class__(again.ports, discovery_interval=0.01, unknown_group_grace=0.0)
+    again.runtime.lead()
+    again.runtime.apply(spec_of())
+    consumer.rig = again
+    await consumer.heartbeat()
+
+    assert journal.entries[:3] == ["write the ownership", "take over the offsets", "read 4 offsets"]
+    await again.runtime.stop()
+
+
+async def test_a_new_leader_moves_nothing_and_goes_on_at_the_durable_positions(rig: Rig) -> None:
+    first, second = await rig.serving(2)
+    await first.commit(7)
+    await asyncio.gather(first.heartbeat(), second.heartbeat())
+    held = dict(first.held), dict(second.held)
+    await rig.runtime.stop()
+
+    again = Rig(beside=rig)
+    again.runtime.apply(spec_of(2))
+    first.rig = second.rig = again
+    for _ in range(3):
+        await asyncio.gather(first.heartbeat(), second.heartbeat())
+        await again.advance(3.0)
+
+    assert (first.held, second.held) == held
+    assert first.positions == dict.fromkeys(first.held, 7)
+    assert again.view.moves == 0
+    await again.runtime.stop()
+
+
+async def test_a_new_leader_expires_nobody_for_a_whole_session_timeout(rig: Rig) -> None:
+    first, second = await rig.serving(2, session_timeout=45.0)
+    await rig.advance(44.0)
+    await rig.runtime.stop()
+    again = Rig(beside=rig)
+    again.runtime.apply(spec_of(2, session_timeout=45.0))
+    await again.becomes(lambda: again.runtime.ready)
+
+    await again.advance(44.0)
+    assert len(again.view.consumers) == 2
+    await again.advance(2.0)
+
+    assert len(again.view.consumers) == 0
+    assert {first.name, second.name} == {row.last_holder for row in rows(again)}
+    await again.runtime.stop()
+
+
+async def test_a_new_group_whose_source_is_away_answers_with_nothing_and_says_why(rig: Rig) -> None:
+    rig.kafka.reachable = False
+    rig.runtime.apply(spec_of())
+
+    reply = await rig.consumer().heartbeat()
+    await rig.becomes(lambda: not rig.view.source_reachable)
+
+    assert reply.confirmed == ()
+    assert rig.view.source_error == "no Kafka broker answers at broker:9092"
+    assert rig.runtime.ready
+    assert rig.events.reasons().count("SourceUnavailable") == 1
+
+
+async def test_it_is_served_once_its_source_is_back(rig: Rig) -> None:
+    rig.kafka.reachable = False
+    rig.runtime.apply(spec_of())
+    await rig.consumer().heartbeat()
+
+    rig.kafka.reachable = True
+    (consumer,) = await rig.serving()
+
+    assert len(consumer.held) == 4
+    told = [reason for reason in rig.events.reasons() if reason.startswith("Source")]
+    assert told == ["SourceUnavailable", "SourceReachable"]
+
+
+async def test_a_known_group_whose_source_is_away_is_not_answered_but_shown(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await rig.runtime.stop()
+    rig.kafka.reachable = False
+    again = Rig(beside=rig)
+    again.runtime.apply(spec_of())
+    consumer.rig = again
+    await again.becomes(lambda: again.runtime.view(IDENTITY) is not None and again.runtime.ready)
+
+    with pytest.raises(CoordinatorUnavailableError, match="cannot be served yet: no Kafka broker answers at broker:9092"):
+        await consumer.heartbeat()
+
+    assert not again.view.source_reachable
+    assert again.view.shards_in(ShardState.ALREADY_ALLOC) == 4
+    await again.runtime.stop()
+
+
+async def test_an_ownership_that_cannot_be_read_is_tried_again(rig: Rig) -> None:
+    rig.ownership.faults.fail("load", OwnershipUnavailableError("the API server refused with 403"))
+
+    (consumer,) = await rig.serving()
+
+    assert len(consumer.held) == 4
+
+
+async def test_an_ownership_of_a_format_that_is_not_ours_is_named_and_left_alone(rig: Rig) -> None:
+    await rig.ownership.save(IDENTITY, b'{"format": 99}', None)
+    rig.runtime.apply(spec_of())
+
+    with pytest.raises(CoordinatorUnavailableError, match="format 99"):
+        await rig.consumer().heartbeat()
+
+    stored = await rig.ownership.load(IDENTITY)
+    assert stored is not None
+    assert stored.data == b'{"format": 99}'
+
+
+async def test_an_unknown_group_is_refused_and_a_group_is_told_apart_by_its_uid(rig: Rig) -> None:
+    rig.runtime.apply(spec_of())
+    await rig.becomes(lambda: rig.runtime.ready)
+
+    with pytest.raises(UnknownGroupError):
+        rig.runtime.group("demo", "other")
+
+    assert rig.runtime.view(replace(IDENTITY, uid="another")) is None
+    rig.runtime.forget(replace(IDENTITY, uid="another"))
+    assert rig.runtime.view(IDENTITY) is not None
+
+
+async def test_a_group_that_was_made_anew_begins_anew(rig: Rig) -> None:
+    await rig.serving()
+    spec = spec_of()
+
+    rig.runtime.apply(
+        replace(spec, identity=replace(spec.identity, uid="the-new-uid"), source=replace(spec.source, topics=("u",)))
+    )
+    rig.kafka.create_topic("u", 2)
+
+    await rig.becomes(lambda: any(len(view.shards) == 2 for view in rig.runtime.views().values()))
+    assert [identity.uid for identity in rig.runtime.views()] == ["the-new-uid"]
+
+
+async def test_live_members_withhold_grants_until_they_are_gone(rig: Rig) -> None:
+    rig.kafka.members["demo.clicks"] = ("console at 10.0.0.9",)
+    rig.runtime.apply(spec_of())
+    consumer = rig.consumer()
+    await rig.becomes(lambda: bool(rig.runtime.view(IDENTITY)) and rig.reasons() == ["GroupHasLiveMembers"])
+
+    assert (await consumer.heartbeat()).confirmed == ()
+    assert rig.kafka.committed == {}
+    assert "(console at 10.0.0.9)" in rig.view.withheld[0].message
+
+    del rig.kafka.members["demo.clicks"]
+    (consumer,) = await rig.serving()
+    assert len(consumer.held) == 4
+
+
+async def test_a_pause_of_our_own_expires_nobody(rig: Rig) -> None:
+    await rig.serving(2, session_timeout=45.0)
+
+    rig.clock.advance(300.0)
+    rig.runtime.beat()
+    await drain()
+    assert len(rig.view.consumers) == 2
+
+    await rig.advance(46.0)
+    assert len(rig.view.consumers) == 0
+
+
+async def test_silence_is_noticed_without_a_pause(rig: Rig) -> None:
+    first, second = await rig.serving(2, session_timeout=45.0)
+    for _ in range(16):
+        await rig.advance(3.0)
+        await first.heartbeat()
+
+    assert [row.consumer for row in rig.view.consumers] == [first.name]
+    assert len((await first.heartbeat()).confirmed) == 4
+    assert second.name not in {row.consumer for row in rig.view.consumers}
+
+
+async def test_the_controller_calls_from_a_thread_of_its_own(rig: Rig) -> None:
+    coordination = ThreadSafeCoordination(rig.runtime, asyncio.get_running_loop())
+
+    await asyncio.to_thread(coordination.apply, spec_of())
+    await rig.becomes(lambda: rig.runtime.ready)
+    view = await asyncio.to_thread(coordination.view, IDENTITY)
+    views = await asyncio.to_thread(coordination.views)
+    await asyncio.to_thread(coordination.forget, IDENTITY)
+
+    assert view is not None
+    assert list(views) == [IDENTITY]
+    assert await asyncio.to_thread(coordination.views) == {}
+
+
+def rows(rig: Rig) -> Collection[ShardRecord]:
+    """The stored rows of the group's shards."""
+    assert rig.group.mailbox is not None
+    return rig.group.mailbox.group.ownership.shards.values()
