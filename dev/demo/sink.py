@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 Numbers = npt.NDArray[np.int64]
 Seconds = npt.NDArray[np.float64]
 
-COLUMNS = ("shard", "offset", "owner", "processed_at", "event_time")
+NAMES: tuple[tuple[str, pa.DataType], ...] = (("shard", pa.string()), ("offset", pa.int64()), ("owner", pa.string()))
+PLAIN = pa.schema([*NAMES, ("processed_at", pa.timestamp("us")), ("event_time", pa.timestamp("us"))])
+SCHEMA = pa.schema([*NAMES, *((name, pa.timestamp("us", tz="UTC")) for name in ("processed_at", "event_time"))])
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Rows:
 
     @staticmethod
     def of(table: pa.Table) -> Rows:
-        """From a table with at least COLUMNS."""
+        """From a table with at least the columns of SCHEMA."""
         shards, shard = _encoded(table, "shard")
         owners, owner = _encoded(table, "owner")
         offset = table.column("offset").cast(pa.int64()).to_numpy()
@@ -85,17 +87,10 @@ class Sink:
         """All rows that have been committed to the sink by now."""
         for file in self._files():
             if file not in self._tables:
-                self._tables[file] = pq.ParquetFile(file).read(columns=list(COLUMNS))
-        empty = pa.table(
-            {
-                "shard": pa.array([], pa.string()),
-                "offset": pa.array([], pa.int64()),
-                "owner": pa.array([], pa.string()),
-                "processed_at": pa.array([], pa.timestamp("us", tz="UTC")),
-                "event_time": pa.array([], pa.timestamp("us", tz="UTC")),
-            }
-        )
-        return Rows.of(pa.concat_tables([empty, *self._tables.values()], promote_options="permissive"))
+                # Spark writes times as nanoseconds without a zone, and means UTC.
+                plain = pq.ParquetFile(file).read(columns=[column.name for column in SCHEMA])
+                self._tables[file] = plain.cast(PLAIN).cast(SCHEMA)
+        return Rows.of(pa.concat_tables([SCHEMA.empty_table(), *self._tables.values()]))
 
     def _files(self) -> Iterable[Path]:
         """Parquet files outside the folders that a running job still writes to."""
