@@ -91,7 +91,7 @@ class Agent:
     """One run of a consumer. All methods belong to the event loop that `run` runs on.
 
     `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
-    monotonic seconds.
+    monotonic seconds. `trouble` says why the last heartbeat failed, empty if it did not.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Agent:
         self.ready = False
         self.draining = False
         self.acknowledged_at: float | None = None
+        self.trouble = ""
         self.pace = Pace(10.0)
         self._coordinator = coordinator
         self._ends = ends
@@ -173,13 +174,13 @@ class Agent:
                 self._observer.heartbeat(error.code)
                 if error.code != failing:
                     log.warning("heartbeat %d of %s failed (%s), trying on: %s", self._seq, message.consumer, error.code, error)
-                failing = error.code
+                failing, self.trouble = error.code, str(error)
                 await self._news_within(delay)
                 delay = min(LAST_RETRY, delay * 2)
                 continue
             if failing:
                 log.info("the coordinator answers again")
-            delay, failing = FIRST_RETRY, ""
+            delay, failing, self.trouble = FIRST_RETRY, "", ""
             self._observer.heartbeat("ok")
             self.acknowledged_at = sent_at
             self._confirm(reply)

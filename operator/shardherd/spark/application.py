@@ -34,6 +34,9 @@ from shardherd.spark.source import ShardherdSource
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 
+LONGEST_PREFIX = 46
+"""Characters that Spark allows before `-exec-<n>` in an executor's name, less one."""
+
 
 class SessionError(RuntimeError):
     """`session()` was called in a place where it cannot do its work. Says where it must be called."""
@@ -75,8 +78,12 @@ def spark_conf(pod: Pod) -> dict[str, str]:
     }
     executors = pod.executors
     if not executors.instances:
-        return {**found, "spark.master": f"local[{pod.driver_cores}]", "spark.driver.bindAddress": "127.0.0.1"} | {
-            "spark.driver.host": "127.0.0.1"
+        return {
+            **found,
+            "spark.master": f"local[{pod.driver_cores}]",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.local.dir": str(Path.cwd()),  # the pod's work volume
         }
     found |= {
         "spark.master": "k8s://https://kubernetes.default.svc",
@@ -94,7 +101,7 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         "spark.kubernetes.container.image.pullPolicy": executors.image_pull_policy,
         # The controller deletes them: their terminated status is proof that nothing of this run reads any more.
         "spark.kubernetes.executor.deleteOnTermination": "false",
-        "spark.kubernetes.executor.podNamePrefix": f"{pod.consumer}-{pod.incarnation.start}",
+        "spark.kubernetes.executor.podNamePrefix": f"{pod.consumer}-{pod.incarnation.start}"[-LONGEST_PREFIX:].lstrip("-"),
     }
     labels = {
         "app.kubernetes.io/name": "shardherd",

@@ -117,6 +117,9 @@ class Brokers:
                 )
             if isinstance(future.exception, kafka_errors.RetriableError):
                 raise BrokersUnavailableError(f"Kafka at {self.bootstrap_servers}: {future.exception}") from future.exception
+            if isinstance(future.exception, kafka_errors.KafkaError):
+                refusal = f"Kafka at {self.bootstrap_servers} refuses: {type(future.exception).__name__}: {future.exception}"
+                raise SourceRefusedError(refusal) from future.exception
             if future.exception is not None:
                 raise future.exception
             return future.value

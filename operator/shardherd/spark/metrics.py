@@ -96,7 +96,8 @@ async def serve_http(agent: Agent, metrics: AgentMetrics, port: int) -> web.AppR
         if agent.draining:
             return web.Response(status=503, text="draining\n")
         if agent.acknowledged_at is None:
-            return web.Response(status=503, text="no heartbeat was acknowledged yet\n")
+            why = f": {agent.trouble}" if agent.trouble else ""
+            return web.Response(status=503, text=f"no heartbeat was acknowledged yet{why}\n")
         if not agent.ready:
             return web.Response(status=503, text="not warm yet: the first micro-batch of the streaming query has not run\n")
         return web.Response(text="ready\n")

@@ -8,6 +8,7 @@ of connections for the life of its process.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +21,12 @@ from shardherd.spark import records
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, Fetched, RangeLostError
 from shardherd.spark.planning import ShardRange
 
+log = logging.getLogger(__name__)
+
 REQUEST_TIMEOUT = 20.0
 """Seconds to wait for one Fetch, connecting included."""
 
-STALL_TIMEOUT = 60.0
+STALL_TIMEOUT = 120.0
 """Seconds without any progress after which a task fails; Spark then tries it again or ends the query."""
 
 RETRY_DELAY = 0.1
@@ -39,6 +42,14 @@ def brokers_of(bootstrap_servers: str, config: Mapping[str, Any]) -> Brokers:
     if key not in _open:
         _open[key] = Brokers(bootstrap_servers, config, name="shardherd-reader")
     return _open[key]
+
+
+def warm_up(brokers: Brokers) -> None:
+    """Connect ahead of the first range. Kafka being away is no reason to fail: there is nothing to read yet."""
+    try:
+        brokers.connect(REQUEST_TIMEOUT)
+    except BrokersUnavailableError as error:
+        log.warning("warming up without Kafka: %s", error)
 
 
 def read_ranges(brokers: Brokers, ranges: Sequence[ShardRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

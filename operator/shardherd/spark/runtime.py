@@ -34,6 +34,9 @@ CANCEL_GRACE = 3.0
 EXIT_MARGIN = 5.0
 """Seconds before the end of the pod's grace period at which the process ends by itself: SIGKILL would lose the logs."""
 
+TASKS_INTERVAL = 10.0
+"""Seconds between looks at the tasks of a running micro-batch: a tenth of the shortest progress timeout that makes sense."""
+
 EXIT_STOPPED = 70
 """Exit code of a consumer that may read no longer; the kubelet starts it again."""
 
@@ -116,10 +119,31 @@ class AgentRuntime:
             await serve_http(agent, metrics, pod.metrics_port)
         ends.start()
         self._loop.add_reader(self._terminate_read, self._terminated)
+        watching = self._loop.create_task(self._watch_tasks(agent))
         self._started.set()
         await agent.run()
+        watching.cancel()
         # The application may go on for a while after the agent has left; the stream reader still gets its answers.
         await asyncio.Event().wait()
+
+    async def _watch_tasks(self, agent: Agent) -> None:
+        """While a long micro-batch runs, finished tasks are its progress."""
+        known = 0
+        while True:
+            await asyncio.sleep(TASKS_INTERVAL)
+            if self._spark is None or not agent.tracker.busy:
+                continue
+            done = await self._loop.run_in_executor(None, self._tasks_done)
+            if done != known:
+                known = done
+                agent.tracker.progress += 1
+
+    def _tasks_done(self) -> int:
+        """A number that changes when a task of the running jobs has finished."""
+        assert self._spark is not None
+        tracker = self._spark.sparkContext.statusTracker()
+        stages = [(stage, tracker.getStageInfo(stage)) for stage in tracker.getActiveStageIds()]
+        return sum(1_000_003 * stage + info.numCompletedTasks for stage, info in stages if info is not None)
 
     def _ends_changed(self) -> None:
         """Called in the watcher's thread."""

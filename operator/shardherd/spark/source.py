@@ -178,12 +178,12 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # numba and pyarrow are for the workers alone: the planner's processes start once a query and must start fast.
-        from shardherd.spark.reader import REQUEST_TIMEOUT, brokers_of, read_ranges
+        from shardherd.spark.reader import brokers_of, read_ranges, warm_up
 
         assert isinstance(partition, Slice)
         brokers = brokers_of(partition.bootstrap_servers, partition.kafka)
         if not partition.ranges:
-            brokers.connect(REQUEST_TIMEOUT)
+            warm_up(brokers)
         return read_ranges(brokers, partition.ranges, self._columns)
 
 
