@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import APPLY, ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.core.model import GroupIdentity
 from shardherd.ports import ClusterRefusedError, ClusterUnavailableError, GroupObjects, Manifest
 
 FIELD_MANAGER = "shardherd"
+JSON_PATCH = "application/json-patch+json"
 GROUP_LABEL = "shardherd.dev/consumergroup"
 LOG_LINES = 40
 """Lines of a crashed driver's log that are read: a Python traceback and what Spark says after it."""
@@ -66,11 +67,19 @@ class KubernetesCluster:
         )
 
     async def write_status(self, group: GroupIdentity, status: Manifest) -> None:
-        # The UID makes the server refuse if the group was deleted and made again in between.
-        body = {"metadata": {"uid": group.uid}, "status": dict(status)}
+        # The group may have been deleted and made again since it was read: the server compares the UID itself.
+        body = [
+            {"op": "test", "path": "/metadata/uid", "value": group.uid},
+            {"op": "add", "path": "/status", "value": dict(status)},
+        ]
         path = f"{_GROUPS}/namespaces/{group.namespace}/consumergroups/{group.name}/status"
         query = {"fieldManager": f"{FIELD_MANAGER}-status"}
-        await self._unless_gone(self._call("PATCH", path, body, query=query, content_type=MERGE_PATCH), {404, 409})
+        try:
+            await self._call("PATCH", path, body, query=query, content_type=JSON_PATCH)
+        except ClusterRefusedError:
+            found = await self._get(_GROUPS, group.namespace, "consumergroups", group.name)
+            if found is not None and found["metadata"]["uid"] == group.uid:
+                raise
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
