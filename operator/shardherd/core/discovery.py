@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from shardherd.core import grants, lineage
-from shardherd.core.model import Offset, ShardId, ShardInfo, ShardState
+from shardherd.core.model import ConsumerId, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import InFlight, ShardRecord
 from shardherd.core.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
@@ -26,21 +26,20 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     _appear(state, fresh, infos, request.durable, now)
     if not state.record.discovered:
         state.put_record(discovered=True)
-    closed = [info for info in request.shards if not info.open]
-    newly = [info for info in closed if info.shard in before and before[info.shard].open]
-    for info in newly:
-        state.tell(Told("ShardClosed", f"shard {info.shard} is closed at {info.end}", shards=(info.shard,)))
+    closed = [info.shard for info in request.shards if not info.open]
+    newly = tuple(shard for shard in closed if shard in before and before[shard].open)
+    for shard in newly:
+        state.tell(Told("ShardClosed", f"shard {shard} is closed at {infos[shard].end}", shards=(shard,)))
     if fresh or newly:
         state.put_record(group_epoch=state.record.group_epoch + 1)
-    for info in closed:
-        grants.finish_if_done(state, info.shard, now)
+    for shard in closed:
+        grants.finish_if_done(state, shard, now)
     if any(shard not in infos for shard in before):
         for shard in sorted(state.by_state[ShardState.WAIT], key=shard_key):
             if not grants.behind(state, shard):
                 grants.wake(state, state.shards[shard], now)
-    _check_identity(state, infos)
+    _look_at_each(state, infos, now)
     _commit_starts(state)
-    _note_lag(state, now)
     if any(grants.grantable(state, state.shards[shard]) for shard in state.by_state[ShardState.NOT_ALLOC]):
         grants.want_rebalance(state, "ShardsAppeared")
 
@@ -128,38 +127,42 @@ def _commit_starts(state: State) -> None:
                 state.put_in_flight(shard, InFlight(max(record.start, info.begin)))
 
 
-def _check_identity(state: State, infos: Mapping[ShardId, ShardInfo]) -> None:
-    recreated = []
+def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) -> None:
+    """Which shards are others than before, and who has something to read. One pass: it is made every second."""
+    recreated: list[ShardId] = []
+    unmarked: list[ShardRecord] = []
+    lagging: set[ConsumerId | None] = set()
+    shards, positions = state.shards, state.positions
     for shard, info in infos.items():
-        record = state.shards[shard]
-        if record.source_id != info.source_id and record.source_id and info.source_id:
-            recreated.append(shard)
-        elif not record.source_id and info.source_id:
-            state.put_shard(replace(record, source_id=info.source_id))
-    found = tuple(sorted(recreated, key=shard_key))
-    if found == state.clocks.recreated:
-        return
-    if found and not state.clocks.recreated:
+        record = shards[shard]
+        if record.source_id != info.source_id and info.source_id:
+            if record.source_id:
+                recreated.append(shard)
+            else:
+                unmarked.append(record)
+        holder = record.holder
+        reads = holder is not None and record.state is ShardState.ALREADY_ALLOC
+        if reads and holder not in lagging and positions.get(shard, info.end) < info.end:
+            lagging.add(holder)
+    for record in unmarked:
+        state.put_shard(replace(record, source_id=infos[record.shard].source_id))
+    _note_recreated(state, tuple(sorted(recreated, key=shard_key)))
+    readers = {consumer for consumer in lagging if consumer is not None}
+    for consumer in sorted(state.lagging.keys() - readers):
+        state.put_lagging(consumer, None)
+    for consumer in sorted(readers - state.lagging.keys()):
+        state.put_lagging(consumer, now)
+
+
+def _note_recreated(state: State, recreated: tuple[ShardId, ...]) -> None:
+    if recreated and not state.clocks.recreated:
         state.tell(
             Told(
                 "SourceRecreated",
-                f"{found[0]} is another shard than before, though its name is the same; nothing is granted until it is reset",
-                shards=found,
+                f"{recreated[0]} is another shard than before under the same name; nothing is granted until it is reset",
+                shards=recreated,
                 warning=True,
             )
         )
-    state.put_clocks(recreated=found)
-
-
-def _note_lag(state: State, now: float) -> None:
-    lagging = set()
-    for shard, info in state.infos.items():
-        record = state.shards[shard]
-        if record.state is ShardState.ALREADY_ALLOC and record.holder is not None and record.holder not in lagging:
-            position = state.positions.get(shard)
-            if position is not None and position < info.end:
-                lagging.add(record.holder)
-    for consumer in state.lagging.keys() - lagging:
-        state.put_lagging(consumer, None)
-    for consumer in sorted(lagging - state.lagging.keys()):
-        state.put_lagging(consumer, now)
+    if recreated != state.clocks.recreated:
+        state.put_clocks(recreated=recreated)

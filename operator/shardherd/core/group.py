@@ -74,7 +74,8 @@ class Group:
     """One group. Not thread-safe: its mailbox passes one request at a time."""
 
     def __init__(self, state: State) -> None:
-        self._state = state
+        self._rows = state
+        self._decided: tuple[Event, ...] | None = None
 
     @classmethod
     def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0) -> Group:
@@ -120,28 +121,32 @@ class Group:
         state = self._state
         time = now - state.clocks.gap
         state.begin()
-        reply: Reply = None
         try:
             reply = self._dispatch(request, time)
             if isinstance(request, ClockGap):
                 time -= request.seconds
             self._settle(request, time)
             if isinstance(request, Heartbeat):
-                # Settling may have changed what this very consumer may read.
                 reply = heartbeats.reply(state, request)
-        finally:
-            events = state.take()
+        except BaseException:
+            state.undo(tuple(state.journal))
+            raise
+        events = tuple(state.journal)
+        self._decided = events
         return Result(
             events=events,
             reply=reply,
             persist=any(isinstance(event, Put) and event.stored for event in events),
             commit=_commit(events),
-            woken=self._woken(events),
+            woken=_woken(state, events),
         )
 
     def apply(self, events: tuple[Event, ...]) -> None:
         """Make the changes of a result. They must be applied in the order of their requests."""
-        self._state.redo(events)
+        if events is self._decided:
+            self._decided = None
+        else:
+            self._state.redo(events)
 
     def revert(self, events: tuple[Event, ...]) -> None:
         """Take the changes of a result back. Only the newest ones that were applied can be."""
@@ -196,11 +201,19 @@ class Group:
         """The durable positions. Must not be changed."""
         return self._state.positions
 
+    @property
+    def _state(self) -> State:
+        """The state without what was decided last and not applied: that is undone only when somebody looks."""
+        if self._decided is not None:
+            decided, self._decided = self._decided, None
+            self._rows.undo(decided)
+        return self._rows
+
     def _dispatch(self, request: Request, now: float) -> Reply:
         state = self._state
         match request:
             case Heartbeat():
-                return heartbeats.heartbeat(state, request, now)
+                heartbeats.heartbeat(state, request, now)
             case CheckpointRequest():
                 return checkpoints.validate(state, request)
             case CheckpointsCommitted():
@@ -245,10 +258,11 @@ class Group:
             self._state.put_clocks(moves=self._state.clocks.moves + moves)
             rebalance.transfer_ended(self._state)
 
-    def _woken(self, events: tuple[Event, ...]) -> frozenset[ConsumerId]:
-        if any(isinstance(event, Put) and event.key == "touched_all" for event in events):
-            return frozenset(self._state.sessions)
-        return frozenset(event.key for event in events if isinstance(event, Put) and event.table is Table.TOUCHED)
+
+def _woken(state: State, events: tuple[Event, ...]) -> frozenset[ConsumerId]:
+    if any(isinstance(event, Put) and event.key == "touched_all" for event in events):
+        return frozenset(state.sessions)
+    return frozenset(event.key for event in events if isinstance(event, Put) and event.table is Table.TOUCHED)
 
 
 def _is_move(event: Put) -> bool:

@@ -22,8 +22,8 @@ from shardherd.core.records import Session, ShardRecord
 from shardherd.core.state import State, Told
 
 
-def heartbeat(state: State, request: Heartbeat, now: float) -> HeartbeatReply:
-    """Take a heartbeat in. Raises StaleIncarnationError, InvalidRequestError.
+def heartbeat(state: State, request: Heartbeat, now: float) -> None:
+    """Take a heartbeat in; `reply` is the answer. Raises StaleIncarnationError, InvalidRequestError.
 
     One whose `seq` is not above the last is answered but changes nothing: it was overtaken on its way.
     """
@@ -37,7 +37,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> HeartbeatReply:
     new = liveness.admit(state, request.consumer, request.incarnation)
     before = state.sessions.get(request.consumer)
     if before is not None and before.heard and request.seq <= before.seq:
-        return reply(state, request)
+        return
     received = before is not None and eligible.receives(state, request.consumer)
     was_draining = before is not None and before.draining
     unheard = before is not None and not before.heard
@@ -52,7 +52,6 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> HeartbeatReply:
             )
         )
     _want_rebalance(state, request, received, was_draining, unheard)
-    return reply(state, request)
 
 
 def reply(state: State, request: Heartbeat) -> HeartbeatReply:
@@ -75,7 +74,7 @@ def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
     if record is None or not record.present:
         return ()
     found = []
-    for shard in sorted(state.under.get((consumer, record.incarnation), ()), key=shard_key):
+    for shard in sorted(state.under.get((consumer, record.incarnation), ())):
         row = state.shards[shard]
         position = state.positions.get(shard)
         if row.state is ShardState.ALREADY_ALLOC and position is not None:
@@ -107,9 +106,10 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
     session = state.sessions.get(consumer)
     if session is None:
         return
-    for shard in sorted(state.under.get((consumer, record.incarnation), ()), key=shard_key):
+    unnamed = set(state.under.get((consumer, record.incarnation), ())) - session.named
+    for shard in sorted(unnamed, key=shard_key):
         row = state.shards[shard]
-        if row.state is not ShardState.ALREADY_ALLOC or shard in session.named or session.revision < row.revision:
+        if row.state is not ShardState.ALREADY_ALLOC or session.revision < row.revision:
             continue
         if not grants.movable(state, shard) or shard not in state.positions:
             continue

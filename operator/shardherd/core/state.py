@@ -220,13 +220,6 @@ class State:
         self.journal = []
         self._grown = False
 
-    def take(self) -> tuple[Event, ...]:
-        """Undo all that was put since `begin`, and give it back as events."""
-        events = tuple(self.journal)
-        self.journal = []
-        self.undo(events)
-        return events
-
     def redo(self, events: tuple[Event, ...]) -> None:
         """Make these changes."""
         for event in events:
