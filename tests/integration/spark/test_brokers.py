@@ -1,0 +1,129 @@
+"""The reader against a real broker, without Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.structs import TopicPartition
+
+from dev.cluster import Cluster
+from shardherd.core.model import ShardId
+from shardherd.spark.brokers import Brokers, BrokersUnavailableError, RangeLostError
+from shardherd.spark.planning import ShardRange
+from shardherd.spark.reader import read_ranges
+
+Create = Callable[..., str]
+
+
+@pytest.fixture
+def brokers(cluster: Cluster) -> Iterator[Brokers]:
+    made = Brokers(cluster.kafka_bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def create(cluster: Cluster) -> Iterator[Create]:
+    """Makes a topic with this configuration; returns its name."""
+    admin = KafkaAdminClient(bootstrap_servers=cluster.kafka_bootstrap)
+
+    def make(shards: int = 2, **config: str) -> str:
+        name = f"reader-{uuid.uuid4().hex[:8]}"
+        topic_configs = {key.replace("_", "."): value for key, value in config.items()}
+        admin.create_topics([NewTopic(name, shards, 1, topic_configs=topic_configs)])
+        return name
+
+    yield make
+    admin.close()
+
+
+def send(cluster: Cluster, topic: str, shards: int, count: int, size: int = 100) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.kafka_bootstrap, linger_ms=5, max_request_size=8 << 20)
+    for number in range(count):
+        for partition in range(shards):
+            producer.send(topic, value=b"%d:%d:" % (partition, number) + b"x" * size, key=b"k%d" % number, partition=partition)
+    producer.flush()
+    producer.close()
+
+
+def read(brokers: Brokers, *ranges: ShardRange) -> dict[str, list[tuple[int, bytes]]]:
+    found: dict[str, list[tuple[int, bytes]]] = {each.shard: [] for each in ranges}
+    for batch in read_ranges(brokers, ranges, ("shard", "offset", "value")):
+        for row in batch.to_pylist():
+            found[row["shard"]].append((row["offset"], row["value"].rstrip(b"x")))
+    return found
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "lz4", "gzip", "snappy", "zstd"])
+def test_a_real_broker_is_read_exactly_whatever_its_compression(
+    cluster: Cluster, brokers: Brokers, create: Create, codec: str
+) -> None:
+    topic = create(2, compression_type=codec)
+    send(cluster, topic, 2, 500)
+    first, second = ShardId(f"{topic}/0"), ShardId(f"{topic}/1")
+
+    assert brokers.ends([first, second], 10) == {first: 500, second: 500}
+    assert read(brokers, ShardRange(first, 3, 497), ShardRange(second, 0, 500)) == {
+        first: [(i, b"0:%d:" % i) for i in range(3, 497)],
+        second: [(i, b"1:%d:" % i) for i in range(500)],
+    }
+
+
+def test_transactions_markers_at_the_end_of_a_range_are_passed(cluster: Cluster, brokers: Brokers, create: Create) -> None:
+    topic = create(1)
+    producer = KafkaProducer(bootstrap_servers=cluster.kafka_bootstrap, transactional_id=topic)
+    producer.init_transactions()
+    for number in range(3):
+        producer.begin_transaction()
+        producer.send(topic, value=b"0:%d:" % number, partition=0)
+        producer.commit_transaction()
+    producer.close()
+    shard = ShardId(f"{topic}/0")
+
+    assert brokers.ends([shard], 10) == {shard: 6}
+    assert read(brokers, ShardRange(shard, 0, 6)) == {shard: [(0, b"0:0:"), (2, b"0:1:"), (4, b"0:2:")]}
+
+
+def test_batches_larger_than_a_shards_share_of_a_fetch_are_read(cluster: Cluster, brokers: Brokers, create: Create) -> None:
+    topic = create(2, max_message_bytes=str(16 << 20))
+    send(cluster, topic, 2, 3, size=6 << 20)
+
+    found = read(brokers, *(ShardRange(ShardId(f"{topic}/{n}"), 0, 3) for n in range(2)))
+
+    assert found == {f"{topic}/{n}": [(i, b"%d:%d:" % (n, i)) for i in range(3)] for n in range(2)}
+
+
+def test_deleted_records_are_an_error_that_names_the_shard(cluster: Cluster, brokers: Brokers, create: Create) -> None:
+    topic = create(1)
+    send(cluster, topic, 1, 10)
+    admin = KafkaAdminClient(bootstrap_servers=cluster.kafka_bootstrap)
+    admin.delete_records({TopicPartition(topic, 0): 5})
+    admin.close()
+
+    with pytest.raises(RangeLostError, match=f"shard {topic}/0: offset 2 is outside the shard"):
+        read(brokers, ShardRange(ShardId(f"{topic}/0"), 2, 8))
+
+
+def test_a_topic_that_grows_is_found(cluster: Cluster, brokers: Brokers, create: Create) -> None:
+    topic = create(1)
+    send(cluster, topic, 1, 2)
+    assert brokers.ends([ShardId(f"{topic}/0")], 10) == {f"{topic}/0": 2}
+    cluster.kafka_tool("kafka-topics", "--alter", "--topic", topic, "--partitions", "3")
+    send(cluster, topic, 3, 2)
+
+    found = read(brokers, *(ShardRange(ShardId(f"{topic}/{n}"), 0, 2) for n in range(3)))
+
+    assert {shard: len(rows) for shard, rows in found.items()} == {f"{topic}/{n}": 2 for n in range(3)}
+
+
+def test_an_unreachable_kafka_is_named() -> None:
+    brokers = Brokers("127.0.0.1:9")
+    try:
+        with pytest.raises(BrokersUnavailableError, match=r"127\.0\.0\.1:9 did not answer within 1 s \(clicks/0\): check"):
+            brokers.ends([ShardId("clicks/0")], 1)
+    finally:
+        brokers.close()

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from shardherd.core.model import ShardId
+from shardherd.spark import reader
+from shardherd.spark.brokers import BrokersUnavailableError, Fetched, RangeLostError, topic_partition
+from shardherd.spark.planning import ShardRange
+from shardherd.spark.reader import read_ranges
+from tests.unit.spark.kafka_bytes import Record, batch_of, control_batch, empty_batch
+
+A, B = ShardId("clicks/0"), ShardId("clicks/1")
+
+
+class FakeBrokers:
+    """Logs of batches. A Fetch gives each shard's next batches up to `size` bytes, the very first one always whole."""
+
+    def __init__(
+        self, logs: Mapping[ShardId, list[tuple[int, bytes]]], ends: Mapping[ShardId, int], size: int = 1 << 20
+    ) -> None:
+        self._logs = logs
+        self._ends = ends
+        self._size = size
+        self.asked: list[dict[ShardId, int]] = []
+        self.failures: list[Exception] = []
+
+    def begin_fetch(self, positions: Mapping[ShardId, int], timeout: float) -> Callable[[], list[Fetched]]:
+        self.asked.append(dict(positions))
+        failure = self.failures.pop(0) if self.failures else None
+        answer = [self._answer(shard, at, index == 0) for index, (shard, at) in enumerate(positions.items())]
+
+        def wait() -> list[Fetched]:
+            if failure is not None:
+                raise failure
+            return answer
+
+        return wait
+
+    def _answer(self, shard: ShardId, position: int, first: bool) -> Fetched:
+        data = b"".join(batch for last, batch in self._logs[shard] if last >= position)
+        whole = next((len(batch) for last, batch in self._logs[shard] if last >= position), 0)
+        return Fetched(shard, position, data[: max(self._size, whole) if first else self._size], self._ends[shard])
+
+
+def read(brokers: Any, *ranges: ShardRange) -> list[tuple[str, int]]:
+    rows = [row for batch in read_ranges(brokers, ranges, ("shard", "offset")) for row in batch.to_pylist()]
+    return [(row["shard"], row["offset"]) for row in rows]
+
+
+def log_of(*batches: tuple[int, int]) -> list[tuple[int, bytes]]:
+    """Batches by their first and last offset, each record of 100 bytes."""
+    return [(last, batch_of([Record(i, value=b"x" * 100) for i in range(first, last + 1)])) for first, last in batches]
+
+
+def test_ranges_of_several_shards_are_read_exactly_and_in_order() -> None:
+    brokers = FakeBrokers({A: log_of((0, 4), (5, 9)), B: log_of((0, 19))}, {A: 10, B: 20}, size=700)
+
+    rows = read(brokers, ShardRange(A, 3, 9), ShardRange(B, 5, 15))
+
+    assert [row for row in rows if row[0] == A] == [(A, i) for i in range(3, 9)]
+    assert [row for row in rows if row[0] == B] == [(B, i) for i in range(5, 15)]
+
+
+def test_a_range_may_end_in_offsets_without_a_record() -> None:
+    compacted = [(4, batch_of([Record(0), Record(2)], last_offset=4)), (5, control_batch(5)), (9, empty_batch(6, 9))]
+    brokers = FakeBrokers({A: compacted}, {A: 10})
+
+    assert read(brokers, ShardRange(A, 1, 10)) == [(A, 2)]
+    assert read(brokers, ShardRange(A, 6, 8)) == []
+
+
+def test_the_next_fetch_is_sent_before_the_last_one_is_decoded() -> None:
+    brokers = FakeBrokers({A: log_of((0, 4), (5, 9))}, {A: 10}, size=700)
+    batches = read_ranges(brokers, [ShardRange(A, 0, 10)], ("offset",))  # type: ignore[arg-type]
+
+    next(batches)
+
+    assert brokers.asked == [{A: 0}, {A: 5}]
+
+
+def test_a_batch_larger_than_a_fetch_comes_when_its_shard_is_first() -> None:
+    brokers = FakeBrokers({A: log_of((0, 0), (1, 1), (2, 2)), B: log_of((0, 50))}, {A: 3, B: 51}, size=200)
+
+    rows = read(brokers, ShardRange(A, 0, 3), ShardRange(B, 0, 51))
+
+    assert sorted(rows) == [(A, 0), (A, 1), (A, 2), *((B, i) for i in range(51))]
+
+
+def test_a_broker_that_comes_back_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "RETRY_DELAY", 0)
+    brokers = FakeBrokers({A: log_of((0, 4))}, {A: 5})
+    brokers.failures = [BrokersUnavailableError("connection refused")] * 3
+
+    assert read(brokers, ShardRange(A, 0, 5)) == [(A, i) for i in range(5)]
+
+
+def test_a_kafka_that_stays_away_is_named_with_shard_and_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "RETRY_DELAY", 0.01)
+    monkeypatch.setattr(reader, "STALL_TIMEOUT", 0.05)
+    brokers = FakeBrokers({A: []}, {A: 5})
+    brokers.failures = [BrokersUnavailableError("connection refused")] * 1000
+
+    with pytest.raises(
+        BrokersUnavailableError, match=r"shard clicks/0: no record from offset 2 on .* up to 5: connection refused"
+    ):
+        read(brokers, ShardRange(A, 2, 5))
+
+
+def test_a_shard_that_lost_its_end_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "STALL_TIMEOUT", 0.02)
+    brokers = FakeBrokers({A: log_of((0, 4))}, {A: 5})
+
+    with pytest.raises(RangeLostError, match=r"shard clicks/0: asked to read up to offset 9, but it now ends at 5"):
+        read(brokers, ShardRange(A, 0, 9))
+
+
+def test_an_empty_range_asks_nobody() -> None:
+    brokers = FakeBrokers({}, {})
+
+    assert read(brokers, ShardRange(A, 5, 5)) == []
+    assert brokers.asked == []
+
+
+def test_a_shard_is_named_topic_and_partition() -> None:
+    assert topic_partition(ShardId("a.b-c/12")) == ("a.b-c", 12)
+    with pytest.raises(ValueError, match="'clicks' is not of the form topic/partition"):
+        topic_partition(ShardId("clicks"))
