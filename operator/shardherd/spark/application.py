@@ -95,6 +95,11 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         "spark.executor.instances": str(executors.instances),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": executors.memory,
+        # Outside the heap: a Python worker for every core with numba, Arrow and two Fetch answers, beside the JVM's own.
+        "spark.executor.memoryOverheadFactor": "0.4",
+        "spark.executor.minMemoryOverhead": f"{384 + 384 * executors.cores}m",
+        # As for drivers: a share of a core is asked for, and what is idle may be used.
+        "spark.kubernetes.executor.request.cores": f"{250 * executors.cores}m",
         "spark.kubernetes.namespace": pod.namespace,
         "spark.kubernetes.driver.pod.name": pod.consumer,
         "spark.kubernetes.container.image": executors.image,
