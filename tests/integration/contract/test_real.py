@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -17,7 +18,7 @@ from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.core.model import GroupIdentity
-from shardherd.ports import Caller, OffsetStore, OutcomeUnknownError, OwnershipUnavailableError
+from shardherd.ports import Caller, OffsetStore, OutcomeUnknownError, OwnershipUnavailableError, SourceUnavailableError
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.offsets import OffsetsContract, Open
 from tests.contract.ownership import OwnershipContract
@@ -274,3 +275,38 @@ class TestEvents(EventsContract):
 def cut_off(api: KubernetesApi) -> None:
     """Let this client talk to nobody from now on."""
     api._configuration.host = "http://127.0.0.1:1"
+
+
+async def test_groups_of_one_cluster_share_a_connection_until_the_last_is_closed(cluster: Cluster) -> None:
+    connector = KafkaConnector()
+    spec = spec_of((), ".*", "g", cluster.kafka_bootstrap)
+    first, second, offsets = connector.source(spec), connector.source(spec), connector.offsets(spec)
+
+    await offsets.take_over()
+    await asyncio.gather(first.live_members(), second.live_members())
+    assert kafka_threads() == 1
+
+    await first.close()
+    await first.close()
+    await offsets.close()
+    assert await second.live_members() == ()
+    await second.close()
+
+    assert kafka_threads() == 0
+    await connector.close()
+
+
+async def test_closing_ends_what_hangs(cluster: Cluster) -> None:
+    connector = KafkaConnector()
+    source = connector.source(spec_of(("a",), "", "g", "127.0.0.1:1"))
+    hanging = asyncio.create_task(source.discover())
+    await asyncio.sleep(0.3)
+
+    await asyncio.wait_for(connector.close(), 2.0)
+
+    with pytest.raises(SourceUnavailableError, match="closed"):
+        await asyncio.wait_for(hanging, 1.0)
+
+
+def kafka_threads() -> int:
+    return sum(1 for thread in threading.enumerate() if thread.name.startswith("kafka-io"))

@@ -89,6 +89,10 @@ class Rig:
         """Reasons of what withholds grants."""
         return [condition.reason for condition in self.view.withheld]
 
+    def alive(self) -> list[ConsumerId]:
+        """The consumers that the group counts on."""
+        return [row.consumer for row in self.view.consumers]
+
     def consumer(self, ordinal: int = 0) -> Consumer:
         return Consumer(self, ConsumerId(f"clicks-{ordinal}"), Incarnation(f"uid-{ordinal}", 1))
 

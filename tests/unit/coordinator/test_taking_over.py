@@ -101,10 +101,10 @@ async def test_a_new_leader_expires_nobody_for_a_whole_session_timeout(rig: Rig)
     await again.becomes(lambda: again.runtime.ready)
 
     await again.advance(44.0)
-    assert len(again.view.consumers) == 2
+    assert len(again.alive()) == 2
     await again.advance(2.0)
 
-    assert len(again.view.consumers) == 0
+    assert again.alive() == []
     assert {first.name, second.name} == {row.last_holder for row in rows(again)}
     await again.runtime.stop()
 
@@ -218,10 +218,10 @@ async def test_a_pause_of_our_own_expires_nobody(rig: Rig) -> None:
     rig.clock.advance(300.0)
     rig.runtime.beat()
     await drain()
-    assert len(rig.view.consumers) == 2
+    assert len(rig.alive()) == 2
 
     await rig.advance(46.0)
-    assert len(rig.view.consumers) == 0
+    assert rig.alive() == []
 
 
 async def test_silence_is_noticed_without_a_pause(rig: Rig) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from kafka.cluster import collect_hosts
-from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError
+from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError, KafkaTimeoutError
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
@@ -106,9 +106,11 @@ class KafkaConnection:
             await self._call(lambda: manager.bootstrap_async(int(CONNECT_TIMEOUT * 1000)), CONNECT_TIMEOUT + HANG_MARGIN)
         except (KafkaError, TimeoutError) as error:
             unknown = await asyncio.to_thread(_unresolved, self.servers)
-            cause = f"the name {unknown!r} does not resolve" if unknown else _told(error)
+            cause = f" (the name {unknown!r} does not resolve)" if unknown else ""
+            if not isinstance(error, KafkaTimeoutError | TimeoutError):
+                cause = f" ({_told(error)})"
             raise SourceUnavailableError(
-                f"no Kafka broker answers at {self.servers} within {CONNECT_TIMEOUT:g} s ({cause}); check"
+                f"no Kafka broker answers at {self.servers} within {CONNECT_TIMEOUT:g} s{cause}; check"
                 " spec.source.kafka.bootstrapServers, and that the brokers run and can be reached from the operator's pod"
             ) from error
         self._failed = False

@@ -18,6 +18,7 @@ from shardherd.core.model import GroupSpec
 class _Cluster:
     connection: KafkaConnection
     catalogue: Catalogue
+    users: int = 0
 
 
 class KafkaConnector:
@@ -27,18 +28,27 @@ class KafkaConnector:
         self._clusters: dict[str, _Cluster] = {}
 
     def source(self, spec: GroupSpec) -> KafkaShardSource:
-        cluster = self._cluster(spec.source.bootstrap_servers)
-        return KafkaShardSource(cluster.connection, cluster.catalogue, spec.source)
+        key, cluster = self._use(spec.source.bootstrap_servers)
+        return KafkaShardSource(cluster.connection, cluster.catalogue, spec.source, lambda: self._leave(key, cluster))
 
     def offsets(self, spec: GroupSpec) -> KafkaOffsetStore:
-        return KafkaOffsetStore(self._cluster(spec.source.bootstrap_servers).connection, spec.source)
+        key, cluster = self._use(spec.source.bootstrap_servers)
+        return KafkaOffsetStore(cluster.connection, spec.source, lambda: self._leave(key, cluster))
 
-    def _cluster(self, servers: str) -> _Cluster:
+    def _use(self, servers: str) -> tuple[str, _Cluster]:
         key = ",".join(server.strip() for server in servers.split(","))
         if key not in self._clusters:
             connection = KafkaConnection(key)
             self._clusters[key] = _Cluster(connection, Catalogue(connection))
-        return self._clusters[key]
+        self._clusters[key].users += 1
+        return key, self._clusters[key]
+
+    async def _leave(self, key: str, cluster: _Cluster) -> None:
+        """One user less; the last one closes the connection."""
+        cluster.users -= 1
+        if cluster.users == 0 and self._clusters.get(key) is cluster:
+            del self._clusters[key]
+            await cluster.connection.close()
 
     async def close(self) -> None:
         """Close every connection; the sources and offset stores made here end with them."""

@@ -8,7 +8,7 @@ threads and blur that. Decides nothing about who may commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,10 +54,12 @@ class _Producer:
 class KafkaOffsetStore:
     """OffsetStore on a Kafka group, fenced by the transactional id `shardherd.<Kafka group id>`."""
 
-    def __init__(self, connection: KafkaConnection, source: KafkaSource) -> None:
+    def __init__(self, connection: KafkaConnection, source: KafkaSource, leave: Callable[[], Awaitable[None]]) -> None:
         self._connection = connection
         self._group = source.group_id
         self._transactional_id = f"shardherd.{source.group_id}"
+        self._leave = leave
+        self._closed = False
         self._producer: _Producer | None = None
         self._dirty = False
         self._writing = asyncio.Lock()
@@ -183,7 +185,10 @@ class KafkaOffsetStore:
         }
 
     async def close(self) -> None:
-        """Nothing of our own to close: the connection belongs to the connector."""
+        """Leave the connection to the other groups."""
+        if not self._closed:
+            self._closed = True
+            await self._leave()
 
 
 @dataclass

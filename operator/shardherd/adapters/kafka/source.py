@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import kafka.errors as errors
@@ -21,12 +22,20 @@ MEMBERS_TIMEOUT = 10.0
 class KafkaShardSource:
     """ShardSource over the shared connection and catalogue of a cluster."""
 
-    def __init__(self, connection: KafkaConnection, catalogue: Catalogue, source: KafkaSource) -> None:
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        catalogue: Catalogue,
+        source: KafkaSource,
+        leave: Callable[[], Awaitable[None]],
+    ) -> None:
         self._connection = connection
         self._catalogue = catalogue
         self._source = source
         self._interest = Interest(source.topics, source.topic_pattern)
         self._registered = False
+        self._leave = leave
+        self._closed = False
 
     async def discover(self) -> tuple[ShardInfo, ...]:
         """Every partition of the group's topics, by topic and number. Raises SourceUnavailableError."""
@@ -81,6 +90,9 @@ class KafkaShardSource:
         if self._registered:
             self._catalogue.unregister(self._interest)
             self._registered = False
+        if not self._closed:
+            self._closed = True
+            await self._leave()
 
 
 def _name(member: Any) -> str:

@@ -35,6 +35,11 @@ class KubernetesCluster:
         self._api = api
         self._logs: dict[str, tuple[int, str]] = {}
 
+    async def knows_groups(self) -> bool:
+        """Whether the API server serves ConsumerGroups: their definition may be installed after the operator."""
+        found = await self._unless_gone(self._call("GET", _GROUPS), {404})
+        return found is not None and any(item["name"] == "consumergroups" for item in found["resources"])
+
     async def read(self, namespace: str, name: str) -> GroupObjects | None:
         group, stateful_set, service, budget, pods = await asyncio.gather(
             self._get(_GROUPS, namespace, "consumergroups", name),
