@@ -18,10 +18,13 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from shardherd.ports import ClusterUnavailableError
 from shardherd.settings import Settings, SettingsError, load
 
 if TYPE_CHECKING:
     from kubernetes.client.configuration import Configuration
+
+    from shardherd.adapters.kubernetes.cluster import KubernetesCluster
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,9 @@ LEASE = "shardherd"
 
 FAILED, MISCONFIGURED = 1, 2
 """Exit codes: it may not or cannot go on, and the settings are wrong."""
+
+DEFINITION_INTERVAL = 2.0
+"""Seconds between looks whether ConsumerGroups are defined, while they are not."""
 
 KOPF_STOP_TIMEOUT = 10.0
 """Seconds that Kopf is given to end its watches."""
@@ -155,10 +161,13 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     metrics.leader.set(1)
     registry.register(GroupCollector(server.coordination.views))
     logger.info("leading")
+    cluster = KubernetesCluster(api)
+    if not await _before(stop, _definition(cluster)):
+        return 0
 
     def make_controller() -> Controller:
         return Controller(
-            KubernetesCluster(api),
+            cluster,
             server.coordination,
             events,
             clock,
@@ -185,6 +194,21 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
         task.cancel()
     await asyncio.gather(lost, told, return_exceptions=True)
     return code
+
+
+async def _definition(cluster: KubernetesCluster) -> None:
+    """Wait until the API server serves ConsumerGroups: Kopf would look for them only once."""
+    told = False
+    while True:
+        try:
+            if await cluster.knows_groups():
+                return
+        except ClusterUnavailableError as error:
+            logger.warning("%s", error)
+        if not told:
+            logger.warning("waiting for the definition of ConsumerGroup: kubectl apply -f crds/consumergroup.yaml")
+        told = True
+        await asyncio.sleep(DEFINITION_INTERVAL)
 
 
 async def _before(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:

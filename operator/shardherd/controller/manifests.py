@@ -77,7 +77,12 @@ class Manifests:
                 "apiVersion": "policy/v1",
                 "kind": "PodDisruptionBudget",
                 "metadata": _metadata(resource),
-                "spec": {"maxUnavailable": 1, "selector": {"matchLabels": names.driver_selector(name)}},
+                "spec": {
+                    "maxUnavailable": 1,
+                    # A consumer that does not run must not keep its node from being drained.
+                    "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                    "selector": {"matchLabels": names.driver_selector(name)},
+                },
             }
         )
 

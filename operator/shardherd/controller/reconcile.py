@@ -21,7 +21,7 @@ from shardherd.controller.observe import observe
 from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model import GroupIdentity
 from shardherd.core.observed import Memory, Observation
-from shardherd.core.plan import Event, Plan, plan
+from shardherd.core.plan import Event, Plan, ReportDeath, plan
 from shardherd.core.status import write_due
 from shardherd.ports import Clock, Cluster, Coordination, EventRecorder, GroupObjects
 from shardherd.telemetry.logs import fields
@@ -134,6 +134,9 @@ class Controller:
             self._metrics.reconcile_duration.observe(self._clock.now() - started)
 
     async def _reconcile(self, key: Key, group: _Group) -> bool:
+        if group.dirty and group.objects is not None:
+            # A proof of death moves shards, and does not wait for an API server that is slow or away.
+            await self._report_deaths(group, group.objects)
         await self._read(key, group)
         if group.objects is None:
             self._forget(key, group)
@@ -158,6 +161,12 @@ class Controller:
             self._tell(observation, planned.done)
         await self._publish(key, group, observation, planned)
         return True
+
+    async def _report_deaths(self, group: _Group, objects: GroupObjects) -> None:
+        planned = plan(self._observe(group, objects))
+        reports = [action for action in planned.actions if isinstance(action, ReportDeath)]
+        if reports:
+            await self._applier.apply(reports, objects.group, group.deaths, {}, self._clock.now())
 
     async def _read(self, key: Key, group: _Group) -> None:
         if not group.dirty:

@@ -163,14 +163,14 @@ def _replace_expired(observation: Observation, _scaled: Scale) -> Iterable[Actio
 
 
 def _replace_outdated(observation: Observation, scaled: Scale) -> Iterable[Action]:
-    """Pods made from an older declaration: those that do not run at once, the others one at a time, while all are ready."""
+    """Pods made from an older declaration: those that are not ready at once, the others one at a time, while all are ready."""
     staying = [pod for pod in observation.consumers if pod.ordinal < scaled.desired]
     outdated = [pod for pod in staying if not pod.current and not pod.deleting]
     if observation.stateful_set is None or not observation.stateful_set.current or observation.taken:
         return
-    stuck = [pod for pod in outdated if pod.trouble is not None and pod.trouble.reason != STARTING]
+    stuck = [pod for pod in outdated if not pod.ready]
     for pod in stuck:
-        yield DeletePod(pod.name, pod.uid, "it cannot run and was made from an older declaration")
+        yield DeletePod(pod.name, pod.uid, "it is not ready and was made from an older declaration")
     all_ready = len(staying) == scaled.desired and all(pod.ready and not pod.deleting for pod in staying)
     if outdated and not stuck and all_ready and not scaled.leaving and not observation.declared.settings.paused:
         pod = max(outdated, key=lambda candidate: candidate.ordinal)

@@ -20,7 +20,7 @@ import yaml
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
 from tests.harness.cluster import Names
-from tests.integration.controller.bench import ROOT, install_rights, unique, until
+from tests.integration.controller.bench import CRD, RESOURCE, ROOT, install_rights, unique, until
 
 MEBIBYTE = 1024 * 1024
 
@@ -103,6 +103,25 @@ class OperatorProcess:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
     @property
+    def groups(self) -> str:
+        """Where the groups of its namespace are."""
+        return f"/apis/shardherd.dev/v1alpha1/namespaces/{self.namespace}/consumergroups"
+
+    def group(self, name: str, topic: str) -> None:
+        """Make a group of this topic, two shards a consumer."""
+        body = {
+            "apiVersion": "shardherd.dev/v1alpha1",
+            "kind": "ConsumerGroup",
+            "metadata": {"name": name},
+            "spec": {
+                "source": {"kafka": {"bootstrapServers": self.cluster.kafka_bootstrap, "topics": [topic]}},
+                "scaling": {"shardsPerConsumer": 2},
+                "application": {"image": "example/clicks:1", "mainApplicationFile": "/app.py"},
+            },
+        }
+        self.api.call("POST", self.groups, body)
+
+    @property
     def lease(self) -> str:
         """Where the Lease is."""
         return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/shardherd"
@@ -153,23 +172,28 @@ def test_it_ends_with_an_error_when_another_one_leads(operator: OperatorProcess)
     assert operator.holder() == "another"
 
 
+def test_it_waits_for_the_definition_of_its_resource(operator: OperatorProcess, cluster: Cluster) -> None:
+    assert operator.end() == 0
+    cluster.kubectl("delete", "crd", RESOURCE)
+    operator.start()
+    until(lambda: "waiting for the definition of ConsumerGroup" in operator.log.read_text())
+    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
+    cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE}", "--timeout=30s")
+    operator.group("waiting", topic="there-is-none")
+
+    def told() -> bool:
+        status = operator.api.call("GET", f"{operator.groups}/waiting").get("status", {})
+        return any("topic 'there-is-none' does not exist" in item["message"] for item in status.get("conditions", ()))
+
+    until(told, operator.log.read_text)
+
+
 def test_it_starts_consumers_for_the_shards_of_a_real_topic_and_follows_its_growth(
     operator: OperatorProcess, cluster: Cluster, names: Names
 ) -> None:
     topic = unique(names, "operator")
     cluster.kafka_tool("kafka-topics", "--create", "--topic", topic, "--partitions", "4")
-    body = {
-        "apiVersion": "shardherd.dev/v1alpha1",
-        "kind": "ConsumerGroup",
-        "metadata": {"name": "clicks"},
-        "spec": {
-            "source": {"kafka": {"bootstrapServers": cluster.kafka_bootstrap, "topics": [topic]}},
-            "scaling": {"shardsPerConsumer": 2},
-            "application": {"image": "example/clicks:1", "mainApplicationFile": "/app.py"},
-        },
-    }
-    groups = f"/apis/shardherd.dev/v1alpha1/namespaces/{operator.namespace}/consumergroups"
-    operator.api.call("POST", groups, body)
+    operator.group("clicks", topic)
 
     def replicas() -> int:
         found = operator.api.call("GET", f"/apis/apps/v1/namespaces/{operator.namespace}/statefulsets")["items"]
@@ -188,7 +212,7 @@ def test_it_starts_consumers_for_the_shards_of_a_real_topic_and_follows_its_grow
         )
     )
     assert replicas() == 3
-    operator.api.call("DELETE", f"{groups}/clicks")
+    operator.api.call("DELETE", f"{operator.groups}/clicks")
 
     def left() -> list[str]:
         kinds = {"/apis/apps/v1": "statefulsets", "/apis/policy/v1": "poddisruptionbudgets"}

@@ -26,7 +26,7 @@ class FakeCoordination:
         self.pictures: dict[GroupIdentity, GroupView] = {}
         self.specs: list[GroupSpec] = []
         self.forgotten: list[GroupIdentity] = []
-        self.deaths: list[tuple[ConsumerId, Incarnation]] = []
+        self.deaths: list[tuple[GroupIdentity, ConsumerId, Incarnation]] = []
 
     def apply(self, spec: GroupSpec) -> None:
         if not self.specs or self.specs[-1] != spec:
@@ -44,7 +44,7 @@ class FakeCoordination:
 
     def consumer_died(self, group: GroupIdentity, consumer: ConsumerId, incarnation: Incarnation) -> None:
         assert group in self.pictures
-        self.deaths.append((consumer, incarnation))
+        self.deaths.append((group, consumer, incarnation))
 
 
 class ByHand(Worklist):

@@ -78,7 +78,11 @@ def test_nodes_are_drained_one_consumer_at_a_time() -> None:
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "clicks", "namespace": "shop", "labels": LABELS, "annotations": {}, "ownerReferences": [OWNER]},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": SELECTOR}},
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": SELECTOR},
+        },
     }
 
 

@@ -155,9 +155,9 @@ class TestPodsOfAnOlderDeclaration:
         why = "it was made from an older declaration"
         assert actions(consumers=(self.old[0], *pods(1))) == (DeletePod("clicks-0", "uid-0", why),)
 
-    def test_those_that_cannot_run_are_replaced_at_once(self) -> None:
-        stuck = pods(0, 1, current=False, ready=False, trouble=Trouble(IMAGE_UNAVAILABLE, "no such image"))
-        why = "it cannot run and was made from an older declaration"
+    def test_those_that_are_not_ready_are_replaced_at_once(self) -> None:
+        stuck = pods(0, 1, current=False, ready=False)
+        why = "it is not ready and was made from an older declaration"
         assert actions(consumers=stuck) == (DeletePod("clicks-0", "uid-0", why), DeletePod("clicks-1", "uid-1", why))
 
     def test_those_that_cannot_run_as_declared_stay(self) -> None:

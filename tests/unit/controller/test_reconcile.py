@@ -91,7 +91,16 @@ async def test_a_death_is_reported_once_even_if_its_pod_is_gone_when_we_look(ben
     bench.controller.saw_pod(KEY, driver_pod(0, state=terminated(3)), gone=True)
     await bench.reconcile(after=1)
     await bench.reconcile(after=1)
-    assert bench.coordination.deaths == [(ConsumerId("clicks-0"), Incarnation(POD, 3))]
+    assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
+
+
+async def test_a_death_is_reported_although_the_api_server_does_not_answer(bench: Bench) -> None:
+    await bench.reconcile()
+    bench.controller.saw_pod(KEY, driver_pod(0, state=terminated(3)), gone=False)
+    bench.cluster.available = False
+    with pytest.raises(ClusterUnavailableError):
+        await bench.reconcile(after=1)
+    assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
 
 
 async def test_a_death_waits_until_the_coordinator_has_loaded_the_group(bench: Bench) -> None:
@@ -101,7 +110,7 @@ async def test_a_death_waits_until_the_coordinator_has_loaded_the_group(bench: B
     assert bench.coordination.deaths == []
     bench.coordination.pictures[IDENTITY] = picture
     await bench.reconcile(after=1)
-    assert bench.coordination.deaths == [(ConsumerId("clicks-0"), Incarnation(POD, 3))]
+    assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
 
 
 async def test_executors_of_a_dead_driver_are_deleted_and_in_an_ordered_group_awaited(bench: Bench) -> None:
@@ -117,7 +126,7 @@ async def test_executors_of_a_dead_driver_are_deleted_and_in_an_ordered_group_aw
     assert bench.coordination.deaths == []
     bench.controller.saw_pod(KEY, executor_pod(1, incarnation, **terminated(None)), gone=True)
     await bench.reconcile(after=1)
-    assert bench.coordination.deaths == [(ConsumerId("clicks-0"), incarnation)]
+    assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), incarnation)]
 
 
 async def test_what_is_refused_is_told_and_not_tried_again_at_once(bench: Bench) -> None:
@@ -174,7 +183,8 @@ async def test_a_group_that_was_made_again_under_the_same_name_is_another_one(be
     bench.coordination.pictures[identity] = view(shards(8))
     await bench.reconcile(after=1)
     assert bench.coordination.forgotten == [IDENTITY]
-    assert bench.coordination.deaths == []
+    # The old one heard of the death before it was forgotten; the new one does not.
+    assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
     # The objects of the old one still stand; they go by themselves.
     assert bench.condition("Stalled") == ("True", "NameTaken")
     for kind in ("StatefulSet", "Service", "PodDisruptionBudget"):
