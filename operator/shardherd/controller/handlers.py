@@ -60,14 +60,18 @@ async def _operator(
         ),
         name="kopf",
     )
+    told = asyncio.get_running_loop().run_in_executor(None, stop.wait)
+    ends: tuple[asyncio.Future[Any], ...] = (ticker, watching, told)
     try:
-        done, _ = await asyncio.wait({ticker, watching}, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in done:
+            end.result()
     finally:
-        ticker.cancel()
         stop.set()
-        await asyncio.gather(ticker, watching, return_exceptions=True)
+        # Our workers end first: Kopf waits for every task of its loop before it ends.
+        ticker.cancel()
+        await asyncio.gather(ticker, return_exceptions=True)
+        await asyncio.gather(watching, told, return_exceptions=True)
 
 
 def _settings() -> kopf.OperatorSettings:
