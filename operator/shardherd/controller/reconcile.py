@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 TICK = 1.0
 """Seconds between looks at the coordinator's pictures: lag, drains and deadlines are seen this late at most."""
 
+TICK_SHARE = 20.0
+"""A tick leaves a group alone for so many times as long as planning for it took last: that bounds the cost of huge groups."""
+
 UNSETTLED_INTERVAL = 5.0
 """Seconds between reads of a group that waits for what no watch tells of: Events, Services and PodDisruptionBudgets."""
 
@@ -49,6 +52,8 @@ class _Group:
     version: tuple[object, ...] = ()
     objects: GroupObjects | None = None
     read_at: float = float("-inf")
+    planned_at: float = float("-inf")
+    planning_took: float = 0.0
     identity: GroupIdentity | None = None
     deaths: Deaths = field(default_factory=Deaths)
     memory: Memory = field(default_factory=Memory)
@@ -111,10 +116,12 @@ class Controller:
         try:
             while True:
                 await asyncio.sleep(TICK)
+                now = self._clock.now()
                 for key, group in list(self._groups.items()):
                     interval = UNSETTLED_INTERVAL if group.unsettled else self._resync_interval
-                    group.dirty |= self._clock.now() - group.read_at >= interval
-                    self._worklist.add(key)
+                    group.dirty |= now - group.read_at >= interval
+                    if now - group.planned_at >= TICK_SHARE * group.planning_took:
+                        self._worklist.add(key)
         finally:
             await self._worklist.close()
 
@@ -141,12 +148,15 @@ class Controller:
         if group.objects is None:
             self._forget(key, group)
             return False
+        started = self._clock.now()
         try:
             observation = self._observe(group, group.objects)
         except InvalidGroupError as error:
             logger.warning("%s", error, extra=fields(group="/".join(key)))
             return True
         planned = plan(observation)
+        group.planned_at = self._clock.now()
+        group.planning_took = group.planned_at - started
         outcome = await self._applier.apply(
             planned.actions, group.objects.group, group.deaths, group.refusals, self._clock.now()
         )

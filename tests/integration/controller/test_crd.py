@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesApi
 from shardherd.controller.declared import declared
 from shardherd.controller.merge import merge
 from tests.harness.cluster import Names
-from tests.integration.controller.bench import CRD, RESOURCE, unique
+from tests.integration.controller.bench import CRD, RESOURCE, ROOT, unique
 
 Json = dict[str, Any]
 
@@ -250,6 +252,14 @@ def test_what_is_right_is_accepted(groups: Groups, spec: Json) -> None:
     assert groups.make(**spec)["kind"] == "ConsumerGroup"
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("spark_apps/*/consumergroup.yaml")), ids=lambda path: path.parent.name)
+def test_the_applications_of_this_repository_are_accepted(groups: Groups, path: Path) -> None:
+    resource = yaml.safe_load(path.read_text())
+    body = {**resource, "metadata": {"name": resource["metadata"]["name"]}}
+    made = groups.api.call("POST", groups.path, body, query={"fieldValidation": "Strict", "dryRun": "All"})
+    assert declared(made).identity.name == resource["metadata"]["name"]
+
+
 def test_every_default_is_in_the_schema(groups: Groups) -> None:
     made = groups.make()
     assert made["spec"] == {
@@ -341,7 +351,7 @@ class TestSubresources:
 
 
 def test_short_name_category_and_columns(groups: Groups, cluster: Cluster) -> None:
-    found = yaml_of(cluster)
+    found = definition(cluster)
     assert (found["names"]["shortNames"], found["names"]["categories"]) == (["shcg"], ["shardherd"])
     columns = found["versions"][0]["additionalPrinterColumns"]
     assert [column["name"] for column in columns if not column.get("priority")] == [
@@ -356,7 +366,7 @@ def test_short_name_category_and_columns(groups: Groups, cluster: Cluster) -> No
     cluster.kubectl("get", "shcg,shardherd", "--all-namespaces")
 
 
-def yaml_of(cluster: Cluster) -> Json:
+def definition(cluster: Cluster) -> Json:
     """The spec of the definition as the server has it."""
     api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
     try:
