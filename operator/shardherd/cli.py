@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from shardherd.ports import ClusterUnavailableError
+from shardherd.ports import ClusterRefusedError, ClusterUnavailableError
 from shardherd.settings import Settings, SettingsError, load
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ LEASE = "shardherd"
 FAILED, MISCONFIGURED = 1, 2
 """Exit codes: it may not or cannot go on, and the settings are wrong."""
 
-DEFINITION_INTERVAL = 2.0
+DEFINITION_INTERVAL = 1.0
 """Seconds between looks whether ConsumerGroups are defined, while they are not."""
 
 KOPF_STOP_TIMEOUT = 10.0
@@ -162,7 +162,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     registry.register(GroupCollector(server.coordination.views))
     logger.info("leading")
     cluster = KubernetesCluster(api)
-    if not await _before(stop, _definition(cluster)):
+    if not await _before(stop, _definition(cluster, settings.watch_namespaces)):
         return 0
 
     def make_controller() -> Controller:
@@ -196,18 +196,21 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     return code
 
 
-async def _definition(cluster: KubernetesCluster) -> None:
+async def _definition(cluster: KubernetesCluster, namespaces: Sequence[str]) -> None:
     """Wait until the API server serves ConsumerGroups: Kopf would look for them only once."""
-    told = False
+    told = ""
     while True:
         try:
-            if await cluster.knows_groups():
+            if await cluster.knows_groups(namespaces):
                 return
+            why = "waiting for the definition of ConsumerGroup: kubectl apply -f crds/consumergroup.yaml"
+        except ClusterRefusedError as error:
+            why = f"waiting for the right to list ConsumerGroups, which the chart gives: {error}"
         except ClusterUnavailableError as error:
-            logger.warning("%s", error)
-        if not told:
-            logger.warning("waiting for the definition of ConsumerGroup: kubectl apply -f crds/consumergroup.yaml")
-        told = True
+            why = f"waiting for the API server: {error}"
+        if why != told:
+            logger.warning("%s", why)
+        told = why
         await asyncio.sleep(DEFINITION_INTERVAL)
 
 

@@ -45,7 +45,7 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 
-def until(what: Callable[[], T | None], explain: Callable[[], object] = lambda: "", within: float = 30.0) -> T:
+def until(what: Callable[[], T | None], explain: Callable[[], object] = lambda: "", within: float = 60.0) -> T:
     """What `what` returns once that is true; fails after `within` seconds, saying what there was instead."""
     deadline = time.monotonic() + within
     while True:

@@ -57,7 +57,7 @@ class OperatorProcess:
         }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen([sys.executable, "-m", "shardherd", "operator"], env=environment, stderr=log)
-        until(lambda: self.http(self.api_port, "/readyz") == 200, self.log.read_text)
+        until(lambda: self.http(self.api_port, "/readyz") == 200, self.log.read_text, within=120)
 
     @property
     def pid(self) -> int:

@@ -7,7 +7,7 @@ requests, sent at the same time. Decides nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import APPLY, ApiError, ApiUnavailableError, KubernetesApi
@@ -35,10 +35,13 @@ class KubernetesCluster:
         self._api = api
         self._logs: dict[str, tuple[int, str]] = {}
 
-    async def knows_groups(self) -> bool:
-        """Whether the API server serves ConsumerGroups: their definition may be installed after the operator."""
-        found = await self._unless_gone(self._call("GET", _GROUPS), {404})
-        return found is not None and any(item["name"] == "consumergroups" for item in found["resources"])
+    async def knows_groups(self, namespaces: Sequence[str] = ()) -> bool:
+        """Whether ConsumerGroups can be listed: their definition may be installed after the operator, and takes a moment."""
+        for namespace in namespaces or ("",):
+            path = f"{_GROUPS}/namespaces/{namespace}/consumergroups" if namespace else f"{_GROUPS}/consumergroups"
+            if await self._unless_gone(self._call("GET", path, query={"limit": "1"}), {404}) is None:
+                return False
+        return True
 
     async def read(self, namespace: str, name: str) -> GroupObjects | None:
         group, stateful_set, service, budget, pods = await asyncio.gather(
