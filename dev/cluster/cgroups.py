@@ -8,6 +8,9 @@ from dev.cluster.errors import ClusterError
 from dev.cluster.waiting import wait_for
 
 MOUNT = Path("/sys/fs/cgroup")
+# All pods of an instance share one folder, whose weight by default is that of a single session of the machine: beside a build
+# or a test run they would starve.
+WEIGHT = {"cpu.shares": "51200", "cpu.weight": "5000"}
 
 
 def folder_name(instance: str) -> str:
@@ -35,6 +38,9 @@ def create(instance: str) -> None:
             controllers = (root / "cgroup.controllers").read_text().split()
             (root / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
         folder.mkdir(exist_ok=True)
+        for file, weight in WEIGHT.items():
+            if (folder / file).exists():
+                (folder / file).write_text(weight)
         for file in ("cpuset.cpus", "cpuset.mems"):
             # A version 1 cpuset is born empty and takes no process until it has both.
             if (root / "tasks").exists() and (folder / file).exists() and not (folder / file).read_text().strip():

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dev.cluster.builder import build
 from dev.cluster.cluster import Cluster
 from dev.demo.figures import Sample, page
 from dev.demo.kube import Kube, is_ready
@@ -56,6 +57,7 @@ class Lab:
 
     def start(self) -> None:
         """The instance with node, broker and Prometheus, and the two images in it."""
+        build()
         self.cluster.up(node=True, kafka=True, prometheus=True)
         for image in (OPERATOR_IMAGE, SPARK_IMAGE):
             self._images_changed |= self.cluster.load_image(image)

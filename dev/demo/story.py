@@ -30,9 +30,9 @@ RESOURCE = "consumergroups.shardherd.dev"
 BACKLOG = 500_000
 RATE = 2_000
 
-START_S = 240.0
-MOVE_S = 180.0
-DRAIN_S = 180.0
+START_S = 420.0
+MOVE_S = 300.0
+DRAIN_S = 300.0
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dev.demo.sink import (
     Sink,
     batches_of,
     count,
+    disorder,
     duplicates,
     first_read_after,
     longest_pauses,
@@ -68,6 +69,18 @@ def test_owners_are_listed_in_the_order_in_which_they_read() -> None:
         ("t/0", 0, "a", 1, 0), ("t/0", 1, "a", 2, 0), ("t/0", 2, "b", 3, 0), ("t/0", 3, "a", 4, 0), ("t/1", 0, "b", 1, 0)
     )
     assert owners_of(held) == {"t/0": ["a", "b", "a"], "t/1": ["b"]}
+
+
+def test_a_shard_read_out_of_order_is_seen_and_a_repetition_is_not_disorder() -> None:
+    in_order = (
+        ("t/0", 0, "a", 1, 0),
+        ("t/0", 1, "a", 2, 0),
+        ("t/0", 1, "b", 5, 0),
+        ("t/0", 2, "b", 5, 0),
+        ("t/1", 0, "a", 1, 0),
+    )
+    assert disorder(rows(*in_order)) == 0
+    assert disorder(rows(*in_order, ("t/0", 3, "a", 4, 0))) == 1
 
 
 def test_batches_of_a_consumer_end_at_the_moment_asked_for() -> None:
