@@ -3,6 +3,7 @@
 Messages are lost, doubled and reordered; consumers crash, hang, pause and are replaced; the coordinator crashes between any two
 of its steps; writes and commits fail. One seed is one run. The world checks itself at every step: `BrokenError`
 names the promise.
+It is one module, though long, so that a run can be read from top to bottom.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from shardherd.core.errors import ShardherdError, StaleIncarnationError
@@ -18,17 +19,14 @@ from shardherd.core.group import Group, Result
 from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
-    CheckpointResult,
     ConsumerId,
     GroupSpec,
     Heartbeat,
     HeartbeatReply,
     Incarnation,
     Leave,
-    Offset,
     ShardId,
     ShardInfo,
-    ShardState,
 )
 from shardherd.core.ownership import decode, encode
 from shardherd.core.requests import (
@@ -40,53 +38,9 @@ from shardherd.core.requests import (
     ShardsDiscovered,
     Tick,
 )
-from shardherd.core.tracker import ReadRange, Tracker
+from shardherd.core.tracker import ReadRange
 from tests.builders import spec
-
-SETTINGS: Mapping[str, Any] = {
-    "heartbeat_interval": 1.0,
-    "session_timeout": 9.0,
-    "release_timeout": 8.0,
-    "progress_timeout": 12.0,
-    "initial_assignment_delay": 3.0,
-}
-SELF_STOP = 9.0 - 2.0
-
-
-class BrokenError(AssertionError):
-    """A promise of the protocol does not hold."""
-
-
-@dataclass
-class Stored:
-    """What survives every crash: the source, the durable positions, the ownership, and what the sink holds."""
-
-    ends: dict[ShardId, Offset] = field(default_factory=dict)
-    closed: set[ShardId] = field(default_factory=set)
-    parents: dict[ShardId, tuple[ShardId, ...]] = field(default_factory=dict)
-    positions: dict[ShardId, Offset] = field(default_factory=dict)
-    ownership: dict[str, Any] | None = None
-    written: dict[ShardId, set[Offset]] = field(default_factory=dict)
-    last_epoch: dict[ShardId, int] = field(default_factory=dict)
-    duplicates: int = 0
-
-
-@dataclass
-class Pod:
-    """One consumer's process. It runs while `alive`, stands still until `paused_until`, and is cut off while `cut`."""
-
-    name: ConsumerId
-    incarnation: Incarnation
-    tracker: Tracker = field(default_factory=Tracker)
-    alive: bool = True
-    ready: bool = False
-    draining: bool = False
-    cut: bool = False
-    paused_until: float = 0.0
-    seq: int = 0
-    sent_at: dict[int, float] = field(default_factory=dict)
-    acknowledged: float = 0.0
-    hung_until: float = 0.0
+from tests.simulation.promises import SELF_STOP, SETTINGS, BrokenError, Pod, Promises, Stored
 
 
 class World:
@@ -102,7 +56,7 @@ class World:
         self.generation = 0
         self.pods: dict[ConsumerId, Pod] = {}
         self.zombies: list[Pod] = []
-        self.granted: dict[tuple[ShardId, int], tuple[ConsumerId, Incarnation]] = {}
+        self.promises = Promises(self.stored, ordered)
         self.faults = True
         self.uids = 0
         self._events: list[tuple[float, int, Callable[[], object]]] = []
@@ -207,7 +161,7 @@ class World:
         if self._happens(0.003):
             self._crash_coordinator()
             return False
-        self._check_reply(request, result)
+        self.promises.reply(request, result)
         if result.commit:
             generation = self.generation
             self.after(self.rng.uniform(0.01, 0.4), lambda: self._commit(generation, request, result, answer))
@@ -223,7 +177,7 @@ class World:
             self._tell(CheckpointsFailed(frozenset(result.commit)), generation)
             return
         for shard, offset in result.commit.items():
-            self._check_commit(shard, offset)
+            self.promises.commit(shard, offset)
             self.stored.positions[shard] = offset
         if self._happens(0.02):
             self._crash_coordinator()
@@ -385,7 +339,7 @@ class World:
         handed = pod.tracker.hand_out(dict(self.stored.ends), 30)
         ranges = {shard: each for shard, each in handed.items() if each.start < each.stop}
         if ranges:
-            self._check_order(ranges)
+            self.promises.order(ranges)
             self.after(self.rng.uniform(0.05, 1.0), lambda: self._finish(pod, handed, ranges))
 
     def _finish(self, pod: Pod, handed: Mapping[ShardId, ReadRange], ranges: Mapping[ShardId, ReadRange]) -> None:
@@ -398,7 +352,7 @@ class World:
         if self._stopped(pod):
             return
         for shard, each in ranges.items():
-            self._write(shard, each)
+            self.promises.write(shard, each)
         pod.tracker.finish(handed)
         self._checkpoint(pod)
 
@@ -481,64 +435,7 @@ class World:
             # One whose name nobody has any more is not let in: its token's pod does not exist.
             pod.alive = pod.alive and pod.name in self.pods
 
-    # Promises.
-
-    def _write(self, shard: ShardId, each: ReadRange) -> None:
-        written = self.stored.written[shard]
-        offsets = range(each.start, each.stop)
-        self.stored.duplicates += sum(offset in written for offset in offsets)
-        written.update(offsets)
-        if self.ordered:
-            if each.epoch < self.stored.last_epoch.get(shard, 0):
-                raise BrokenError(f"{shard}: a write under epoch {each.epoch} after one under {self.stored.last_epoch[shard]}")
-            self.stored.last_epoch[shard] = each.epoch
-
-    def _check_commit(self, shard: ShardId, offset: Offset) -> None:
-        before = self.stored.positions.get(shard, 0)
-        if offset < before:
-            raise BrokenError(f"{shard}: the durable position went back from {before} to {offset}")
-        missing = [each for each in range(before, offset) if each not in self.stored.written[shard]]
-        if missing:
-            raise BrokenError(f"{shard}: position {offset} is durable, but {missing[:5]} were never written")
-
-    def _check_order(self, ranges: Mapping[ShardId, ReadRange]) -> None:
-        if not self.ordered:
-            return
-        for shard in ranges:
-            for parent in self.stored.parents[shard]:
-                if len(self.stored.written[parent]) < self.stored.ends[parent]:
-                    raise BrokenError(f"{shard} is read before its parent {parent} is consumed")
-
-    def _check_reply(self, request: Request, result: Result) -> None:
-        if self.group is None:
-            return
-        if isinstance(request, Heartbeat) and isinstance(result.reply, HeartbeatReply):
-            for each in result.reply.confirmed:
-                owner = (request.consumer, request.incarnation)
-                if self.granted.setdefault((each.shard, each.owner_epoch), owner) != owner:
-                    raise BrokenError(f"{each.shard}: epoch {each.owner_epoch} was granted twice")
-        if isinstance(request, CheckpointRequest) and isinstance(result.reply, CheckpointReply):
-            for outcome in result.reply.outcomes:
-                holder = self.granted.get((outcome.shard, outcome.expected_epoch))
-                if outcome.result is CheckpointResult.OK and holder != (request.consumer, request.incarnation):
-                    raise BrokenError(f"{outcome.shard}: a checkpoint of {request.consumer} was taken, but {holder} holds it")
-
     def finish(self) -> None:
-        """After the quiet: everything is read, durable, and owned evenly."""
+        """What must hold after the quiet."""
         assert self.group is not None
-        view = self.group.view(self.now)
-        if view.withheld:
-            raise BrokenError(f"grants are withheld: {view.withheld}")
-        loose = [shard for shard in view.shards if shard.state not in (ShardState.ALREADY_ALLOC, ShardState.OVER)]
-        if loose:
-            raise BrokenError(f"not owned after the quiet: {loose}")
-        if {consumer.consumer for consumer in view.consumers} != set(self.pods):
-            raise BrokenError(f"consumers {view.consumers}, pods {sorted(self.pods)}")
-        counts = [consumer.shards for consumer in view.consumers]
-        if max(counts) - min(counts) > 1:
-            raise BrokenError(f"uneven at rest: {view.consumers}")
-        for shard, end in self.stored.ends.items():
-            if self.stored.positions.get(shard) != end:
-                raise BrokenError(f"{shard} is durable up to {self.stored.positions.get(shard)} of {end}")
-            if self.stored.written[shard] != set(range(end)):
-                raise BrokenError(f"{shard}: records were lost")
+        self.promises.rest(self.group.view(self.now), list(self.pods))
