@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -163,6 +164,32 @@ async def test_a_broker_that_hangs_withholds_checkpoints_and_none_is_lost(rig: R
     assert consumer.held == held
 
 
+async def test_a_broker_that_restarts_is_committed_to_again(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+    held = dict(consumer.held)
+
+    async with beating(consumer):
+        await asyncio.to_thread(rig.cluster.stop_kafka)
+        try:
+            assert {each.result for each in await consumer.commit(dict.fromkeys(held, 5))} == {CheckpointResult.WITHHELD}
+            await becomes(lambda: source_error(coordinator, spec) != "")
+            assert consumer.held == held
+        finally:
+            await asyncio.to_thread(rig.cluster.start_kafka)
+
+    async def committed() -> bool:
+        await consumer.heartbeat()
+        return {each.result for each in await consumer.commit(dict.fromkeys(held, 5))} == {CheckpointResult.OK}
+
+    await eventually(committed, within=30.0)
+    assert consumer.held == held
+    await becomes(lambda: source_error(coordinator, spec) == "")
+
+
 async def test_a_broker_that_is_away_while_the_coordinator_starts_moves_nothing(rig: Rig, name: str, topic: str) -> None:
     coordinator = await rig.coordinator()
     spec = await rig.group(name, (topic,), consumers=1)
@@ -205,6 +232,22 @@ async def test_a_stranger_under_our_transactional_id_is_named(rig: Rig, name: st
     await becomes(lambda: [condition.reason for condition in coordinator.view(spec.identity).withheld] == ["GroupIdInUse"])
     assert isinstance(coordinator.view(spec.identity).withheld[0], Condition)
     assert f"'shardherd.{spec.source.group_id}'" in coordinator.view(spec.identity).withheld[0].message
+
+
+@asynccontextmanager
+async def beating(consumer: Consumer) -> AsyncIterator[None]:
+    """The consumer heartbeats while the context lasts."""
+
+    async def beat() -> None:
+        while True:
+            await consumer.heartbeat(wait=0.5)
+
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def source_error(coordinator: Coordinator, spec: GroupSpec) -> str:

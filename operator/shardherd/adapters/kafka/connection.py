@@ -30,8 +30,8 @@ CONNECT_TIMEOUT = 3.0
 REQUEST_TIMEOUT = 5.0
 """Seconds that one request may take; a busy broker on a small machine needs a few."""
 
-HANG_MARGIN = 5.0
-"""Seconds past its own deadline after which a piece of work is given up as hanging."""
+HANG_MARGIN = 6.0
+"""Seconds past its own deadline, longer than its last request may take, after which a piece of work is given up as hanging."""
 
 MAX_IN_FLIGHT = 1000
 """Requests in flight on one broker connection; past it kafka-python refuses to send. The broker answers them in order."""
@@ -49,16 +49,18 @@ class Wire:
         self.coordinators = coordinators
 
     async def send(self, request: Any, node: int | str | None = None) -> Any:
-        """The response to a request, from that broker or any. Raises a KafkaError."""
-        remaining = self.deadline - time.monotonic()
-        timeout = max(1, int(min(remaining, REQUEST_TIMEOUT) * 1000))
-        return await self._manager.send(request, node_id=node, request_timeout_ms=timeout)
+        """The response to a request, from that broker or any. Raises a KafkaError, surely unsent when the time is over."""
+        if self.expired():
+            raise KafkaTimeoutError(f"no time left to send {type(request).__name__}")
+        # A request that times out closes the connection under all groups, so none is given less than its full time.
+        return await self._manager.send(request, node_id=node)
 
     async def sleep(self, seconds: float) -> None:
         await self._manager._net.sleep(seconds)
 
-    def expired(self) -> bool:
-        return time.monotonic() >= self.deadline
+    def expired(self, after: float = 0.0) -> bool:
+        """Whether the time is over, or will be in so many seconds."""
+        return time.monotonic() + after >= self.deadline
 
 
 class KafkaConnection:
@@ -93,6 +95,10 @@ class KafkaConnection:
         async with self._opening:
             if self._closed:
                 raise SourceUnavailableError(f"Kafka at {self.servers}: the connection was closed")
+            if self._net is not None and self._net._exception is not None:
+                log.error("kafka-python's loop for %s has crashed (%r); starting another", self.servers, self._net._exception)
+                self._net.close()
+                self._net, self._manager = None, None
             if self._manager is None:
                 # The constructors look names up, which blocks.
                 self._net, self._manager = await asyncio.to_thread(_client, self.servers)
@@ -176,7 +182,8 @@ def _client(servers: str) -> tuple[Any, Any]:
 
 
 def _shut(net: Any, manager: Any) -> None:
-    manager.call_soon(manager.close)
+    if net._exception is None:
+        manager.call_soon(manager.close)
     # A name that resolves slowly can hold the thread; it is a daemon and may end later.
     net.stop(timeout_ms=1000)
     net.close()

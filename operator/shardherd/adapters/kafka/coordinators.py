@@ -15,8 +15,8 @@ from shardherd.adapters.kafka.connection import Wire
 
 GROUP, TRANSACTION = 0, 1
 
-RETRY = 0.01
-"""Seconds between attempts; a transaction whose markers are being written is done within a few milliseconds."""
+RETRY_FIRST, RETRY_MAX = 0.01, 0.2
+"""Seconds between attempts: markers of a transaction are written within milliseconds, a restarted broker loads for seconds."""
 
 _MOVED = (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)
 _BUSY = (errors.CoordinatorLoadInProgressError, errors.ConcurrentTransactionsError, errors.UnstableOffsetCommitError)
@@ -34,6 +34,7 @@ async def ask_coordinator(
 
     `code` takes the error code out of a response. Raises the KafkaError of any other code but those in `accept`.
     """
+    delay = RETRY_FIRST
     while True:
         node = wire.coordinators.get((kind, key))
         if node is None:
@@ -49,9 +50,10 @@ async def ask_coordinator(
             return response, node
         if issubclass(error, _MOVED):
             wire.coordinators.pop((kind, key), None)
-        if not issubclass(error, (*_MOVED, *_BUSY)) or wire.expired():
+        if not issubclass(error, (*_MOVED, *_BUSY)) or wire.expired(delay):
             raise error(f"{type(request()).__name__} of {key!r}")
-        await wire.sleep(RETRY)
+        await wire.sleep(delay)
+        delay = min(delay * 1.5, RETRY_MAX)
 
 
 async def _find(wire: Wire, key: str, kind: int) -> int:
@@ -62,6 +64,6 @@ async def _find(wire: Wire, key: str, kind: int) -> int:
         error = errors.for_code(found.error_code)
         if error is errors.NoError:
             return int(found.node_id)
-        if not issubclass(error, (*_MOVED, *_BUSY)) or wire.expired():
+        if not issubclass(error, (*_MOVED, *_BUSY)) or wire.expired(RETRY_MAX):
             raise error(f"looking for the coordinator of {key!r}: {found.error_message or ''}")
-        await wire.sleep(0.1)
+        await wire.sleep(RETRY_MAX)
