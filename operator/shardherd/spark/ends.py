@@ -20,6 +20,10 @@ INTERVAL = 0.1
 """Seconds between two looks: a tenth of a small micro-batch, and one small request a broker."""
 
 TIMEOUT = 10.0
+"""Seconds to wait for Kafka's answer."""
+
+RETRY_DELAY = 1.0
+"""Seconds until Kafka is asked again after it could not be."""
 
 
 class EndSource(Protocol):
@@ -75,7 +79,7 @@ class EndWatcher:
             if not self._failing:
                 log.warning("cannot learn where the shards end, trying on: %s", error)
             self._failing = True
-            self._closed.wait(1.0)
+            self._closed.wait(RETRY_DELAY)
             return
         if self._failing:
             log.info("Kafka answers again")

@@ -46,6 +46,7 @@ class AgentLink:
         """May be called at any moment, also twice."""
         closing, self._socket = self._socket, None
         if closing is not None:
+            self._lines.close()  # it keeps the socket open
             closing.close()
 
     def _connect(self) -> None:

@@ -43,6 +43,7 @@ class ReaderServer:
     async def start(self) -> None:
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, path=str(self._path), limit=LINE_LIMIT)
+        self._path.chmod(0o600)
 
     async def close(self) -> None:
         if self._server is not None:

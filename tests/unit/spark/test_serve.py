@@ -1,0 +1,212 @@
+"""The agent's socket, ports and threads: real sockets and real time, for a few milliseconds each."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from shardherd.core.model import ShardId
+from shardherd.spark import ends as ends_module
+from shardherd.spark import serve
+from shardherd.spark.agent import Agent, AgentSettings
+from shardherd.spark.brokers import BrokersUnavailableError
+from shardherd.spark.ends import EndWatcher
+from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
+from shardherd.spark.metrics import AgentMetrics, serve_http
+from shardherd.spark.offsets import Offsets
+from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
+
+A = ShardId("clicks/0")
+FACTS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}}
+
+
+async def nothing(_reason: str) -> None:
+    return
+
+
+@pytest.fixture
+async def agent() -> Any:
+    coordinator = FakeCoordinator()
+    ends = FakeEnds({A: 100})
+    made = Agent(AgentSettings(GROUP, ME, RUN), coordinator, ends, Observed(), nothing)
+    coordinator.assign((A, 4, 0))
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def server(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(serve, "PREDECESSOR_WAIT", 1.0)
+    monkeypatch.setattr(serve, "LAST_WORD_WAIT", 0.05)
+    monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
+    made = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS)
+    await made.start()
+    yield made
+    await made.close()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline, "it never happened"
+        await asyncio.sleep(0.002)
+
+
+async def asked(link: AgentLink, op: str, **question: Any) -> dict[str, Any]:
+    """As the stream reader asks: blocking, in a thread of its own."""
+    return await asyncio.to_thread(link.ask, op, **question)
+
+
+async def test_a_stream_reader_reads_what_the_agent_holds(agent: Agent, server: serve.ReaderServer) -> None:
+    await until(lambda: agent.tracker.shards == (A,))
+    link = AgentLink({"targetBatchSeconds": 2.5})
+    answer = await asked(link, "latest", start=Offsets(GROUP).as_dict(), limit=60)
+
+    assert answer == {"end": {"group": GROUP, "shards": {A: [0, 60, 4]}, "v": 1, "warm": 1}, "ends": {A: 100}}
+    assert link.facts == FACTS
+    assert agent.pace.target == 2.5
+    assert (await asked(link, "replay", end=Offsets(GROUP).as_dict())) == {"ours": []}
+    link.close()
+    link.close()
+
+
+async def test_the_offsets_of_another_group_are_refused_in_words(agent: Agent, server: serve.ReaderServer) -> None:
+    link = AgentLink({})
+    with pytest.raises(AgentGoneError, match="of group other, this consumer belongs to group-uid"):
+        await asked(link, "latest", start=Offsets("other").as_dict(), limit=None)
+    link.close()
+
+
+async def test_a_second_query_is_refused_while_the_first_one_reads(agent: Agent, server: serve.ReaderServer) -> None:
+    first, second = AgentLink({}), AgentLink({})
+    await asked(first, "latest", start=Offsets(GROUP).as_dict(), limit=None)
+    with pytest.raises(AgentGoneError, match="another streaming query"):
+        await asked(second, "latest", start=Offsets(GROUP).as_dict(), limit=None)
+    first.close()
+    third = AgentLink({})
+    assert (await asked(third, "replay", end=Offsets(GROUP).as_dict())) == {"ours": []}
+    third.close()
+
+
+async def test_a_query_that_ends_gives_back_what_it_did_not_finish(agent: Agent, server: serve.ReaderServer) -> None:
+    await until(lambda: agent.tracker.shards == (A,))
+    link = AgentLink({})
+    await asked(link, "latest", start=Offsets(GROUP).as_dict(), limit=60)
+    assert agent.tracker.busy
+    link.close()
+    await until(lambda: not agent.tracker.busy)
+    assert agent.tracker.positions() == {A: 0}
+
+
+async def test_an_agent_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "nobody.sock"))
+    with pytest.raises(AgentGoneError, match=r"does not listen on .*nobody\.sock"):
+        await asked(AgentLink({}), "prepare")
+
+
+async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_tcp_port: int) -> None:
+    metrics = AgentMetrics("demo", "clicks", "clicks-0")
+    metrics.watch(agent)
+    metrics.heartbeat("ok")
+    metrics.checkpoint("fenced")
+    runner = await serve_http(agent, metrics, unused_tcp_port)
+    await until(lambda: agent.tracker.shards == (A,))
+    labels = 'consumer="clicks-0",consumergroup="clicks",namespace="demo"'
+
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{unused_tcp_port}") as session:
+
+        async def got(path: str) -> tuple[int, str]:
+            async with session.get(path) as response:
+                return response.status, await response.text()
+
+        assert await got("/readyz") == (503, "not warm yet: the first micro-batch of the streaming query has not run\n")
+        end = await agent.latest(Offsets(GROUP), 60)
+        metrics.batch(end.shards, 0.5)
+        agent.finished(end)
+        assert await got("/readyz") == (200, "ready\n")
+        lines = (await got("/metrics"))[1].splitlines()
+        agent.draining = True
+        assert await got("/readyz") == (503, "draining\n")
+    await runner.cleanup()
+
+    assert f'shardherd_agent_heartbeats_total{{{labels},result="ok"}} 1.0' in lines
+    assert f'shardherd_agent_checkpoints_total{{{labels},result="fenced"}} 1.0' in lines
+    assert f"shardherd_agent_shards{{{labels}}} 1.0" in lines
+    assert f"shardherd_source_records_total{{{labels}}} 60.0" in lines
+    assert f"shardherd_source_batch_duration_seconds_sum{{{labels}}} 0.5" in lines
+    assert f'shardherd_source_position{{{labels},shard="clicks/0"}} 60.0' in lines
+    assert f"shardherd_source_in_flight_records{{{labels}}} 0.0" in lines
+
+
+class FakeKafka:
+    """Ends of shards, or a failure."""
+
+    def __init__(self) -> None:
+        self.ends_of: dict[ShardId, int] = {}
+        self.failure: Exception | None = None
+        self.asked: list[tuple[ShardId, ...]] = []
+
+    def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, int]:
+        self.asked.append(tuple(shards))
+        if self.failure is not None:
+            raise self.failure
+        return {shard: self.ends_of[shard] for shard in self.asked[-1]}
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.002)
+
+
+def test_ends_are_asked_of_the_watched_shards_only_and_changes_are_told() -> None:
+    kafka, told = FakeKafka(), threading.Event()
+    kafka.ends_of = {A: 5, ShardId("clicks/1"): 9}
+    watcher = EndWatcher(kafka, told.set, interval=0.005)
+    watcher.start()
+    try:
+        watcher.watch([A])
+        assert told.wait(30)
+        assert watcher.known() == {A: 5}
+        told.clear()
+        kafka.ends_of[A] = 6
+        assert told.wait(30)
+        assert watcher.known() == {A: 6}
+        watcher.watch([ShardId("clicks/1")])
+        wait_for(lambda: watcher.known() == {"clicks/1": 9})
+        assert set(kafka.asked) == {(A,), ("clicks/1",)}
+    finally:
+        watcher.close()
+
+
+def test_a_kafka_that_is_away_keeps_what_is_known_and_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ends_module, "RETRY_DELAY", 0.002)
+    kafka = FakeKafka()
+    kafka.ends_of = {A: 5}
+    watcher = EndWatcher(kafka, lambda: None, interval=0.002)
+    watcher.start()
+    try:
+        watcher.watch([A])
+        wait_for(lambda: watcher.known() == {A: 5})
+        kafka.failure = BrokersUnavailableError("connection refused")
+        asked_before = len(kafka.asked)
+        wait_for(lambda: len(kafka.asked) > asked_before + 3)
+        assert watcher.known() == {A: 5}
+        kafka.ends_of, kafka.failure = {A: 8}, None
+        wait_for(lambda: watcher.known() == {A: 8})
+    finally:
+        watcher.close()
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == ["cannot learn where the shards end, trying on: connection refused"]
