@@ -220,7 +220,17 @@ def _move_on(state: State, consumer: ConsumerRecord, shard: ShardId, now: float)
         if eligible.releasable(state, record):
             grants.release(state, record, now)
         return
+    if _yields(state, consumer, record.incarnation, now):
+        grants.reclaim(state, record, now)
+        grants.want_rebalance(state, "ShardsFreed")
+        return
     grants.regrant(state, record, now)
+
+
+def _yields(state: State, consumer: ConsumerRecord, before: Incarnation, now: float) -> bool:
+    """Whether a newer run of a consumer leaves its name's shards to others: it is cold, they are not, and no grace is left."""
+    cold = not eligible.receives(state, consumer.consumer)
+    return cold and reclaimable_at(state, consumer.consumer, before) <= now and bool(eligible.receivers(state))
 
 
 def _note_heard(state: State, consumer: ConsumerId, incarnation: Incarnation, heard: float) -> None:

@@ -92,14 +92,32 @@ def test_a_consumer_that_is_not_ready_is_granted_nothing() -> None:
     assert play.counts() == {"g-0": 2, "g-1": 2}
 
 
-def test_a_consumer_that_restarts_cold_keeps_the_shards_of_its_name() -> None:
-    play = started(4, 2)
+def test_a_consumer_that_restarts_cold_within_its_grace_keeps_the_shards_of_its_name() -> None:
+    play = started(4, 2, rejoin_grace=20.0)
     before = play.holders()
     play.run("g-1", start=2, ready=False)
     play.settle("g-0", "g-1")
     assert play.holders() == before
     assert {each.owner_epoch for each in play.confirmed("g-1").values()} == {2}
     assert {each.held_since_epoch for each in play.confirmed("g-1").values()} == {1}
+
+
+def test_a_consumer_that_restarts_cold_alone_keeps_the_shards_of_its_name() -> None:
+    play = started(4, 1)
+    play.run("g-0", start=2, ready=False)
+    play.settle("g-0")
+    assert play.counts() == {"g-0": 4}
+    assert {each.owner_epoch for each in play.confirmed("g-0").values()} == {2}
+
+
+def test_shards_of_a_consumer_that_restarts_cold_go_to_the_warm_ones_until_it_is_warm() -> None:
+    play = started(4, 2)
+    play.run("g-1", start=2, ready=False)
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 4, "g-1": 0}
+    play.consumer("g-1").ready = True
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 2, "g-1": 2}
 
 
 def test_a_draining_consumer_loses_all_it_holds_to_the_others() -> None:
