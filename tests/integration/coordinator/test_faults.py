@@ -245,6 +245,7 @@ async def beating(consumer: Consumer) -> AsyncIterator[None]:
     task = asyncio.create_task(beat())
     try:
         yield
+        assert not task.done(), f"the heartbeats ended: {task.exception()!r}"
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -168,6 +169,7 @@ async def test_new_partitions_are_granted(rig: Rig, name: str, topic: str) -> No
 async def test_a_silent_consumer_expires_and_another_reads_on(rig: Rig, name: str, topic: str) -> None:
     coordinator = await rig.coordinator()
     spec = await rig.group(name, (topic,))
+    spec = replace(spec, settings=replace(spec.settings, session_timeout=6.0))
     coordinator.server.coordination.apply(spec)
     first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
     await settle([first, second], lambda: len(first.held) == len(second.held) == 2)
