@@ -28,11 +28,16 @@ FENCE_WINDOW = 60.0
 """Fenced so often within so many seconds: somebody else uses our transactional id. We leave it alone for as long."""
 
 
+REFRESH = 24 * 3600.0
+"""Seconds after which positions are committed once more although they did not change: a broker forgets the offsets of a group
+without members, one by one, by default after seven days."""
+
+
 class Committer:
     """Commits for one group. `prove` shows that we lead, `settle` takes an outcome to the mailbox.
 
     `failing` is told the message of a failed commit, and "" when one succeeds. `in_use` is told when fencing goes to and fro.
-    Nothing is committed while `allowed` says no.
+    Nothing is committed while `allowed` says no. `positions` are the durable positions that the group knows.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Committer:
         failing: Callable[[str], None],
         in_use: Callable[[bool], None],
         allowed: Callable[[], bool],
+        positions: Callable[[], Mapping[ShardId, Offset]],
     ) -> None:
         self._ports = ports
         self._identity = identity
@@ -54,6 +60,8 @@ class Committer:
         self._failing = failing
         self._in_use = in_use
         self._allowed = allowed
+        self._positions = positions
+        self._refresh_at = ports.clock.now() + REFRESH
         self._waiting: list[Committing] = []
         self._busy: list[Committing] = []
         self._filled = asyncio.Event()
@@ -64,6 +72,11 @@ class Committer:
         """Commit these offsets soon. Only on the event loop's thread."""
         self._waiting.append(committing)
         self._filled.set()
+
+    def remind(self) -> None:
+        """Called every now and then: if a refresh is due, it is made."""
+        if self._ports.clock.now() >= self._refresh_at:
+            self._filled.set()
 
     async def take_over(self) -> None:
         """Fence every other writer. Raises SourceUnavailableError, LeadershipLostError."""
@@ -91,6 +104,10 @@ class Committer:
         while True:
             await self._filled.wait()
             self._filled.clear()
+            if self._ports.clock.now() >= self._refresh_at:
+                await self._refresh()
+            if not self._waiting:
+                continue
             batch = self._busy = self._waiting
             self._waiting = []
             offsets = {shard: offset for committing in batch for shard, offset in committing.offsets.items()}
@@ -109,6 +126,20 @@ class Committer:
                 )
         self._waiting = []
         self._busy = []
+
+    async def _refresh(self) -> None:
+        """Commit every known position once more. Nobody else commits meanwhile, so none goes back."""
+        self._refresh_at = self._ports.clock.now() + REFRESH
+        try:
+            # The mailbox answers in order: after it every outcome so far is in the positions.
+            await self._prove()
+        except CoordinatorUnavailableError as error:
+            log.warning("group %s: its positions are refreshed another time: %s", self._identity, error)
+            return
+        positions = dict(self._positions())
+        if positions:
+            await self._commit(positions)
+            log.info("group %s: refreshed %d positions", self._identity, len(positions))
 
     async def _commit(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
         """The positions of these shards that are durable afterwards; none of a shard that was surely not written."""

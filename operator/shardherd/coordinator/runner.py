@@ -160,6 +160,7 @@ class GroupRunner:
             failing=lambda error: self._learn(replace(self._facts, commit_error=error)),
             in_use=lambda in_use: self._learn(replace(self._facts, id_in_use=in_use)),
             allowed=lambda: self._facts.commits,
+            positions=lambda: self._mailbox().group.checkpoints,
         )
         try:
             await _together(self._watch(storage, source, committer), self._mail(), committer.work())
@@ -201,6 +202,7 @@ class GroupRunner:
                 if self._facts.commit_error:
                     await committer.retake()
                     self._learn(replace(self._facts, commit_error=""))
+                committer.remind()
                 delay = self._interval
             except CoordinatorUnavailableError as error:
                 log.warning("group %s: %s", self.spec.identity, error)

@@ -174,3 +174,20 @@ async def test_nothing_is_committed_past_the_lease(rig: Rig) -> None:
 
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 0)
     assert "lease ran out" in await rig.runtime.lost()
+
+
+async def test_positions_that_do_not_change_are_committed_again_every_day(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.commit(7)
+    commits = rig.kafka.commits
+    rig.kafka.committed[GROUP_ID].clear()
+
+    rig.clock.advance(23 * 3600.0)
+    rig.runtime.beat()
+    await asyncio.sleep(0.05)
+    assert rig.kafka.commits == commits
+    rig.clock.advance(3600.0)
+    rig.runtime.beat()
+    await rig.becomes(lambda: rig.kafka.commits == commits + 1)
+
+    assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
