@@ -20,10 +20,7 @@ ARG PIP_INDEX_URL
 RUN apt-get update && apt-get install -y --no-install-recommends python3-pip python3-venv
 RUN python3 -m venv --without-pip /opt/venv
 
-# PIP_CERT: where the build machine's authorities are mounted, if it has some of its own. PIP_INDEX_URL: another index than pip's.
 FROM builder AS code
-ARG PIP_CERT
-ARG PIP_INDEX_URL
 ARG PIP_CERT
 ARG PIP_INDEX_URL
 COPY pyproject.toml README.md LICENSE /build/
@@ -35,8 +32,6 @@ RUN --mount=type=cache,target=/root/.cache/pip \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib/python3.11/site-packages
 
 FROM builder AS operator-packages
-ARG PIP_CERT
-ARG PIP_INDEX_URL
 ARG PIP_CERT
 ARG PIP_INDEX_URL
 COPY requirements/operator.lock /build/
@@ -52,8 +47,6 @@ ENTRYPOINT ["/usr/bin/tini", "--", "shardherd"]
 CMD ["operator"]
 
 FROM builder AS spark-packages
-ARG PIP_CERT
-ARG PIP_INDEX_URL
 ARG PIP_CERT
 ARG PIP_INDEX_URL
 COPY requirements/spark.lock /build/

@@ -7,6 +7,8 @@ Dockerfile asks for, so the Dockerfile is the one that any other builder runs to
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 import re
 import subprocess
@@ -66,8 +68,14 @@ def build(targets: tuple[str, ...] = tuple(TARGETS)) -> dict[str, str]:
     _ = tools.packages
     _ensure_base(tools.base)
     for target in targets:
+        marker = cache() / "containers" / f"built-{target}.json"
+        inputs = {"base": tools.base.parent.name, "context": context_digest(REPOSITORY)}
+        known = json.loads(marker.read_text()) if marker.exists() else {}
+        if known == {**inputs, "image": image_id(TARGETS[target])}:
+            continue
         with step(f"building image {TARGETS[target]}"):
             _build(target)
+        marker.write_text(json.dumps({**inputs, "image": image_id(TARGETS[target])}))
     return {TARGETS[target]: image_id(TARGETS[target]) or "" for target in targets}
 
 
@@ -87,6 +95,22 @@ def archive(name: str, identity: str) -> Path:
             buildah("push", "--quiet", identity.removeprefix("sha256:"), f"docker-archive:{unfinished}:{name}")
             unfinished.rename(wanted)
     return wanted
+
+
+def context_digest(repository: Path) -> str:
+    """A digest of every file that the Dockerfile can see, and of the Dockerfile."""
+    files = [repository / "Dockerfile", repository / ".dockerignore"]
+    for line in (repository / ".dockerignore").read_text().splitlines():
+        if line.startswith("!"):
+            path = repository / line[1:]
+            files += [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        if "__pycache__" not in file.parts and file.suffix != ".pyc":
+            content = file.read_bytes()
+            digest.update(f"{file.relative_to(repository)} {file.stat().st_mode & 0o777:o} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()
 
 
 def _ensure_base(archive: Path) -> None:
