@@ -11,25 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from shardherd.core.errors import ShardherdError, StaleIncarnationError
 from shardherd.core.model import (
-    CheckpointReply,
     CheckpointRequest,
-    ConsumerId,
     Heartbeat,
     HeartbeatReply,
-    Incarnation,
     Leave,
     Offset,
     ShardId,
 )
-from shardherd.core.tracker import ReadRange, Tracker
+from shardherd.core.tracker import Tracker
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.pace import Pace
+from shardherd.spark.surroundings import AgentSettings, Coordinator, Ends, Observer
 
 log = logging.getLogger(__name__)
 
@@ -41,50 +39,6 @@ KEEP_WARM_AFTER = 45.0
 
 FIRST_RETRY, LAST_RETRY = 0.1, 2.0
 """Seconds before a failed request to the coordinator is made again; doubled each time up to the second."""
-
-
-class Coordinator(Protocol):
-    """What the agent needs of the coordinator's client."""
-
-    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply: ...
-
-    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply: ...
-
-    async def leave(self, leave: Leave) -> None: ...
-
-
-class Ends(Protocol):
-    """The known ends of shards, kept fresh by someone else."""
-
-    def watch(self, shards: Iterable[ShardId]) -> None:
-        """From now on, these are the shards whose ends are wanted."""
-        ...
-
-    def known(self) -> Mapping[ShardId, Offset]: ...
-
-
-class Observer(Protocol):
-    """Is told what happened, for metrics."""
-
-    def heartbeat(self, result: str) -> None: ...
-
-    def checkpoint(self, result: str) -> None: ...
-
-    def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
-    """Who the consumer is, and its times in seconds."""
-
-    group_uid: str
-    consumer: ConsumerId
-    incarnation: Incarnation
-    heartbeat_interval: float = 3.0
-    session_timeout: float = 45.0
-    coordinator_loss_limit: float = 300.0
-    drain_timeout: float = 60.0
-    ordered: bool = False
 
 
 class Agent:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardherd.client import AsyncConsumerClient
-from shardherd.spark.agent import Agent, AgentSettings
+from shardherd.spark.agent import Agent
 from shardherd.spark.brokers import Brokers
 from shardherd.spark.ends import EndWatcher
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import OffsetsError, parse
 from shardherd.spark.pod import Pod
 from shardherd.spark.serve import ReaderServer
+from shardherd.spark.surroundings import AgentSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,8 @@ from shardherd.core.model import (
     ShardId,
 )
 from shardherd.core.tracker import ReadRange
-from shardherd.spark.agent import Agent, AgentSettings
+from shardherd.spark.agent import Agent
+from shardherd.spark.surroundings import AgentSettings
 
 T = TypeVar("T")
 GROUP = "group-uid"

@@ -15,12 +15,13 @@ import pytest
 from shardherd.core.model import ShardId
 from shardherd.spark import ends as ends_module
 from shardherd.spark import serve
-from shardherd.spark.agent import Agent, AgentSettings
+from shardherd.spark.agent import Agent
 from shardherd.spark.brokers import BrokersUnavailableError
 from shardherd.spark.ends import EndWatcher
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
+from shardherd.spark.surroundings import AgentSettings
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
 A = ShardId("clicks/0")

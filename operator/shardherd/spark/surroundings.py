@@ -1,0 +1,67 @@
+"""What the agent needs around it, as Protocols, and who it is. The runtime gives it the real ones, tests give it fakes.
+
+Nothing here has behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    ConsumerId,
+    Heartbeat,
+    HeartbeatReply,
+    Incarnation,
+    Leave,
+    Offset,
+    ShardId,
+)
+from shardherd.core.tracker import ReadRange
+
+
+class Coordinator(Protocol):
+    """What the agent needs of the coordinator's client."""
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply: ...
+
+    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply: ...
+
+    async def leave(self, leave: Leave) -> None: ...
+
+
+class Ends(Protocol):
+    """The known ends of shards, kept fresh by someone else."""
+
+    def watch(self, shards: Iterable[ShardId]) -> None:
+        """From now on, these are the shards whose ends are wanted."""
+        ...
+
+    def known(self) -> Mapping[ShardId, Offset]: ...
+
+
+class Observer(Protocol):
+    """Is told what happened, for metrics."""
+
+    def heartbeat(self, result: str) -> None: ...
+
+    def checkpoint(self, result: str) -> None: ...
+
+    def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Who the consumer is, and its times in seconds."""
+
+    group_uid: str
+    consumer: ConsumerId
+    incarnation: Incarnation
+    heartbeat_interval: float = 3.0
+    session_timeout: float = 45.0
+    coordinator_loss_limit: float = 300.0
+    drain_timeout: float = 60.0
+    ordered: bool = False
