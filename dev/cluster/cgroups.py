@@ -59,7 +59,7 @@ def remove(instance: str, log: Path) -> None:
         still = [str(folder) for folder in left if folder.exists()]
         return f"still busy: {', '.join(still)}" if still else None
 
-    wait_for("the removal of the instance's cgroups", removed, log, timeout=20.0)
+    wait_for("the removal of the instance's cgroups", removed, log, timeout=120.0)
 
 
 def _try_rmdir(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from dev.cluster.errors import ClusterError, tail
 
 
-def wait_for(what: str, condition: Callable[[], str | None], log: Path, timeout: float = 90.0) -> None:
+def wait_for(what: str, condition: Callable[[], str | None], log: Path, timeout: float = 240.0) -> None:
     """Return once `condition` returns None; it returns the reason why not otherwise.
 
     `timeout` is in seconds. ClusterError then names the last reason and shows the end of `log`.
