@@ -174,9 +174,12 @@ def kafka(layout: Layout, addresses: Addresses) -> str:
 def prometheus() -> str:
     """Scrapes every pod that asks for it by annotation; `discovery` says which, and under which labels."""
     found = {"url": f"http://127.0.0.1:{DISCOVERY_PORT}/", "refresh_interval": "1s"}
+    # A metric's own labels win: its `namespace` is that of what it tells of, not that of the pod that tells.
+    pods = {"job_name": "pods", "honor_labels": True, "http_sd_configs": [found]}
     return _json(
         {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-            "scrape_configs": [{"job_name": "pods", "http_sd_configs": [found]}],
+            # The pods' own labels win: a metric's namespace is the group's, not that of the pod it was read from.
+            "scrape_configs": [{"job_name": "pods", "honor_labels": True, "http_sd_configs": [found]}],
         }
     )
