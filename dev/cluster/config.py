@@ -179,7 +179,6 @@ def prometheus() -> str:
     return _json(
         {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-            # The pods' own labels win: a metric's namespace is the group's, not that of the pod it was read from.
-            "scrape_configs": [{"job_name": "pods", "honor_labels": True, "http_sd_configs": [found]}],
+            "scrape_configs": [pods],
         }
     )
