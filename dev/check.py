@@ -23,7 +23,7 @@ LINT = {
     "format": ["ruff", "format", "--check", "--quiet", "."],
     "lint": ["ruff", "check", "--quiet", "."],
     "types": ["mypy"],
-    "import contracts": ["lint-imports", "--no-timing"],
+    "import contracts": ["lint-imports", "--no-logo"],
 }
 PREPARE = (["-m", "dev.cluster", "tools"], ["-m", "dev.cluster", "images"])
 
