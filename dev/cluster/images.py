@@ -1,7 +1,8 @@
 """Decides how an image gets from the builder's store into a node. Called by `cluster` and the command `load`. Builds nothing.
 
-An image goes by way of an OCI layout in the cache, whose layers are not compressed: a layer that is there already is not
-written again. From there only what the node's containerd lacks is sent, so a change of our own code costs its last layer.
+An image goes by way of an OCI layout in the cache, written anew only when the image has changed. Its layers are compressed:
+containerd syncs what it takes to the disk, and that is what costs time. Of the layers only those that the node's containerd
+lacks are sent, so a change of our own code sends the last ones.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def export(name: str) -> Exported:
         if not marker.exists() or marker.read_text() != identity:
             marker.unlink(missing_ok=True)
             (folder / "index.json").unlink(missing_ok=True)
-            builder.buildah("push", "--quiet", "--disable-compression", "--format", "oci", name, f"oci:{folder}:image")
+            with step(f"packing image {name}"):
+                builder.buildah("push", "--quiet", "--format", "oci", name, f"oci:{folder}:image")
             exported = _exported(folder)
             _prune(exported)
             marker.write_text(identity)
