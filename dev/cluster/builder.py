@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import subprocess
 import time
 from pathlib import Path
@@ -66,35 +65,20 @@ def build(targets: tuple[str, ...] = tuple(TARGETS)) -> dict[str, str]:
     """Build the images; their ids by full name. A second build without a change takes seconds."""
     tools = Tools()
     _ = tools.packages
-    _ensure_base(tools.base)
-    for target in targets:
-        marker = cache() / "containers" / f"built-{target}.json"
-        inputs = {"base": tools.base.parent.name, "context": context_digest(REPOSITORY)}
-        known = json.loads(marker.read_text()) if marker.exists() else {}
-        if known == {**inputs, "image": image_id(TARGETS[target])}:
-            continue
-        with step(f"building image {TARGETS[target]}"):
-            _build(target)
-        marker.write_text(json.dumps({**inputs, "image": image_id(TARGETS[target])}))
-    return {TARGETS[target]: image_id(TARGETS[target]) or "" for target in targets}
-
-
-def archive(name: str, identity: str) -> Path:
-    """A docker-archive of an image with this id, in the cache; archives of older images of that name are removed."""
-    folder = cache() / "containers" / "archives" / re.sub("[/:]", "_", name)
-    wanted = folder / f"{identity.removeprefix('sha256:')[:32]}.tar"
-    if wanted.exists():
-        return wanted
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    (cache() / "containers").mkdir(parents=True, exist_ok=True)
+    with (cache() / "containers" / "build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not wanted.exists():
-            for old in folder.glob("*.tar*"):
-                old.unlink()
-            unfinished = wanted.with_suffix(".tar.new")
-            buildah("push", "--quiet", identity.removeprefix("sha256:"), f"docker-archive:{unfinished}:{name}")
-            unfinished.rename(wanted)
-    return wanted
+        _ensure_base(tools.base)
+        for target in targets:
+            marker = cache() / "containers" / f"built-{target}.json"
+            inputs = {"base": tools.base.parent.name, "context": context_digest(REPOSITORY)}
+            known = json.loads(marker.read_text()) if marker.exists() else {}
+            if known == {**inputs, "image": image_id(TARGETS[target])}:
+                continue
+            with step(f"building image {TARGETS[target]}"):
+                _build(target)
+            marker.write_text(json.dumps({**inputs, "image": image_id(TARGETS[target])}))
+    return {TARGETS[target]: image_id(TARGETS[target]) or "" for target in targets}
 
 
 def context_digest(repository: Path) -> str:

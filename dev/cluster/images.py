@@ -12,7 +12,8 @@ import io
 import json
 import subprocess
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -105,8 +106,12 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     tar.addfile(entry, io.BytesIO(content))
 
 
-def export(name: str) -> Exported:
-    """The image of the builder's store as an OCI layout; written only if the image has changed since the last time."""
+@contextmanager
+def exported_image(name: str) -> Iterator[Exported]:
+    """The image of the builder's store as an OCI layout, which nobody else changes during the block.
+
+    Written only if the image has changed since the last time.
+    """
     identity = builder.image_id(name)
     if identity is None:
         raise ClusterError(f"the builder has no image {name}: build it with `python3 -m dev.cluster images`")
@@ -120,10 +125,9 @@ def export(name: str) -> Exported:
             (folder / "index.json").unlink(missing_ok=True)
             with step(f"packing image {name}"):
                 builder.buildah("push", "--quiet", "--format", "oci", name, f"oci:{folder}:image")
-            exported = _exported(folder)
-            _prune(exported)
+            _prune(_exported(folder))
             marker.write_text(identity)
-        return _exported(folder)
+        yield _exported(folder)
 
 
 def _exported(folder: Path) -> Exported:
@@ -143,24 +147,28 @@ def _prune(exported: Exported) -> None:
 def load(socket: Path, tag: str) -> bool:
     """Bring an image of the builder's store into the node under its full name. False if the node has it already."""
     name = full_name(tag)
-    exported = export(name)
-    if digests(socket).get(name) == exported.digest:
-        return False
-    with step(f"loading image {name}"):
-        there = set(ctr(socket, "content", "ls", "-q").stdout.split())
-        command = _ctr(socket, "images", "import", "-")
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        refused = None
-        try:
-            with process.stdin:
-                exported.write_tar(name, there, process.stdin)
-        except BrokenPipeError as error:
-            refused = error
-        said = process.stdout.read().decode(errors="replace")
-        if process.wait() != 0 or refused:
-            raise ClusterError(f"containerd did not take the image {name}: {said.strip() or refused}")
-        if digests(socket).get(name) != exported.digest:
-            raise ClusterError(f"containerd took the image {name}, but not as {exported.digest}: {said.strip()}")
+    with exported_image(name) as exported:
+        if digests(socket).get(name) == exported.digest:
+            return False
+        with step(f"loading image {name}"):
+            _import(socket, name, exported)
     return True
+
+
+def _import(socket: Path, name: str, exported: Exported) -> None:
+    there = set(ctr(socket, "content", "ls", "-q").stdout.split())
+    command = _ctr(socket, "images", "import", "-")
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    refused = None
+    try:
+        with process.stdin:
+            exported.write_tar(name, there, process.stdin)
+    except BrokenPipeError as error:
+        refused = error
+    said = process.stdout.read().decode(errors="replace")
+    if process.wait() != 0 or refused:
+        raise ClusterError(f"containerd did not take the image {name}: {said.strip() or refused}")
+    if digests(socket).get(name) != exported.digest:
+        raise ClusterError(f"containerd took the image {name}, but not as {exported.digest}: {said.strip()}")

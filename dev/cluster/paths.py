@@ -1,7 +1,9 @@
 """Decides where everything of the local cluster lives on disk. Read by every module here. Creates nothing.
 
-The cache (`SHARDHERD_CACHE`, default ~/.cache/shardherd) holds what is built once; `clusters/NAME` in it is the state of one
-instance. Unix sockets live below /run/shardherd/NAME, because the path of a socket may not exceed 107 bytes.
+The cache (`SHARDHERD_CACHE`; default ~/.cache/shardherd, or where XDG_CACHE_HOME says) holds what is built once;
+`clusters/NAME` in it is the state of one instance. Unix sockets live below /run/shardherd/NAME, because the path of a socket
+may not exceed
+107 bytes.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ SOURCES = Path(__file__).resolve().parent / "tools"
 
 def cache() -> Path:
     """The folder of all that may be built again."""
-    chosen = os.environ.get("SHARDHERD_CACHE")
-    return Path(chosen).expanduser().resolve() if chosen else Path.home() / ".cache" / "shardherd"
+    if chosen := os.environ.get("SHARDHERD_CACHE"):
+        return Path(chosen).expanduser().resolve()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shardherd"
 
 
 def clusters() -> Path:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -43,6 +45,9 @@ APT_PACKAGES = (
     "util-linux",
 )
 JAVA_PACKAGES = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
+
+GO_VERSION = "1.26.8"
+GO_THAT_UPDATES_ITSELF = 21
 
 KUBERNETES_VERSION = "1.34.4"
 _VERSION_PACKAGE = "k8s.io/component-base/version"
@@ -177,12 +182,17 @@ def _apt_packages() -> None:
     missing = [package for package in wanted if package not in installed]
     if not missing:
         return
+    with step(f"installing Debian packages: {' '.join(missing)}"):
+        _install(missing)
+
+
+def _install(packages: list[str]) -> None:
     if os.geteuid() != 0:
-        raise ClusterError(f"these Debian packages are missing and only root can install them: {' '.join(missing)}")
-    with step(f"installing Debian packages: {' '.join(missing)}"), _no_services():
+        raise ClusterError(f"these Debian packages are missing and only root can install them: {' '.join(packages)}")
+    with _no_services():
         quiet = {"DEBIAN_FRONTEND": "noninteractive"}
         _run(["apt-get", "update", "-qq"], env=quiet)
-        _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], env=quiet)
+        _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], env=quiet)
 
 
 @contextmanager
@@ -201,10 +211,35 @@ def _no_services() -> Iterator[None]:
 
 
 def _go() -> str:
+    """The Go command: the machine's if it can fetch newer toolchains by itself, else one fetched from the module proxy."""
     found = shutil.which("go")
-    if not found:
-        raise ClusterError("`go` was not found on PATH: install Go 1.24 or newer, and start again")
-    return found
+    if found:
+        version = re.search(r"go1\.(\d+)", _run([found, "version"], env={"GOTOOLCHAIN": "local"}))
+        if version and int(version[1]) >= GO_THAT_UPDATES_ITSELF:
+            return found
+    return str(_go_toolchain() / "bin" / "go")
+
+
+def _go_toolchain() -> Path:
+    """Debian's Go is too old for the modules, but can fetch a newer Go, which is published as a module too."""
+    architecture = ociimage.ARCHITECTURES.get(machine(), machine())
+    module = f"golang.org/toolchain@v0.0.1-go{GO_VERSION}.linux-{architecture}"
+
+    def build(scratch: Path) -> None:
+        if not shutil.which("go"):
+            _install(["golang-go"])
+        work = scratch / "work"
+        work.mkdir()
+        env = {"GOPATH": str(work), "GOFLAGS": "-modcacherw", "GO111MODULE": "on"}
+        fetched = Path(json.loads(_run(["go", "mod", "download", "-json", module], env=env, cwd=work))["Dir"])
+        # The archive of a module does not carry who may execute what.
+        for program in (*fetched.glob("bin/*"), *fetched.glob("pkg/tool/*/*")):
+            program.chmod(0o755)
+        for each in fetched.iterdir():
+            each.rename(scratch / each.name)
+        shutil.rmtree(work)
+
+    return _cached("go", module.encode(), f"fetching Go {GO_VERSION}", build)
 
 
 def _go_programs(name: str) -> Path:
