@@ -156,7 +156,8 @@ class Agent:
 
     async def _news_within(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._news.wait(), max(0.0, seconds))
+            async with asyncio.timeout(max(0.0, seconds)):  # not wait_for: in Python 3.11 it can swallow a cancellation
+                await self._news.wait()
         except TimeoutError:
             return
 
@@ -264,7 +265,8 @@ class Agent:
         while (self.tracker.busy or self.tracker.uncommitted()) and self._now() < until:
             waits = self._idle if self.tracker.busy else self._work
             try:
-                await asyncio.wait_for(waits.wait(), min(0.05, max(0.001, until - self._now())))
+                async with asyncio.timeout(min(0.05, max(0.001, until - self._now()))):
+                    await waits.wait()
             except TimeoutError:
                 continue
             await asyncio.sleep(0.005)  # lets the checkpoint loop, which waits for the same event, go first
@@ -306,7 +308,8 @@ class Agent:
             if end is not None or left <= 0 or self.draining:
                 return end or start
             try:
-                await asyncio.wait_for(self._records.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._records.wait()
             except TimeoutError:
                 return start
 

@@ -54,7 +54,8 @@ class ReaderServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             try:
-                await asyncio.wait_for(self._free.wait(), PREDECESSOR_WAIT)
+                async with asyncio.timeout(PREDECESSOR_WAIT):
+                    await self._free.wait()
             except TimeoutError:
                 await self._send(writer, {"error": "another streaming query of this application reads from shardherd already"})
                 return
