@@ -2,8 +2,7 @@
 
 The cache (`SHARDHERD_CACHE`; default ~/.cache/shardherd, or where XDG_CACHE_HOME says) holds what is built once;
 `clusters/NAME` in it is the state of one instance. Unix sockets live below /run/shardherd/NAME, because the path of a socket
-may not exceed
-107 bytes.
+may not exceed 107 bytes.
 """
 
 from __future__ import annotations
