@@ -89,7 +89,8 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         "spark.master": "k8s://https://kubernetes.default.svc",
         "spark.submit.deployMode": "client",
         "spark.driver.host": pod.driver_host or pod.pod_ip,
-        "spark.driver.bindAddress": "0.0.0.0",
+        # Executors are sent to the address that is bound, so it must be one that they can reach.
+        "spark.driver.bindAddress": pod.pod_ip or "0.0.0.0",
         "spark.driver.port": str(DRIVER_PORT),
         "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
         "spark.executor.instances": str(executors.instances),
