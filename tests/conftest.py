@@ -7,7 +7,7 @@ Tiers run quick first; when a test of one tier has failed, the later tiers are n
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # A run that is told to end still removes the cluster that it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """What a test does to the handler of SIGTERM ends with it: a run that is told to end must hear it."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if signal.getsignal(signal.SIGTERM) is not before:
+        signal.signal(signal.SIGTERM, before)
 
 
 def tier_of(item: pytest.Item) -> int:

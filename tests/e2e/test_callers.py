@@ -68,7 +68,7 @@ def call(lab: Lab, pod: Json) -> Call:
     """POST to the coordinator: (path below the group, body, token, group) -> (status, body)."""
     address = lab.operator_pod()["status"]["podIP"]
 
-    def post(path: str, body: Json, token: str, of: str = GROUP) -> Answer:
+    def once(path: str, body: Json, token: str, of: str) -> Answer:
         request = urllib.request.Request(
             f"http://{address}:8080/v1/namespaces/{NAMESPACE}/consumergroups/{of}/{path}",
             data=json.dumps(body).encode(),
@@ -79,6 +79,17 @@ def call(lab: Lab, pod: Json) -> Call:
                 return answer.status, json.loads(answer.read() or "{}")
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
+
+    def post(path: str, body: Json, token: str, of: str = GROUP) -> Answer:
+        # 503 asks to come again, as every client does: an operator that has just started may not know all groups yet.
+        last: Answer = (0, {})
+
+        def settled() -> Answer | None:
+            nonlocal last
+            last = once(path, body, token, of)
+            return None if last[0] == 503 else last
+
+        return await_that("the coordinator answers", settled, within=60, every=1, seen=lambda: str(last))
 
     return post
 
