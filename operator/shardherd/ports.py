@@ -30,6 +30,10 @@ class OwnershipConflictError(PortError):
     """Somebody else wrote the ownership since we read it: this coordinator no longer leads."""
 
 
+class OwnershipGoneError(OwnershipConflictError):
+    """The ownership was removed since we read it: its group is being deleted, or somebody deleted it by hand."""
+
+
 class OutcomeUnknownError(PortError):
     """A write may or may not have happened. Read back, or prove leadership and start again."""
 

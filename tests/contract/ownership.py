@@ -7,7 +7,7 @@ import random
 import pytest
 
 from shardherd.core.model import GroupIdentity
-from shardherd.ports import OwnershipConflictError, OwnershipStore, OwnershipTooLargeError, StoredOwnership
+from shardherd.ports import OwnershipConflictError, OwnershipGoneError, OwnershipStore, OwnershipTooLargeError, StoredOwnership
 
 
 class OwnershipContract:
@@ -48,7 +48,7 @@ class OwnershipContract:
         assert await store.load(group) == StoredOwnership(b"first", first)
 
     async def test_replacing_what_is_not_there_is_refused(self, store: OwnershipStore, group: GroupIdentity) -> None:
-        with pytest.raises(OwnershipConflictError, match=group.name):
+        with pytest.raises(OwnershipGoneError, match=group.name):
             await store.save(group, b"second", "12345")
 
         assert await store.load(group) is None

@@ -17,7 +17,7 @@ from shardherd.coordinator.commits import Committer
 from shardherd.coordinator.facts import GROUP_HAS_LIVE_MEMBERS, GROUP_ID_IN_USE, SNAPSHOT_TOO_LARGE, SOURCE_UNAVAILABLE, Facts
 from shardherd.coordinator.items import Ask, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
-from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
+from shardherd.coordinator.ports import CoordinatorPorts, GroupGoneError, LeadershipLostError
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.core.errors import CoordinatorUnavailableError, OwnershipFormatError
 from shardherd.core.group import Group
@@ -33,6 +33,9 @@ T = TypeVar("T")
 RETRY_FIRST = 0.5
 RETRY_MAX = 5.0
 """Seconds between attempts to reach what did not answer; short, so that a source is used soon after it is back."""
+
+GONE_PATIENCE = 5.0
+"""Seconds that a group whose ownership was deleted has to be deleted itself."""
 
 LOADING_PATIENCE = 2.0
 """Seconds that a request waits for a group that is being loaded: after a restart most are loaded sooner."""
@@ -140,6 +143,12 @@ class GroupRunner:
             except LeadershipLostError as error:
                 self._step_down(str(error))
                 return
+            except GroupGoneError as error:
+                # Deleting the group deletes its ownership too, and may do so before the controller has told us of it.
+                log.warning("group %s: %s; it is loaded again if it still exists", self.spec.identity, error)
+                self._problem = str(error)
+                await asyncio.sleep(GONE_PATIENCE)
+                continue
             except Exception:
                 log.exception("group %s: loading it again after a failure of ours", self.spec.identity)
             self._problem = "the coordinator met a failure of its own and loads the group again; see its log"

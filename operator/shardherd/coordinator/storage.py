@@ -11,7 +11,7 @@ import json
 import logging
 from dataclasses import replace
 
-from shardherd.coordinator.ports import LeadershipLostError
+from shardherd.coordinator.ports import GroupGoneError, LeadershipLostError
 from shardherd.core import ownership as codec
 from shardherd.core.model import GroupSpec
 from shardherd.core.records import GroupRecord, Ownership
@@ -20,6 +20,7 @@ from shardherd.ports import (
     Leadership,
     OutcomeUnknownError,
     OwnershipConflictError,
+    OwnershipGoneError,
     OwnershipStore,
     OwnershipUnavailableError,
 )
@@ -76,8 +77,8 @@ class GroupStorage:
     async def save(self, ownership: Ownership) -> None:
         """Make this ownership durable.
 
-        Raises LeadershipLostError if another coordinator has written, OwnershipUnavailableError or OwnershipTooLargeError if it
-        surely was not written.
+        Raises LeadershipLostError if another coordinator has written, GroupGoneError if it was deleted,
+        OwnershipUnavailableError or OwnershipTooLargeError if it surely was not written.
         """
         data = _dump(ownership)
         while True:
@@ -86,6 +87,8 @@ class GroupStorage:
                 self._version = await self._store.save(self._group, data, self._version)
                 self._written = data
                 return
+            except OwnershipGoneError as error:
+                raise GroupGoneError(str(error)) from error
             except OwnershipConflictError as error:
                 raise LeadershipLostError(str(error)) from error
             except OutcomeUnknownError as error:
@@ -107,7 +110,9 @@ class GroupStorage:
                 log.warning("group %s: %s", self._group, error)
                 await asyncio.sleep(RETRY)
                 continue
-            if stored is None or codec.decode(json.loads(stored.data)).group.leader_epoch != self.leader_epoch:
+            if stored is None:
+                raise GroupGoneError(f"the ownership of group {self._group} was deleted")
+            if codec.decode(json.loads(stored.data)).group.leader_epoch != self.leader_epoch:
                 raise LeadershipLostError(f"the ownership of group {self._group} was written by another coordinator")
             self._version = stored.version
             if stored.data == data:

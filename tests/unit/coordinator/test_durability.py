@@ -17,6 +17,7 @@ from shardherd.core.requests import Request
 from shardherd.ports import (
     OutcomeUnknownError,
     OwnershipConflictError,
+    OwnershipGoneError,
     OwnershipTooLargeError,
     OwnershipUnavailableError,
 )
@@ -112,6 +113,24 @@ async def test_a_write_over_another_coordinators_is_the_end(rig: Rig) -> None:
 
     assert await rig.runtime.lost() == "at version 9, not 8"
     assert not rig.runtime.leading
+
+
+async def test_an_ownership_that_was_deleted_ends_its_group_alone_and_is_made_anew_if_the_group_stays(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardherd.coordinator.runner.GONE_PATIENCE", 0.01)
+    await rig.serving()
+    identity = rig.group.spec.identity
+    before = rig.group.mailbox
+
+    rig.ownership.faults.fail("save", OwnershipGoneError("deleted by hand"))
+    with pytest.raises(CoordinatorUnavailableError, match="ask again"):
+        await rig.consumer(1).heartbeat()
+
+    await rig.becomes(lambda: rig.runtime.group(identity.namespace, identity.name).mailbox not in (None, before))
+    await rig.consumer(2).heartbeat()
+    assert rig.runtime.leading
+    assert rig.consumer(2).name in (await stored(rig)).consumers
 
 
 async def test_after_an_unknown_outcome_another_coordinators_write_is_the_end(rig: Rig) -> None:

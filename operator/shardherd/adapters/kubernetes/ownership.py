@@ -14,6 +14,7 @@ from shardherd.core.model import GroupIdentity
 from shardherd.ports import (
     OutcomeUnknownError,
     OwnershipConflictError,
+    OwnershipGoneError,
     OwnershipTooLargeError,
     OwnershipUnavailableError,
     StoredOwnership,
@@ -61,7 +62,9 @@ class ConfigMapOwnership:
         except ApiUnavailableError as error:
             raise OutcomeUnknownError(f"the ownership of group {group} may or may not be written: {error}") from error
         except ApiError as error:
-            # The ConfigMap is gone (404) or was written by somebody else (409): we are not the only writer.
+            if error.status == 404 and error.reason == "NotFound" and expected is not None:
+                raise OwnershipGoneError(f"the ownership of group {group} was deleted: {error}") from error
+            # It was written by somebody else (409), or its namespace is gone (404): we are not the only writer.
             if error.status in (404, 409) and error.reason in ("NotFound", "Conflict", "AlreadyExists"):
                 raise OwnershipConflictError(
                     f"the ownership of group {group} was changed by another writer: {error}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardherd.adapters.memory.faults import Faults
 from shardherd.core.model import GroupIdentity
-from shardherd.ports import OwnershipConflictError, OwnershipTooLargeError, StoredOwnership
+from shardherd.ports import OwnershipConflictError, OwnershipGoneError, OwnershipTooLargeError, StoredOwnership
 
 
 class MemoryOwnership:
@@ -29,6 +29,8 @@ class MemoryOwnership:
             )
         stored = self._stored.get(group)
         current = stored.version if stored is not None else None
+        if stored is None and expected is not None:
+            raise OwnershipGoneError(f"the ownership of group {group} was deleted")
         if current != expected:
             raise OwnershipConflictError(f"the ownership of group {group} is at version {current}, not {expected}")
         self._versions += 1
