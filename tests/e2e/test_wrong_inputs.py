@@ -85,7 +85,7 @@ def test_an_unreachable_broker_is_named(wrong: Await) -> None:
 
 
 def test_a_topic_that_does_not_exist_is_named(wrong: Await) -> None:
-    found = wrong("no-topic", "SourceReachable", "NoShards")
+    found = wrong("no-topic", "SourceReachable", "SourceUnavailable")
     assert found["status"] == "False"
     assert "not-there" in found["message"]
 
