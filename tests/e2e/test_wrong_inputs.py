@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -32,16 +33,26 @@ def topic(installed: Lab, names: Names) -> str:
 
 @pytest.fixture(scope="module")
 def members(node_cluster: Cluster, topic: str) -> Iterator[str]:
-    """A Kafka group with a live member of its own; its name."""
+    """A Kafka group with a live member of its own, which goes on reading as a real one would; its name."""
     name = f"taken-{topic}"
-    consumer = KafkaConsumer(topic, bootstrap_servers=node_cluster.kafka_bootstrap, group_id=name)
-    await_that(
-        "Kafka's own consumer has joined",
-        lambda: consumer.poll(timeout_ms=200) is not None and consumer.assignment(),
-        within=30,
-    )
-    yield name
-    consumer.close()
+    joined, done = threading.Event(), threading.Event()
+
+    def read() -> None:
+        consumer = KafkaConsumer(topic, bootstrap_servers=node_cluster.kafka_bootstrap, group_id=name)
+        while not done.is_set():
+            consumer.poll(timeout_ms=200)
+            if consumer.assignment():
+                joined.set()
+        consumer.close()
+
+    thread = threading.Thread(target=read, name="a member of its own")
+    thread.start()
+    try:
+        assert joined.wait(60), "Kafka's own consumer did not join"
+        yield name
+    finally:
+        done.set()
+        thread.join()
 
 
 @pytest.fixture(scope="module")
