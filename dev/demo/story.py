@@ -68,7 +68,7 @@ class Story:
     moments: dict[str, float] = field(default_factory=dict)
     _dead: str = ""
     _dead_shards: tuple[str, ...] = ()
-    _produced: Mapping[str, int] = field(default_factory=dict)
+    produced: Mapping[str, int] = field(default_factory=dict)
     _moves: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -166,10 +166,10 @@ class Story:
         killed, sink = self.moments["killed"], self.sink
 
         def taken_over() -> bool:
-            return account_of(sink, self._timeline(), self._produced).slowest_takeover is not None
+            return account_of(sink, self._timeline(), self.produced).slowest_takeover is not None
 
         await_that("others read its shards", taken_over, within=60, every=0.5, seen=self.explain)
-        slowest = account_of(sink, self._timeline(), self._produced).slowest_takeover
+        slowest = account_of(sink, self._timeline(), self.produced).slowest_takeover
         self.reporter.say(f"all {len(self._dead_shards)} of them were read by others within {slowest or 0:.1f} s of the kill")
         await_that(
             f"{self._dead} has started again",
@@ -199,21 +199,21 @@ class Story:
     def finish(self) -> None:
         """Step 5a: the producer stops; wait until all is read and durable."""
         self.reporter.step("5. The producer stops, and everything is counted")
-        self._produced = self.traffic.stop()
-        self.reporter.say(f"{sum(self._produced.values()):,} records were produced; waiting until the lag is 0")
+        self.produced = self.traffic.stop()
+        self.reporter.say(f"{sum(self.produced.values()):,} records were produced; waiting until the lag is 0")
         await_that("the lag is 0", lambda: self._lag_by_metric() == 0, within=DRAIN_S, every=1, seen=self.explain)
         self.moments["ended"] = time.time()
 
     def table(self) -> list[Line]:
         """Step 5b: the table. A line that holds something says whether it held."""
-        result = lines(account_of(self.sink, self._timeline(), self._produced))
+        result = lines(account_of(self.sink, self._timeline(), self.produced))
         described = self.lab.describe_group(KAFKA_GROUP)
         ends = {shard: end for shard, (_, end, _) in described.items() if end}
         kafka_lag = sum(lag for _, _, lag in described.values())
         metric = self._lag_by_metric()
         self._note_moves()
         result.insert(
-            1, Line("end offsets of the topic, summed", f"{sum(ends.values()):,}", "as produced", ends == self._produced)
+            1, Line("end offsets of the topic, summed", f"{sum(ends.values()):,}", "as produced", ends == self.produced)
         )
         result.append(Line("shards moved, by the operator's metric", f"{sum(self._moves.values()):,}"))
         result.append(Line("lag by kafka-consumer-groups --describe", f"{kafka_lag:,}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dev.demo.account import Line, render
+from dev.demo.encore import grow_without_operator
 from dev.demo.lab import Lab
 from dev.demo.story import Story
 from tests.e2e.groups import NAMESPACES
@@ -14,8 +15,8 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def table(installed: Lab, tell: Tell) -> dict[str, Line]:
-    """The lines of the table after the whole story, by name."""
+def story(installed: Lab) -> Story:
+    """The whole story, told to its end."""
     story = Story(installed, application_namespaces=NAMESPACES)
     story.prepare()
     story.apply()
@@ -23,6 +24,12 @@ def table(installed: Lab, tell: Tell) -> dict[str, Line]:
     story.kill()
     story.scale_in()
     story.finish()
+    return story
+
+
+@pytest.fixture(scope="module")
+def table(story: Story, tell: Tell) -> dict[str, Line]:
+    """The lines of its table, by name."""
     table = story.table()
     tell(render(table))
     return {line.name: line for line in table}
@@ -52,3 +59,9 @@ def test_more_than_the_backlog_was_produced_and_shards_moved(table: dict[str, Li
     # Four to the third application, four away from the dead one, four back to it, and four away from it at scale-in.
     assert produced > 500_000
     assert moves >= 12
+
+
+def test_killing_the_operator_while_a_consumer_joins_changes_nothing(story: Story, table: dict[str, Line], tell: Tell) -> None:
+    encore = grow_without_operator(story)
+    tell(render(encore))
+    assert {line.name: line.value for line in encore if line.holds is False} == {}
