@@ -16,7 +16,7 @@ READ_BY_OTHERS_WITHIN_S = 5.0
 class Timeline:
     """When things happened, in seconds since 1970, and who was killed with which shards.
 
-    `killed` is just before the signal was sent, `died` just after.
+    `killed` is when the signal was sent, `died` just after.
     """
 
     ready: float

@@ -159,7 +159,10 @@ class Story:
             f"kubectl exec -n {self.namespace} {self._dead} -- kill -9 {pid}    (it holds {len(self._dead_shards)})"
         )
         self.moments["killed"] = time.time()
-        done = self.lab.kube.shell(self.namespace, self._dead, f"kill -9 {pid}")
+        # The shell says when it sends the signal: to get that far takes kubectl a second on a busy machine.
+        done = self.lab.kube.shell(self.namespace, self._dead, f"date +%s.%N; kill -9 {pid}")
+        if said := done.stdout.split():
+            self.moments["killed"] = float(said[0])
         self.moments["died"] = time.time()
         if done.returncode not in (0, 137):
             raise DemoError(f"the driver of {self._dead} could not be killed: {done.stderr.strip()}")
