@@ -262,10 +262,18 @@ def _checkpoint_lost(observation: Observation, _scale: Scale) -> Finding:
 
 
 def _order_preserved(observation: Observation) -> Finding:
-    withheld = observation.view.withheld if observation.view is not None else ()
-    for cause in withheld:
-        if cause.reason == PARTITION_GROWTH:
-            return Finding("OrderPreserved", FALSE, PARTITION_GROWTH, cause.message)
+    growths = observation.view.growths if observation.view is not None else ()
+    for growth in growths:
+        if growth.ends:
+            first = ", ".join(f"{shard} below {end}" for shard, end in growth.ends[:3])
+            more = f" and {len(growth.ends) - 3} more" if len(growth.ends) > 3 else ""
+            return Finding(
+                "OrderPreserved",
+                FALSE,
+                PARTITION_GROWTH,
+                f"Topic {growth.topic} grew from {growth.before} to {growth.after} partitions, and keys moved between them: "
+                f"records may be read out of order until these are read: {first}{more}.",
+            )
     return Finding("OrderPreserved", TRUE, ORDER_KEPT, "Every shard waits for its parents.")
 
 

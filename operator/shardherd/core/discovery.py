@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardherd.core import grants, lineage
-from shardherd.core.model import ConsumerId, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core import grants, growth, lineage
+from shardherd.core.model import ConsumerId, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import InFlight, ShardRecord
 from shardherd.core.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
@@ -23,6 +23,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     state.put_infos(infos)
     state.put_clocks(seen=True)
     fresh = sorted((shard for shard in infos if shard not in state.shards), key=shard_key)
+    _note_growth(state, fresh, infos)
     _appear(state, fresh, infos, request.durable, now)
     if not state.record.discovered:
         state.put_record(discovered=True)
@@ -76,6 +77,28 @@ def conditions_changed(state: State, request: ConditionsChanged, now: float) -> 
         state.put_clocks(resumed_at=now)
     if was_blocked and not grants.blocked(state):
         grants.want_rebalance(state, "ConditionsCleared")
+
+
+def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, ShardInfo]) -> None:
+    """Keys of an ordered group's topic move when it grows. Read past what was there, they are in order again."""
+    if not state.spec.settings.ordered:
+        after: tuple[Growth, ...] = ()
+    else:
+        new = growth.grown(state.shards, fresh, infos) if state.record.discovered else []
+        for each in new:
+            state.tell(
+                Told(
+                    "PartitionGrowth",
+                    f"topic {each.topic} grew from {each.before} to {each.after} partitions: keys moved between them, and "
+                    "their records may be read out of order until what was written before is read",
+                    shards=tuple(shard for shard, _ in each.ends),
+                    warning=True,
+                )
+            )
+        open_ones = (each for each in state.record.growths if growth.unread(each, state.positions).ends)
+        after = (*open_ones, *new)
+    if after != state.record.growths:
+        state.put_record(growths=after)
 
 
 def _appear(

@@ -236,6 +236,16 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """A topic of an ordered group that got more shards: keys moved, so records below `ends` may be read after younger ones."""
+
+    topic: str
+    before: int
+    after: int
+    ends: tuple[tuple[ShardId, Offset], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LastRebalance:
     """The last step that moved shards: wall-clock seconds since 1970, why, and how many shards changed hands in it."""
 
@@ -250,7 +260,8 @@ class GroupView:
 
     `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
     granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are
-    the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced.
+    the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced. `growths` are
+    those of an ordered group that are not read past yet.
     """
 
     group_epoch: int
@@ -264,6 +275,7 @@ class GroupView:
     moves: int = 0
     rebalances: int = 0
     discovered: bool = False
+    growths: tuple[Growth, ...] = ()
     expired: tuple[tuple[ConsumerId, Incarnation], ...] = ()
 
     def shards_in(self, *states: ShardState) -> int:

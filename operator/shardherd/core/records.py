@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardherd.core.model import Condition, ConsumerId, Incarnation, Offset, ShardId, ShardState
+from shardherd.core.model import Condition, ConsumerId, Growth, Incarnation, Offset, ShardId, ShardState
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class GroupRecord:
     group_epoch: int = 0
     revision: int = 0
     discovered: bool = False
+    growths: tuple[Growth, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardherd.core import eligible, grants
+from shardherd.core import eligible, grants, growth
 from shardherd.core.model import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason, ShardRecord
@@ -29,6 +29,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
         moves=clocks.moves,
         rebalances=clocks.rebalances,
         discovered=clocks.seen,
+        growths=tuple(growth.unread(each, state.positions) for each in state.record.growths),
         expired=tuple(
             (record.consumer, record.incarnation)
             for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))

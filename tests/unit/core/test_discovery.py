@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardherd.core.model import Condition
+from shardherd.core.model import Condition, Growth
 from shardherd.core.requests import ConditionsChanged
 from tests.builders import Play, info, shard, spec, started, topic, with_settings
 
@@ -108,6 +108,36 @@ def test_a_finished_shard_frees_its_consumer_for_others() -> None:
     play.checkpoint("g-0", "2", 100)
     play.settle("g-0", "g-1")
     assert play.counts() == {"g-0": 1, "g-1": 1}
+
+
+def test_an_ordered_topic_that_grows_is_out_of_order_until_what_was_there_is_read() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover(topic(2, end=100))
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 100)
+    play.discover([*topic(2, end=120), info("2", end=0), info("3", end=0)])
+    assert play.view.growths == (Growth("t", 2, 4, ((shard("0"), 120), (shard("1"), 120))),)
+    assert play.view.withheld == ()
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 120)
+    assert play.view.growths == (Growth("t", 2, 4, ((shard("1"), 120),)),)
+    play.restart()
+    assert play.view.growths == (Growth("t", 2, 4, ((shard("1"), 120),)),)
+    play.discover([*topic(2, end=120), info("2", end=0), info("3", end=0)])
+    play.settle("g-0")
+    play.checkpoint("g-0", "1", 120)
+    play.discover(topic(4, end=120))
+    assert play.view.growths == ()
+
+
+def test_neither_a_split_nor_another_topic_nor_an_unordered_group_is_a_growth() -> None:
+    split = Play(spec(1, ordered=True))
+    split.discover([info("0")])
+    split.discover([info("0", open=False), info("1", parents=["0"]), info("2", parents=["0"]), *topic(2, name="other")])
+    unordered = Play(spec(1))
+    unordered.discover(topic(2))
+    unordered.discover(topic(4))
+    assert (split.view.growths, unordered.view.growths) == ((), ())
 
 
 def test_order_true_to_false_releases_waiting() -> None:
