@@ -166,9 +166,10 @@ class Play:
             if self.now >= until:
                 return
 
-    def restart(self) -> None:
-        """Another coordinator takes over, from what was stored."""
-        self.group = Group.restore(decode(encode(self.group.ownership)), dict(self.log), self.group.spec, self.now)
+    def restart(self, spec: GroupSpec | None = None) -> None:
+        """Another coordinator takes over, from what was stored; with another spec, if one is given."""
+        stored = decode(encode(self.group.ownership))
+        self.group = Group.restore(stored, dict(self.log), spec or self.group.spec, self.now)
 
     # Consumers.
 
@@ -266,6 +267,11 @@ def started(count: int, consumers: int, **settings: Any) -> Play:
 def moved(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> set[str]:
     """The shards whose holder differs."""
     return {name for name in before if before[name] != after.get(name)}
+
+
+def with_topics(spec: GroupSpec, *topics: str) -> GroupSpec:
+    """The spec with other topics."""
+    return replace(spec, source=replace(spec.source, topics=topics))
 
 
 def with_settings(spec: GroupSpec, **settings: Any) -> GroupSpec:

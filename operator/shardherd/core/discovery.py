@@ -129,6 +129,7 @@ def _appear(
             ShardState.NOT_ALLOC,
             start,
             started=position is not None,
+            owner_epoch=state.record.epoch_floor,
             parents=info.parents,
             source_id=info.source_id,
             since=now,

@@ -94,7 +94,10 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """What is stored of the group itself."""
+    """What is stored of the group itself.
+
+    `epoch_floor` is the highest epoch of the shards that were dropped, which a shard begins with that comes back.
+    """
 
     uid: str
     leader_epoch: int = 0
@@ -102,6 +105,7 @@ class GroupRecord:
     revision: int = 0
     discovered: bool = False
     growths: tuple[Growth, ...] = ()
+    epoch_floor: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardherd.core.model import Condition, Growth
 from shardherd.core.requests import ConditionsChanged
-from tests.builders import Play, info, shard, spec, started, topic, with_settings
+from tests.builders import Play, info, shard, spec, started, topic, with_settings, with_topics
 
 
 def test_a_start_position_is_durable_before_the_first_grant() -> None:
@@ -178,6 +178,25 @@ def test_a_condition_withholds_grants_until_it_is_gone() -> None:
     play.ask(ConditionsChanged())
     play.discover(topic(2))
     assert play.counts() == {"g-0": 2}
+
+
+def test_a_topic_that_the_source_names_no_more_is_dropped_and_comes_back_under_higher_epochs() -> None:
+    both = with_topics(spec(1), "t", "u")
+    play = Play(both)
+    play.discover([info("0"), info("u/0")])
+    play.settle("g-0")
+    play.checkpoint("g-0", "u/0", 40)
+    epoch = play.confirmed("g-0")["u/0"].owner_epoch
+    play.restart(spec(1))
+    play.discover([info("0")])
+    play.settle("g-0")
+    assert play.states() == {"0": "ALREADY_ALLOC"}
+    assert set(play.confirmed("g-0")) == {"0"}
+    play.restart(both)
+    play.discover([info("0"), info("u/0")])
+    play.settle("g-0")
+    again = play.confirmed("g-0")["u/0"]
+    assert (again.owner_epoch, again.position) == (epoch + 1, 40)
 
 
 def test_a_recreated_topic_is_granted_to_nobody() -> None:
