@@ -131,7 +131,7 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
     for cause in (found["Stalled"], found["ConsumersReady"]):
         if cause.status != (FALSE if cause.type == "Stalled" else TRUE):
             return Finding("Ready", FALSE, cause.reason, cause.message)
-    unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC]
+    unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC and shard.present]
     if unassigned:
         return Finding("Ready", FALSE, SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
     limit = observation.declared.settings.release_timeout

@@ -199,7 +199,8 @@ class Leave:
 class ShardView:
     """One shard as others may see it.
 
-    `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known.
+    `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known. A shard is not
+    `present` once the source has it no more (its topic was deleted).
     """
 
     shard: ShardId
@@ -212,6 +213,7 @@ class ShardView:
     end: Offset | None = None
     lag_records: int | None = None
     open: bool = True
+    present: bool = True
     state_age: float = 0.0
 
 
@@ -279,8 +281,8 @@ class GroupView:
     expired: tuple[tuple[ConsumerId, Incarnation], ...] = ()
 
     def shards_in(self, *states: ShardState) -> int:
-        """How many shards are in one of these states."""
-        return sum(1 for shard in self.shards if shard.state in states)
+        """How many of the shards that the source has are in one of these states."""
+        return sum(1 for shard in self.shards if shard.state in states and shard.present)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ def _shard(state: State, record: ShardRecord, now: float) -> ShardView:
         end=info.end if info is not None else None,
         lag_records=lag,
         open=info.open if info is not None else True,
+        present=info is not None or not state.clocks.seen,
         state_age=max(0.0, now - record.since),
     )
 

@@ -63,6 +63,11 @@ class TestReady:
             "Shard clicks/0 is on the way to another consumer for over 60 s.",
         )
 
+    def test_shards_that_the_source_has_no_more_are_missed_by_nobody(self) -> None:
+        gone = (*shards(8), *shards(4, ShardState.NOT_ALLOC, present=False))
+        seen = found(observation(view=view(gone, consumers=consumers(4, 4))))
+        assert (seen["Ready"][0], seen["Balanced"][0]) == ("True", "True")
+
     def test_shards_without_a_holder_end_it_and_are_named(self) -> None:
         assert found(observation(view=view(shards(5, ShardState.NOT_ALLOC))))["Ready"] == (
             "False",

@@ -180,6 +180,13 @@ def test_a_condition_withholds_grants_until_it_is_gone() -> None:
     assert play.counts() == {"g-0": 2}
 
 
+def test_a_shard_that_the_source_has_no_more_is_not_present() -> None:
+    play = started(2, 1)
+    assert [shard.present for shard in play.view.shards] == [True, True]
+    play.discover(topic(1))
+    assert [shard.present for shard in play.view.shards] == [True, False]
+
+
 def test_a_topic_that_the_source_names_no_more_is_dropped_and_comes_back_under_higher_epochs() -> None:
     both = with_topics(spec(1), "t", "u")
     play = Play(both)
