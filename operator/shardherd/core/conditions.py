@@ -59,6 +59,7 @@ MAX_REPLICAS = "MaxReplicas"
 MIN_REPLICAS = "MinReplicas"
 # CheckpointLost
 CHECKPOINT_LOST = "CheckpointLost"
+SOURCE_RECREATED = "SourceRecreated"
 CHECKPOINTS_KEPT = "CheckpointsKept"
 # OrderPreserved
 ORDER_KEPT = "OrderKept"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from shardherd.core import grants, growth, lineage
+from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
 from shardherd.core.model import ConsumerId, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import InFlight, ShardRecord
@@ -88,7 +89,7 @@ def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, Sha
         for each in new:
             state.tell(
                 Told(
-                    "PartitionGrowth",
+                    PARTITION_GROWTH,
                     f"topic {each.topic} grew from {each.before} to {each.after} partitions: keys moved between them, and "
                     "their records may be read out of order until what was written before is read",
                     shards=tuple(shard for shard, _ in each.ends),
@@ -182,8 +183,8 @@ def _note_recreated(state: State, recreated: tuple[ShardId, ...]) -> None:
     if recreated and not state.clocks.recreated:
         state.tell(
             Told(
-                "SourceRecreated",
-                f"{recreated[0]} is another shard than before under the same name; nothing is granted until it is reset",
+                SOURCE_RECREATED,
+                f"{recreated[0]} is another shard than before under the same name; nothing is granted: see the conditions",
                 shards=recreated,
                 warning=True,
             )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardherd.core import eligible, grants, growth
+from shardherd.core.conditions import CHECKPOINT_LOST, SOURCE_RECREATED
 from shardherd.core.model import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason, ShardRecord
+from shardherd.core.scaling import PAUSED
 from shardherd.core.state import State
 
 
@@ -80,19 +82,21 @@ def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
 def _withheld(state: State) -> tuple[Condition, ...]:
     found = list(state.clocks.withheld)
     if state.spec.settings.paused:
-        found.append(Condition("Paused", "spec.paused is true; nothing is granted or moved"))
+        found.append(Condition(PAUSED, "spec.paused is true; nothing is granted or moved"))
     if state.clocks.recreated:
         found.append(
             Condition(
-                "SourceRecreated",
-                f"{_named(state.clocks.recreated)}: other shards have taken these names; nothing is granted until a reset",
+                SOURCE_RECREATED,
+                f"{_named(state.clocks.recreated)}: the topic was deleted and made again, and the checkpoints are those of the "
+                "old one; nothing is granted. To read the new one from its beginning, delete this group and its Kafka group, "
+                "and apply it again",
             )
         )
     lost = [shard for shard in state.order if grants.checkpoint_lost(state, state.shards[shard])]
     if lost:
         found.append(
             Condition(
-                "CheckpointLost",
+                CHECKPOINT_LOST,
                 f"{_named(lost)}: the checkpoint is gone or lies before the first record; set it to decide where to read on",
             )
         )
