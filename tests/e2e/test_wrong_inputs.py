@@ -101,6 +101,8 @@ def test_a_kafka_group_with_members_of_its_own_is_not_touched(wrong: Await, lab:
     found = wrong("members", "Ready", "GroupHasLiveMembers")
     assert found["status"] == "False"
     assert members in found["message"]
+    # Its own member commits nothing, and a start position would be committed before anything else.
+    assert lab.committed(members) == {}
 
 
 def test_a_wrong_group_has_an_event_that_a_user_finds(wrong: Await, lab: Lab) -> None:

@@ -15,7 +15,7 @@ CLIENT = "a-member"
 
 @contextmanager
 def live_member(servers: str, topic: str, group: str, *, within: float = 60.0) -> Iterator[str]:
-    """Its client id; it reads on as a real one would until the block ends.
+    """Its client id; it reads on as a real one would until the block ends, and commits nothing.
 
     The broker is asked whether it has joined: a consumer whose short poll ends in the moment of its joining does not always
     know its own assignment.
@@ -23,7 +23,7 @@ def live_member(servers: str, topic: str, group: str, *, within: float = 60.0) -
     done = threading.Event()
 
     def read() -> None:
-        consumer = KafkaConsumer(topic, bootstrap_servers=servers, group_id=group, client_id=CLIENT)
+        consumer = KafkaConsumer(topic, bootstrap_servers=servers, group_id=group, client_id=CLIENT, enable_auto_commit=False)
         while not done.is_set():
             consumer.poll(timeout_ms=200)
         consumer.close(autocommit=False)
