@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from shardherd.core.admission import GROUP_ID_TAKEN, TOO_MANY_GROUPS
 from shardherd.core.model import ShardState
 from shardherd.core.observed import Observation, ScalingMode, Trouble
 from shardherd.core.scaling import ACTIVE, PAUSED, WAITING_FOR_SHARDS, Scale
@@ -65,6 +66,9 @@ PARTITION_GROWTH = "PartitionGrowth"
 
 STALLING = frozenset({IMAGE_UNAVAILABLE, CRASH_LOOPING, PODS_REJECTED, QUOTA_EXCEEDED, CONTAINER_CONFIG_INVALID})
 """Reasons why consumers are not ready that do not go away by waiting."""
+
+LASTING = frozenset({"SnapshotTooLarge", TOO_MANY_GROUPS, GROUP_ID_TAKEN})
+"""Reasons why the coordinator grants nothing that do not go away by waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,9 @@ def _stalled(observation: Observation, scale: Scale) -> Finding:
         )
     if observation.refusals:
         return Finding("Stalled", TRUE, APPLY_REFUSED, " ".join(observation.refusals))
+    kept = [] if observation.view is None else [cause for cause in observation.view.withheld if cause.reason in LASTING]
+    if kept:
+        return Finding("Stalled", TRUE, kept[0].reason, kept[0].message)
     trouble = _trouble(observation)
     if trouble is not None and trouble.reason in STALLING and ready_consumers(observation) < scale.desired:
         return Finding("Stalled", TRUE, trouble.reason, trouble.message)

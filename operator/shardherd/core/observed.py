@@ -50,6 +50,7 @@ class Declared:
     service_account: str
     template_hash: str
     deleting: bool = False
+    created: str = ""
 
 
 @dataclass(frozen=True, slots=True)
