@@ -224,7 +224,9 @@ def _balanced(observation: Observation, _scale: Scale) -> Finding:
     waiting = view.shards_in(ShardState.NOT_ALLOC)
     if moving or waiting:
         return Finding("Balanced", FALSE, REBALANCING, f"{_count(moving, 'shard')} moving, {waiting} held by nobody.")
-    counts = [consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining]
+    counts = [
+        consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining and not consumer.cordoned
+    ]
     if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor != "Range":
         return Finding("Balanced", FALSE, UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards.")
     held = f"{min(counts)} to {max(counts)}" if counts and min(counts) != max(counts) else str(max(counts, default=0))

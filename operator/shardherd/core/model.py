@@ -225,6 +225,7 @@ class ConsumerView:
     draining: bool
     shards: int
     heartbeat_age: float
+    cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,7 @@ def _tell_coordinator(observation: Observation, scaled: Scale) -> Iterable[Actio
             leaving=scaled.leaving,
             service_account=declared.service_account,
             created=declared.created,
+            cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned),
         )
     )
 
