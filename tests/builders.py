@@ -68,9 +68,17 @@ def topic(count: int, end: int = 100, name: str = "t") -> tuple[ShardInfo, ...]:
     return tuple(info(f"{name}/{number}", end=end) for number in range(count))
 
 
-def spec(wanted: int = 1, *, leaving: Iterable[str] = (), starting: str = "Earliest", **settings: Any) -> GroupSpec:
+def spec(
+    wanted: int = 1,
+    *,
+    leaving: Iterable[str] = (),
+    cordoned: Iterable[str] = (),
+    starting: str = "Earliest",
+    **settings: Any,
+) -> GroupSpec:
     source = KafkaSource("broker:9092", ("t",), "", "demo.clicks", starting)
-    return GroupSpec(IDENTITY, source, GroupSettings(**settings), wanted, frozenset(ConsumerId(name) for name in leaving))
+    goes, stays = (frozenset(ConsumerId(name) for name in names) for names in (leaving, cordoned))
+    return GroupSpec(IDENTITY, source, GroupSettings(**settings), wanted, goes, cordoned=stays)
 
 
 def incarnation(name: str, start: int = 1, pod: int = 1) -> Incarnation:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from shardherd.core.admission import GROUP_ID_TAKEN, TOO_MANY_GROUPS
 from shardherd.core.model import ShardState
 from shardherd.core.observed import Observation, ScalingMode, Trouble
 from shardherd.core.scaling import ACTIVE, PAUSED, WAITING_FOR_SHARDS, Scale
@@ -67,6 +68,9 @@ PARTITION_GROWTH = "PartitionGrowth"
 
 STALLING = frozenset({IMAGE_UNAVAILABLE, CRASH_LOOPING, PODS_REJECTED, QUOTA_EXCEEDED, CONTAINER_CONFIG_INVALID})
 """Reasons why consumers are not ready that do not go away by waiting."""
+
+LASTING = frozenset({"SnapshotTooLarge", TOO_MANY_GROUPS, GROUP_ID_TAKEN})
+"""Reasons why the coordinator grants nothing that do not go away by waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,9 @@ def _stalled(observation: Observation, scale: Scale) -> Finding:
         )
     if observation.refusals:
         return Finding("Stalled", TRUE, APPLY_REFUSED, " ".join(observation.refusals))
+    kept = [] if observation.view is None else [cause for cause in observation.view.withheld if cause.reason in LASTING]
+    if kept:
+        return Finding("Stalled", TRUE, kept[0].reason, kept[0].message)
     trouble = _trouble(observation)
     if trouble is not None and trouble.reason in STALLING and ready_consumers(observation) < scale.desired:
         return Finding("Stalled", TRUE, trouble.reason, trouble.message)
@@ -219,7 +226,9 @@ def _balanced(observation: Observation, _scale: Scale) -> Finding:
     waiting = view.shards_in(ShardState.NOT_ALLOC)
     if moving or waiting:
         return Finding("Balanced", FALSE, REBALANCING, f"{_count(moving, 'shard')} moving, {waiting} held by nobody.")
-    counts = [consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining]
+    counts = [
+        consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining and not consumer.cordoned
+    ]
     if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor != "Range":
         return Finding("Balanced", FALSE, UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards.")
     held = f"{min(counts)} to {max(counts)}" if counts and min(counts) != max(counts) else str(max(counts, default=0))

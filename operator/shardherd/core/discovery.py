@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shardherd.core import grants, growth, lineage
 from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
-from shardherd.core.model import ConsumerId, Growth, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import InFlight, ShardRecord
 from shardherd.core.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
@@ -60,8 +60,13 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
         state.touch_all()
     if before.settings.paused and not after.settings.paused:
         state.put_clocks(resumed_at=now)
-    if before.settings != after.settings or before.leaving != after.leaving or before.wanted != after.wanted:
+    if _asked(before) != _asked(after):
         grants.want_rebalance(state, "SettingsChanged")
+
+
+def _asked(spec: GroupSpec) -> tuple[object, ...]:
+    """What a rebalance depends on."""
+    return (spec.settings, spec.wanted, spec.leaving, spec.cordoned)
 
 
 def conditions_changed(state: State, request: ConditionsChanged, now: float) -> None:

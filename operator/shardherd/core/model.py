@@ -227,6 +227,7 @@ class ConsumerView:
     draining: bool
     shards: int
     heartbeat_age: float
+    cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +317,8 @@ class GroupSpec:
     """What the controller tells the coordinator of a group: identity, source, protocol settings, and who should be there.
 
     `wanted` is the number of consumers that the controller runs; consumers named in `leaving` are to be drained before they
-    are removed. `service_account` is the account whose tokens may speak for the group's consumers.
+    are removed, those in `cordoned` hold nothing and stay. `service_account` is the account whose tokens may speak for the
+    group's consumers. `created` is when the group was, in RFC 3339: of groups that exclude each other the older one is served.
     """
 
     identity: GroupIdentity
@@ -326,3 +328,5 @@ class GroupSpec:
     leaving: frozenset[ConsumerId] = frozenset()
     service_account: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
+    created: str = ""
+    cordoned: frozenset[ConsumerId] = frozenset()

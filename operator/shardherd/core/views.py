@@ -74,6 +74,7 @@ def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
                 draining=eligible.is_draining(state, consumer),
                 shards=len(state.held.get(consumer, ())),
                 heartbeat_age=max(0.0, now - session.last_heard),
+                cordoned=consumer in state.spec.cordoned,
             )
         )
     return tuple(views)
