@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardherd.core import grants, lineage
+from shardherd.core import checkpoints, grants, lineage
 from shardherd.core.model import ConsumerId, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import InFlight, ShardRecord
@@ -32,8 +32,11 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         state.tell(Told("ShardClosed", f"shard {shard} is closed at {infos[shard].end}", shards=(shard,)))
     if fresh or newly:
         state.put_record(group_epoch=state.record.group_epoch + 1)
+    _adopt(state, request.durable, frozenset(fresh))
     for shard in closed:
-        grants.finish_if_done(state, shard, now)
+        if not grants.finish_if_done(state, shard, now):
+            # A forced checkpoint that the coordinator before us made durable, and ended before it could act upon it.
+            checkpoints.revive(state, shard, now)
     if any(shard not in infos for shard in before):
         for shard in sorted(state.by_state[ShardState.WAIT], key=shard_key):
             if not grants.behind(state, shard):
@@ -115,6 +118,15 @@ def _appear(
         grants.appear(state, record, state.spec.settings.ordered and not lineage.may_be_read(shard, parents, done))
     named = ", ".join(fresh[:5]) + (" and others" if len(fresh) > 5 else "")
     state.tell(Told("ShardsAppeared", f"{len(fresh)} new shards: {named}", shards=tuple(fresh)))
+
+
+def _adopt(state: State, durable: Mapping[ShardId, Offset], fresh: frozenset[ShardId]) -> None:
+    """Positions that were lost and are there again: somebody restored them at the source."""
+    for shard, position in durable.items():
+        if shard in fresh or shard not in state.shards or shard in state.in_flight:
+            continue
+        if grants.checkpoint_lost(state, state.shards[shard]):
+            state.put_position(shard, position)
 
 
 def _commit_starts(state: State) -> None:

@@ -23,12 +23,16 @@ def movable(state: State, shard: ShardId) -> bool:
 
 
 def checkpoint_lost(state: State, record: ShardRecord) -> bool:
-    """Whether this shard once had a durable position and has none now, or one below what can still be read."""
+    """Whether this shard once had a durable position and has none now, or one that cannot be right.
+
+    That is one below what can still be read, or below a copy of it: only a forced checkpoint goes back, and it takes the copy
+    along.
+    """
     position = state.positions.get(record.shard)
     if position is None:
         return record.started
     info = state.infos.get(record.shard)
-    return info is not None and position < info.begin
+    return (info is not None and position < info.begin) or position < state.clocks.copies.get(record.shard, 0)
 
 
 def grantable(state: State, record: ShardRecord) -> bool:
@@ -115,9 +119,17 @@ def fence_holder(state: State, record: ShardRecord) -> None:
     state.put_shard(replace(record, owner_epoch=epoch, held_since_epoch=epoch, revision=state.grow_revision()))
 
 
-def rewind(state: State, record: ShardRecord, now: float) -> None:
-    """Row 7: a forced checkpoint lies before the end of a finished shard."""
+def rewind_if_before_end(state: State, shard: ShardId, now: float) -> bool:
+    """Row 7: the position of a finished shard lies before its end, to which only a forced checkpoint can have set it."""
+    record = state.shards[shard]
+    info = state.infos.get(shard)
+    position = state.positions.get(shard)
+    if record.state is not ShardState.OVER or info is None or position is None or not movable(state, shard):
+        return False
+    if position >= info.end:
+        return False
     state.put_shard(replace(record, state=step(record.state, Cause.REWOUND), since=now))
+    return True
 
 
 def finish_if_done(state: State, shard: ShardId, now: float) -> bool:

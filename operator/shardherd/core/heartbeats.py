@@ -69,7 +69,7 @@ def reply(state: State, request: Heartbeat) -> HeartbeatReply:
 
 
 def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
-    """Its shards in ALREADY_ALLOC that were granted to its current incarnation and whose position is known."""
+    """Its shards in ALREADY_ALLOC that were granted to its current incarnation and whose position is known and not lost."""
     record = state.consumers.get(consumer)
     if record is None or not record.present:
         return ()
@@ -77,7 +77,7 @@ def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
     for shard in sorted(state.under.get((consumer, record.incarnation), ())):
         row = state.shards[shard]
         position = state.positions.get(shard)
-        if row.state is ShardState.ALREADY_ALLOC and position is not None:
+        if row.state is ShardState.ALREADY_ALLOC and position is not None and not grants.checkpoint_lost(state, row):
             found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
     return tuple(found)
 
@@ -111,7 +111,7 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
         row = state.shards[shard]
         if row.state is not ShardState.ALREADY_ALLOC or session.revision < row.revision:
             continue
-        if not grants.movable(state, shard) or shard not in state.positions:
+        if not grants.movable(state, shard) or shard not in state.positions or grants.checkpoint_lost(state, row):
             continue
         if eligible.is_draining(state, consumer):
             grants.reclaim(state, row, now)

@@ -7,7 +7,7 @@ Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardherd.core.model import Condition, ConsumerId, Incarnation, Offset, ShardId, ShardState
 
@@ -110,9 +110,8 @@ class Clocks:
     `gap` is the time that did not count. `due` is why a rebalance is wanted, empty if none is. Joins are gathered until
     `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
-    them. Deadlines up to `ticked_at` have been seen to. `seen`: the
-    source was. `replan`: a transfer that could not be called off is to be followed by
-    another rebalance.
+    them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called
+    off is to be followed by another rebalance. `copies` are those of the positions that were found below their copy.
     """
 
     gap: float = 0.0
@@ -136,6 +135,7 @@ class Clocks:
     expiries: int = 0
     ticked_at: float = float("-inf")
     replan: bool = False
+    copies: Mapping[ShardId, Offset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
