@@ -14,7 +14,17 @@ import aiohttp
 
 from shardherd import protocol
 from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError
-from shardherd.core.model import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, HeartbeatReply, Leave
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    GroupView,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    Offset,
+    ShardId,
+)
+from shardherd.core.requests import ForceCheckpoint, ForceCheckpointReply
 
 T = TypeVar("T")
 
@@ -49,6 +59,15 @@ class AsyncConsumerClient:
     async def leave(self, leave: Leave) -> None:
         """Say that this run goes and holds nothing more."""
         await self._request("POST", "/leave", protocol.dumps(leave), self._timeout)
+
+    async def force_checkpoint(self, shard: ShardId, offset: Offset) -> str:
+        """Set a shard's position, whoever holds it; what is read from then on starts there. Durable when this returns.
+
+        The result is a warning, empty if there is none: descendants of a finished shard were read before it. Raises
+        UnknownShardError, InvalidRequestError for a position that does not exist.
+        """
+        body = protocol.dumps(ForceCheckpoint(shard, offset))
+        return self._read(ForceCheckpointReply, await self._request("PUT", "/checkpoint", body, self._timeout)).warning
 
     async def group(self) -> GroupView:
         """The whole group as it is now."""

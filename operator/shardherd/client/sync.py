@@ -11,7 +11,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from shardherd.client.aio import AsyncConsumerClient
-from shardherd.core.model import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, HeartbeatReply, Leave
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    GroupView,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    Offset,
+    ShardId,
+)
 
 T = TypeVar("T")
 
@@ -33,6 +42,9 @@ class ConsumerClient:
 
     def leave(self, leave: Leave) -> None:
         self._run(self._client.leave(leave))
+
+    def force_checkpoint(self, shard: ShardId, offset: Offset) -> str:
+        return self._run(self._client.force_checkpoint(shard, offset))
 
     def group(self) -> GroupView:
         return self._run(self._client.group())

@@ -25,6 +25,7 @@ from shardherd.core.errors import (
     UnknownShardError,
 )
 from shardherd.core.model import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, Leave, ShardId
+from shardherd.core.requests import ForceCheckpoint
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ def make_application(runtime: Runtime, authenticator: Authenticator) -> web.Appl
             web.get(_BASE, api.view),
             web.get(f"{_BASE}/shards", api.shards),
             web.get(f"{_BASE}/shards/{{topic}}/{{partition}}", api.shard),
+            web.put(f"{_BASE}/checkpoint", api.force_checkpoint),
         ]
     )
     return application
@@ -139,6 +141,10 @@ class _Api:
         await runner.ask(leave)
         return web.Response(status=204)
 
+    async def force_checkpoint(self, request: web.Request) -> web.Response:
+        runner = await self._member(request)
+        return _json(await runner.ask(protocol.loads(ForceCheckpoint, await request.read())))
+
     # What may be looked at.
 
     async def view(self, request: web.Request) -> web.Response:
@@ -165,17 +171,21 @@ class _Api:
         self._auth.check_consumer(caller, runner.spec, body.consumer, body.incarnation)
         return runner, body
 
-    async def _view(self, request: web.Request) -> GroupView:
+    async def _member(self, request: web.Request) -> GroupRunner:
+        """The group, once the caller has shown to be one of its pods."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         caller = await self._auth.caller(request.headers.get("Authorization"))
         self._auth.check_namespace(caller, namespace, name)
         runner = self._runtime.group(namespace, name)
         self._auth.check_member(caller, runner.spec)
+        return runner
+
+    async def _view(self, request: web.Request) -> GroupView:
+        runner = await self._member(request)
         view = runner.view()
         if view is None:
-            raise CoordinatorUnavailableError(
-                f"group {namespace}/{name} is being loaded; ask again", group=f"{namespace}/{name}"
-            )
+            group = str(runner.spec.identity)
+            raise CoordinatorUnavailableError(f"group {group} is being loaded; ask again", group=group)
         return view
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardherd.coordinator.parking import Parked
+from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.model import CheckpointReply, CheckpointResult, Offset, ShardId
-from shardherd.core.requests import Reply, Request
+from shardherd.core.requests import ForceCheckpointReply, Reply, Request
 
 
 @dataclass(slots=True)
@@ -38,8 +39,16 @@ class Committing:
     answer: asyncio.Future[Any] | None = None
 
     def settled(self, durable: Mapping[ShardId, Offset]) -> Reply:
-        """The reply, now that these positions are known to be durable: OK becomes WITHHELD where it is not so."""
+        """The reply, now that these positions are known to be durable: OK becomes WITHHELD where it is not so.
+
+        Raises CoordinatorUnavailableError if a forced checkpoint is not durable.
+        """
         if not isinstance(self.reply, CheckpointReply):
+            for shard, offset in self.offsets.items():
+                if isinstance(self.reply, ForceCheckpointReply) and durable.get(shard) != offset:
+                    raise CoordinatorUnavailableError(
+                        f"the checkpoint of shard {shard} was not written; ask again", shard=shard
+                    )
             return self.reply
         return CheckpointReply(
             tuple(

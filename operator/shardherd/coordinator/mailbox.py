@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.core.errors import CoordinatorUnavailableError, ShardherdError
 from shardherd.core.group import Group, Result, Told
-from shardherd.core.model import GroupIdentity, Heartbeat
+from shardherd.core.model import GroupIdentity, Heartbeat, Offset, ShardId
 from shardherd.core.requests import ClockGap, Request, Tick
 from shardherd.ports import OwnershipTooLargeError, OwnershipUnavailableError
 
@@ -203,7 +203,7 @@ class Mailbox:
             case Outcome(durable=durable, settles=settles):
                 for waiting in settles:
                     if waiting.answer is not None:
-                        _resolve(waiting.answer, waiting.settled(durable))
+                        _settle(waiting, waiting.answer, durable)
                 if result.commit:
                     self._committing(Committing(result.commit))
             case Waited(parked=parked) if self._parking.holds(parked):
@@ -243,6 +243,14 @@ class Mailbox:
 def _resolve(answer: asyncio.Future[Any], value: object) -> None:
     if not answer.done():
         answer.set_result(value)
+
+
+def _settle(waiting: Committing, answer: asyncio.Future[Any], durable: Mapping[ShardId, Offset]) -> None:
+    try:
+        _resolve(answer, waiting.settled(durable))
+    except ShardherdError as error:
+        if not answer.done():
+            answer.set_exception(error)
 
 
 def _refuse(item: Item, error: Exception) -> None:

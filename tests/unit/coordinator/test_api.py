@@ -15,8 +15,8 @@ from shardherd import protocol
 from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
 from shardherd.coordinator import CoordinatorServer
-from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError
-from shardherd.core.model import ConsumerId, Heartbeat, HeldShard, Incarnation
+from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, NotLeadingError, UnknownShardError
+from shardherd.core.model import ConsumerId, Heartbeat, HeldShard, Incarnation, ShardId
 from shardherd.ports import Caller
 from tests.unit.coordinator.rig import IDENTITY, Rig, spec_of
 
@@ -123,6 +123,42 @@ async def test_shards_may_be_looked_at(service: Service, client: AsyncConsumerCl
         "stateAgeMs": 0,
     }
     assert [row["consumer"] for row in group["consumers"]] == ["clicks-0"]
+
+
+async def test_checkpoints_are_read_one_by_one_and_all_at_once_also_without_an_owner(service: Service) -> None:
+    service.kafka.committed["demo.clicks"] = {ShardId(f"t/{number}"): 10 + number for number in range(4)}
+    service.server.coordination.apply(spec_of())
+    await service.server.lead()
+    await service.settled()
+
+    _, everything = await service.get(f"{BASE}/shards")
+    _, one = await service.get(f"{BASE}/shards/t/2")
+
+    assert {row["shard"]: (row["checkpoint"], row["holder"]) for row in everything} == {
+        f"t/{number}": (10 + number, None) for number in range(4)
+    }
+    assert one["checkpoint"] == 12
+
+
+async def test_a_checkpoint_is_forced_by_a_pod_of_the_group_alone(service: Service, client: AsyncConsumerClient) -> None:
+    service.server.coordination.apply(spec_of())
+    await service.server.lead()
+    await service.settled()
+    shard = ShardId("t/0")
+    service.kafka.append("t", 0, 20)
+    await service.rig.becomes(lambda: service.server.coordination.views()[IDENTITY].shards[0].checkpoint == 0)
+
+    assert await client.force_checkpoint(shard, 9) == ""
+    assert service.kafka.committed["demo.clicks"][shard] == 9
+
+    stranger = AsyncConsumerClient(service.url, "demo", "clicks", lambda: "another-token")
+    service.rig.tokens.callers["another-token"] = Caller("demo", "default", "other-0", "uid-9", "other")
+    with pytest.raises(ForbiddenError, match="not by the group's StatefulSet"):
+        await stranger.force_checkpoint(shard, 5)
+    with pytest.raises(UnknownShardError, match="t/9"):
+        await client.force_checkpoint(ShardId("t/9"), 5)
+    assert service.kafka.committed["demo.clicks"][shard] == 9
+    await stranger.close()
 
 
 async def test_a_shard_that_does_not_exist_is_named(service: Service) -> None:
