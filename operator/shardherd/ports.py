@@ -75,7 +75,7 @@ class StoredOwnership:
 
 
 class OwnershipStore(Protocol):
-    """Who holds what, kept by compare-and-swap. One object a group."""
+    """Who holds what, kept by compare-and-swap, one object a group; and copies of positions, which are simply replaced."""
 
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
         """The last written ownership, or None if there is none. Raises OwnershipUnavailableError."""
@@ -87,6 +87,14 @@ class OwnershipStore(Protocol):
         Raises OwnershipConflictError if it is another, OutcomeUnknownError if it may have happened, OwnershipTooLargeError, and
         OwnershipUnavailableError if it surely did not happen.
         """
+        ...
+
+    async def load_copies(self, group: GroupIdentity) -> Mapping[ShardId, Offset]:
+        """The copies of positions that were written last; empty if there are none. Raises OwnershipUnavailableError."""
+        ...
+
+    async def save_copies(self, group: GroupIdentity, copies: Mapping[ShardId, Offset]) -> None:
+        """Replace the copies of positions. Raises OwnershipUnavailableError if that may not have happened, or only in part."""
         ...
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from shardherd.coordinator.commits import Committer
+from shardherd.coordinator.copies import Copies
 from shardherd.coordinator.facts import GROUP_HAS_LIVE_MEMBERS, GROUP_ID_IN_USE, SNAPSHOT_TOO_LARGE, SOURCE_UNAVAILABLE, Facts
 from shardherd.coordinator.items import Ask, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
@@ -160,6 +161,7 @@ class GroupRunner:
         source, offsets = ports.connector.source(spec), ports.connector.offsets(spec)
         self._facts = Facts(spec.source)
         self._opened.clear()
+        copies = Copies(ports, spec.identity, positions=lambda: self._mailbox().group.checkpoints)
         committer = Committer(
             ports,
             spec.identity,
@@ -169,10 +171,11 @@ class GroupRunner:
             failing=lambda error: self._learn(replace(self._facts, commit_error=error)),
             in_use=lambda in_use: self._learn(replace(self._facts, id_in_use=in_use)),
             allowed=lambda: self._facts.commits,
-            positions=lambda: self._mailbox().group.checkpoints,
+            positions=lambda: self._mailbox().group.refreshable,
+            before=copies.make_way,
         )
         try:
-            await _together(self._watch(storage, source, committer), self._mail(), committer.work())
+            await _together(self._watch(storage, source, committer, copies), self._mail(), committer.work())
         finally:
             mailbox, self.mailbox = self.mailbox, None
             if mailbox is not None:
@@ -181,23 +184,24 @@ class GroupRunner:
             await source.close()
             await offsets.close()
 
-    async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer) -> None:
+    async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer, copies: Copies) -> None:
         """Take the group over, open it, then look at its source for ever."""
         ownership = self._ownership = await self._patiently(storage.take)
         if not ownership.shards:
             # Nothing can be lost yet: it may answer that there is nothing, also while the source is away.
             self._open(Group.new(self.spec, self._ports.clock.now(), storage.leader_epoch), storage, committer, ownership)
+        copied = await self._patiently(copies.load)
         await self._patiently(committer.take_over)
         durable = await self._patiently(lambda: committer.read(ownership.shards))
         members = await self._patiently(source.live_members)
         self._problem = ""
         self._learn(replace(self._facts, prepared=True, members=members, source_error="", commit_error=""))
         if self.mailbox is None:
-            group = Group.restore(ownership, durable, self.spec, self._ports.clock.now())
+            group = Group.restore(ownership, durable, self.spec, self._ports.clock.now(), copies=copied)
             self._open(group, storage, committer, ownership)
-        await self._discover(source, committer)
+        await self._discover(source, committer, copies)
 
-    async def _discover(self, source: ShardSource, committer: Committer) -> None:
+    async def _discover(self, source: ShardSource, committer: Committer, copies: Copies) -> None:
         now = self._ports.clock.now()
         next_members = now + MEMBERS_INTERVAL
         delay = self._interval
@@ -212,6 +216,7 @@ class GroupRunner:
                     await committer.retake()
                     self._learn(replace(self._facts, commit_error=""))
                 committer.remind()
+                await copies.remind()
                 delay = self._interval
             except CoordinatorUnavailableError as error:
                 log.warning("group %s: %s", self.spec.identity, error)

@@ -9,7 +9,9 @@ import base64
 import gzip
 from typing import Any
 
-from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
+from shardherd.adapters.kubernetes.configmaps import metadata, owned, path
+from shardherd.adapters.kubernetes.copies import ConfigMapCopies
 from shardherd.core.model import GroupIdentity
 from shardherd.ports import (
     OutcomeUnknownError,
@@ -30,11 +32,8 @@ TIMEOUT = 5.0
 """Seconds for one read or write; well below the time for which a renewed lease is certain."""
 
 
-class ConfigMapOwnership:
+class ConfigMapOwnership(ConfigMapCopies):
     """OwnershipStore in ConfigMaps; the version is the resourceVersion."""
-
-    def __init__(self, api: KubernetesApi) -> None:
-        self._api = api
 
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
         """The stored ownership of this very group; one of a deleted group of the same name counts as none."""
@@ -46,7 +45,7 @@ class ConfigMapOwnership:
             raise OwnershipUnavailableError(f"cannot read the ownership of group {group}: {error}") from error
         except ApiUnavailableError as error:
             raise OwnershipUnavailableError(f"cannot read the ownership of group {group}: {error}") from error
-        if not _owned(found, group):
+        if not owned(found, group):
             return None
         data = gzip.decompress(base64.b64decode(found["binaryData"][KEY]))
         return StoredOwnership(data, found["metadata"]["resourceVersion"])
@@ -84,7 +83,7 @@ class ConfigMapOwnership:
                 raise
             try:
                 found = await self._api.acall("GET", _path(group), timeout=TIMEOUT)
-                if _owned(found, group):
+                if owned(found, group):
                     raise
                 leftover = {"preconditions": {"uid": found["metadata"]["uid"]}}
                 await self._api.acall("DELETE", _path(group), leftover, timeout=TIMEOUT)
@@ -95,11 +94,7 @@ class ConfigMapOwnership:
 
 
 def _path(group: GroupIdentity) -> str:
-    return f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-state"
-
-
-def _owned(found: Any, group: GroupIdentity) -> bool:
-    return any(owner.get("uid") == group.uid for owner in found["metadata"].get("ownerReferences", ()))
+    return path(group, "state")
 
 
 def _config_map(group: GroupIdentity, data: bytes, version: str | None) -> dict[str, Any]:
@@ -109,30 +104,12 @@ def _config_map(group: GroupIdentity, data: bytes, version: str | None) -> dict[
             f"the ownership of group {group} takes {len(packed)} bytes compressed, over the limit of {LIMIT}; consume fewer"
             " shards in this group"
         )
-    metadata: dict[str, Any] = {
-        "name": f"{group.name}-state",
-        "namespace": group.namespace,
-        "labels": {
-            "app.kubernetes.io/name": "shardherd",
-            "app.kubernetes.io/managed-by": "shardherd",
-            "shardherd.dev/consumergroup": group.name,
-        },
-        "ownerReferences": [
-            {
-                "apiVersion": "shardherd.dev/v1alpha1",
-                "kind": "ConsumerGroup",
-                "name": group.name,
-                "uid": group.uid,
-                "controller": True,
-                "blockOwnerDeletion": False,
-            }
-        ],
-    }
+    about = metadata(group, "state")
     if version is not None:
-        metadata["resourceVersion"] = version
+        about["resourceVersion"] = version
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata,
+        "metadata": about,
         "binaryData": {KEY: base64.b64encode(packed).decode()},
     }
