@@ -117,6 +117,8 @@ class Play:
         self.told: list[Told] = []
         self.log: dict[ShardId, Offset] = {}
         """What is durable, as the offsets' store has it."""
+        self.noted: dict[ShardId, str] = {}
+        self.copies: dict[ShardId, Offset] = {}
         self.hold_commits = False
         self.uncommitted: dict[ShardId, Offset] = {}
 
@@ -136,6 +138,7 @@ class Play:
         """All commits under way succeed."""
         offsets, self.uncommitted = self.uncommitted, {}
         self.log.update(offsets)
+        self.noted.update(self.group.notes(offsets))
         self.ask(CheckpointsCommitted(offsets))
 
     def fail_commits(self) -> None:
@@ -144,8 +147,9 @@ class Play:
         self.ask(CheckpointsFailed(frozenset(offsets)))
 
     def discover(self, infos: Sequence[ShardInfo]) -> Result:
-        unread = self.group.unread(infos)
-        return self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread if shard in self.log}))
+        unread = [shard for shard in self.group.unread(infos) if shard in self.log]
+        notes = {shard: self.noted[shard] for shard in unread if shard in self.noted}
+        return self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread}, notes, self.copies))
 
     def change(self, spec: GroupSpec) -> Result:
         return self.ask(SettingsChanged(spec))
@@ -169,6 +173,10 @@ class Play:
     def restart(self) -> None:
         """Another coordinator takes over, from what was stored."""
         self.group = Group.restore(decode(encode(self.group.ownership)), dict(self.log), self.group.spec, self.now)
+
+    def lose(self) -> None:
+        """Another coordinator takes over, and nothing is stored any more."""
+        self.group = Group.new(self.group.spec, self.now, leader_epoch=1)
 
     # Consumers.
 

@@ -123,10 +123,15 @@ class OffsetStore(Protocol):
         """The durable positions; a shard without one is absent. Raises SourceUnavailableError."""
         ...
 
-    async def commit(self, offsets: Mapping[ShardId, Offset]) -> None:
-        """Make these positions durable, all or none; they are when this returns.
+    async def notes(self, shards: Sequence[ShardId]) -> Mapping[ShardId, str]:
+        """What was noted with the durable positions; a shard without a position or a note is absent. Raises as `read` does."""
+        ...
 
-        Raises CommitFencedError, OutcomeUnknownError, SourceUnavailableError (surely not written).
+    async def commit(self, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str]) -> None:
+        """Make these positions durable, each with its note if it has one, all or none; they are when this returns.
+
+        A note has at most 400 characters. Raises CommitFencedError, OutcomeUnknownError, SourceUnavailableError (surely not
+        written).
         """
         ...
 

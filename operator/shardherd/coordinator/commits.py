@@ -15,6 +15,7 @@ from typing import TypeVar
 from shardherd.coordinator.items import Committing, Outcome
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.core.errors import CoordinatorUnavailableError
+from shardherd.core.group import Group
 from shardherd.core.model import GroupIdentity, Offset, ShardId
 from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed
 from shardherd.ports import (
@@ -45,8 +46,8 @@ class Committer:
     """Commits for one group. `prove` shows that we lead, `settle` takes an outcome to the mailbox.
 
     `failing` is told the message of a failed commit, and "" when one succeeds. `in_use` is told when fencing goes to and fro.
-    Nothing is committed while `allowed` says no. `positions` are those that may be committed once more as they are. `before`
-    is awaited before each commit; nothing is committed if it raises OwnershipUnavailableError.
+    Nothing is committed while `allowed` says no. `group` is the group whose positions they are. `before` is
+    awaited before each commit; nothing is committed if it raises OwnershipUnavailableError.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Committer:
         failing: Callable[[str], None],
         in_use: Callable[[bool], None],
         allowed: Callable[[], bool],
-        positions: Callable[[], Mapping[ShardId, Offset]],
+        group: Callable[[], Group],
         before: Callable[[Mapping[ShardId, Offset]], Awaitable[None]],
     ) -> None:
         self._ports = ports
@@ -70,7 +71,7 @@ class Committer:
         self._failing = failing
         self._in_use = in_use
         self._allowed = allowed
-        self._positions = positions
+        self._group = group
         self._before = before
         self._refresh_at = ports.clock.now() + REFRESH
         self._waiting: list[Committing] = []
@@ -110,6 +111,11 @@ class Committer:
         wanted = tuple(shards)
         return await self._timed("read_offsets", lambda: self._offsets.read(wanted)) if wanted else {}
 
+    async def notes(self, shards: Iterable[ShardId]) -> Mapping[ShardId, str]:
+        """What was noted with the durable positions of these shards. Raises SourceUnavailableError."""
+        wanted = tuple(shards)
+        return await self._timed("read_offsets", lambda: self._offsets.notes(wanted)) if wanted else {}
+
     async def work(self) -> None:
         """Commit for ever what is put. Raises LeadershipLostError."""
         while True:
@@ -147,7 +153,7 @@ class Committer:
         try:
             # The mailbox answers in order: after it every outcome so far is in the positions.
             await self._prove()
-            positions = dict(self._positions())
+            positions = self._group().refreshable
             found = await self.read(positions)
         except (CoordinatorUnavailableError, SourceUnavailableError) as error:
             log.warning("group %s: its positions are refreshed another time: %s", self._identity, error)
@@ -174,7 +180,7 @@ class Committer:
                 await self.retake()
             await self._before(offsets)
             self._check_lease()
-            await self._timed("commit_offsets", lambda: self._offsets.commit(offsets))
+            await self._timed("commit_offsets", lambda: self._offsets.commit(offsets, self._group().notes(offsets)))
         except OwnershipUnavailableError as error:
             log.warning("group %s: nothing is committed: %s", self._identity, error)
             return {}

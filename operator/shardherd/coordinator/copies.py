@@ -38,6 +38,11 @@ class Copies:
         self._stored = await self._ports.ownership.load_copies(self._identity)
         return self._stored
 
+    @property
+    def loaded(self) -> Mapping[ShardId, Offset]:
+        """What is stored now."""
+        return self._stored
+
     async def remind(self) -> None:
         """Called every now and then: if the copies are old, they are written anew. Raises LeadershipLostError."""
         if self._ports.clock.now() < self._due:

@@ -157,7 +157,8 @@ def _validate_one(
         flight = state.in_flight[shard]
         state.put_in_flight(shard, InFlight(max(flight.offset, checkpoint.offset)))
         return outcome(CheckpointResult.OK)
-    if not state.clocks.commits or shard in state.in_flight or shard in state.clocks.recreated or _gone(state, shard):
+    withheld = not state.clocks.commits or state.record.rebuilding or shard in state.clocks.recreated
+    if withheld or shard in state.in_flight or _gone(state, shard):
         return outcome(CheckpointResult.WITHHELD)
     state.put_in_flight(shard, InFlight(checkpoint.offset))
     begun.add(shard)

@@ -63,6 +63,10 @@ CHECKPOINTS_KEPT = "CheckpointsKept"
 ORDER_KEPT = "OrderKept"
 PARTITION_GROWTH = "PartitionGrowth"
 
+# Stalled or Ready, from the coordinator
+STALLING_GROUP = ("OwnershipUnreadable", "SnapshotTooLarge")
+"""What the coordinator says of a group that does not go away by waiting."""
+
 STALLING = frozenset({IMAGE_UNAVAILABLE, CRASH_LOOPING, PODS_REJECTED, QUOTA_EXCEEDED, CONTAINER_CONFIG_INVALID})
 """Reasons why consumers are not ready that do not go away by waiting."""
 
@@ -122,7 +126,9 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
     if observation.declared.deleting:
         return Finding("Ready", FALSE, DELETING, "The group is being deleted.")
     # The deepest cause first: without a source nothing can be granted, without grants nothing is read.
-    source, view = found["SourceReachable"], observation.view
+    source, view, stalled = found["SourceReachable"], observation.view, found["Stalled"]
+    if stalled.reason in STALLING_GROUP:
+        return Finding("Ready", FALSE, stalled.reason, stalled.message)
     if source.status != TRUE or view is None:
         return Finding("Ready", FALSE, source.reason, source.message)
     if view.withheld:
@@ -174,6 +180,9 @@ def _stalled(observation: Observation, scale: Scale) -> Finding:
         )
     if observation.refusals:
         return Finding("Stalled", TRUE, APPLY_REFUSED, " ".join(observation.refusals))
+    for cause in observation.view.withheld if observation.view is not None else ():
+        if cause.reason in STALLING_GROUP:
+            return Finding("Stalled", TRUE, cause.reason, cause.message)
     trouble = _trouble(observation)
     if trouble is not None and trouble.reason in STALLING and ready_consumers(observation) < scale.desired:
         return Finding("Stalled", TRUE, trouble.reason, trouble.message)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardherd.core import checkpoints, grants, lineage
+from shardherd.core import checkpoints, grants, lineage, rebuild
 from shardherd.core.model import ConsumerId, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
+from shardherd.core.notes import Note, of_group
 from shardherd.core.records import InFlight, ShardRecord
 from shardherd.core.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
 from shardherd.core.state import State, Told
@@ -23,8 +24,12 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     state.put_infos(infos)
     state.put_clocks(seen=True)
     fresh = sorted((shard for shard in infos if shard not in state.shards), key=shard_key)
-    _appear(state, fresh, infos, request.durable, now)
-    if not state.record.discovered:
+    first = not state.record.discovered
+    notes = of_group(state.record.uid, request.notes)
+    if first:
+        rebuild.begin(state, notes, request.copies, now)
+    _appear(state, fresh, request, notes, now)
+    if first:
         state.put_record(discovered=True)
     closed = [info.shard for info in request.shards if not info.open]
     newly = tuple(shard for shard in closed if shard in before and before[shard].open)
@@ -81,12 +86,13 @@ def conditions_changed(state: State, request: ConditionsChanged, now: float) -> 
         grants.want_rebalance(state, "ConditionsCleared")
 
 
-def _appear(
-    state: State, fresh: list[ShardId], infos: Mapping[ShardId, ShardInfo], durable: Mapping[ShardId, Offset], now: float
-) -> None:
+def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes: Mapping[ShardId, Note], now: float) -> None:
     if not fresh:
         return
-    latest = not state.record.discovered and state.spec.source.starting_position == "Latest"
+    first = not state.record.discovered and not state.record.rebuilding
+    latest = first and state.spec.source.starting_position == "Latest"
+    copies = request.copies if state.record.rebuilding and not state.record.discovered else {}
+    infos = state.infos
     unborn = frozenset(fresh)
 
     def parents(shard: ShardId) -> tuple[ShardId, ...]:
@@ -96,28 +102,38 @@ def _appear(
 
     def done(shard: ShardId) -> bool:
         if shard in unborn:
-            return False
+            # Only what was read before the ownership was lost can be finished already.
+            return state.record.rebuilding and _read_to_its_end(infos[shard], request.durable.get(shard))
         record = state.shards.get(shard)
         return record is None or record.state is ShardState.OVER or shard not in infos
 
     for shard in fresh:
-        info = infos[shard]
-        position = durable.get(shard)
-        start = position if position is not None else info.end if latest else info.begin
+        info, note = infos[shard], notes.get(shard)
+        position = request.durable.get(shard)
         record = ShardRecord(
             shard,
             ShardState.NOT_ALLOC,
-            start,
-            started=position is not None,
+            position if position is not None else info.end if latest else info.begin,
+            started=position is not None or shard in copies,
+            owner_epoch=note.owner_epoch if note is not None else 0,
             parents=info.parents,
-            source_id=info.source_id,
+            source_id=note.source_id if note is not None else info.source_id,
             since=now,
         )
         if position is not None:
             state.put_position(shard, position)
+            if first:
+                # Committed once more, so that it bears a note of this group before anybody holds the shard.
+                state.put_in_flight(shard, InFlight(position))
         grants.appear(state, record, state.spec.settings.ordered and not lineage.may_be_read(shard, parents, done))
+    if above := {shard: copy for shard, copy in copies.items() if copy > request.durable.get(shard, copy)}:
+        state.put_clocks(copies=above)
     named = ", ".join(fresh[:5]) + (" and others" if len(fresh) > 5 else "")
     state.tell(Told("ShardsAppeared", f"{len(fresh)} new shards: {named}", shards=tuple(fresh)))
+
+
+def _read_to_its_end(info: ShardInfo, position: Offset | None) -> bool:
+    return not info.open and position is not None and position >= info.end
 
 
 def _adopt(state: State, durable: Mapping[ShardId, Offset], fresh: frozenset[ShardId]) -> None:

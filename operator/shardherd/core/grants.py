@@ -47,7 +47,8 @@ def grantable(state: State, record: ShardRecord) -> bool:
 
 def blocked(state: State) -> bool:
     """Whether something withholds all grants of the group."""
-    return state.spec.settings.paused or bool(state.clocks.withheld) or bool(state.clocks.recreated)
+    clocks = state.clocks
+    return state.spec.settings.paused or bool(clocks.withheld) or bool(clocks.recreated) or state.record.rebuilding
 
 
 def want_rebalance(state: State, reason: str) -> None:
@@ -69,6 +70,11 @@ def wake(state: State, record: ShardRecord, now: float) -> None:
 def grant(state: State, record: ShardRecord, consumer: ConsumerId, now: float) -> None:
     """Row 3: given to a consumer, under a new epoch."""
     _give(state, record, Cause.GRANTED, consumer, now)
+
+
+def restore(state: State, record: ShardRecord, consumer: ConsumerId, epoch: int, now: float) -> None:
+    """Row 3, for a grant that was lost and that its holder still names: the same epoch as then."""
+    _give(state, record, Cause.GRANTED, consumer, now, epoch)
 
 
 def reclaim(state: State, record: ShardRecord, now: float) -> None:
@@ -173,8 +179,8 @@ def _parents(state: State, shard: ShardId) -> tuple[ShardId, ...]:
     return record.parents if record is not None else ()
 
 
-def _give(state: State, record: ShardRecord, cause: Cause, consumer: ConsumerId, now: float) -> None:
-    epoch = record.owner_epoch + 1
+def _give(state: State, record: ShardRecord, cause: Cause, consumer: ConsumerId, now: float, epoch: int | None = None) -> None:
+    epoch = record.owner_epoch + 1 if epoch is None else epoch
     after = replace(
         record,
         state=step(record.state, cause),

@@ -30,6 +30,7 @@ from shardherd.core.model import (
     ShardId,
     ShardInfo,
 )
+from shardherd.core.notes import Note
 from shardherd.core.records import Clocks, GroupRecord, Ownership, Session, ShardRecord
 from shardherd.core.requests import (
     CheckpointsCommitted,
@@ -101,7 +102,9 @@ class Group:
         record = ownership.group if leader_epoch is None else replace(ownership.group, leader_epoch=leader_epoch)
         settle_until = now + 2 * spec.settings.heartbeat_interval
         above = {shard: copy for shard, copy in (copies or {}).items() if copy > durable.get(shard, copy)}
-        state = State(spec, record, Clocks(due="Restored", settle_until=settle_until, resumed_at=now, copies=above))
+        claims_until = now + spec.settings.session_timeout
+        clocks = Clocks(due="Restored", settle_until=settle_until, resumed_at=now, copies=above, claims_until=claims_until)
+        state = State(spec, record, clocks)
         state.restored_at = now
         state.group["touched_all"] = record.revision
         for shard in ownership.shards.values():
@@ -211,6 +214,13 @@ class Group:
     def checkpoints(self) -> Mapping[ShardId, Offset]:
         """The durable positions. Must not be changed."""
         return self._state.positions
+
+    def notes(self, shards: Iterable[ShardId]) -> Mapping[ShardId, str]:
+        """What to note with a durable position of each of these shards."""
+        state = self._state
+        uid, leader = state.record.uid, state.record.leader_epoch
+        rows = ((shard, state.shards.get(shard)) for shard in shards)
+        return {shard: str(Note(uid, leader, row.owner_epoch, row.source_id)) for shard, row in rows if row is not None}
 
     @property
     def refreshable(self) -> Mapping[ShardId, Offset]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shardherd.core import eligible, grants, liveness
+from shardherd.core import eligible, grants, liveness, rebuild
 from shardherd.core.errors import InvalidRequestError
 from shardherd.core.model import (
     ConfirmedShard,
@@ -23,8 +23,9 @@ from shardherd.core.state import State, Told
 
 
 def heartbeat(state: State, request: Heartbeat, now: float) -> None:
-    """Take a heartbeat in; `reply` is the answer. Raises StaleIncarnationError, InvalidRequestError.
+    """Take a heartbeat in; `reply` is the answer.
 
+    Raises StaleIncarnationError, InvalidRequestError, CoordinatorUnavailableError.
     One whose `seq` is not above the last is answered but changes nothing: it was overtaken on its way.
     """
     if request.seq < 1 or request.revision < 0:
@@ -34,6 +35,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
             group=str(state.spec.identity),
             consumer=request.consumer,
         )
+    rebuild.check_claims(state, request)
     new = liveness.admit(state, request.consumer, request.incarnation)
     before = state.sessions.get(request.consumer)
     if before is not None and before.heard and request.seq <= before.seq:
@@ -41,6 +43,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     received = before is not None and eligible.receives(state, request.consumer)
     was_draining = before is not None and before.draining
     unheard = before is not None and not before.heard
+    rebuild.claim(state, request, now)
     state.put_session(request.consumer, _session(state, request, before, now))
     if new:
         state.tell(

@@ -94,13 +94,14 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """What is stored of the group itself."""
+    """What is stored of the group itself. `rebuilding`: its ownership was lost, and consumers still claim what they hold."""
 
     uid: str
     leader_epoch: int = 0
     group_epoch: int = 0
     revision: int = 0
     discovered: bool = False
+    rebuilding: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,8 @@ class Clocks:
     `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
     them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called
-    off is to be followed by another rebalance. `copies` are those of the positions that were found below their copy.
+    off is to be followed by another rebalance. `copies` are those of the positions that were found below their copy. Until
+    `claims_until` consumers claim what they hold, while the ownership is rebuilt.
     """
 
     gap: float = 0.0
@@ -136,6 +138,7 @@ class Clocks:
     ticked_at: float = float("-inf")
     replan: bool = False
     copies: Mapping[ShardId, Offset] = field(default_factory=dict)
+    claims_until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,20 @@ class TestConfigMapOwnership(OwnershipContract):
         assert stored is not None
         assert stored.data == b"of the new group"
 
+    @pytest.mark.parametrize("data", ["bm90IGd6aXA=", "H4sIAAAAAAAA", None])
+    async def test_what_somebody_damaged_is_there_but_empty(
+        self, store: ConfigMapOwnership, group: GroupIdentity, api: KubernetesApi, data: str | None
+    ) -> None:
+        await store.save(group, b"first", None)
+        path = f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-state"
+        await api.acall("PATCH", path, {"binaryData": {"ownership.json.gz": data}}, content_type=MERGE_PATCH)
+
+        stored = await store.load(group)
+
+        assert stored is not None
+        assert stored.data == b""
+        await store.save(group, b"second", stored.version)
+
     async def test_copies_of_a_deleted_group_of_the_same_name_are_not_taken_over(
         self, store: ConfigMapOwnership, group: GroupIdentity
     ) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import gzip
+import logging
+import zlib
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
@@ -22,6 +24,8 @@ from shardherd.ports import (
     StoredOwnership,
 )
 
+log = logging.getLogger(__name__)
+
 KEY = "ownership.json.gz"
 """To look at it: kubectl get configmap NAME-state -o jsonpath='{.binaryData.ownership\\.json\\.gz}' | base64 -d | gunzip"""
 
@@ -36,7 +40,10 @@ class ConfigMapOwnership(ConfigMapCopies):
     """OwnershipStore in ConfigMaps; the version is the resourceVersion."""
 
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
-        """The stored ownership of this very group; one of a deleted group of the same name counts as none."""
+        """The stored ownership of this very group; one of a deleted group of the same name counts as none.
+
+        What somebody has damaged is empty.
+        """
         try:
             found = await self._api.acall("GET", _path(group), timeout=TIMEOUT)
         except ApiError as error:
@@ -47,8 +54,7 @@ class ConfigMapOwnership(ConfigMapCopies):
             raise OwnershipUnavailableError(f"cannot read the ownership of group {group}: {error}") from error
         if not owned(found, group):
             return None
-        data = gzip.decompress(base64.b64decode(found["binaryData"][KEY]))
-        return StoredOwnership(data, found["metadata"]["resourceVersion"])
+        return StoredOwnership(_unpack(found, group), found["metadata"]["resourceVersion"])
 
     async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
         """See OwnershipStore. A leftover of a deleted group of the same name is replaced."""
@@ -95,6 +101,14 @@ class ConfigMapOwnership(ConfigMapCopies):
 
 def _path(group: GroupIdentity) -> str:
     return path(group, "state")
+
+
+def _unpack(found: Any, group: GroupIdentity) -> bytes:
+    try:
+        return gzip.decompress(base64.b64decode(found["binaryData"][KEY]))
+    except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
+        log.error("the ownership of group %s is damaged: %r", group, error)  # noqa: TRY400
+        return b""
 
 
 def _config_map(group: GroupIdentity, data: bytes, version: str | None) -> dict[str, Any]:

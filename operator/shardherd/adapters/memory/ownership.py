@@ -20,6 +20,13 @@ class MemoryOwnership:
         self._stored: dict[GroupIdentity, StoredOwnership] = {}
         self._versions = 0
 
+    def tamper(self, group: GroupIdentity, data: bytes | None) -> None:
+        """What somebody does by hand: put these bytes there, or delete what is there."""
+        self._versions += 1
+        self._stored.pop(group, None)
+        if data is not None:
+            self._stored[group] = StoredOwnership(data, str(self._versions))
+
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
         await self.faults.enter("load")
         return self._stored.get(group)
