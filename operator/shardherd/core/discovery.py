@@ -42,10 +42,8 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         if not grants.finish_if_done(state, shard, now):
             # A forced checkpoint that the coordinator before us made durable, and ended before it could act upon it.
             checkpoints.revive(state, shard, now)
-    if any(shard not in infos for shard in before):
-        for shard in sorted(state.by_state[ShardState.WAIT], key=shard_key):
-            if not grants.behind(state, shard):
-                grants.wake(state, state.shards[shard], now)
+    if not before or any(shard not in infos for shard in before):
+        _wake_waiting(state, now)
     _look_at_each(state, infos, now)
     _commit_starts(state)
     if any(grants.grantable(state, state.shards[shard]) for shard in state.by_state[ShardState.NOT_ALLOC]):
@@ -59,8 +57,7 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
         return
     state.put_spec(after)
     if before.settings.ordered and not after.settings.ordered:
-        for shard in sorted(state.by_state[ShardState.WAIT], key=shard_key):
-            grants.wake(state, state.shards[shard], now)
+        _wake_waiting(state, now)
     if before.settings != after.settings:
         state.put_record(group_epoch=state.record.group_epoch + 1)
         state.touch_all()
@@ -84,6 +81,16 @@ def conditions_changed(state: State, request: ConditionsChanged, now: float) -> 
         state.put_clocks(resumed_at=now)
     if was_blocked and not grants.blocked(state):
         grants.want_rebalance(state, "ConditionsCleared")
+
+
+def _wake_waiting(state: State, now: float) -> None:
+    """Row 2 for every shard that need not wait: the source dropped what it waited for, or the group is not ordered any more.
+
+    Both may have happened while no coordinator ran.
+    """
+    for shard in sorted(state.by_state[ShardState.WAIT], key=shard_key):
+        if not state.spec.settings.ordered or not grants.behind(state, shard):
+            grants.wake(state, state.shards[shard], now)
 
 
 def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes: Mapping[ShardId, Note], now: float) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from shardherd.core import lineage
 from shardherd.core.fsm import Cause, step
 from shardherd.core.model import ConsumerId, ShardId, ShardState
+from shardherd.core.naming import shard_key
 from shardherd.core.records import ShardRecord
 from shardherd.core.state import State, Told
 
@@ -155,10 +156,13 @@ def finish_if_done(state: State, shard: ShardId, now: float) -> bool:
 
 
 def wake_descendants(state: State, shard: ShardId, now: float) -> None:
-    """Row 2 for every child of this shard that nothing keeps waiting any more."""
-    for child in state.children.get(shard, ()):
-        record = state.shards.get(child)
-        if record is not None and record.state is ShardState.WAIT and not behind(state, child):
+    """Row 2 for every descendant of this shard that nothing keeps waiting any more.
+
+    Not for its children alone: those may be over before it, if the group was not ordered then, or if it was revived.
+    """
+    for descendant in sorted(lineage.descendants(shard, lambda parent: state.children.get(parent, ())), key=shard_key):
+        record = state.shards[descendant]
+        if record.state is ShardState.WAIT and not behind(state, descendant):
             wake(state, record, now)
 
 
