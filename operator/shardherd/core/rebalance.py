@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardherd.core import assignors, eligible, grants, heartbeats
+from shardherd.core.assignors.problem import names_array, topic_numbers
 from shardherd.core.model import ConsumerId, ShardId, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import ShardRecord
@@ -109,9 +110,11 @@ def _problem(state: State, consumers: list[ConsumerId]) -> tuple[list[ShardRecor
         current.append(index.get(owner, assignors.NOBODY) if owner is not None else assignors.NOBODY)
         pending.append(is_pending)
     receives = [eligible.receives(state, consumer) for consumer in consumers]
+    shards = [record.shard for record in rows]
     return rows, assignors.Problem(
-        [record.shard for record in rows],
-        consumers,
+        names_array(shards),
+        names_array(consumers),
+        topic_numbers(shards)[0],
         np.array(current, dtype=np.int64),
         np.array(pending, dtype=np.bool_),
         np.array(receives, dtype=np.bool_),

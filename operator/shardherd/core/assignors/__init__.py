@@ -7,6 +7,6 @@ states, epochs or time.
 from __future__ import annotations
 
 from shardherd.core.assignors.names import ASSIGNORS, is_known, target
-from shardherd.core.assignors.problem import NOBODY, Assignment, Problem
+from shardherd.core.assignors.problem import NOBODY, Assignment, Delta, Problem
 
-__all__ = ["ASSIGNORS", "NOBODY", "Assignment", "Problem", "is_known", "target"]
+__all__ = ["ASSIGNORS", "NOBODY", "Assignment", "Delta", "Problem", "is_known", "target"]

@@ -1,4 +1,7 @@
-"""Assignors by name, and the target that a rebalance works towards."""
+"""Assignors by name, and the target that a rebalance works towards.
+
+Called by the rebalance. The names here are ours; those of plug-ins are added where the program is put together.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def is_known(name: str) -> bool:
 
 def target(name: str, problem: Problem) -> Assignment:
     """Who should hold each shard. Nobody who may not receive gets more than it has; an unknown name counts as Sticky."""
-    if not problem.receives.any() or not problem.shards:
+    if not problem.receives.any() or not len(problem.shards):
         return problem.current.copy()
     assignor = ASSIGNORS.get(name, sticky)
     wanted = assignor(problem)
@@ -48,7 +51,7 @@ def target(name: str, problem: Problem) -> Assignment:
 
 def sticky_rest(problem: Problem, wanted: Assignment) -> Assignment:
     """Give the shards without an owner to those that have least and may receive; all others stay where they are."""
-    loads = np.bincount(wanted[wanted != NOBODY], minlength=len(problem.consumers)).astype(np.int64)
+    loads = problem.loads(wanted)
     result = wanted.copy()
     candidates = np.flatnonzero(problem.receives)
     for row in np.flatnonzero(wanted == NOBODY):
