@@ -8,7 +8,7 @@ from shardherd.core.assignors import NOBODY, Delta, Problem, target
 from shardherd.core.assignors.kafka import ranges, round_robin
 from shardherd.core.assignors.sticky import sticky
 from shardherd.core.model import ShardId
-from tests.unit.core.assigning import C0, C1, C, by_name, partitions, problem
+from tests.unit.core.assigning import C0, C1, C, by_name, holders, partitions, problem
 
 
 def test_sticky_takes_shards_that_are_on_their_way_first() -> None:
@@ -74,3 +74,31 @@ def test_the_delta_of_a_first_assignment_names_everything() -> None:
         [None, None, None],
         ["c0", "c1", "c0"],
     )
+
+
+def zones(**members: str) -> dict[str, str]:
+    """`zones(east="c0 tp0 tp1")`: who and what is in a zone."""
+    return {name.replace("tp", "t/"): zone for zone, names in members.items() for name in names.split()}
+
+
+def test_sticky_prefers_shards_of_the_consumers_zone() -> None:
+    where = zones(east="c0 tp0 tp1 tp2", west="c1 tp3 tp4 tp5")
+    asked = Problem.of(partitions(t=6), C, zones=where)
+    assert asked.named(sticky(asked)) == by_name(c0="tp0 tp1", c1="tp3 tp4", c2="tp2 tp5")
+
+
+def test_balance_comes_before_zones() -> None:
+    asked = Problem.of(partitions(t=4), [C0, C1], zones=zones(east="c0 tp0 tp1 tp2 tp3", west="c1"))
+    assert asked.named(sticky(asked)) == by_name(c0="tp0 tp1", c1="tp2 tp3")
+
+
+def test_no_shard_moves_for_its_zone_alone() -> None:
+    before = holders(by_name(c0="tp2 tp3", c1="tp0 tp1"))
+    asked = Problem.of(partitions(t=4), [C0, C1], before, zones=zones(east="c0 tp0 tp1", west="c1 tp2 tp3"))
+    assert asked.named(sticky(asked)) == by_name(c0="tp2 tp3", c1="tp0 tp1")
+
+
+def test_of_too_many_shards_those_of_other_zones_go_first() -> None:
+    before = holders(by_name(c0="tp0 tp1 tp2 tp3"))
+    asked = Problem.of(partitions(t=4), [C0, C1], before, zones=zones(east="c0 tp1 tp3", west="c1 tp0"))
+    assert asked.named(sticky(asked)) == by_name(c0="tp1 tp3", c1="tp0 tp2")

@@ -25,7 +25,8 @@ def sticky(problem: Problem) -> Assignment:
     if problem.differing:
         return subscriptions.sticky(problem)
     loads = problem.loads(problem.current)
-    quotas = shares(len(problem.shards), loads, problem.receives)
+    settled = problem.loads(np.where(problem.pending, NOBODY, problem.current)) if problem.pending.any() else loads
+    quotas = shares(len(problem.shards), loads, settled, problem.receives)
     target = problem.current.copy()
     target[too_many(problem, np.maximum(loads - quotas, 0))] = NOBODY
     free = np.flatnonzero(target == NOBODY)
@@ -36,10 +37,11 @@ def sticky(problem: Problem) -> Assignment:
     return target
 
 
-def shares(total: int, loads: Indexes, receives: Flags) -> Indexes:
+def shares(total: int, loads: Indexes, settled: Indexes, receives: Flags) -> Indexes:
     """How many shards each consumer should hold; consumers that may not receive never get more than they have.
 
-    The ones too many go to those that have more already, so that they need not give them up.
+    `settled` counts the shards of each load that are not on their way. Where the shares cannot be equal, the larger ones go to
+    those that would have to give up a settled shard otherwise, then to those that have most.
     """
     quotas = np.zeros(len(loads), dtype=np.int64)
     open_ = np.ones(len(loads), dtype=np.bool_)
@@ -55,8 +57,8 @@ def shares(total: int, loads: Indexes, receives: Flags) -> Indexes:
     indexes = np.flatnonzero(open_)
     base, extra = divmod(left, len(indexes))
     quotas[indexes] = base
-    by_load = indexes[np.lexsort((indexes, -loads[indexes]))]
-    quotas[by_load[:extra]] += 1
+    by_need = indexes[np.lexsort((indexes, -loads[indexes], settled[indexes] <= base))]
+    quotas[by_need[:extra]] += 1
     return quotas
 
 

@@ -1,7 +1,7 @@
 """Sticky where consumers read different topics: as balanced as the subscriptions allow, moving little.
 
-Called by `sticky`. The balance is optimal: no chain of moves from a consumer to one with at least two shards less is left, which
-makes the loads as even as they can be (Harvey, Ladner, Lovasz, Tamir: Semi-matchings for bipartite graphs and load
+Called by `sticky`. The balance is optimal: no chain of moves from a consumer to one with at least two shards less is left,
+which makes the loads as even as they can be (Harvey, Ladner, Lovasz, Tamir: Semi-matchings for bipartite graphs and load
 balancing, 2003). The number of moves is small, not proven minimal. Written for groups of ordinary size: plain loops.
 """
 
