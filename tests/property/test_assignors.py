@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shardherd.core.assignors import NOBODY, Assignment, Problem, target
 from shardherd.core.assignors.kafka import ranges, round_robin
 from shardherd.core.assignors.sticky import sticky
+from shardherd.core.assignors.weighted import HYSTERESIS, effective_capacities, effective_weights, weighted, work_of
 from shardherd.core.model import ConsumerId, ShardId
 from shardherd.core.naming import consumer_key, shard_key
 from tests.builders import Play, info, spec, topic, with_settings
@@ -72,6 +73,7 @@ def test_sticky_is_as_even_as_can_be_and_of_all_such_assignments_moves_the_fewes
 
 
 @given(problem=problems())
+@settings(deadline=None)
 def test_sticky_gives_every_shard_to_somebody_and_nothing_to_who_may_not_receive(problem: Problem) -> None:
     ours = sticky(problem)
     assert (ours != NOBODY).all()
@@ -97,6 +99,7 @@ def test_sticky_differs_by_at_most_one_and_keeps_the_most(problem: Problem) -> N
 
 
 @given(problem=problems(), zones=st.lists(st.sampled_from(["a", "b", ""]), min_size=47, max_size=47))
+@settings(deadline=None)
 def test_zones_change_neither_the_loads_nor_the_number_of_moves(problem: Problem, zones: list[str]) -> None:
     names = [*problem.consumers.tolist(), *problem.shards.tolist()]
     known = {name: zone for name, zone in zip(names, zones, strict=False) if zone}
@@ -123,6 +126,7 @@ def test_with_differing_subscriptions_sticky_is_as_even_as_they_allow(problem: P
 
 
 @given(sizes=st.lists(st.integers(0, 20), min_size=1, max_size=5), count=st.integers(1, 12))
+@settings(deadline=None)
 def test_range_and_round_robin_are_what_they_are_said_to_be_shard_by_shard(sizes: list[int], count: int) -> None:
     names = [ShardId(f"t{at}/{number}") for at, size in enumerate(sizes) for number in range(size)]
     problem = Problem.of(names, [ConsumerId(f"g-{number}") for number in range(count)])
@@ -167,7 +171,11 @@ class Herd(RuleBasedStateMachine):
         for _ in range(grows):
             self.shards.add(ShardId(f"t{self.born % 3}/{self.born}"))
             self.born += 1
-        self.asked = Problem.of(sorted(self.shards, key=shard_key), sorted(self.consumers, key=consumer_key), self.holders)
+        # As uneven as shards are: most are light, some weigh as much as all others.
+        weights = {shard: float(1000 // (1 + 7919 * int(shard.rpartition("/")[2]) % 50)) for shard in self.shards}
+        self.asked = Problem.of(
+            sorted(self.shards, key=shard_key), sorted(self.consumers, key=consumer_key), self.holders, weights=weights
+        )
         self.answer = target(self.assignor, self.asked)
         self.holders = {shard: consumer for consumer, held in self.asked.named(self.answer).items() for shard in held}
 
@@ -208,7 +216,61 @@ def round_robin_promise(problem: Problem, ours: Assignment) -> None:
     assert ours.tolist() == [row % len(problem.consumers) for row in range(len(problem.shards))]
 
 
-PROMISES = {"Range": range_promise, "RoundRobin": round_robin_promise, "Sticky": sticky_promise}
+def weighted_promise(problem: Problem, ours: Assignment) -> None:
+    """The bound that `core.assignors.weighted` states."""
+    weights, capacities = effective_weights(problem), effective_capacities(problem)
+    if weights is None:
+        sticky_promise(problem, ours)
+        return
+    loads = work_of(weights, ours, len(problem.consumers)) / capacities
+    slack = HYSTERESIS * float(weights.sum() / capacities.sum()) + 1e-6
+    for giver in set(ours.tolist()):
+        lightest = weights[ours == giver].min()
+        for taker in np.flatnonzero(problem.receives):
+            assert taker == giver or loads[giver] - loads[taker] <= lightest / capacities[taker] + slack
+
+
+PROMISES = {
+    "Range": range_promise,
+    "RoundRobin": round_robin_promise,
+    "Sticky": sticky_promise,
+    "Weighted": weighted_promise,
+}
+
+
+@given(problem=problems(consumers=8, shards=40), data=st.data())
+@settings(deadline=None)
+def test_weighted_keeps_its_bound_for_any_weights_and_capacities(problem: Problem, data: st.DataObject) -> None:
+    count, members = len(problem.shards), len(problem.consumers)
+    weight = st.one_of(st.just(float("nan")), st.floats(0, 1e6), st.integers(0, 5).map(float))
+    asked = replace(
+        problem,
+        weights=np.array(data.draw(st.lists(weight, min_size=count, max_size=count)), dtype=np.float64),
+        capacities=np.array(data.draw(st.lists(st.floats(0.1, 10), min_size=members, max_size=members)), dtype=np.float64),
+    )
+    ours = weighted(asked)
+    assert (ours != NOBODY).all()
+    assert asked.receives[ours[ours != asked.current]].all()
+    if effective_weights(asked) is not None:
+        weighted_promise(asked, ours)
+        assert weighted(replace(asked, current=ours)).tolist() == ours.tolist()
+
+
+@given(problem=problems(consumers=8, shards=40), data=st.data())
+@settings(deadline=None)
+def test_weights_that_change_by_less_than_the_hysteresis_move_nothing(problem: Problem, data: st.DataObject) -> None:
+    """At rest with some slack to spare, another measurement of the same loads leaves everything where it is."""
+    problem.receives[:] = True
+    count = len(problem.shards)
+    weights = np.array(data.draw(st.lists(st.integers(1, 100), min_size=count, max_size=count)), dtype=np.float64)
+    rested = replace(problem, weights=weights, current=weighted(replace(problem, weights=weights)))
+    loads = work_of(weights, rested.current, len(problem.consumers))
+    lightest = [weights[rested.current == at].min(initial=np.inf) for at in range(len(problem.consumers))]
+    spread = max((loads[at] - loads.min() - lightest[at] for at in range(len(loads))), default=0.0)
+    if not count or spread > 0.05 * loads.mean():
+        return
+    noise = np.array(data.draw(st.lists(st.floats(0.99, 1.01), min_size=count, max_size=count)))
+    assert weighted(replace(rested, weights=weights * noise)).tolist() == rested.current.tolist()
 
 
 @pytest.mark.parametrize("assignor", sorted(PROMISES))

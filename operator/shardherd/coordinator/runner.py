@@ -183,17 +183,19 @@ class GroupRunner:
 
     async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer) -> None:
         """Take the group over, open it, then look at its source for ever."""
+        ports = self._ports
         ownership = self._ownership = await self._patiently(storage.take)
         if not ownership.shards:
             # Nothing can be lost yet: it may answer that there is nothing, also while the source is away.
-            self._open(Group.new(self.spec, self._ports.clock.now(), storage.leader_epoch), storage, committer, ownership)
+            group = Group.new(self.spec, ports.clock.now(), storage.leader_epoch, ports.assignors)
+            self._open(group, storage, committer, ownership)
         await self._patiently(committer.take_over)
         durable = await self._patiently(lambda: committer.read(ownership.shards))
         members = await self._patiently(source.live_members)
         self._problem = ""
         self._learn(replace(self._facts, prepared=True, members=members, source_error="", commit_error=""))
         if self.mailbox is None:
-            group = Group.restore(ownership, durable, self.spec, self._ports.clock.now())
+            group = Group.restore(ownership, durable, self.spec, ports.clock.now(), assignors=ports.assignors)
             self._open(group, storage, committer, ownership)
         await self._discover(source, committer)
 

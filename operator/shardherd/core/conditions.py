@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from shardherd.core.assignors import EVEN
 from shardherd.core.model import ShardState
 from shardherd.core.observed import Observation, ScalingMode, Trouble
 from shardherd.core.scaling import ACTIVE, PAUSED, WAITING_FOR_SHARDS, Scale
@@ -218,7 +219,7 @@ def _balanced(observation: Observation, _scale: Scale) -> Finding:
     if moving or waiting:
         return Finding("Balanced", FALSE, REBALANCING, f"{_count(moving, 'shard')} moving, {waiting} held by nobody.")
     counts = [consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining]
-    if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor != "Range":
+    if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor in EVEN:
         return Finding("Balanced", FALSE, UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards.")
     held = f"{min(counts)} to {max(counts)}" if counts and min(counts) != max(counts) else str(max(counts, default=0))
     return Finding("Balanced", TRUE, BALANCED, f"{_count(len(counts), 'consumer')} with {held} shards each.")

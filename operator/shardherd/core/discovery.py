@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardherd.core import grants, lineage
+from shardherd.core import balance, grants, lineage
 from shardherd.core.model import ConsumerId, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import InFlight, ShardRecord
@@ -39,6 +39,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
             if not grants.behind(state, shard):
                 grants.wake(state, state.shards[shard], now)
     _look_at_each(state, infos, now)
+    balance.note_rates(state, now)
     _commit_starts(state)
     if any(grants.grantable(state, state.shards[shard]) for shard in state.by_state[ShardState.NOT_ALLOC]):
         grants.want_rebalance(state, "ShardsAppeared")

@@ -43,7 +43,8 @@ def grantable(state: State, record: ShardRecord) -> bool:
 
 def blocked(state: State) -> bool:
     """Whether something withholds all grants of the group."""
-    return state.spec.settings.paused or bool(state.clocks.withheld) or bool(state.clocks.recreated)
+    settings, clocks = state.spec.settings, state.clocks
+    return settings.paused or bool(clocks.withheld) or bool(clocks.recreated) or settings.assignor not in state.assignors
 
 
 def want_rebalance(state: State, reason: str) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardherd.core import checkpoints, discovery, heartbeats, liveness, rebalance, timers, views
+from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.model import (
     CheckpointRequest,
     ConsumerId,
@@ -78,9 +79,10 @@ class Group:
         self._decided: tuple[Event, ...] | None = None
 
     @classmethod
-    def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0) -> Group:
+    def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0, assignors: Assignors = ASSIGNORS) -> Group:
         """A group that nobody has stored anything of."""
-        state = State(spec, GroupRecord(uid=spec.identity.uid, leader_epoch=leader_epoch), Clocks(resumed_at=now))
+        record = GroupRecord(uid=spec.identity.uid, leader_epoch=leader_epoch)
+        state = State(spec, record, Clocks(resumed_at=now), assignors)
         state.restored_at = now
         return cls(state)
 
@@ -92,11 +94,12 @@ class Group:
         spec: GroupSpec,
         now: float,
         leader_epoch: int | None = None,
+        assignors: Assignors = ASSIGNORS,
     ) -> Group:
         """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout."""
         record = ownership.group if leader_epoch is None else replace(ownership.group, leader_epoch=leader_epoch)
         settle_until = now + 2 * spec.settings.heartbeat_interval
-        state = State(spec, record, Clocks(due="Restored", settle_until=settle_until, resumed_at=now))
+        state = State(spec, record, Clocks(due="Restored", settle_until=settle_until, resumed_at=now), assignors)
         state.restored_at = now
         state.group["touched_all"] = record.revision
         for shard in ownership.shards.values():

@@ -110,9 +110,8 @@ class Clocks:
     `gap` is the time that did not count. `due` is why a rebalance is wanted, empty if none is. Joins are gathered until
     `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
-    them. Deadlines up to `ticked_at` have been seen to. `seen`: the
-    source was. `replan`: a transfer that could not be called off is to be followed by
-    another rebalance.
+    them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called
+    off is to be followed by another rebalance. `assignor_error`: why the group's plug-in gave no answer last time.
     """
 
     gap: float = 0.0
@@ -136,6 +135,7 @@ class Clocks:
     expiries: int = 0
     ticked_at: float = float("-inf")
     replan: bool = False
+    assignor_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

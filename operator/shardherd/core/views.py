@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardherd.core import eligible, grants
+from shardherd.core import assignors, eligible, grants
 from shardherd.core.model import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason, ShardRecord
@@ -79,6 +79,19 @@ def _withheld(state: State) -> tuple[Condition, ...]:
     found = list(state.clocks.withheld)
     if state.spec.settings.paused:
         found.append(Condition("Paused", "spec.paused is true; nothing is granted or moved"))
+    assignor = state.spec.settings.assignor
+    if assignor not in state.assignors:
+        found.append(
+            Condition("UnknownAssignor", f"{assignors.unknown(assignor, state.assignors)}; nothing is granted or moved")
+        )
+    elif state.clocks.assignor_error:
+        found.append(
+            Condition(
+                "AssignorFailed",
+                f"{state.clocks.assignor_error}; what is held stays, free shards go to who has least. "
+                "Mend the plug-in, or set another spec.assignor",
+            )
+        )
     if state.clocks.recreated:
         found.append(
             Condition(
