@@ -10,7 +10,7 @@ import numpy as np
 from shardherd.core import assignors, eligible, grants, rates
 from shardherd.core.assignors.problem import names_array, topic_numbers
 from shardherd.core.assignors.weighted import HYSTERESIS
-from shardherd.core.model import ConsumerId, ShardState
+from shardherd.core.model import ConsumerId, ShardId, ShardState
 from shardherd.core.records import ShardRecord
 from shardherd.core.state import State, Told
 
@@ -38,10 +38,10 @@ def note_rates(state: State, now: float) -> None:
             grants.want_rebalance(state, "WeightsChanged")
 
 
-def problem(state: State, consumers: list[ConsumerId]) -> tuple[list[ShardRecord], assignors.Problem]:
-    """The shards that can be placed now, in their order, and what the assignor is asked of them."""
+def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
+    """What the assignor is asked: the shards that can be placed now, in their order, and who has them."""
     index = {consumer: at for at, consumer in enumerate(consumers)}
-    rows: list[ShardRecord] = []
+    shards: list[ShardId] = []
     current: list[int] = []
     pending: list[bool] = []
     for shard in state.order:
@@ -51,15 +51,14 @@ def problem(state: State, consumers: list[ConsumerId]) -> tuple[list[ShardRecord
         owner, is_pending = record.holder, False
         if record.next_consumer is not None and eligible.may_be_next(state, record.next_consumer):
             owner, is_pending = record.next_consumer, record.next_consumer in index
-        rows.append(record)
+        shards.append(shard)
         current.append(index.get(owner, assignors.NOBODY) if owner is not None else assignors.NOBODY)
         pending.append(is_pending)
-    shards = [record.shard for record in rows]
     weights = None
     if looks_at_weights(state) and state.rates is not None:
         per_second = state.rates.per_second
         weights = np.array([per_second.get(shard, np.nan) for shard in shards], dtype=np.float64)
-    return rows, assignors.Problem(
+    return assignors.Problem(
         names_array(shards),
         names_array(consumers),
         topic_numbers(shards)[0],

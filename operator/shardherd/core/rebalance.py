@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from shardherd.core import assignors, balance, eligible, grants, heartbeats
+from shardherd.core import balance, eligible, grants, heartbeats
+from shardherd.core.assignors import Delta
 from shardherd.core.model import ConsumerId, ShardId, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import ShardRecord
@@ -86,10 +85,10 @@ def _take_steps(state: State, now: float) -> _Steps:
     steps = _Steps()
     if not consumers:
         return steps
-    rows, problem = balance.problem(state, consumers)
-    target = balance.target(state, problem)
-    for at in np.flatnonzero((target != problem.current) & (target != assignors.NOBODY)):
-        _step(state, rows[at], consumers[target[at]], steps, now)
+    problem = balance.problem(state, consumers)
+    delta = Delta.of(problem, balance.target(state, problem))
+    for shard, consumer in zip(delta.shards.tolist(), delta.takers.tolist(), strict=True):
+        _step(state, state.shards[shard], consumer, steps, now)
     return steps
 
 

@@ -33,7 +33,7 @@ def round_robin(problem: Problem) -> Assignment:
     """
     count = len(problem.consumers)
     if not problem.differing:
-        return np.arange(len(problem.shards), dtype=np.int64) % count
+        return np.resize(np.arange(count, dtype=np.int64), len(problem.shards))
     target = np.full(len(problem.shards), NOBODY, dtype=np.int64)
     turn = 0
     for row, topic in enumerate(problem.topics):

@@ -111,23 +111,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delta:
-    """What a target changes, by name: shard i goes to `givers[i]` -> `takers[i]`; the giver is None where nobody held it."""
+    """What a target changes, by name: `shards[i]` goes to `takers[i]`."""
 
     shards: Names
-    givers: Names
     takers: Names
 
     @classmethod
     def of(cls, problem: Problem, target: Assignment) -> Delta:
         """From `problem.current` to `target`. Shards that the target gives to nobody are not in it."""
-        rows = np.flatnonzero((target != problem.current) & (target != NOBODY))
-        if len(rows) == len(target):
-            shards, before, after = problem.shards, problem.current, target
-        else:
-            shards, before, after = problem.shards[rows], problem.current[rows], target[rows]
-        # NOBODY is the last index: the None that is appended here.
-        consumers = np.concatenate((problem.consumers, np.array([None], dtype=np.object_)))
-        return cls(shards, consumers[before], consumers[after])
+        changed = (target != problem.current) & (target != NOBODY)
+        # Where everything changes, as in a first assignment, nothing need be picked.
+        rows = slice(None) if changed.all() else np.flatnonzero(changed)
+        return cls(problem.shards[rows], problem.consumers[target[rows]])
 
     def __len__(self) -> int:
         return len(self.shards)

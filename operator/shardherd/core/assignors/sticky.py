@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardherd.core.assignors import subscriptions
+from shardherd.core.assignors.kafka import round_robin
 from shardherd.core.assignors.problem import NOBODY, Assignment, Flags, Indexes, Problem
 
 _RADIX = 1 << 16
@@ -24,6 +25,8 @@ def sticky(problem: Problem) -> Assignment:
         return problem.current.copy()
     if problem.differing:
         return subscriptions.sticky(problem)
+    if not (problem.current != NOBODY).any() and problem.receives.all() and problem.shard_zones is None:
+        return round_robin(problem)
     loads = problem.loads(problem.current)
     settled = problem.loads(np.where(problem.pending, NOBODY, problem.current)) if problem.pending.any() else loads
     quotas = shares(len(problem.shards), loads, settled, problem.receives)
