@@ -198,8 +198,6 @@ public final class Peer {
         System.out.println("ready");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String event = input.readLine(); event != null; event = input.readLine()) {
-            // What the last event left behind is collected now, not while the next one is measured.
-            System.gc();
             Answer answer = switch (event) {
                 case "uniform-full" -> peer.uniform(peer.empty);
                 case "uniform-leave" -> peer.uniform(peer.afterLeaving);
