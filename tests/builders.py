@@ -69,9 +69,17 @@ def topic(count: int, end: int = 100, name: str = "t") -> tuple[ShardInfo, ...]:
     return tuple(info(f"{name}/{number}", end=end) for number in range(count))
 
 
-def spec(wanted: int = 1, *, leaving: Iterable[str] = (), starting: str = "Earliest", **settings: Any) -> GroupSpec:
+def spec(
+    wanted: int = 1,
+    *,
+    leaving: Iterable[str] = (),
+    cordoned: Iterable[str] = (),
+    starting: str = "Earliest",
+    **settings: Any,
+) -> GroupSpec:
     source = KafkaSource("broker:9092", ("t",), "", "demo.clicks", starting)
-    return GroupSpec(IDENTITY, source, GroupSettings(**settings), wanted, frozenset(ConsumerId(name) for name in leaving))
+    goes, stays = (frozenset(ConsumerId(name) for name in names) for names in (leaving, cordoned))
+    return GroupSpec(IDENTITY, source, GroupSettings(**settings), wanted, goes, cordoned=stays)
 
 
 def incarnation(name: str, start: int = 1, pod: int = 1) -> Incarnation:
@@ -167,9 +175,10 @@ class Play:
             if self.now >= until:
                 return
 
-    def restart(self) -> None:
-        """Another coordinator takes over, from what was stored."""
-        self.group = Group.restore(decode(encode(self.group.ownership)), dict(self.log), self.group.spec, self.now)
+    def restart(self, spec: GroupSpec | None = None) -> None:
+        """Another coordinator takes over, from what was stored; with another spec, if one is given."""
+        stored = decode(encode(self.group.ownership))
+        self.group = Group.restore(stored, dict(self.log), spec or self.group.spec, self.now)
 
     # Consumers.
 
@@ -267,6 +276,11 @@ def started(count: int, consumers: int, **settings: Any) -> Play:
 def moved(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> set[str]:
     """The shards whose holder differs."""
     return {name for name in before if before[name] != after.get(name)}
+
+
+def with_topics(spec: GroupSpec, *topics: str) -> GroupSpec:
+    """The spec with other topics."""
+    return replace(spec, source=replace(spec.source, topics=topics))
 
 
 def with_settings(spec: GroupSpec, **settings: Any) -> GroupSpec:

@@ -153,6 +153,8 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
         ),
         port=settings.api.port,
         discovery_interval=settings.discovery_interval,
+        max_body=settings.api.max_body,
+        max_groups_per_source=settings.api.max_groups_per_source,
     )
     await server.start()
     stack.push_async_callback(server.stop)

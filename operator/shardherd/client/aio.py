@@ -14,7 +14,18 @@ import aiohttp
 
 from shardherd import protocol
 from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError
-from shardherd.core.model import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, HeartbeatReply, Leave
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    GroupView,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    Offset,
+    ShardId,
+    ShardView,
+)
+from shardherd.core.requests import ForceCheckpointReply
 
 T = TypeVar("T")
 
@@ -32,6 +43,12 @@ class AsyncConsumerClient:
         self._token = token
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> AsyncConsumerClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
         """Report what is held; the answer comes at once if there is news, else after at most `wait` seconds.
@@ -53,6 +70,23 @@ class AsyncConsumerClient:
     async def group(self) -> GroupView:
         """The whole group as it is now."""
         return self._read(GroupView, await self._request("GET", "", None, self._timeout))
+
+    async def shards(self) -> tuple[ShardView, ...]:
+        """All shards, with their checkpoints, also those that nobody holds."""
+        return self._read(tuple[ShardView, ...], await self._request("GET", "/shards", None, self._timeout))
+
+    async def shard(self, shard: ShardId) -> ShardView:
+        """One shard, with its checkpoint. Raises UnknownShardError."""
+        return self._read(ShardView, await self._request("GET", f"/shards/{quote(shard)}", None, self._timeout))
+
+    async def force_checkpoint(self, shard: ShardId, offset: Offset) -> str:
+        """Set a shard's checkpoint, whoever holds it; a Role must allow it to the token's owner.
+
+        Durable when this returns. The answer is a warning where the order of keys can break by it, else empty.
+        """
+        body = protocol.dumps(protocol.ForcedCheckpoint(offset))
+        path = f"/shards/{quote(shard)}/checkpoint"
+        return self._read(ForceCheckpointReply, await self._request("PUT", path, body, self._timeout)).warning
 
     async def close(self) -> None:
         """Close the connections; requests under way fail."""

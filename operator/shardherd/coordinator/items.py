@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardherd.coordinator.parking import Parked
+from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.model import CheckpointReply, CheckpointResult, Offset, ShardId
-from shardherd.core.requests import Reply, Request
+from shardherd.core.requests import ForceCheckpointReply, Reply, Request
 
 
 @dataclass(slots=True)
@@ -38,7 +39,17 @@ class Committing:
     answer: asyncio.Future[Any] | None = None
 
     def settled(self, durable: Mapping[ShardId, Offset]) -> Reply:
-        """The reply, now that these positions are known to be durable: OK becomes WITHHELD where it is not so."""
+        """The reply, now that these positions are known to be durable: OK becomes WITHHELD where it is not so.
+
+        Raises CoordinatorUnavailableError for a forced checkpoint that was not written.
+        """
+        if isinstance(self.reply, ForceCheckpointReply):
+            for shard, offset in self.offsets.items():
+                if durable.get(shard) != offset:
+                    raise CoordinatorUnavailableError(
+                        f"the checkpoint of shard {shard} could not be set to {offset}; see the group's conditions, ask again",
+                        shard=shard,
+                    )
         if not isinstance(self.reply, CheckpointReply):
             return self.reply
         return CheckpointReply(

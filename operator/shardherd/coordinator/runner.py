@@ -21,7 +21,7 @@ from shardherd.coordinator.ports import CoordinatorPorts, GroupGoneError, Leader
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.core.errors import CoordinatorUnavailableError, OwnershipFormatError
 from shardherd.core.group import Group
-from shardherd.core.model import GroupSpec, GroupView, Heartbeat, HeartbeatReply, ShardView
+from shardherd.core.model import Condition, GroupSpec, GroupView, Heartbeat, HeartbeatReply, ShardView
 from shardherd.core.records import Ownership
 from shardherd.core.requests import Reply, Request, SettingsChanged, ShardsDiscovered
 from shardherd.ports import OwnershipUnavailableError, ShardSource, SourceUnavailableError
@@ -70,6 +70,9 @@ class GroupRunner:
         self._ownership: Ownership | None = None
         self._problem = ""
         self._early: list[Tell] = []
+        self._not_admitted: Condition | None = None
+        self._admitted = asyncio.Event()
+        self._admitted.set()
         self._opened = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -88,12 +91,23 @@ class GroupRunner:
     @property
     def settled(self) -> bool:
         """Whether the group answers, or is known to be unable to."""
-        return self.mailbox is not None or bool(self._problem)
+        return self.mailbox is not None or bool(self._problem) or self._not_admitted is not None
 
     def change(self, spec: GroupSpec) -> None:
         """A new spec with the same identity and source."""
         self.spec = spec
         self.tell(SettingsChanged(spec))
+
+    def admit(self, refusal: Condition | None) -> None:
+        """Whether the group may be served beside the others; None: it may. One that may not is granted and commits nothing."""
+        if refusal == self._not_admitted:
+            return
+        self._not_admitted = refusal
+        if refusal is None:
+            self._admitted.set()
+        else:
+            self._admitted.clear()
+        self._learn(replace(self._facts, not_admitted=refusal))
 
     def tell(self, request: Request) -> None:
         """Something that the group must know; kept until it is loaded."""
@@ -116,7 +130,7 @@ class GroupRunner:
         """The group as it is now; before it is loaded what is known, None if nothing is."""
         if self.mailbox is not None:
             return self.mailbox.group.view(self._ports.clock.now(), self._ports.clock.wall())
-        if self._ownership is None and not self._problem:
+        if self._ownership is None and not self._problem and self._not_admitted is None:
             return None
         stored = self._ownership
         return GroupView(
@@ -129,6 +143,7 @@ class GroupRunner:
             consumers=(),
             source_reachable=not self._facts.error,
             source_error=self._facts.error or self._problem,
+            withheld=self._facts.withheld(),
             discovered=stored.group.discovered if stored else False,
         )
 
@@ -158,7 +173,7 @@ class GroupRunner:
         ports, spec = self._ports, self.spec
         storage = GroupStorage(ports.ownership, ports.leadership, ports.clock, spec)
         source, offsets = ports.connector.source(spec), ports.connector.offsets(spec)
-        self._facts = Facts(spec.source)
+        self._facts = Facts(spec.source, not_admitted=self._not_admitted)
         self._opened.clear()
         committer = Committer(
             ports,
@@ -189,6 +204,8 @@ class GroupRunner:
             # Nothing can be lost yet: it may answer that there is nothing, also while the source is away.
             group = Group.new(self.spec, ports.clock.now(), storage.leader_epoch, ports.assignors)
             self._open(group, storage, committer, ownership)
+        # Taking over would fence the group that keeps its positions in the same place.
+        await self._admitted.wait()
         await self._patiently(committer.take_over)
         durable = await self._patiently(lambda: committer.read(ownership.shards))
         members = await self._patiently(source.live_members)

@@ -89,9 +89,8 @@ class GroupStorage:
                 return
             except OwnershipGoneError as error:
                 raise GroupGoneError(str(error)) from error
-            except OwnershipConflictError as error:
-                raise LeadershipLostError(str(error)) from error
-            except OutcomeUnknownError as error:
+            except (OwnershipConflictError, OutcomeUnknownError) as error:
+                # A conflict may be a late write of ours, or somebody's annotation; only another leader's write is the end.
                 log.warning("group %s: %s; reading back", self._group, error)
                 if await self._find_out(data):
                     return

@@ -10,6 +10,7 @@ import numpy as np
 from shardherd.core import assignors, eligible, grants, rates
 from shardherd.core.assignors.problem import names_array, topic_numbers
 from shardherd.core.assignors.weighted import HYSTERESIS
+from shardherd.core.conditions import ASSIGNOR_FAILED
 from shardherd.core.model import ConsumerId, ShardId, ShardState
 from shardherd.core.records import ShardRecord
 from shardherd.core.state import State, Told
@@ -83,7 +84,7 @@ def target(state: State, asked: assignors.Problem) -> assignors.Assignment:
     if error != state.clocks.assignor_error:
         state.put_clocks(assignor_error=error)
         if error:
-            state.tell(Told("AssignorFailed", error, warning=True))
+            state.tell(Told(ASSIGNOR_FAILED, error, warning=True))
     return answer
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardherd.core import balance, grants, lineage
-from shardherd.core.model import ConsumerId, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core import balance, grants, growth, lineage
+from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
+from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import InFlight, ShardRecord
 from shardherd.core.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
@@ -23,6 +24,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     state.put_infos(infos)
     state.put_clocks(seen=True)
     fresh = sorted((shard for shard in infos if shard not in state.shards), key=shard_key)
+    _note_growth(state, fresh, infos)
     _appear(state, fresh, infos, request.durable, now)
     if not state.record.discovered:
         state.put_record(discovered=True)
@@ -59,8 +61,13 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
         state.touch_all()
     if before.settings.paused and not after.settings.paused:
         state.put_clocks(resumed_at=now)
-    if before.settings != after.settings or before.leaving != after.leaving or before.wanted != after.wanted:
+    if _asked(before) != _asked(after):
         grants.want_rebalance(state, "SettingsChanged")
+
+
+def _asked(spec: GroupSpec) -> tuple[object, ...]:
+    """What a rebalance depends on."""
+    return (spec.settings, spec.wanted, spec.leaving, spec.cordoned)
 
 
 def conditions_changed(state: State, request: ConditionsChanged, now: float) -> None:
@@ -77,6 +84,28 @@ def conditions_changed(state: State, request: ConditionsChanged, now: float) -> 
         state.put_clocks(resumed_at=now)
     if was_blocked and not grants.blocked(state):
         grants.want_rebalance(state, "ConditionsCleared")
+
+
+def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, ShardInfo]) -> None:
+    """Keys of an ordered group's topic move when it grows. Read past what was there, they are in order again."""
+    if not state.spec.settings.ordered:
+        after: tuple[Growth, ...] = ()
+    else:
+        new = growth.grown(state.shards, fresh, infos) if state.record.discovered else []
+        for each in new:
+            state.tell(
+                Told(
+                    PARTITION_GROWTH,
+                    f"topic {each.topic} grew from {each.before} to {each.after} partitions: keys moved between them, and "
+                    "their records may be read out of order until what was written before is read",
+                    shards=tuple(shard for shard, _ in each.ends),
+                    warning=True,
+                )
+            )
+        open_ones = (each for each in state.record.growths if growth.unread(each, state.positions).ends)
+        after = (*open_ones, *new)
+    if after != state.record.growths:
+        state.put_record(growths=after)
 
 
 def _appear(
@@ -107,6 +136,7 @@ def _appear(
             ShardState.NOT_ALLOC,
             start,
             started=position is not None,
+            owner_epoch=state.record.epoch_floor,
             parents=info.parents,
             source_id=info.source_id,
             since=now,
@@ -159,8 +189,8 @@ def _note_recreated(state: State, recreated: tuple[ShardId, ...]) -> None:
     if recreated and not state.clocks.recreated:
         state.tell(
             Told(
-                "SourceRecreated",
-                f"{recreated[0]} is another shard than before under the same name; nothing is granted until it is reset",
+                SOURCE_RECREATED,
+                f"{recreated[0]} is another shard than before under the same name; nothing is granted: see the conditions",
                 shards=recreated,
                 warning=True,
             )

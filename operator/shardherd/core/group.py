@@ -14,6 +14,7 @@ reads no clock: `now` is monotonic seconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +32,7 @@ from shardherd.core.model import (
     ShardId,
     ShardInfo,
 )
+from shardherd.core.naming import selects, split
 from shardherd.core.records import Clocks, GroupRecord, Ownership, Session, ShardRecord
 from shardherd.core.requests import (
     CheckpointsCommitted,
@@ -96,13 +98,18 @@ class Group:
         leader_epoch: int | None = None,
         assignors: Assignors = ASSIGNORS,
     ) -> Group:
-        """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout."""
+        """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout.
+
+        Shards of topics that the source does not name any more are dropped: their holders are told so by the next reply.
+        """
         record = ownership.group if leader_epoch is None else replace(ownership.group, leader_epoch=leader_epoch)
+        dropped = {shard: row.owner_epoch for shard, row in ownership.shards.items() if not _named(spec, shard)}
+        record = replace(record, epoch_floor=max([record.epoch_floor, *dropped.values()]))
         settle_until = now + 2 * spec.settings.heartbeat_interval
         state = State(spec, record, Clocks(due="Restored", settle_until=settle_until, resumed_at=now), assignors)
         state.restored_at = now
         state.group["touched_all"] = record.revision
-        for shard in ownership.shards.values():
+        for shard in (row for name, row in ownership.shards.items() if name not in dropped):
             state.set(Table.SHARDS, shard.shard, None, replace(shard, since=now))
             position = durable.get(shard.shard)
             if position is not None:
@@ -285,3 +292,12 @@ def _commit(events: tuple[Event, ...]) -> Mapping[ShardId, Offset]:
             else:
                 found[event.key] = event.after.offset
     return found
+
+
+def _named(spec: GroupSpec, shard: ShardId) -> bool:
+    """Whether the source names this shard's topic. A pattern that is none names everything: the source says what is wrong."""
+    topic, partition = split(shard)
+    try:
+        return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
+    except re.error:
+        return True

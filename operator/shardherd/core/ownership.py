@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from shardherd.core.errors import OwnershipFormatError
-from shardherd.core.model import ConsumerId, Incarnation, ShardId, ShardState
+from shardherd.core.model import ConsumerId, Growth, Incarnation, ShardId, ShardState
 from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 
 T = TypeVar("T")
@@ -46,6 +46,8 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             "groupEpoch": group.group_epoch,
             "revision": group.revision,
             "discovered": group.discovered,
+            "epochFloor": group.epoch_floor,
+            "growths": [[each.topic, each.before, each.after, [list(end) for end in each.ends]] for each in group.growths],
         },
         "consumers": [_encode_consumer(consumer) for consumer in ownership.consumers.values()],
         "names": names,
@@ -109,10 +111,23 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
         )
     consumers = (_decode_consumer(consumer) for consumer in data["consumers"])
     return Ownership(
-        GroupRecord(group["uid"], group["leaderEpoch"], group["groupEpoch"], group["revision"], group["discovered"]),
+        GroupRecord(
+            uid=group["uid"],
+            leader_epoch=group["leaderEpoch"],
+            group_epoch=group["groupEpoch"],
+            revision=group["revision"],
+            discovered=group["discovered"],
+            epoch_floor=group.get("epochFloor", 0),
+            growths=tuple(_decode_growth(growth) for growth in group.get("growths", ())),
+        ),
         shards,
         {consumer.consumer: consumer for consumer in consumers},
     )
+
+
+def _decode_growth(data: Sequence[Any]) -> Growth:
+    topic, before, after, ends = data
+    return Growth(topic, before, after, tuple((ShardId(shard), end) for shard, end in ends))
 
 
 def _at(values: Sequence[T], index: int) -> T | None:

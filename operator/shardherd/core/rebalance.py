@@ -73,7 +73,7 @@ def _first_assignment_waits(state: State, now: float) -> bool:
         if state.clocks.assign_at is not None:
             state.put_clocks(assign_at=None)
         return True
-    if ready >= state.spec.wanted:
+    if ready >= state.spec.wanted - len(state.spec.cordoned):
         return False
     if state.clocks.assign_at is None:
         state.put_clocks(assign_at=now + state.spec.settings.initial_assignment_delay)

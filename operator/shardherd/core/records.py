@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardherd.core.model import Condition, ConsumerId, Incarnation, Offset, ShardId, ShardState
+from shardherd.core.model import Condition, ConsumerId, Growth, Incarnation, Offset, ShardId, ShardState
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,18 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """What is stored of the group itself."""
+    """What is stored of the group itself.
+
+    `epoch_floor` is the highest epoch of the shards that were dropped, which a shard begins with that comes back.
+    """
 
     uid: str
     leader_epoch: int = 0
     group_epoch: int = 0
     revision: int = 0
     discovered: bool = False
+    growths: tuple[Growth, ...] = ()
+    epoch_floor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
