@@ -35,6 +35,7 @@ from shardherd.core.model import (
     ShardView,
 )
 from shardherd.core.ownership import decode, encode
+from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 from shardherd.core.requests import (
     CheckpointsCommitted,
     CheckpointsFailed,
@@ -293,3 +294,33 @@ def with_topics(spec: GroupSpec, *topics: str) -> GroupSpec:
 def with_settings(spec: GroupSpec, **settings: Any) -> GroupSpec:
     """The same spec with other settings."""
     return replace(spec, settings=replace(spec.settings, **settings))
+
+
+def holding(wanted: int | None = None, /, *, settings: Mapping[str, Any] | None = None, **held: str) -> Play:
+    """A group whose consumers hold what is said, in one figure a shard: `holding(A="012", B="345")`. All are alive and warm."""
+    rows = {
+        shard(number): ShardRecord(
+            shard(number),
+            ShardState.ALREADY_ALLOC,
+            0,
+            started=True,
+            holder=ConsumerId(name),
+            incarnation=incarnation(name),
+            last_holder=ConsumerId(name),
+            owner_epoch=1,
+            held_since_epoch=1,
+        )
+        for name, numbers in held.items()
+        for number in numbers
+    }
+    members = {ConsumerId(name): ConsumerRecord(ConsumerId(name), incarnation(name)) for name in held}
+    ownership = Ownership(GroupRecord(IDENTITY.uid, discovered=True), rows, members)
+    wanted = len(held) if wanted is None else wanted
+    group = Group.restore(ownership, dict.fromkeys(rows, 0), spec(wanted, **(settings or {})), 1000.0)
+    play = Play(group.spec, group)
+    play.log = dict.fromkeys(rows, 0)
+    for name in held:
+        play.consumer(name).held = {name_of: 1 for name_of, row in rows.items() if row.holder == name}
+    play.discover(tuple(info(name_of) for name_of in rows))
+    play.settle(*held)
+    return play

@@ -204,13 +204,15 @@ class GroupRunner:
 
     async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer, copies: Copies) -> None:
         """Take the group over, open it, then look at its source for ever."""
+        ports = self._ports
         ownership = self._ownership = await self._patiently(storage.take)
         self._unreadable = ""
         if storage.damage:
             self._report_loss(storage.damage)
         if not ownership.shards:
             # Nothing can be lost yet: it may answer that there is nothing, also while the source is away.
-            self._open(Group.new(self.spec, self._ports.clock.now(), storage.leader_epoch), storage, committer, ownership)
+            group = Group.new(self.spec, ports.clock.now(), storage.leader_epoch, ports.assignors)
+            self._open(group, storage, committer, ownership)
         # Taking over would fence the group that keeps its positions in the same place.
         await self._admitted.wait()
         stored = tuple(ownership.shards)
@@ -222,12 +224,12 @@ class GroupRunner:
         self._problem = ""
         self._learn(replace(self._facts, prepared=True, members=members, source_error="", commit_error=""))
         if self.mailbox is None:
-            now = self._ports.clock.now()
+            now = ports.clock.now()
             if outdated(ownership, notes):
                 self._report_loss("the stored ownership is older than the committed positions: somebody put it back")
-                group = Group.new(self.spec, now, storage.leader_epoch)
+                group = Group.new(self.spec, now, storage.leader_epoch, ports.assignors)
             else:
-                group = Group.restore(ownership, durable, self.spec, now, copies=copied)
+                group = Group.restore(ownership, durable, self.spec, now, copies=copied, assignors=ports.assignors)
             self._open(group, storage, committer, ownership)
         await self._discover(source, committer, copies)
 

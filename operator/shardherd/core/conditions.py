@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from shardherd.core.admission import GROUP_ID_TAKEN, TOO_MANY_GROUPS
+from shardherd.core.assignors import EVEN
 from shardherd.core.model import ShardState
 from shardherd.core.observed import Observation, ScalingMode, Trouble
 from shardherd.core.scaling import ACTIVE, PAUSED, WAITING_FOR_SHARDS, Scale
@@ -62,6 +63,9 @@ MIN_REPLICAS = "MinReplicas"
 CHECKPOINT_LOST = "CheckpointLost"
 SOURCE_RECREATED = "SourceRecreated"
 CHECKPOINTS_KEPT = "CheckpointsKept"
+# Ready, of the assignor
+UNKNOWN_ASSIGNOR = "UnknownAssignor"
+ASSIGNOR_FAILED = "AssignorFailed"
 # OrderPreserved
 ORDER_KEPT = "OrderKept"
 PARTITION_GROWTH = "PartitionGrowth"
@@ -232,7 +236,7 @@ def _balanced(observation: Observation, _scale: Scale) -> Finding:
     counts = [
         consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining and not consumer.cordoned
     ]
-    if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor != "Range":
+    if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor in EVEN:
         return Finding("Balanced", FALSE, UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards.")
     held = f"{min(counts)} to {max(counts)}" if counts and min(counts) != max(counts) else str(max(counts, default=0))
     return Finding("Balanced", TRUE, BALANCED, f"{_count(len(counts), 'consumer')} with {held} shards each.")

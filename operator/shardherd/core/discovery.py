@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardherd.core import checkpoints, grants, growth, lineage, rebuild
+from shardherd.core import balance, checkpoints, grants, growth, lineage, rebuild
 from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
 from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
@@ -47,6 +47,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     if not before or any(shard not in infos for shard in before):
         _wake_waiting(state, now)
     _look_at_each(state, infos, now)
+    balance.note_rates(state, now)
     _commit_starts(state)
     if any(grants.grantable(state, state.shards[shard]) for shard in state.by_state[ShardState.NOT_ALLOC]):
         grants.want_rebalance(state, "ShardsAppeared")

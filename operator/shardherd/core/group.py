@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardherd.core import checkpoints, discovery, heartbeats, liveness, rebalance, timers, views
+from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.model import (
     CheckpointRequest,
     ConsumerId,
@@ -81,9 +82,10 @@ class Group:
         self._decided: tuple[Event, ...] | None = None
 
     @classmethod
-    def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0) -> Group:
+    def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0, assignors: Assignors = ASSIGNORS) -> Group:
         """A group that nobody has stored anything of."""
-        state = State(spec, GroupRecord(uid=spec.identity.uid, leader_epoch=leader_epoch), Clocks(resumed_at=now))
+        record = GroupRecord(uid=spec.identity.uid, leader_epoch=leader_epoch)
+        state = State(spec, record, Clocks(resumed_at=now), assignors)
         state.restored_at = now
         return cls(state)
 
@@ -96,6 +98,7 @@ class Group:
         now: float,
         leader_epoch: int | None = None,
         copies: Mapping[ShardId, Offset] | None = None,
+        assignors: Assignors = ASSIGNORS,
     ) -> Group:
         """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout.
 
@@ -109,7 +112,7 @@ class Group:
         above = {shard: copy for shard, copy in (copies or {}).items() if copy > durable.get(shard, copy)}
         claims_until = now + spec.settings.session_timeout
         clocks = Clocks(due="Restored", settle_until=settle_until, resumed_at=now, copies=above, claims_until=claims_until)
-        state = State(spec, record, clocks)
+        state = State(spec, record, clocks, assignors)
         state.restored_at = now
         state.group["touched_all"] = record.revision
         for shard in (row for name, row in ownership.shards.items() if name not in dropped):

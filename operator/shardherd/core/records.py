@@ -119,7 +119,8 @@ class Clocks:
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
     them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called
     off is to be followed by another rebalance. `copies` are those of the positions that were found below their copy. Until
-    `claims_until` consumers claim what they hold, while the ownership is rebuilt.
+    `claims_until` consumers claim what they hold, while the ownership is rebuilt. `assignor_error`: why the group's plug-in
+    gave no answer last time.
     """
 
     gap: float = 0.0
@@ -145,6 +146,7 @@ class Clocks:
     replan: bool = False
     copies: Mapping[ShardId, Offset] = field(default_factory=dict)
     claims_until: float = 0.0
+    assignor_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

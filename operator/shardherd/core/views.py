@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardherd.core import eligible, grants, growth
-from shardherd.core.conditions import CHECKPOINT_LOST, SOURCE_RECREATED
+from shardherd.core import assignors, eligible, grants, growth
+from shardherd.core.conditions import ASSIGNOR_FAILED, CHECKPOINT_LOST, SOURCE_RECREATED, UNKNOWN_ASSIGNOR
 from shardherd.core.model import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason, ShardRecord
@@ -91,6 +91,19 @@ def _withheld(state: State) -> tuple[Condition, ...]:
         found.append(Condition(PAUSED, "spec.paused is true; nothing is granted or moved"))
     if state.record.rebuilding:
         found.append(Condition("OwnershipRebuilding", REBUILDING))
+    assignor = state.spec.settings.assignor
+    if assignor not in state.assignors:
+        found.append(
+            Condition(UNKNOWN_ASSIGNOR, f"{assignors.unknown(assignor, state.assignors)}; nothing is granted or moved")
+        )
+    elif state.clocks.assignor_error:
+        found.append(
+            Condition(
+                ASSIGNOR_FAILED,
+                f"{state.clocks.assignor_error}; what is held stays, free shards go to who has least. "
+                "Mend the plug-in, or set another spec.assignor",
+            )
+        )
     if state.clocks.recreated:
         found.append(
             Condition(
