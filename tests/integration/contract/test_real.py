@@ -24,13 +24,13 @@ from tests.contract.offsets import OffsetsContract, Open
 from tests.contract.ownership import OwnershipContract
 from tests.contract.source import SourceContract
 from tests.harness.cluster import Names
+from tests.harness.definition import define_resource
 from tests.integration.contract.labs import RUN, KafkaLab, KubernetesLab, spec_of
 
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[KubernetesApi]:
-    cluster.kubectl("apply", "--server-side", "-f", "crds/consumergroup.yaml")
-    cluster.kubectl("wait", "--for=condition=Established", "crd/consumergroups.shardherd.dev")
+    define_resource(cluster)
     api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
     yield api
     api.close()
