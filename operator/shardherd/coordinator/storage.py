@@ -92,9 +92,8 @@ class GroupStorage:
             except OwnershipGoneError as error:
                 log.warning("group %s: %s; it is written anew", self._group, error)
                 self._version = None
-            except OwnershipConflictError as error:
-                raise LeadershipLostError(str(error)) from error
-            except OutcomeUnknownError as error:
+            except (OwnershipConflictError, OutcomeUnknownError) as error:
+                # A conflict may be with a write of our own, whose outcome was unknown and which arrived late.
                 log.warning("group %s: %s; reading back", self._group, error)
                 if await self._find_out(data, ownership.group.leader_epoch):
                     return
@@ -104,7 +103,7 @@ class GroupStorage:
         await self.save(codec.loads(self._written))
 
     async def _find_out(self, data: bytes, leader_epoch: int) -> bool:
-        """After an unknown outcome: whether `data` is stored. If not, the version to write over is known again."""
+        """After a write that may have failed: whether `data` is stored. If not, the version to write over is known again."""
         while True:
             self._check_lease()
             try:

@@ -24,7 +24,7 @@ from tests.contract.offsets import OffsetsContract, Open
 from tests.contract.ownership import OwnershipContract
 from tests.contract.source import SourceContract
 from tests.harness.cluster import Names
-from tests.integration.contract.labs import RUN, KafkaLab, KubernetesLab, spec_of
+from tests.integration.contract.labs import RUN, KafkaLab, KubernetesLab, eventually, spec_of
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +254,16 @@ class TestTokens(TokensContract):
         token = await kubernetes.token(namespace, lab.caller.service_account, None, audience="another")
 
         assert await lab.reviewer.review(token) is None
+
+    async def test_the_token_of_a_pod_that_is_gone_is_nobodys(
+        self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str
+    ) -> None:
+        kubernetes.delete(f"/api/v1/namespaces/{namespace}/pods/{lab.caller.pod}?gracePeriodSeconds=0")
+
+        async def refused() -> bool:
+            return await lab.reviewer.review(lab.valid) is None
+
+        await eventually(refused)
 
     async def test_a_token_that_is_not_bound_to_a_pod_has_no_pod(
         self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str

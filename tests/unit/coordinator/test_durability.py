@@ -11,15 +11,15 @@ import pytest
 from shardherd.core import ownership
 from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.group import Group, Result
-from shardherd.core.model import Leave
+from shardherd.core.model import GroupIdentity, Leave
 from shardherd.core.records import Ownership
 from shardherd.core.requests import Request
 from shardherd.ports import (
     OutcomeUnknownError,
-    OwnershipConflictError,
     OwnershipGoneError,
     OwnershipTooLargeError,
     OwnershipUnavailableError,
+    StoredOwnership,
 )
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain
 
@@ -106,13 +106,41 @@ async def test_a_write_of_unknown_outcome_that_did_not_happen_is_made_again(rig:
 
 async def test_a_write_over_another_coordinators_is_the_end(rig: Rig) -> None:
     await rig.serving()
+    rival = Rig(beside=rig)
+    rival.runtime.apply(rig.group.spec)
+    await rival.becomes(lambda: rival.runtime.ready)
 
-    rig.ownership.faults.fail("save", OwnershipConflictError("at version 9, not 8"))
     with pytest.raises(CoordinatorUnavailableError, match="ask again"):
         await rig.consumer(1).heartbeat()
 
-    assert await rig.runtime.lost() == "at version 9, not 8"
+    assert await rig.runtime.lost() == "the ownership of group demo/clicks was written by another coordinator"
     assert not rig.runtime.leading
+    assert rig.consumer(1).name not in (await stored(rig)).consumers
+    await rival.runtime.stop()
+
+
+async def test_a_write_of_unknown_outcome_that_arrives_after_it_was_read_back_is_known_as_our_own(rig: Rig) -> None:
+    await rig.serving()
+    before = await rig.ownership.load(IDENTITY)
+    assert before is not None
+    load = rig.ownership.load
+
+    async def late(group: GroupIdentity) -> StoredOwnership | None:
+        """Reads what was before; then the write that was thought lost arrives."""
+        found = await load(group)
+        if reads:
+            reads.pop()
+            assert rig.group.mailbox is not None
+            await rig.ownership.save(group, ownership.dumps(rig.group.mailbox.group.ownership), before.version)
+        return found
+
+    reads = [1]
+    rig.ownership.load = late  # type: ignore[method-assign]
+    rig.ownership.faults.fail("save", UNKNOWN)
+    await rig.consumer(1).heartbeat()
+
+    assert rig.runtime.leading
+    assert rig.consumer(1).name in (await stored(rig)).consumers
 
 
 async def test_an_ownership_that_is_deleted_under_its_leader_is_written_anew_as_it_was(rig: Rig) -> None:
@@ -149,7 +177,7 @@ async def test_an_ownership_that_another_made_meanwhile_is_the_end(rig: Rig) -> 
     with pytest.raises(CoordinatorUnavailableError, match="ask again"):
         await rig.consumer(1).heartbeat()
 
-    assert "not None" in await rig.runtime.lost()
+    assert "was written by another coordinator" in await rig.runtime.lost()
 
 
 async def test_after_an_unknown_outcome_another_coordinators_write_is_the_end(rig: Rig) -> None:
