@@ -114,6 +114,7 @@ class GroupStorage:
                 continue
             self._version = stored.version if stored is not None else None
             if stored is None:
+                await asyncio.sleep(RETRY)
                 return False
             if self._read(stored).group.leader_epoch not in (self.leader_epoch, leader_epoch):
                 raise LeadershipLostError(f"the ownership of group {self._group} was written by another coordinator")

@@ -91,7 +91,7 @@ async def test_after_an_unknown_commit_it_proves_that_it_leads_then_fences_then_
 
     assert await consumer.commit(7) == {CheckpointResult.OK}
 
-    assert entries == ["commit", "save", "take_over", "read"]
+    assert entries[:4] == ["commit", "save", "take_over", "read"]
 
 
 async def test_a_grant_goes_out_after_the_commit_with_its_position(rig: Rig) -> None:

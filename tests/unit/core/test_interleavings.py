@@ -307,6 +307,18 @@ def test_a_heartbeat_that_crossed_its_own_grant_does_not_give_it_back() -> None:
     assert (play.shard("0").holder, play.shard("0").owner_epoch) == ("g-0", 1)
 
 
+def test_a_consumer_that_drains_alone_and_gives_up_what_it_was_told_to_hold_frees_it() -> None:
+    play = started(2, 1)
+    consumer = play.consumer("g-0")
+    consumer.draining = True
+    play.beat("g-0")
+    consumer.held = {}
+    play.beat("g-0")
+    assert play.states() == {"0": "NOT_ALLOC", "1": "NOT_ALLOC"}
+    play.settle("g-1")
+    assert play.counts() == {"g-0": 0, "g-1": 2}
+
+
 # Proof of death.
 
 
