@@ -166,13 +166,18 @@ class Leadership(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a reviewed token belongs to. `stateful_set` is the controller of the pod, empty if it has none."""
+    """Who a reviewed token belongs to. `stateful_set` is the controller of the pod, empty if it has none.
+
+    `user` and `groups` are Kubernetes' names for the caller, by which its rights are looked up.
+    """
 
     namespace: str
     service_account: str
     pod: str
     pod_uid: str
     stateful_set: str
+    user: str = ""
+    groups: tuple[str, ...] = ()
 
 
 class TokenReviewer(Protocol):
@@ -180,6 +185,13 @@ class TokenReviewer(Protocol):
 
     async def review(self, token: str) -> Caller | None:
         """The caller, or None for a token that is not valid for us. Raises ReviewUnavailableError."""
+        ...
+
+    async def may(self, caller: Caller, verb: str, namespace: str, name: str) -> bool:
+        """Whether Kubernetes lets this caller `verb` the subresource `checkpoints` of the ConsumerGroup.
+
+        Raises ReviewUnavailableError.
+        """
         ...
 
 

@@ -12,14 +12,18 @@ import functools
 import json
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from shardherd.core import errors
 from shardherd.core.errors import InvalidRequestError, ProtocolVersionError, ShardherdError
-from shardherd.core.model import ConsumerId, ShardId
+from shardherd.core.model import ConsumerId, Offset, ShardId
 
 PROTOCOL_VERSION = 1
+"""Grows with a change that a coordinator of the version before could not read. A change that only adds fields with defaults to
+requests, fields to replies, or calls, is none. Requests of the version before must be served: see `check_version`."""
+
 PROTOCOL_HEADER = "Shardherd-Protocol"
 
 MAX_INTEGER = 2**63 - 1
@@ -45,6 +49,13 @@ _STATUS: Mapping[type[ShardherdError], int] = {
 _ERRORS: Mapping[str, type[ShardherdError]] = {error.code: error for error in _STATUS}
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedCheckpoint:
+    """The position that a shard is set to, whoever holds it. The shard is in the path."""
+
+    offset: Offset
 
 
 def encode(value: object) -> Any:
@@ -116,15 +127,26 @@ def load_error(status: int, body: bytes) -> ShardherdError:
     )
 
 
+def served_versions() -> tuple[int, ...]:
+    """The versions whose requests a coordinator answers: the one before, if there is one, and its own."""
+    return tuple(range(max(1, PROTOCOL_VERSION - 1), PROTOCOL_VERSION + 1))
+
+
 def check_version(header: str | None) -> None:
-    """Raises ProtocolVersionError unless the header names our version."""
-    if header == str(PROTOCOL_VERSION):
+    """Raises ProtocolVersionError unless the header names a version that is served."""
+    served = [str(version) for version in served_versions()]
+    if header in served:
         return
     theirs = "no version" if header is None else f"version {header[:20]!r}"
     raise ProtocolVersionError(
-        f"the header {PROTOCOL_HEADER} names {theirs}, this coordinator speaks version {PROTOCOL_VERSION}; use an image of the"
-        " application with the same minor release of shardherd as the operator"
+        f"the header {PROTOCOL_HEADER} names {theirs}, this coordinator serves version {' and '.join(served)}; use an image of"
+        " the application with the minor release of shardherd that the operator has, or the one before it"
     )
+
+
+def json_fields(kind: type) -> tuple[tuple[str, str, bool], ...]:
+    """(attribute, JSON name, whether it is a time in milliseconds) of every field of a dataclass, in order."""
+    return tuple((name, key, name in _MILLISECONDS) for name, key in _names(kind))
 
 
 Decoder = Callable[[Any, str], Any]

@@ -36,11 +36,16 @@ class ApiSettings:
     port: default 8080, as the chart's Service names it.
     coordinator_url: what consumers call. Default `http://shardherd.<namespace>.svc:<port>`, the chart's Service.
     token_audience: audience of consumers' tokens. Default `shardherd`, so that no token made for another use is accepted.
+    max_body: bytes of a request's body. Default 16 MiB: a heartbeat that names 100,000 shards fits.
+    max_groups_per_source: how many groups may read one topic of one Kafka cluster; the newest above it are granted nothing.
+        Default 0, which means no limit: groups do not disturb each other, and one costs a small request a second.
     """
 
     port: int = 8080
     coordinator_url: str = ""
     token_audience: str = "shardherd"
+    max_body: int = 16 * 1024 * 1024
+    max_groups_per_source: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,8 @@ def load(environment: Mapping[str, str]) -> Settings:
             port=api_port,
             coordinator_url=read.url("SHARDHERD_COORDINATOR_URL", f"http://shardherd.{namespace}.svc:{api_port}"),
             token_audience=read.text("SHARDHERD_TOKEN_AUDIENCE", "shardherd"),
+            max_body=read.whole("SHARDHERD_MAX_BODY_BYTES", 16 * 1024 * 1024, least=1024),
+            max_groups_per_source=read.whole("SHARDHERD_MAX_GROUPS_PER_SOURCE", 0, least=0),
         ),
         lease=LeaseSettings(
             duration=read.seconds("SHARDHERD_LEASE_DURATION_S", 15.0),
@@ -150,6 +157,12 @@ class _Reader:
         value = self.text(name, str(default))
         if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 65535:
             raise SettingsError(f'{name} is "{value}": use a port from 1 to 65535, for example {default}')
+        return int(value)
+
+    def whole(self, name: str, default: int, *, least: int) -> int:
+        value = self.text(name, str(default))
+        if not value.isascii() or not value.isdigit() or int(value) < least:
+            raise SettingsError(f'{name} is "{value}": use a whole number, {least} or more, for example {default}')
         return int(value)
 
     def seconds(self, name: str, default: float) -> float:

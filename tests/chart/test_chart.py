@@ -84,14 +84,15 @@ def test_watching_some_namespaces_gives_rights_in_those_only(cluster: Cluster) -
     manifests = rendered(cluster, "--set", "watchNamespaces={a,b}")
     clusterwide = one(manifests, "ClusterRole")
     assert clusterwide["rules"] == [
-        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+        {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
     ]
     roles = {
         item["metadata"]["namespace"]: item["rules"]
         for item in manifests
         if item["metadata"]["name"] == "shardherd-groups" and item["kind"] == "Role"
     }
-    everywhere = one(rendered(cluster), "ClusterRole")["rules"][1:]
+    everywhere = one(rendered(cluster), "ClusterRole")["rules"][2:]
     assert roles == {"a": everywhere, "b": everywhere}
 
 

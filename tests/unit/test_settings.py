@@ -20,7 +20,7 @@ REQUIRED = {"SHARDHERD_NAMESPACE": "system", "SHARDHERD_POD_NAME": "shardherd-0"
 def test_everything_but_the_identity_has_a_default() -> None:
     assert load(REQUIRED) == Settings(
         identity=IdentitySettings("system", "shardherd-0", ""),
-        api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd"),
+        api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd", 16 * 1024 * 1024, 0),
         lease=LeaseSettings(15.0, 10.0, 2.0),
         telemetry=TelemetrySettings(9090, "json", "INFO"),
         discovery_interval=1.0,
@@ -35,6 +35,8 @@ def test_every_variable_is_read() -> None:
         "SHARDHERD_API_PORT": "1080",
         "SHARDHERD_COORDINATOR_URL": "https://operator:1080/",
         "SHARDHERD_TOKEN_AUDIENCE": "ours",
+        "SHARDHERD_MAX_BODY_BYTES": "1024",
+        "SHARDHERD_MAX_GROUPS_PER_SOURCE": "5",
         "SHARDHERD_LEASE_DURATION_S": "30",
         "SHARDHERD_LEASE_RENEW_DEADLINE_S": "20",
         "SHARDHERD_LEASE_RETRY_S": "0.5",
@@ -47,7 +49,7 @@ def test_every_variable_is_read() -> None:
     }
     assert load(environment) == Settings(
         identity=IdentitySettings("system", "shardherd-0", "uid"),
-        api=ApiSettings(1080, "https://operator:1080", "ours"),
+        api=ApiSettings(1080, "https://operator:1080", "ours", 1024, 5),
         lease=LeaseSettings(30.0, 20.0, 0.5),
         telemetry=TelemetrySettings(1090, "text", "DEBUG"),
         discovery_interval=5.0,
@@ -72,6 +74,8 @@ def test_the_identity_must_be_given(name: str) -> None:
         ("SHARDHERD_DISCOVERY_INTERVAL_S", "soon", "use a number of seconds above 0, for example 1"),
         ("SHARDHERD_LEASE_DURATION_S", "inf", "use a number of seconds above 0, for example 15"),
         ("SHARDHERD_LEASE_RETRY_S", "nan", "use a number of seconds above 0, for example 2"),
+        ("SHARDHERD_MAX_BODY_BYTES", "16M", "use a whole number, 1024 or more, for example 16777216"),
+        ("SHARDHERD_MAX_GROUPS_PER_SOURCE", "-1", "use a whole number, 0 or more, for example 0"),
         ("SHARDHERD_LOG_FORMAT", "xml", "use one of json, text"),
         ("SHARDHERD_LOG_LEVEL", "loud", "use one of DEBUG, INFO, WARNING, ERROR"),
         ("SHARDHERD_COORDINATOR_URL", "operator:8080", "use a URL that begins with http:// or https://"),

@@ -1,6 +1,11 @@
-"""The typed client of the coordinator. The agent uses it; it needs nothing of the operator's packages."""
+"""The typed client of the coordinator, for any Python program. It needs nothing of the operator's packages.
+
+`AsyncConsumer` and `Consumer` do all that a consumer has to; `AsyncConsumerClient` and `ConsumerClient` are the raw calls.
+Groups are created and changed as custom resources: see `shardherd.client.groups`, which needs the package `kubernetes`.
+"""
 
 from shardherd.client.aio import AsyncConsumerClient
-from shardherd.client.sync import ConsumerClient
+from shardherd.client.consumer import AsyncConsumer, ShardInHand
+from shardherd.client.sync import Consumer, ConsumerClient, ShardBeingRead
 
-__all__ = ["AsyncConsumerClient", "ConsumerClient"]
+__all__ = ["AsyncConsumer", "AsyncConsumerClient", "Consumer", "ConsumerClient", "ShardBeingRead", "ShardInHand"]

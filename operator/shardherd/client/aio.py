@@ -23,8 +23,9 @@ from shardherd.core.model import (
     Leave,
     Offset,
     ShardId,
+    ShardView,
 )
-from shardherd.core.requests import ForceCheckpoint, ForceCheckpointReply
+from shardherd.core.requests import ForceCheckpointReply
 
 T = TypeVar("T")
 
@@ -43,6 +44,12 @@ class AsyncConsumerClient:
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
 
+    async def __aenter__(self) -> AsyncConsumerClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
         """Report what is held; the answer comes at once if there is news, else after at most `wait` seconds.
 
@@ -60,18 +67,26 @@ class AsyncConsumerClient:
         """Say that this run goes and holds nothing more."""
         await self._request("POST", "/leave", protocol.dumps(leave), self._timeout)
 
-    async def force_checkpoint(self, shard: ShardId, offset: Offset) -> str:
-        """Set a shard's position, whoever holds it; what is read from then on starts there. Durable when this returns.
-
-        The result is a warning, empty if there is none: descendants of a finished shard were read before it. Raises
-        UnknownShardError, InvalidRequestError for a position that does not exist.
-        """
-        body = protocol.dumps(ForceCheckpoint(shard, offset))
-        return self._read(ForceCheckpointReply, await self._request("PUT", "/checkpoint", body, self._timeout)).warning
-
     async def group(self) -> GroupView:
         """The whole group as it is now."""
         return self._read(GroupView, await self._request("GET", "", None, self._timeout))
+
+    async def shards(self) -> tuple[ShardView, ...]:
+        """All shards, with their checkpoints, also those that nobody holds."""
+        return self._read(tuple[ShardView, ...], await self._request("GET", "/shards", None, self._timeout))
+
+    async def shard(self, shard: ShardId) -> ShardView:
+        """One shard, with its checkpoint. Raises UnknownShardError."""
+        return self._read(ShardView, await self._request("GET", f"/shards/{quote(shard)}", None, self._timeout))
+
+    async def force_checkpoint(self, shard: ShardId, offset: Offset) -> str:
+        """Set a shard's checkpoint, whoever holds it; a Role must allow it to the token's owner.
+
+        Durable when this returns. The answer is a warning where the order of keys can break by it, else empty.
+        """
+        body = protocol.dumps(protocol.ForcedCheckpoint(offset))
+        path = f"/shards/{quote(shard)}/checkpoint"
+        return self._read(ForceCheckpointReply, await self._request("PUT", path, body, self._timeout)).warning
 
     async def close(self) -> None:
         """Close the connections; requests under way fail."""

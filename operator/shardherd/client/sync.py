@@ -1,4 +1,4 @@
-"""The coordinator's API for one consumer, as plain calls from any thread. Called by the agent and by tests.
+"""The coordinator's API for one consumer, and the consumer itself, as plain calls from any thread.
 
 A thread of its own runs the asynchronous client; nothing here knows the API.
 """
@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, TypeVar
 
 from shardherd.client.aio import AsyncConsumerClient
+from shardherd.client.consumer import AsyncConsumer, ShardInHand
 from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
+    ConsumerId,
     GroupView,
     Heartbeat,
     HeartbeatReply,
+    Incarnation,
     Leave,
     Offset,
     ShardId,
+    ShardView,
 )
 
 T = TypeVar("T")
@@ -34,6 +40,12 @@ class ConsumerClient:
         self._thread = threading.Thread(target=self._loop.run_forever, name="shardherd-client", daemon=True)
         self._thread.start()
 
+    def __enter__(self) -> ConsumerClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
         return self._run(self._client.heartbeat(heartbeat, wait))
 
@@ -43,11 +55,17 @@ class ConsumerClient:
     def leave(self, leave: Leave) -> None:
         self._run(self._client.leave(leave))
 
-    def force_checkpoint(self, shard: ShardId, offset: Offset) -> str:
-        return self._run(self._client.force_checkpoint(shard, offset))
-
     def group(self) -> GroupView:
         return self._run(self._client.group())
+
+    def shards(self) -> tuple[ShardView, ...]:
+        return self._run(self._client.shards())
+
+    def shard(self, shard: ShardId) -> ShardView:
+        return self._run(self._client.shard(shard))
+
+    def force_checkpoint(self, shard: ShardId, offset: Offset) -> str:
+        return self._run(self._client.force_checkpoint(shard, offset))
 
     def close(self) -> None:
         """Close the connections and end the thread. A second call does nothing."""
@@ -60,3 +78,69 @@ class ConsumerClient:
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+class ShardBeingRead:
+    """`ShardInHand` for callers without an event loop. A thread cannot be cancelled: look at `wanted` in a long block."""
+
+    def __init__(self, shard: ShardInHand, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        self.name: ShardId = shard.name
+        self.position: Offset = shard.position
+        self.epoch: int = shard.epoch
+        self._shard = shard
+        self._run = run
+
+    @property
+    def wanted(self) -> bool:
+        """Whether another consumer waits for it, or this run is over: finish soon."""
+        return self._shard.wanted
+
+    def save_checkpoint(self, offset: Offset, *, now: bool) -> None:
+        """See ShardInHand."""
+        self._run(self._shard.save_checkpoint(offset, now=now))
+
+
+class Consumer:
+    """`AsyncConsumer` for callers without an event loop; the same options and errors. `client` stays open."""
+
+    def __init__(self, client: ConsumerClient, consumer: ConsumerId, incarnation: Incarnation, **options: Any) -> None:
+        self._client = client
+
+        async def make() -> AsyncConsumer:
+            return AsyncConsumer(client._client, consumer, incarnation, **options)
+
+        self._consumer = client._run(make())
+
+    def __enter__(self) -> Consumer:
+        self._client._run(self._consumer.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._client._run(self._consumer.__aexit__(kind, error, trace))
+
+    @contextmanager
+    def take(self) -> Iterator[ShardBeingRead]:
+        """See AsyncConsumer, but for the cancelling."""
+        taking = self._consumer.take()
+        shard = self._client._run(taking.__aenter__())
+        try:
+            yield ShardBeingRead(shard, self._client._run)
+        finally:
+            self._client._run(_leave(taking))
+
+    def held(self) -> tuple[ShardId, ...]:
+        """The shards that may be read now."""
+        return self._consumer.held()
+
+    @property
+    def stopped(self) -> str:
+        """Why this run is over; empty while it is not."""
+        return self._consumer.stopped
+
+    def drain(self, timeout: float) -> bool:
+        """See AsyncConsumer. May be called from any thread."""
+        return self._client._run(self._consumer.drain(timeout))
+
+
+async def _leave(taking: Any) -> None:
+    await taking.__aexit__(None, None, None)

@@ -81,6 +81,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
         service_account=application["serviceAccountName"],
         template_hash=template_hash(spec),
         deleting="deletionTimestamp" in metadata,
+        created=str(metadata.get("creationTimestamp", "")),
     )
 
 

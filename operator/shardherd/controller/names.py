@@ -16,6 +16,9 @@ CONSUMER_LABEL = "shardherd.dev/consumer"
 INCARNATION_LABEL = "shardherd.dev/incarnation"
 DRIVER_ROLE = "driver"
 
+CORDONED_LABEL = "shardherd.dev/cordoned"
+"""Set to `true` by a user on a driver's pod: this consumer is to hold no shards, and stays."""
+
 TEMPLATE_HASH = "shardherd.dev/template-hash"
 """Annotation of a driver's pod: which declaration it was made from."""
 

@@ -1,4 +1,6 @@
-"""The coordinator over HTTP: routes that translate, check the caller, and ask the runtime. No route holds a rule.
+"""The coordinator over HTTP: handlers that translate, check the caller, and ask the runtime. No handler holds a rule.
+
+Which calls there are is the table of `openapi`; each has a handler of its name here.
 
 An answer goes out only while this process surely leads: past the lease's deadline the connection is closed unanswered, since
 another coordinator may have decided otherwise by now.
@@ -6,6 +8,7 @@ another coordinator may have decided otherwise by now.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -14,6 +17,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from shardherd import protocol
+from shardherd.coordinator import openapi
 from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.coordinator.runtime import Runtime
@@ -21,6 +25,7 @@ from shardherd.core.errors import (
     CoordinatorUnavailableError,
     InvalidRequestError,
     NotLeadingError,
+    ProtocolVersionError,
     ShardherdError,
     UnknownShardError,
 )
@@ -31,44 +36,36 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", Heartbeat, CheckpointRequest, Leave)
 
-MAX_BODY = 4 * 1024 * 1024
-"""Bytes of a request; a heartbeat that names 30,000 shards fits."""
+MAX_BODY = 16 * 1024 * 1024
+"""Bytes of a request; a heartbeat that names 100,000 shards fits."""
 
 MAX_WAIT = 30.0
 """Seconds that a heartbeat may be parked; intervals are a few seconds."""
 
 RETRY_AFTER = "1"
 
-_BASE = "/v1/namespaces/{namespace}/consumergroups/{name}"
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_application(runtime: Runtime, authenticator: Authenticator) -> web.Application:
-    """The whole API as an aiohttp application."""
-    api = _Api(runtime, authenticator)
-    application = web.Application(client_max_size=MAX_BODY, middlewares=[api.guard])
+def make_application(runtime: Runtime, authenticator: Authenticator, max_body: int = MAX_BODY) -> web.Application:
+    """The whole API as an aiohttp application. A body of more than `max_body` bytes is refused."""
+    api = _Api(runtime, authenticator, max_body)
+    application = web.Application(client_max_size=max_body, middlewares=[api.guard])
     application.add_routes(
-        [
-            web.get("/healthz", api.healthz),
-            web.get("/readyz", api.readyz),
-            web.post(f"{_BASE}/heartbeat", api.heartbeat),
-            web.post(f"{_BASE}/checkpoints", api.checkpoints),
-            web.post(f"{_BASE}/leave", api.leave),
-            web.get(_BASE, api.view),
-            web.get(f"{_BASE}/shards", api.shards),
-            web.get(f"{_BASE}/shards/{{topic}}/{{partition}}", api.shard),
-            web.put(f"{_BASE}/checkpoint", api.force_checkpoint),
-        ]
+        [web.get("/healthz", api.healthz), web.get("/readyz", api.readyz), web.get("/openapi.json", api.openapi)]
     )
+    for operation in openapi.OPERATIONS:
+        application.router.add_route(operation.method, operation.path, getattr(api, operation.name))
     return application
 
 
 class _Api:
-    def __init__(self, runtime: Runtime, authenticator: Authenticator) -> None:
+    def __init__(self, runtime: Runtime, authenticator: Authenticator, max_body: int) -> None:
         self._runtime = runtime
         self._auth = authenticator
+        self._max_body = max_body
         self._metrics = runtime.ports.metrics
+        self._document = json.dumps(openapi.document()).encode()
 
     @property
     def guard(self) -> Any:
@@ -91,13 +88,18 @@ class _Api:
             self._runtime.check_leading()
             return await handler(request)
         except ShardherdError as error:
-            return _refusal(error, protocol.error_status(error))
+            refusal, status = error, protocol.error_status(error)
         except web.HTTPRequestEntityTooLarge:
-            return _refusal(InvalidRequestError(f"the body is larger than {MAX_BODY} bytes; name fewer shards"), 413)
-        except web.HTTPException as error:
-            return _refusal(
-                InvalidRequestError(f"{request.method} {request.path}: {error.reason}; see the API's reference"), error.status
+            told = (
+                f"the body is larger than {self._max_body} bytes, which api.maxBodyBytes of the chart allows; name fewer shards"
             )
+            refusal, status = InvalidRequestError(told), 413
+        except web.HTTPException as error:
+            told = f"{request.method} {request.path}: {error.reason}; the calls are listed at /openapi.json"
+            refusal, status = InvalidRequestError(told), error.status
+        if refusal.group is None and "namespace" in request.match_info:
+            refusal.group = "{namespace}/{name}".format(**request.match_info)
+        return _refusal(refusal, status)
 
     # Health.
 
@@ -109,6 +111,9 @@ class _Api:
             return web.Response(text="ok\n")
         text = "groups are being loaded\n" if self._runtime.leading else "not leading\n"
         return web.Response(status=503, text=text)
+
+    async def openapi(self, _request: web.Request) -> web.Response:
+        return web.Response(body=self._document, content_type="application/json")
 
     # What consumers send.
 
@@ -141,10 +146,6 @@ class _Api:
         await runner.ask(leave)
         return web.Response(status=204)
 
-    async def force_checkpoint(self, request: web.Request) -> web.Response:
-        runner = await self._member(request)
-        return _json(await runner.ask(protocol.loads(ForceCheckpoint, await request.read())))
-
     # What may be looked at.
 
     async def view(self, request: web.Request) -> web.Response:
@@ -154,12 +155,25 @@ class _Api:
         return _json((await self._view(request)).shards)
 
     async def shard(self, request: web.Request) -> web.Response:
-        name = ShardId(f"{request.match_info['topic']}/{request.match_info['partition']}")
+        name = _shard(request)
         for shard in (await self._view(request)).shards:
             if shard.shard == name:
                 return _json(shard)
         group = f"{request.match_info['namespace']}/{request.match_info['name']}"
         raise UnknownShardError(f"group {group} has no shard {name}; list them at .../shards", group=group, shard=name)
+
+    # What only a Role allows.
+
+    async def force(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        caller = await self._auth.caller(request.headers.get("Authorization"))
+        await self._auth.check_forces(caller, namespace, name)
+        runner = self._runtime.group(namespace, name)
+        body = protocol.loads(protocol.ForcedCheckpoint, await request.read())
+        log.warning(
+            "group %s: %s sets the checkpoint of %s to %d", runner.spec.identity, caller.user, _shard(request), body.offset
+        )
+        return _json(await runner.ask(ForceCheckpoint(_shard(request), body.offset)))
 
     async def _admit(self, request: web.Request, kind: type[T]) -> tuple[GroupRunner, T]:
         """The group and the request's body, once its caller has shown to be the consumer that it names."""
@@ -175,10 +189,8 @@ class _Api:
         """The group, once the caller has shown to be one of its pods."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         caller = await self._auth.caller(request.headers.get("Authorization"))
-        self._auth.check_namespace(caller, namespace, name)
-        runner = self._runtime.group(namespace, name)
-        self._auth.check_member(caller, runner.spec)
-        return runner
+        await self._auth.check_looks(caller, namespace, name, lambda: self._runtime.group(namespace, name).spec)
+        return self._runtime.group(namespace, name)
 
     async def _view(self, request: web.Request) -> GroupView:
         runner = await self._member(request)
@@ -187,6 +199,11 @@ class _Api:
             group = str(runner.spec.identity)
             raise CoordinatorUnavailableError(f"group {group} is being loaded; ask again", group=group)
         return view
+
+
+def _shard(request: web.Request) -> ShardId:
+    """The shard that the path names."""
+    return ShardId(f"{request.match_info['topic']}/{request.match_info['partition']}")
 
 
 def _wait(request: web.Request) -> float:
@@ -202,5 +219,7 @@ def _json(value: object) -> web.Response:
 
 
 def _refusal(error: ShardherdError, status: int) -> web.Response:
-    headers = {"Retry-After": RETRY_AFTER} if status == 503 else None
+    headers = {"Retry-After": RETRY_AFTER} if status == 503 else {}
+    if isinstance(error, ProtocolVersionError):
+        headers["Upgrade"] = f"shardherd/{protocol.PROTOCOL_VERSION}"
     return web.Response(status=status, body=protocol.dump_error(error), content_type="application/json", headers=headers)

@@ -1,15 +1,19 @@
-"""Who may call: a consumer's own pod, proven by its token. Called by the API for every request.
+"""Who may do what, proven by a token. Called by the API for every request.
 
-The rules: a token with our audience, bound to a pod of the group's namespace whose name is the consumer and whose UID is that
-of the incarnation, controlled by the group's StatefulSet, under the group's service account. Each refusal says which of them
-does not hold. A review that fails is "ask again", never a refusal. Tokens are remembered as hashes only.
+A consumer acts for itself only: a token with our audience, bound to a pod of the group's namespace whose name is the consumer
+and whose UID is that of the incarnation, controlled by the group's StatefulSet, under the group's service account. Any pod of
+the group may look at it. Everybody else needs a right that Kubernetes' own roles give: to `get` the group's subresource
+`checkpoints` for looking, to `update` it for forcing one; no consumer has that by being one. Each refusal says what does not
+hold. A review that fails is "ask again", never a refusal. Tokens are remembered as hashes only, rights not at all.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
 from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
@@ -19,6 +23,9 @@ REMEMBER = 60.0
 """Seconds for which a review holds: the API server may be away for as long, and a deleted pod is refused after as much."""
 
 MAX_REMEMBERED = 10_000
+
+_SELF = "only a pod of group {group} may call for itself"
+_RIGHT = "a Role must allow that for group {group}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,43 +69,68 @@ class Authenticator:
             )
         return known.caller
 
-    def check_namespace(self, caller: Caller, namespace: str, name: str) -> None:
-        """Raises ForbiddenError unless the caller is of the group's namespace."""
-        if caller.namespace != namespace:
-            self._refuse("ForeignNamespace", f"the caller is in namespace {caller.namespace!r}", f"{namespace}/{name}")
+    async def check_looks(self, caller: Caller, namespace: str, name: str, spec: Callable[[], GroupSpec]) -> None:
+        """Raises ForbiddenError unless the caller is a pod of this group or may `get` its checkpoints.
 
-    def check_member(self, caller: Caller, spec: GroupSpec) -> None:
-        """Raises ForbiddenError unless the caller is a pod of this group."""
-        group = str(spec.identity)
-        if caller.service_account != spec.service_account:
-            self._refuse(
-                "WrongServiceAccount",
-                f"the caller's service account is {caller.service_account!r}, the group's is {spec.service_account!r}",
-                group,
-            )
-        if not caller.pod:
-            self._refuse("NoPod", "the token is not bound to a pod", group)
-        if caller.stateful_set != spec.identity.name:
-            controller = f"StatefulSet {caller.stateful_set!r}" if caller.stateful_set else "no StatefulSet"
-            self._refuse(
-                "ForeignPod",
-                f"pod {caller.pod!r} is controlled by {controller}, not by the group's StatefulSet {spec.identity.name!r}",
-                group,
-            )
+        `spec` looks the group up; it is asked only once the caller may know whether there is such a group.
+        """
+        foreign = _foreign_namespace(caller, namespace) or _foreign(caller, spec())
+        if foreign is not None and not await self._may(caller, "get", namespace, name):
+            reason, told = foreign
+            self._refuse(reason, f"{told}, and {_no_right(caller, 'get')}", f"{namespace}/{name}")
+
+    async def check_forces(self, caller: Caller, namespace: str, name: str) -> None:
+        """Raises ForbiddenError unless the caller may `update` the group's checkpoints."""
+        if not await self._may(caller, "update", namespace, name):
+            self._refuse("NoRight", _no_right(caller, "update"), f"{namespace}/{name}", rule=_RIGHT)
+
+    def check_namespace(self, caller: Caller, namespace: str, name: str, consumer: ConsumerId | None = None) -> None:
+        """Raises ForbiddenError unless the caller is of the group's namespace."""
+        foreign = _foreign_namespace(caller, namespace)
+        if foreign is not None:
+            self._refuse(*foreign, f"{namespace}/{name}", consumer)
 
     def check_consumer(self, caller: Caller, spec: GroupSpec, consumer: ConsumerId, incarnation: Incarnation) -> None:
         """Raises ForbiddenError unless the caller is the very pod that it speaks for."""
-        self.check_member(caller, spec)
-        group = str(spec.identity)
-        if caller.pod != consumer:
-            self._refuse("OtherConsumer", f"pod {caller.pod!r} speaks for consumer {consumer!r}", group)
-        if caller.pod_uid != incarnation.pod_uid:
-            self._refuse(
-                "OtherPodUid",
-                f"the token is of pod UID {caller.pod_uid!r}, the request names incarnation {incarnation.pod_uid!r}",
-                group,
-            )
+        foreign = _foreign(caller, spec)
+        if foreign is None and caller.pod != consumer:
+            foreign = "OtherConsumer", f"pod {caller.pod!r} speaks for consumer {consumer!r}"
+        if foreign is None and caller.pod_uid != incarnation.pod_uid:
+            told = f"the token is of pod UID {caller.pod_uid!r}, the request names incarnation {incarnation.pod_uid!r}"
+            foreign = "OtherPodUid", told
+        if foreign is not None:
+            self._refuse(*foreign, str(spec.identity), consumer)
 
-    def _refuse(self, reason: str, told: str, group: str) -> None:
+    async def _may(self, caller: Caller, verb: str, namespace: str, name: str) -> bool:
+        try:
+            return await self._tokens.may(caller, verb, namespace, name)
+        except ReviewUnavailableError as error:
+            raise CoordinatorUnavailableError(f"{error}; ask again") from error
+
+    def _refuse(self, reason: str, told: str, group: str, consumer: ConsumerId | None = None, rule: str = _SELF) -> NoReturn:
         self._metrics.refused(reason)
-        raise ForbiddenError(f"{told}; only a pod of group {group} may call for itself", group=group)
+        raise ForbiddenError(f"{told}; {rule.format(group=group)}", group=group, consumer=consumer)
+
+
+def _no_right(caller: Caller, verb: str) -> str:
+    return f"{caller.user or caller.service_account!r} may not {verb} consumergroups/checkpoints of it"
+
+
+def _foreign_namespace(caller: Caller, namespace: str) -> tuple[str, str] | None:
+    if caller.namespace == namespace:
+        return None
+    return "ForeignNamespace", f"the caller is in namespace {caller.namespace!r}"
+
+
+def _foreign(caller: Caller, spec: GroupSpec) -> tuple[str, str] | None:
+    """Why the caller is no pod of this group, as a reason and a sentence; None if it is one."""
+    if caller.service_account != spec.service_account:
+        told = f"the caller's service account is {caller.service_account!r}, the group's is {spec.service_account!r}"
+        return "WrongServiceAccount", told
+    if not caller.pod:
+        return "NoPod", "the token is not bound to a pod"
+    if caller.stateful_set != spec.identity.name:
+        controller = f"StatefulSet {caller.stateful_set!r}" if caller.stateful_set else "no StatefulSet"
+        told = f"pod {caller.pod!r} is controlled by {controller}, not by the group's StatefulSet {spec.identity.name!r}"
+        return "ForeignPod", told
+    return None

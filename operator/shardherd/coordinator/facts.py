@@ -28,6 +28,7 @@ class Facts:
     members: tuple[str, ...] = ()
     id_in_use: bool = False
     too_large: str = ""
+    not_admitted: Condition | None = None
 
     @property
     def error(self) -> str:
@@ -37,7 +38,7 @@ class Facts:
     @property
     def commits(self) -> bool:
         """Whether positions may be committed."""
-        return self.prepared and not self.members and not self.id_in_use
+        return self.prepared and not self.members and not self.id_in_use and self.not_admitted is None
 
     def withheld(self) -> tuple[Condition, ...]:
         """The conditions that withhold grants."""
@@ -59,6 +60,8 @@ class Facts:
                     " give the ConsumerGroup a spec.source.kafka.groupId of its own",
                 )
             )
+        if self.not_admitted is not None:
+            conditions.append(self.not_admitted)
         if self.too_large:
             conditions.append(Condition(SNAPSHOT_TOO_LARGE, self.too_large))
         return tuple(conditions)

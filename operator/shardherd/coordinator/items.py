@@ -41,7 +41,7 @@ class Committing:
     def settled(self, durable: Mapping[ShardId, Offset]) -> Reply:
         """The reply, now that these positions are known to be durable: OK becomes WITHHELD where it is not so.
 
-        Raises CoordinatorUnavailableError if a forced checkpoint is not durable.
+        Raises CoordinatorUnavailableError for a forced checkpoint that was not written.
         """
         if not isinstance(self.reply, CheckpointReply):
             for shard, offset in self.offsets.items():

@@ -77,6 +77,9 @@ class GroupRunner:
         self._problem = ""
         self._unreadable = ""
         self._early: list[Tell] = []
+        self._not_admitted: Condition | None = None
+        self._admitted = asyncio.Event()
+        self._admitted.set()
         self._opened = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -95,12 +98,23 @@ class GroupRunner:
     @property
     def settled(self) -> bool:
         """Whether the group answers, or is known to be unable to."""
-        return self.mailbox is not None or bool(self._problem)
+        return self.mailbox is not None or bool(self._problem) or self._not_admitted is not None
 
     def change(self, spec: GroupSpec) -> None:
         """A new spec with the same identity and source."""
         self.spec = spec
         self.tell(SettingsChanged(spec))
+
+    def admit(self, refusal: Condition | None) -> None:
+        """Whether the group may be served beside the others; None: it may. One that may not is granted and commits nothing."""
+        if refusal == self._not_admitted:
+            return
+        self._not_admitted = refusal
+        if refusal is None:
+            self._admitted.set()
+        else:
+            self._admitted.clear()
+        self._learn(replace(self._facts, not_admitted=refusal))
 
     def tell(self, request: Request) -> None:
         """Something that the group must know; kept until it is loaded."""
@@ -123,7 +137,7 @@ class GroupRunner:
         """The group as it is now; before it is loaded what is known, None if nothing is."""
         if self.mailbox is not None:
             return self.mailbox.group.view(self._ports.clock.now(), self._ports.clock.wall())
-        if self._ownership is None and not self._problem:
+        if self._ownership is None and not self._problem and self._not_admitted is None:
             return None
         stored = self._ownership
         return GroupView(
@@ -136,7 +150,10 @@ class GroupRunner:
             consumers=(),
             source_reachable=not self._facts.error,
             source_error=self._facts.error or self._problem,
-            withheld=(Condition(OWNERSHIP_UNREADABLE, self._unreadable),) if self._unreadable else (),
+            withheld=(
+                *self._facts.withheld(),
+                *((Condition(OWNERSHIP_UNREADABLE, self._unreadable),) if self._unreadable else ()),
+            ),
             discovered=stored.group.discovered if stored else False,
         )
 
@@ -160,7 +177,7 @@ class GroupRunner:
         ports, spec = self._ports, self.spec
         storage = GroupStorage(ports.ownership, ports.leadership, ports.clock, spec)
         source, offsets = ports.connector.source(spec), ports.connector.offsets(spec)
-        self._facts = Facts(spec.source)
+        self._facts = Facts(spec.source, not_admitted=self._not_admitted)
         self._opened.clear()
         copies = Copies(ports, spec.identity, positions=lambda: self._mailbox().group.checkpoints)
         committer = Committer(
@@ -187,13 +204,17 @@ class GroupRunner:
 
     async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer, copies: Copies) -> None:
         """Take the group over, open it, then look at its source for ever."""
+        ports = self._ports
         ownership = self._ownership = await self._patiently(storage.take)
         self._unreadable = ""
         if storage.damage:
             self._report_loss(storage.damage)
         if not ownership.shards:
             # Nothing can be lost yet: it may answer that there is nothing, also while the source is away.
-            self._open(Group.new(self.spec, self._ports.clock.now(), storage.leader_epoch), storage, committer, ownership)
+            group = Group.new(self.spec, ports.clock.now(), storage.leader_epoch, ports.assignors)
+            self._open(group, storage, committer, ownership)
+        # Taking over would fence the group that keeps its positions in the same place.
+        await self._admitted.wait()
         stored = tuple(ownership.shards)
         copied = await self._patiently(copies.load)
         await self._patiently(committer.take_over)
@@ -203,12 +224,12 @@ class GroupRunner:
         self._problem = ""
         self._learn(replace(self._facts, prepared=True, members=members, source_error="", commit_error=""))
         if self.mailbox is None:
-            now = self._ports.clock.now()
+            now = ports.clock.now()
             if outdated(ownership, notes):
                 self._report_loss("the stored ownership is older than the committed positions: somebody put it back")
-                group = Group.new(self.spec, now, storage.leader_epoch)
+                group = Group.new(self.spec, now, storage.leader_epoch, ports.assignors)
             else:
-                group = Group.restore(ownership, durable, self.spec, now, copies=copied)
+                group = Group.restore(ownership, durable, self.spec, now, copies=copied, assignors=ports.assignors)
             self._open(group, storage, committer, ownership)
         await self._discover(source, committer, copies)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runner import GroupRunner
+from shardherd.core import admission
 from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError, UnknownGroupError
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
 from shardherd.core.requests import ConsumerDied
@@ -27,8 +28,16 @@ GAP = 1.0
 class Runtime:
     """The groups by namespace and name."""
 
-    def __init__(self, ports: CoordinatorPorts, *, discovery_interval: float, unknown_group_grace: float) -> None:
+    def __init__(
+        self,
+        ports: CoordinatorPorts,
+        *,
+        discovery_interval: float,
+        unknown_group_grace: float,
+        max_groups_per_source: int = 0,
+    ) -> None:
         self.ports = ports
+        self._max_groups = max_groups_per_source
         self._interval = discovery_interval
         self._grace = unknown_group_grace
         self._groups: dict[tuple[str, str], GroupRunner] = {}
@@ -90,9 +99,11 @@ class Runtime:
             return
         if current is not None and (current.spec.identity, current.spec.source) == (spec.identity, spec.source):
             current.change(spec)
+            self._admit()
             return
         runner = GroupRunner(self.ports, spec, self._interval, step_down=self.step_down, woke=self._woke)
         self._groups[key] = runner
+        self._admit()
         if self._leading_since is not None:
             runner.start(current.stop() if current is not None else None)
 
@@ -102,6 +113,7 @@ class Runtime:
         runner = self._groups.get(key)
         if runner is not None and runner.spec.identity == group:
             del self._groups[key]
+            self._admit()
             stopping = asyncio.create_task(runner.stop(), name=f"forget {group}")
             stopping.add_done_callback(lambda _: log.info("no longer serving group %s", group))
 
@@ -120,6 +132,12 @@ class Runtime:
         runner = self._groups.get((group.namespace, group.name))
         if runner is not None and runner.spec.identity == group:
             runner.tell(ConsumerDied(consumer, incarnation))
+
+    def _admit(self) -> None:
+        """Look again at which groups may be served beside each other."""
+        refusals = admission.refused((runner.spec for runner in self._groups.values()), self._max_groups)
+        for runner in self._groups.values():
+            runner.admit(refusals.get(runner.spec.identity))
 
     # What the API asks.
 

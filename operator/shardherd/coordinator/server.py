@@ -7,7 +7,7 @@ import logging
 
 from aiohttp import web
 
-from shardherd.coordinator.api import make_application
+from shardherd.coordinator.api import MAX_BODY, make_application
 from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.coordination import ThreadSafeCoordination
 from shardherd.coordinator.ports import CoordinatorPorts
@@ -38,11 +38,19 @@ class CoordinatorServer:
         port: int = 8080,
         discovery_interval: float = 1.0,
         unknown_group_grace: float = 15.0,
+        max_body: int = MAX_BODY,
+        max_groups_per_source: int = 0,
     ) -> None:
         self._ports = ports
         self._host = host
         self._port = port
-        self._runtime = Runtime(ports, discovery_interval=discovery_interval, unknown_group_grace=unknown_group_grace)
+        self._max_body = max_body
+        self._runtime = Runtime(
+            ports,
+            discovery_interval=discovery_interval,
+            unknown_group_grace=unknown_group_grace,
+            max_groups_per_source=max_groups_per_source,
+        )
         self._runner: web.AppRunner | None = None
         self._coordination: ThreadSafeCoordination | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -64,7 +72,8 @@ class CoordinatorServer:
     async def start(self) -> None:
         """Listen. Raises OSError if the port is taken."""
         self._coordination = ThreadSafeCoordination(self._runtime, asyncio.get_running_loop())
-        application = make_application(self._runtime, Authenticator(self._ports.tokens, self._ports.clock, self._ports.metrics))
+        authenticator = Authenticator(self._ports.tokens, self._ports.clock, self._ports.metrics)
+        application = make_application(self._runtime, authenticator, self._max_body)
         self._runner = web.AppRunner(
             application, handler_cancellation=True, access_log=None, shutdown_timeout=STOP_TIMEOUT, keepalive_timeout=75.0
         )

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from shardherd.coordinator.ports import LeadershipLostError
 from shardherd.core import ownership as codec
-from shardherd.core.errors import OwnershipDamagedError
+from shardherd.core.errors import OwnershipDamagedError, OwnershipFormatError
 from shardherd.core.model import GroupSpec
 from shardherd.core.records import GroupRecord, Ownership
 from shardherd.ports import (
@@ -93,7 +93,7 @@ class GroupStorage:
                 log.warning("group %s: %s; it is written anew", self._group, error)
                 self._version = None
             except (OwnershipConflictError, OutcomeUnknownError) as error:
-                # A conflict may be with a write of our own, whose outcome was unknown and which arrived late.
+                # A conflict may be a late write of ours, or somebody's annotation; only another leader's write is the end.
                 log.warning("group %s: %s; reading back", self._group, error)
                 if await self._find_out(data, ownership.group.leader_epoch):
                     return
@@ -116,7 +116,12 @@ class GroupStorage:
             if stored is None:
                 await asyncio.sleep(RETRY)
                 return False
-            if self._read(stored).group.leader_epoch not in (self.leader_epoch, leader_epoch):
+            try:
+                found = self._read(stored)
+            except OwnershipFormatError as error:
+                raise LeadershipLostError(f"a later coordinator wrote the ownership of group {self._group}: {error}") from error
+            # No coordinator writes what is damaged, and we know what it was.
+            if not self.damage and found.group.leader_epoch not in (self.leader_epoch, leader_epoch):
                 raise LeadershipLostError(f"the ownership of group {self._group} was written by another coordinator")
             if stored.data == data:
                 self._written = data

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardherd.core import checkpoints, grants, lineage, rebuild
-from shardherd.core.model import ConsumerId, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core import balance, checkpoints, grants, growth, lineage, rebuild
+from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
+from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.notes import Note, of_group
 from shardherd.core.records import InFlight, ShardRecord
@@ -24,6 +25,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     state.put_infos(infos)
     state.put_clocks(seen=True)
     fresh = sorted((shard for shard in infos if shard not in state.shards), key=shard_key)
+    _note_growth(state, fresh, infos)
     first = not state.record.discovered
     notes = of_group(state.record.uid, request.notes)
     if first:
@@ -45,6 +47,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     if not before or any(shard not in infos for shard in before):
         _wake_waiting(state, now)
     _look_at_each(state, infos, now)
+    balance.note_rates(state, now)
     _commit_starts(state)
     if any(grants.grantable(state, state.shards[shard]) for shard in state.by_state[ShardState.NOT_ALLOC]):
         grants.want_rebalance(state, "ShardsAppeared")
@@ -63,8 +66,13 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
         state.touch_all()
     if before.settings.paused and not after.settings.paused:
         state.put_clocks(resumed_at=now)
-    if before.settings != after.settings or before.leaving != after.leaving or before.wanted != after.wanted:
+    if _asked(before) != _asked(after):
         grants.want_rebalance(state, "SettingsChanged")
+
+
+def _asked(spec: GroupSpec) -> tuple[object, ...]:
+    """What a rebalance depends on."""
+    return (spec.settings, spec.wanted, spec.leaving, spec.cordoned)
 
 
 def conditions_changed(state: State, request: ConditionsChanged, now: float) -> None:
@@ -81,6 +89,28 @@ def conditions_changed(state: State, request: ConditionsChanged, now: float) -> 
         state.put_clocks(resumed_at=now)
     if was_blocked and not grants.blocked(state):
         grants.want_rebalance(state, "ConditionsCleared")
+
+
+def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, ShardInfo]) -> None:
+    """Keys of an ordered group's topic move when it grows. Read past what was there, they are in order again."""
+    if not state.spec.settings.ordered:
+        after: tuple[Growth, ...] = ()
+    else:
+        new = growth.grown(state.shards, fresh, infos) if state.record.discovered else []
+        for each in new:
+            state.tell(
+                Told(
+                    PARTITION_GROWTH,
+                    f"topic {each.topic} grew from {each.before} to {each.after} partitions: keys moved between them, and "
+                    "their records may be read out of order until what was written before is read",
+                    shards=tuple(shard for shard, _ in each.ends),
+                    warning=True,
+                )
+            )
+        open_ones = (each for each in state.record.growths if growth.unread(each, state.positions).ends)
+        after = (*open_ones, *new)
+    if after != state.record.growths:
+        state.put_record(growths=after)
 
 
 def _wake_waiting(state: State, now: float) -> None:
@@ -122,7 +152,7 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
             ShardState.NOT_ALLOC,
             position if position is not None else info.end if latest else info.begin,
             started=position is not None or shard in copies,
-            owner_epoch=note.owner_epoch if note is not None else 0,
+            owner_epoch=max(state.record.epoch_floor, note.owner_epoch if note is not None else 0),
             parents=info.parents,
             source_id=note.source_id if note is not None else info.source_id,
             since=now,
@@ -193,8 +223,8 @@ def _note_recreated(state: State, recreated: tuple[ShardId, ...]) -> None:
     if recreated and not state.clocks.recreated:
         state.tell(
             Told(
-                "SourceRecreated",
-                f"{recreated[0]} is another shard than before under the same name; nothing is granted until it is reset",
+                SOURCE_RECREATED,
+                f"{recreated[0]} is another shard than before under the same name; nothing is granted: see the conditions",
                 shards=recreated,
                 warning=True,
             )

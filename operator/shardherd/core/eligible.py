@@ -24,16 +24,21 @@ def is_draining(state: State, consumer: ConsumerId) -> bool:
     return consumer in state.spec.leaving or (session is not None and session.draining)
 
 
+def gives_up(state: State, consumer: ConsumerId) -> bool:
+    """Whether a consumer is to hold nothing: it drains, or it is cordoned and stays."""
+    return is_draining(state, consumer) or consumer in state.spec.cordoned
+
+
 def receives(state: State, consumer: ConsumerId) -> bool:
-    """Whether a consumer may be given shards: warm, heard by this coordinator, and not on its way out."""
+    """Whether a consumer may be given shards: warm, heard by this coordinator, not on its way out and not cordoned."""
     session = state.sessions.get(consumer)
-    return session is not None and session.heard and session.ready and not is_draining(state, consumer)
+    return session is not None and session.heard and session.ready and not gives_up(state, consumer)
 
 
 def may_be_next(state: State, consumer: ConsumerId) -> bool:
     """Whether a transfer to this consumer goes on. After a restart one that has not spoken yet is not given up."""
     session = state.sessions.get(consumer)
-    return session is not None and (session.ready or not session.heard) and not is_draining(state, consumer)
+    return session is not None and (session.ready or not session.heard) and not gives_up(state, consumer)
 
 
 def receivers(state: State) -> list[ConsumerId]:
@@ -47,7 +52,7 @@ def balanced(state: State) -> list[ConsumerId]:
         (
             consumer
             for consumer in state.sessions
-            if receives(state, consumer) or (state.held.get(consumer) and not is_draining(state, consumer))
+            if receives(state, consumer) or (state.held.get(consumer) and not gives_up(state, consumer))
         ),
         key=consumer_key,
     )

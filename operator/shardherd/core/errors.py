@@ -101,6 +101,12 @@ class CoordinatorUnavailableError(ShardherdError):
     retryable = True
 
 
+class ConsumerStoppedError(ShardherdError):
+    """This run of a consumer is over: it left, was replaced, or had to stop by itself. Raised by the client, never sent."""
+
+    code = "ConsumerStopped"
+
+
 class IllegalTransitionError(ShardherdError):
     """A state change that is not one of the nine transitions: a bug of ours, and nothing was changed."""
 

@@ -49,7 +49,9 @@ def grantable(state: State, record: ShardRecord) -> bool:
 def blocked(state: State) -> bool:
     """Whether something withholds all grants of the group."""
     clocks = state.clocks
-    return state.spec.settings.paused or bool(clocks.withheld) or bool(clocks.recreated) or state.record.rebuilding
+    unknown = state.spec.settings.assignor not in state.assignors
+    withheld = bool(clocks.withheld) or bool(clocks.recreated) or state.record.rebuilding
+    return state.spec.settings.paused or withheld or unknown
 
 
 def want_rebalance(state: State, reason: str) -> None:

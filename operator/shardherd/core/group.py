@@ -14,10 +14,12 @@ reads no clock: `now` is monotonic seconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardherd.core import checkpoints, discovery, heartbeats, liveness, rebalance, timers, views
+from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.model import (
     CheckpointRequest,
     ConsumerId,
@@ -30,6 +32,7 @@ from shardherd.core.model import (
     ShardId,
     ShardInfo,
 )
+from shardherd.core.naming import selects, split
 from shardherd.core.notes import Note
 from shardherd.core.records import Clocks, GroupRecord, Ownership, Session, ShardRecord
 from shardherd.core.requests import (
@@ -79,9 +82,10 @@ class Group:
         self._decided: tuple[Event, ...] | None = None
 
     @classmethod
-    def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0) -> Group:
+    def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0, assignors: Assignors = ASSIGNORS) -> Group:
         """A group that nobody has stored anything of."""
-        state = State(spec, GroupRecord(uid=spec.identity.uid, leader_epoch=leader_epoch), Clocks(resumed_at=now))
+        record = GroupRecord(uid=spec.identity.uid, leader_epoch=leader_epoch)
+        state = State(spec, record, Clocks(resumed_at=now), assignors)
         state.restored_at = now
         return cls(state)
 
@@ -94,20 +98,24 @@ class Group:
         now: float,
         leader_epoch: int | None = None,
         copies: Mapping[ShardId, Offset] | None = None,
+        assignors: Assignors = ASSIGNORS,
     ) -> Group:
         """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout.
 
+        Shards of topics that the source does not name any more are dropped: their holders are told so by the next reply.
         `copies` are earlier durable positions, kept elsewhere: one that is above the durable one shows that this was lost.
         """
         record = ownership.group if leader_epoch is None else replace(ownership.group, leader_epoch=leader_epoch)
+        dropped = {shard: row.owner_epoch for shard, row in ownership.shards.items() if not _named(spec, shard)}
+        record = replace(record, epoch_floor=max([record.epoch_floor, *dropped.values()]))
         settle_until = now + 2 * spec.settings.heartbeat_interval
         above = {shard: copy for shard, copy in (copies or {}).items() if copy > durable.get(shard, copy)}
         claims_until = now + spec.settings.session_timeout
         clocks = Clocks(due="Restored", settle_until=settle_until, resumed_at=now, copies=above, claims_until=claims_until)
-        state = State(spec, record, clocks)
+        state = State(spec, record, clocks, assignors)
         state.restored_at = now
         state.group["touched_all"] = record.revision
-        for shard in ownership.shards.values():
+        for shard in (row for name, row in ownership.shards.items() if name not in dropped):
             state.set(Table.SHARDS, shard.shard, None, replace(shard, since=now))
             position = durable.get(shard.shard)
             if position is not None:
@@ -313,3 +321,12 @@ def _commit(events: tuple[Event, ...]) -> Mapping[ShardId, Offset]:
             else:
                 found[event.key] = event.after.offset
     return found
+
+
+def _named(spec: GroupSpec, shard: ShardId) -> bool:
+    """Whether the source names this shard's topic. A pattern that is none names everything: the source says what is wrong."""
+    topic, partition = split(shard)
+    try:
+        return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
+    except re.error:
+        return True

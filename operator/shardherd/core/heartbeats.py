@@ -103,7 +103,7 @@ def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:
 def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
     """Shards that a consumer was told to hold, and does not: it gave them up, and would not take the same grant again.
 
-    It gets them under a new epoch; one that drains loses them.
+    It gets them under a new epoch; one that drains or is cordoned loses them.
     """
     record = state.consumers[consumer]
     session = state.sessions.get(consumer)
@@ -116,7 +116,7 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
             continue
         if not grants.movable(state, shard) or shard not in state.positions or grants.checkpoint_lost(state, row):
             continue
-        if eligible.is_draining(state, consumer):
+        if eligible.gives_up(state, consumer):
             grants.reclaim(state, row, now)
             grants.want_rebalance(state, "ConsumerDraining")
         else:

@@ -28,6 +28,7 @@ def check(state: State, consumer: ConsumerId, incarnation: Incarnation) -> None:
         raise InvalidRequestError(
             f"incarnation of {consumer} is {incarnation.pod_uid!r} start {incarnation.start}; it needs a pod UID and a start "
             f"of 1 or more, as the driver's entrypoint gives them",
+            group=str(state.spec.identity),
             consumer=consumer,
         )
     record = state.consumers.get(consumer)

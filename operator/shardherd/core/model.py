@@ -199,7 +199,8 @@ class Leave:
 class ShardView:
     """One shard as others may see it.
 
-    `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known.
+    `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known. A shard is not
+    `present` once the source has it no more (its topic was deleted).
     """
 
     shard: ShardId
@@ -212,6 +213,7 @@ class ShardView:
     end: Offset | None = None
     lag_records: int | None = None
     open: bool = True
+    present: bool = True
     state_age: float = 0.0
 
 
@@ -225,6 +227,7 @@ class ConsumerView:
     draining: bool
     shards: int
     heartbeat_age: float
+    cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +236,16 @@ class Condition:
 
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A topic of an ordered group that got more shards: keys moved, so records below `ends` may be read after younger ones."""
+
+    topic: str
+    before: int
+    after: int
+    ends: tuple[tuple[ShardId, Offset], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +263,8 @@ class GroupView:
 
     `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
     granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are
-    the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced.
+    the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced. `growths` are
+    those of an ordered group that are not read past yet.
     """
 
     group_epoch: int
@@ -264,11 +278,12 @@ class GroupView:
     moves: int = 0
     rebalances: int = 0
     discovered: bool = False
+    growths: tuple[Growth, ...] = ()
     expired: tuple[tuple[ConsumerId, Incarnation], ...] = ()
 
     def shards_in(self, *states: ShardState) -> int:
-        """How many shards are in one of these states."""
-        return sum(1 for shard in self.shards if shard.state in states)
+        """How many of the shards that the source has are in one of these states."""
+        return sum(1 for shard in self.shards if shard.state in states and shard.present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +317,8 @@ class GroupSpec:
     """What the controller tells the coordinator of a group: identity, source, protocol settings, and who should be there.
 
     `wanted` is the number of consumers that the controller runs; consumers named in `leaving` are to be drained before they
-    are removed. `service_account` is the account whose tokens may speak for the group's consumers.
+    are removed, those in `cordoned` hold nothing and stay. `service_account` is the account whose tokens may speak for the
+    group's consumers. `created` is when the group was, in RFC 3339: of groups that exclude each other the older one is served.
     """
 
     identity: GroupIdentity
@@ -312,3 +328,5 @@ class GroupSpec:
     leaving: frozenset[ConsumerId] = frozenset()
     service_account: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
+    created: str = ""
+    cordoned: frozenset[ConsumerId] = frozenset()

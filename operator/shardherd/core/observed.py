@@ -50,6 +50,7 @@ class Declared:
     service_account: str
     template_hash: str
     deleting: bool = False
+    created: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,9 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPod:
-    """A driver's pod. `current` tells whether it was made from what is declared now."""
+    """A driver's pod. `current` tells whether it was made from what is declared now, `cordoned` whether its label asks that it
+    holds no shards.
+    """
 
     name: ConsumerId
     uid: str
@@ -71,6 +74,7 @@ class ConsumerPod:
     deleting: bool = False
     current: bool = True
     trouble: Trouble | None = None
+    cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

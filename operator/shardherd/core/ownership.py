@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 from shardherd.core.errors import OwnershipDamagedError, OwnershipFormatError
-from shardherd.core.model import ConsumerId, Incarnation, ShardId, ShardState
+from shardherd.core.model import ConsumerId, Growth, Incarnation, ShardId, ShardState
 from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 
 T = TypeVar("T")
@@ -47,6 +47,8 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             "groupEpoch": group.group_epoch,
             "revision": group.revision,
             "discovered": group.discovered,
+            "epochFloor": group.epoch_floor,
+            "growths": [[each.topic, each.before, each.after, [list(end) for end in each.ends]] for each in group.growths],
             "rebuilding": group.rebuilding,
         },
         "consumers": [_encode_consumer(consumer) for consumer in ownership.consumers.values()],
@@ -134,16 +136,23 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
         _check(record, known)
     return Ownership(
         GroupRecord(
-            group["uid"],
-            group["leaderEpoch"],
-            group["groupEpoch"],
-            group["revision"],
-            group["discovered"],
-            group.get("rebuilding", False),
+            uid=group["uid"],
+            leader_epoch=group["leaderEpoch"],
+            group_epoch=group["groupEpoch"],
+            revision=group["revision"],
+            discovered=group["discovered"],
+            rebuilding=group.get("rebuilding", False),
+            epoch_floor=group.get("epochFloor", 0),
+            growths=tuple(_decode_growth(growth) for growth in group.get("growths", ())),
         ),
         shards,
         {consumer.consumer: consumer for consumer in consumers},
     )
+
+
+def _decode_growth(data: Sequence[Any]) -> Growth:
+    topic, before, after, ends = data
+    return Growth(topic, before, after, tuple((ShardId(shard), end) for shard, end in ends))
 
 
 def _check(record: ShardRecord, known: Set[ConsumerId]) -> None:

@@ -113,6 +113,8 @@ def _tell_coordinator(observation: Observation, scaled: Scale) -> Iterable[Actio
             wanted=scaled.desired,
             leaving=scaled.leaving,
             service_account=declared.service_account,
+            created=declared.created,
+            cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned),
         )
     )
 
@@ -190,7 +192,7 @@ POLICIES: tuple[Policy, ...] = (
     _replace_outdated,
 )
 
-_WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost", "OrderPreserved"})
+_WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost"})
 _ABNORMAL = frozenset({"Stalled", "CheckpointLost"})
 
 

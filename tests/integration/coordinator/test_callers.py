@@ -237,7 +237,7 @@ async def test_a_body_that_is_too_large_is_refused(rig: Rig, coordinator: Coordi
     path = f"/v1/namespaces/{rig.namespace}/consumergroups/{spec.identity.name}/heartbeat"
     headers = {protocol.PROTOCOL_HEADER: "1", "Authorization": f"Bearer {token}"}
 
-    status, _, body = await ask(coordinator, path, b" " * (4 * 1024 * 1024 + 1), headers)
+    status, _, body = await ask(coordinator, path, b" " * (16 * 1024 * 1024 + 1), headers)
 
     assert (status, body["error"]["code"]) == (413, InvalidRequestError.code)
 

@@ -124,8 +124,8 @@ async def test_a_forced_checkpoint_has_its_path_and_gives_its_warning(server: Se
     assert await client.force_checkpoint(ShardId("t/0"), 3) == "order can break"
 
     ((method, path, _, body),) = server.requests
-    assert (method, path) == ("PUT", "/v1/namespaces/demo/consumergroups/clicks/checkpoint")
-    assert json.loads(body) == {"shard": "t/0", "offset": 3}
+    assert (method, path) == ("PUT", "/v1/namespaces/demo/consumergroups/clicks/shards/t/0/checkpoint")
+    assert json.loads(body) == {"offset": 3}
 
 
 async def test_the_token_is_read_anew_for_every_request(server: Server) -> None:

@@ -55,7 +55,7 @@ VIEW = GroupView(
     group_epoch=4,
     revision=5,
     shards=(
-        ShardView(SHARD, ShardState.TRANSFER, NAME, ConsumerId("clicks-1"), 3, 100, 0, 120, 20, True, 1.5),
+        ShardView(SHARD, ShardState.TRANSFER, NAME, ConsumerId("clicks-1"), 3, 100, 0, 120, 20, True, False, 1.5),
         ShardView(ShardId("t/1"), ShardState.WAIT),
     ),
     consumers=(ConsumerView(NAME, RUN, True, False, 1, 0.125),),
@@ -211,12 +211,21 @@ def test_an_answer_that_is_not_ours_is_retried_only_where_that_can_help(
 
 @pytest.mark.parametrize("header", [None, "2", "one", ""])
 def test_another_version_is_refused_with_both_versions(header: str | None) -> None:
-    with pytest.raises(errors.ProtocolVersionError, match="this coordinator speaks version 1"):
+    with pytest.raises(errors.ProtocolVersionError, match="this coordinator serves version 1; use an image"):
         protocol.check_version(header)
 
 
 def test_our_version_is_accepted() -> None:
     protocol.check_version("1")
+
+
+def test_the_version_before_is_served_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "PROTOCOL_VERSION", 3)
+
+    assert protocol.served_versions() == (2, 3)
+    protocol.check_version("2")
+    with pytest.raises(errors.ProtocolVersionError, match="names version '1', this coordinator serves version 2 and 3; use an"):
+        protocol.check_version("1")
 
 
 def test_what_has_no_json_is_a_mistake_of_ours() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core.conditions import Finding, dated, findings
-from shardherd.core.model import Condition, GroupSettings, ShardState
+from shardherd.core.model import Condition, GroupSettings, Growth, ShardId, ShardState
 from shardherd.core.observed import Observation, Owned, OwnedSet, Scaling, ScalingMode, Trouble
 from shardherd.core.scaling import scale
 from tests.unit.controller.builders import WALL, consumers, declared, observation, pods, shards, view
@@ -35,9 +35,17 @@ def test_a_group_that_works_says_so_in_every_condition() -> None:
 def test_an_ordered_group_also_says_whether_order_is_kept() -> None:
     ordered = declared(settings=GroupSettings(ordered=True))
     assert found(observation(declared=ordered))["OrderPreserved"] == ("True", "OrderKept", "Every shard waits for its parents.")
-    grown = view(shards(8), withheld=(Condition("PartitionGrowth", "clicks grew from 4 to 8 at offset 17."),))
-    seen = found(observation(declared=ordered, view=grown))
-    assert seen["OrderPreserved"] == ("False", "PartitionGrowth", "clicks grew from 4 to 8 at offset 17.")
+    ends = tuple((ShardId(f"clicks/{number}"), 17 + number) for number in range(4))
+    seen = found(observation(declared=ordered, view=view(shards(8), growths=(Growth("clicks", 4, 8, ends),))))
+    assert seen["OrderPreserved"] == (
+        "False",
+        "PartitionGrowth",
+        "Topic clicks grew from 4 to 8 partitions, and keys moved between them: records may be read out of order until these "
+        "are read: clicks/0 below 17, clicks/1 below 18, clicks/2 below 19 and 1 more.",
+    )
+    assert seen["Ready"][0] == "True"
+    read = found(observation(declared=ordered, view=view(shards(8), growths=(Growth("clicks", 4, 8, ()),))))
+    assert read["OrderPreserved"][0] == "True"
 
 
 class TestReady:
@@ -54,6 +62,11 @@ class TestReady:
             "TransferOverdue",
             "Shard clicks/0 is on the way to another consumer for over 60 s.",
         )
+
+    def test_shards_that_the_source_has_no_more_are_missed_by_nobody(self) -> None:
+        gone = (*shards(8), *shards(4, ShardState.NOT_ALLOC, present=False))
+        seen = found(observation(view=view(gone, consumers=consumers(4, 4))))
+        assert (seen["Ready"][0], seen["Balanced"][0]) == ("True", "True")
 
     def test_shards_without_a_holder_end_it_and_are_named(self) -> None:
         assert found(observation(view=view(shards(5, ShardState.NOT_ALLOC))))["Ready"] == (

@@ -192,3 +192,14 @@ class TestEvents:
 
     def test_starting_is_no_news(self) -> None:
         assert plan(observation(consumers=pods(0, 1, ready=False))).turned == ()
+
+
+def test_the_coordinator_is_told_who_is_cordoned_and_since_when_there_is_the_group() -> None:
+    first, second = pods(0, 1)
+    planned = plan(
+        observation(
+            declared=replace(declared(), created="2026-01-01T00:00:00Z"), consumers=(first, replace(second, cordoned=True))
+        )
+    )
+    (told,) = [action.spec for action in planned.actions if isinstance(action, TellCoordinator)]
+    assert (told.cordoned, told.created) == (frozenset({C1}), "2026-01-01T00:00:00Z")

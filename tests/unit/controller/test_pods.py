@@ -23,6 +23,16 @@ def test_a_driver_of_an_older_declaration_is_not_current() -> None:
     assert driver(driver_pod(1, template_hash="before"), "now") == ConsumerPod(ConsumerId("clicks-1"), UID, 1, current=False)
 
 
+@pytest.mark.parametrize(("value", "cordoned"), [("true", True), ("false", False), ("", False), (None, False)])
+def test_a_label_says_that_a_consumer_is_cordoned(value: str | None, cordoned: bool) -> None:
+    pod = driver_pod()
+    if value is not None:
+        pod["metadata"]["labels"]["shardherd.dev/cordoned"] = value
+    found = driver(pod, "")
+    assert found is not None
+    assert found.cordoned is cordoned
+
+
 def test_an_executor_is_no_driver_and_the_other_way_round() -> None:
     incarnation = Incarnation(UID, 3)
     assert executor(executor_pod(2, incarnation)) == ExecutorPod(
@@ -57,14 +67,18 @@ def test_an_executor_is_no_driver_and_the_other_way_round() -> None:
         ),
         (
             {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(3, code=137, reason="OOMKilled")},
-            "CrashLooping",
-            "The application in pod clicks-0 ended with exit code 137 (OOMKilled) and was started again 0 times; "
+            "ConsumerEnded",
+            "The application in pod clicks-0 ended with exit code 137 (OOMKilled) and is being started again; "
             "it said: ValueError: no",
         ),
         (
-            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(3, code=0, reason="Completed")},
+            {
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": terminated(3, code=0, reason="Completed"),
+                "restartCount": 1,
+            },
             "CrashLooping",
-            "The application in pod clicks-0 ended with exit code 0 and was started again 0 times; it said: ValueError: no",
+            "The application in pod clicks-0 ended with exit code 0 and was started again 1 time; it said: ValueError: no",
         ),
     ],
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -121,13 +122,21 @@ class Rig:
             await drain()
             seconds -= step
 
-    async def becomes(self, what: Callable[[], bool]) -> None:
-        """Wait until `what` holds; within 5 real seconds."""
-        for _ in range(1000):
-            if what():
-                return
+    async def becomes(self, what: Callable[[], bool], within: float = 5.0) -> None:
+        """Wait until `what` holds; within so many real seconds."""
+
+        async def ask() -> bool:
+            return what()
+
+        await self.comes_true(ask, within)
+
+    async def comes_true(self, what: Callable[[], Awaitable[bool]], within: float = 5.0) -> None:
+        """The same for a question that must be awaited."""
+        until = time.monotonic() + within
+        while not await what():
+            if time.monotonic() > until:
+                raise AssertionError(f"it did not become true within {within:g} s")
             await asyncio.sleep(0.005)
-        raise AssertionError("it did not become true within 5 s")
 
 
 class Consumer:

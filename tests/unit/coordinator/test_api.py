@@ -15,7 +15,7 @@ from shardherd import protocol
 from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
 from shardherd.coordinator import CoordinatorServer
-from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, NotLeadingError, UnknownShardError
+from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError
 from shardherd.core.model import ConsumerId, Heartbeat, HeldShard, Incarnation, ShardId
 from shardherd.ports import Caller
 from tests.unit.coordinator.rig import IDENTITY, Rig, spec_of
@@ -120,6 +120,7 @@ async def test_shards_may_be_looked_at(service: Service, client: AsyncConsumerCl
         "end": 0,
         "lagRecords": 0,
         "open": True,
+        "present": True,
         "stateAgeMs": 0,
     }
     assert [row["consumer"] for row in group["consumers"]] == ["clicks-0"]
@@ -138,27 +139,6 @@ async def test_checkpoints_are_read_one_by_one_and_all_at_once_also_without_an_o
         f"t/{number}": (10 + number, None) for number in range(4)
     }
     assert one["checkpoint"] == 12
-
-
-async def test_a_checkpoint_is_forced_by_a_pod_of_the_group_alone(service: Service, client: AsyncConsumerClient) -> None:
-    service.server.coordination.apply(spec_of())
-    await service.server.lead()
-    await service.settled()
-    shard = ShardId("t/0")
-    service.kafka.append("t", 0, 20)
-    await service.rig.becomes(lambda: service.server.coordination.views()[IDENTITY].shards[0].checkpoint == 0)
-
-    assert await client.force_checkpoint(shard, 9) == ""
-    assert service.kafka.committed["demo.clicks"][shard] == 9
-
-    stranger = AsyncConsumerClient(service.url, "demo", "clicks", lambda: "another-token")
-    service.rig.tokens.callers["another-token"] = Caller("demo", "default", "other-0", "uid-9", "other")
-    with pytest.raises(ForbiddenError, match="not by the group's StatefulSet"):
-        await stranger.force_checkpoint(shard, 5)
-    with pytest.raises(UnknownShardError, match="t/9"):
-        await client.force_checkpoint(ShardId("t/9"), 5)
-    assert service.kafka.committed["demo.clicks"][shard] == 9
-    await stranger.close()
 
 
 async def test_a_shard_that_does_not_exist_is_named(service: Service) -> None:
@@ -219,3 +199,105 @@ async def test_stopping_releases_the_lease(service: Service) -> None:
     await service.server.stop()
 
     assert service.rig.leadership.released
+
+
+ADMIN = Caller("ops", "admin", "", "", "", "system:serviceaccount:ops:admin")
+
+
+async def leading(service: Service) -> None:
+    """The group is served, and the positions of its shards are known."""
+    service.server.coordination.apply(spec_of())
+    await service.server.lead()
+    await service.settled()
+    await service.rig.becomes(lambda: all(row.checkpoint == 0 for row in service.server.coordination.views()[IDENTITY].shards))
+
+
+async def send(service: Service, method: str, path: str, body: bytes, **headers: str) -> tuple[int, Any, Any]:
+    """Status, headers and decoded JSON."""
+    sent = {protocol.PROTOCOL_HEADER: "1", "Authorization": "Bearer a-token"} | headers
+    async with aiohttp.ClientSession() as session, session.request(method, service.url + path, data=body, headers=sent) as got:
+        return got.status, got.headers, json.loads(await got.text())
+
+
+async def test_a_checkpoint_is_forced_by_whom_a_role_allows_it_and_fences_the_holder(
+    service: Service, client: AsyncConsumerClient
+) -> None:
+    await leading(service)
+    await client.heartbeat(HEARTBEAT, 0)
+    service.rig.tokens.callers["admin"] = ADMIN
+    service.rig.tokens.rights.add((ADMIN.user, "update", "demo", "clicks"))
+
+    answer = await send(service, "PUT", f"{BASE}/shards/t/1/checkpoint", b'{"offset":7}', Authorization="Bearer admin")
+
+    assert (answer[0], answer[2]) == (200, {"warning": ""})
+    (row,) = [each for each in service.server.coordination.views()[IDENTITY].shards if each.shard == "t/1"]
+    assert (row.checkpoint, row.owner_epoch, row.holder) == (7, 2, "clicks-0")
+
+
+async def test_no_consumer_may_force_a_checkpoint(service: Service) -> None:
+    await leading(service)
+
+    status, _, body = await send(service, "PUT", f"{BASE}/shards/t/1/checkpoint", b'{"offset":7}')
+
+    assert (status, body["error"]["code"], body["error"]["group"]) == (403, "Forbidden", "demo/clicks")
+    assert body["error"]["message"] == (
+        "'default' may not update consumergroups/checkpoints of it; a Role must allow that for group demo/clicks"
+    )
+
+
+async def test_a_forced_checkpoint_that_was_not_written_is_not_acknowledged(service: Service) -> None:
+    await leading(service)
+    service.rig.tokens.callers["admin"] = ADMIN
+    service.rig.tokens.rights.add((ADMIN.user, "update", "demo", "clicks"))
+    service.kafka.reachable = False
+
+    answer = await send(service, "PUT", f"{BASE}/shards/t/1/checkpoint", b'{"offset":7}', Authorization="Bearer admin")
+
+    assert (answer[0], answer[2]["error"]["shard"], answer[2]["error"]["group"]) == (503, "t/1", "demo/clicks")
+    assert "was not written; ask again" in answer[2]["error"]["message"]
+
+
+@pytest.mark.parametrize(("rights", "status"), [({"get"}, 200), ({"update"}, 403), (set(), 403)])
+async def test_who_is_no_consumer_looks_at_a_group_if_a_role_allows_it(service: Service, rights: set[str], status: int) -> None:
+    await leading(service)
+    service.rig.tokens.callers["admin"] = ADMIN
+    service.rig.tokens.rights |= {(ADMIN.user, verb, "demo", "clicks") for verb in rights}
+
+    answered, _ = await service.get(f"{BASE}/shards", token="admin")
+
+    assert answered == status
+
+
+async def test_a_body_of_the_limit_is_read_and_one_byte_more_is_refused(rig: Rig) -> None:
+    rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks")
+    server = CoordinatorServer(rig.ports, host="127.0.0.1", port=0, unknown_group_grace=0.0, max_body=2048)
+    await server.start()
+    service = Service(rig, server)
+    await leading(service)
+    whole = protocol.dumps(HEARTBEAT)
+
+    fits = await send(service, "POST", f"{BASE}/heartbeat", whole + b" " * (2048 - len(whole)))
+    over = await send(service, "POST", f"{BASE}/heartbeat", whole + b" " * (2049 - len(whole)))
+    await server.stop()
+
+    assert fits[0] == 200
+    assert (over[0], over[2]["error"]["code"], over[2]["error"]["group"]) == (413, "InvalidRequest", "demo/clicks")
+    assert over[2]["error"]["message"] == (
+        "the body is larger than 2048 bytes, which api.maxBodyBytes of the chart allows; name fewer shards"
+    )
+
+
+@pytest.mark.parametrize(("asked", "status"), [("1", 426), ("2", 200), ("3", 200), ("4", 426)])
+async def test_a_coordinator_serves_its_version_and_the_one_before(
+    service: Service, monkeypatch: pytest.MonkeyPatch, asked: str, status: int
+) -> None:
+    monkeypatch.setattr(protocol, "PROTOCOL_VERSION", 3)
+    await leading(service)
+
+    answer = await send(service, "POST", f"{BASE}/heartbeat", protocol.dumps(HEARTBEAT), **{protocol.PROTOCOL_HEADER: asked})
+
+    assert answer[0] == status
+    if status == 426:
+        assert answer[1]["Upgrade"] == "shardherd/3"
+        assert answer[2]["error"]["code"] == "ProtocolVersion"
+        assert f"names version '{asked}', this coordinator serves version 2 and 3" in answer[2]["error"]["message"]

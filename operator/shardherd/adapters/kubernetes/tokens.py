@@ -1,4 +1,5 @@
-"""Whose token it is: a TokenReview for our audience, then the caller's pod and the StatefulSet that controls it.
+"""Whose token it is: a TokenReview for our audience, then the caller's pod and the StatefulSet that controls it. And what
+Kubernetes' own rights let a caller do: a SubjectAccessReview.
 
 Called by the coordinator's authentication through `TokenReviewer`. Decides nothing about who may do what.
 """
@@ -40,15 +41,38 @@ class KubernetesTokens:
         except (ApiError, ApiUnavailableError) as error:
             raise ReviewUnavailableError(f"the caller's token cannot be reviewed now: {error}") from error
 
+    async def may(self, caller: Caller, verb: str, namespace: str, name: str) -> bool:
+        """See TokenReviewer."""
+        attributes = {
+            "group": "shardherd.dev",
+            "resource": "consumergroups",
+            "subresource": "checkpoints",
+            "verb": verb,
+            "namespace": namespace,
+            "name": name,
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": caller.user, "groups": list(caller.groups), "resourceAttributes": attributes},
+        }
+        try:
+            review = await self._api.acall("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body, timeout=TIMEOUT)
+        except (ApiError, ApiUnavailableError) as error:
+            raise ReviewUnavailableError(f"the caller's rights cannot be looked up now: {error}") from error
+        return bool(review["status"].get("allowed"))
+
     async def _caller(self, user: Any) -> Caller:
         username = str(user["username"])
+        groups = tuple(str(group) for group in user.get("groups") or ())
         extra = user.get("extra") or {}
         pod, uid = _first(extra, _POD_NAME), _first(extra, _POD_UID)
         prefix, _, account = username.partition("system:serviceaccount:")
         if prefix or ":" not in account:
-            return Caller("", username, pod, uid, "")
+            return Caller("", username, pod, uid, "", username, groups)
         namespace, _, name = account.partition(":")
-        return Caller(namespace, name, pod, uid, await self._stateful_set(namespace, pod, uid) if pod else "")
+        stateful_set = await self._stateful_set(namespace, pod, uid) if pod else ""
+        return Caller(namespace, name, pod, uid, stateful_set, username, groups)
 
     async def _stateful_set(self, namespace: str, pod: str, uid: str) -> str:
         """The name of the StatefulSet that controls this very pod, or an empty string."""

@@ -46,10 +46,14 @@ class MemoryLeadership:
 
 
 class MemoryTokens:
-    """TokenReviewer over a dictionary. `reviews` counts the reviews made."""
+    """TokenReviewer over a dictionary. `reviews` counts the reviews made.
+
+    `rights` are (user, verb, namespace, name) as a Role gives them.
+    """
 
     def __init__(self) -> None:
         self.callers: dict[str, Caller] = {}
+        self.rights: set[tuple[str, str, str, str]] = set()
         self.reviews = 0
         self.available = True
 
@@ -58,6 +62,11 @@ class MemoryTokens:
         if not self.available:
             raise ReviewUnavailableError("the API server did not answer the review of a token")
         return self.callers.get(token)
+
+    async def may(self, caller: Caller, verb: str, namespace: str, name: str) -> bool:
+        if not self.available:
+            raise ReviewUnavailableError("the API server did not answer whether a caller has a right")
+        return (caller.user, verb, namespace, name) in self.rights
 
 
 @dataclass(frozen=True)

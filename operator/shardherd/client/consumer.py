@@ -1,0 +1,407 @@
+"""A consumer of a group, for any Python program: it keeps the membership alive, and hands out the shards that it holds.
+
+    async with Consumer(client, name, incarnation) as consumer:
+        while True:
+            async with consumer.take() as shard:
+                records = read(shard.name, shard.position)
+                ...
+                await shard.save_checkpoint(after_the_last, now=False)
+
+Behind it run the heartbeats, the checkpoints and a watch over silence. It decides when each goes out and when this run must
+stop; what is held is `holdings`' business. It never reads records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Protocol
+
+from shardherd.client.holdings import Grant, Holdings, fenced
+from shardherd.core.errors import ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError, StaleIncarnationError
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    ConsumerId,
+    Heartbeat,
+    HeartbeatReply,
+    Incarnation,
+    Leave,
+    Offset,
+    ShardId,
+)
+
+log = logging.getLogger(__name__)
+
+SAVE_INTERVAL = 60.0
+"""Seconds after which a checkpoint that need not be durable at once is: the specification's figure."""
+
+FIRST_RETRY, LAST_RETRY = 0.1, 2.0
+"""Seconds before a failed request is made again; doubled each time up to the second."""
+
+LOSS_LIMIT = 300.0
+"""Seconds that a consumer of an unordered group reads on without the coordinator; as `coordinatorLossLimit` by default."""
+
+
+class Coordinator(Protocol):
+    """What a consumer needs of the raw client."""
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply: ...
+
+    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply: ...
+
+    async def leave(self, leave: Leave) -> None: ...
+
+
+class ShardInHand:
+    """A shard that is being read. It is not given up to another consumer before it is put back.
+
+    `name`, `position` (the next record to read) and `epoch` are those of the moment when it was taken.
+    """
+
+    def __init__(self, consumer: AsyncConsumer, grant: Grant) -> None:
+        self.name: ShardId = grant.shard
+        self.position: Offset = grant.done
+        self.epoch: int = grant.epoch
+        self._consumer = consumer
+        self._grant = grant
+
+    @property
+    def wanted(self) -> bool:
+        """Whether another consumer waits for it, or it is somebody else's already: finish soon."""
+        return self._grant.revoked or self._grant.lost
+
+    async def save_checkpoint(self, offset: Offset, *, now: bool) -> None:
+        """Everything before `offset` is done. With `now` it is durable when this returns, else within `save_interval`.
+
+        Raises FencedEpochError if the shard is somebody else's: drop what was read of it. CoordinatorUnavailableError if it
+        could not be made durable: it stays in memory and is sent again, so going on is right. ConsumerStoppedError.
+        """
+        await self._consumer._save(self._grant, offset, now)
+
+
+class AsyncConsumer:
+    """One run of a consumer, on one event loop. `async with` joins the group and, at its end, drains and leaves it.
+
+    `ready` False joins without being given shards, until `become_ready` is called. `save_interval` in seconds: see
+    `ShardInHand.save_checkpoint`. `loss_limit` in seconds: how long an unordered group's shards are read on without an answer.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        consumer: ConsumerId,
+        incarnation: Incarnation,
+        *,
+        ready: bool = True,
+        save_interval: float = SAVE_INTERVAL,
+        loss_limit: float = LOSS_LIMIT,
+        drain_timeout: float = 60.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.holdings = Holdings()
+        self.stopped = ""
+        """Why this run is over; empty while it is not."""
+        self._coordinator = coordinator
+        self._name = consumer
+        self._incarnation = incarnation
+        self._ready = ready
+        self._draining = False
+        self._save_interval = save_interval
+        self._loss_limit = loss_limit
+        self._drain_timeout = drain_timeout
+        self._now = now
+        self._seq = 0
+        self._settings = HeartbeatReply(0, ())
+        self._acknowledged_at: float | None = None
+        self._unsaved_since: float | None = None
+        self._urgent = False
+        self._trouble: ShardherdError | None = None
+        self._rounds = 0
+        self._changed = asyncio.Condition()
+        self._news = asyncio.Event()
+        self._work = asyncio.Event()
+        self._readers: set[asyncio.Task[Any]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._wakes: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> AsyncConsumer:
+        self._loops = [asyncio.create_task(loop()) for loop in (self._heartbeats, self._checkpoints, self._watch_silence)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not self.stopped:
+                await self.drain(self._drain_timeout)
+        finally:
+            for loop in self._loops:
+                loop.cancel()
+            await asyncio.gather(*self._loops, *self._wakes, return_exceptions=True)
+
+    # For the program.
+
+    @asynccontextmanager
+    async def take(self) -> AsyncIterator[ShardInHand]:
+        """The next shard to read, in hand until the block ends. Waits until there is one. Shards take turns.
+
+        What was not saved in the block is read again. When this run must stop, the block is cancelled and ConsumerStoppedError
+        raised in its place; it is raised at once when the run is over or draining.
+        """
+        grant = await self._next()
+        task = asyncio.current_task()
+        assert task is not None
+        self._readers.add(task)
+        try:
+            yield ShardInHand(self, grant)
+        except asyncio.CancelledError:
+            if self.stopped and task.uncancel() == 0:
+                raise ConsumerStoppedError(self.stopped, consumer=self._name) from None
+            raise
+        finally:
+            self._readers.discard(task)
+            self.holdings.put_back(grant)
+            self._stir()
+
+    def held(self) -> tuple[ShardId, ...]:
+        """The shards that may be read now."""
+        return self.holdings.readable
+
+    @property
+    def joined(self) -> bool:
+        """Whether the coordinator has answered a heartbeat of this run."""
+        return self._acknowledged_at is not None
+
+    def become_ready(self) -> None:
+        """From now on shards may be given to this consumer."""
+        self._ready = True
+        self._news.set()
+
+    async def drain(self, timeout: float) -> bool:
+        """Take nothing more, wait for what is in hand, make all that is done durable, release, leave.
+
+        Returns whether all of it was done within `timeout` seconds. The run is over afterwards.
+        """
+        until = self._now() + timeout
+        self._draining = self._urgent = True
+        self._news.set()
+        self._stir()
+        clean = await self._settled(until)
+        if not self.stopped:
+            with contextlib.suppress(ShardherdError):
+                await self._coordinator.leave(Leave(self._name, self._incarnation))
+            self._end("this consumer has left the group", logging.INFO)
+        return clean
+
+    # What runs behind it.
+
+    async def _next(self) -> Grant:
+        # A program that finds every shard ready and nothing to wait for must not keep the heartbeats from running.
+        await asyncio.sleep(0)
+        async with self._changed:
+            while True:
+                if self.stopped or self._draining:
+                    raise ConsumerStoppedError(self.stopped or "this consumer drains", consumer=self._name)
+                grant = self.holdings.take()
+                if grant is not None:
+                    return grant
+                await self._changed.wait()
+
+    async def _settled(self, until: float) -> bool:
+        """Whether nothing is in hand and nothing unsaved, before `until`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until - self._now())), self._changed:
+                while self.holdings.in_hand or self.holdings.unsaved():
+                    if self.stopped:
+                        return False
+                    await self._changed.wait()
+        return not self.holdings.in_hand and not self.holdings.unsaved()
+
+    async def _save(self, grant: Grant, offset: Offset, now: bool) -> None:
+        if self.stopped:
+            raise ConsumerStoppedError(self.stopped, consumer=self._name)
+        self.holdings.save(grant, offset)
+        if self._unsaved_since is None:
+            self._unsaved_since = self._now()
+        if not now:
+            self._work.set()
+            return
+        self._urgent = True
+        self._work.set()
+        # Whatever request is on its way may have been made before this position: the one after it counts too.
+        last = self._rounds + 2
+        async with self._changed:
+            while grant.durable < offset:
+                if grant.lost:
+                    raise fenced(grant)
+                if self.stopped:
+                    raise ConsumerStoppedError(self.stopped, consumer=self._name)
+                if self._rounds >= last:
+                    raise CoordinatorUnavailableError(
+                        f"the checkpoint of shard {grant.shard} at {offset} is not durable yet ({self._trouble or 'withheld'});"
+                        " it is sent again",
+                        shard=grant.shard,
+                        consumer=self._name,
+                    )
+                await self._changed.wait()
+
+    def _stir(self) -> None:
+        """Something was granted, revoked, put back or made durable: see what can be released, and wake who waits."""
+        if released := self.holdings.release():
+            log.info("released %s", list(released))
+            self._news.set()
+        if self.holdings.leaving():
+            self._urgent = True
+        self._work.set()
+        waking = asyncio.create_task(self._wake())
+        self._wakes.add(waking)
+        waking.add_done_callback(self._wakes.discard)
+
+    async def _wake(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _message(self) -> Heartbeat:
+        books = self.holdings
+        return Heartbeat(
+            self._name, self._incarnation, self._seq, books.revision, books.held(), self._ready, self._draining, books.progress
+        )
+
+    async def _heartbeats(self) -> None:
+        delay = FIRST_RETRY
+        while not self.stopped:
+            self._seq += 1
+            self._news.clear()
+            message, sent_at = self._message(), self._now()
+            request = asyncio.ensure_future(self._coordinator.heartbeat(message, self._settings.heartbeat_interval))
+            if not await self._answered(request):
+                continue  # given up: the next one tells the news
+            try:
+                reply = request.result()
+            except StaleIncarnationError as error:
+                self._end(str(error))
+                return
+            except ShardherdError as error:
+                if not error.retryable:
+                    self._end(f"the coordinator refuses this consumer: {error}")
+                    return
+                log.warning("heartbeat %d of %s failed (%s), trying on: %s", self._seq, self._name, error.code, error)
+                await self._news_within(delay)
+                delay = min(LAST_RETRY, delay * 2)
+                continue
+            delay = FIRST_RETRY
+            self._acknowledged_at = sent_at
+            self._settings = reply
+            self.holdings.confirm(reply)
+            self._stir()
+            if _said(message) == _said(self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
+                # An answer before its time that changed nothing: do not turn it into a tight loop.
+                await self._news_within(reply.heartbeat_interval - (self._now() - sent_at))
+
+    async def _answered(self, request: asyncio.Future[HeartbeatReply]) -> bool:
+        """Wait for the answer, or give the request up because there is news."""
+        # How a request ends that nobody waits for any more is of no interest.
+        request.add_done_callback(lambda done: done.cancelled() or done.exception())
+        news = asyncio.ensure_future(self._news.wait())
+        both: list[asyncio.Future[Any]] = [request, news]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            return request.done()
+        finally:
+            news.cancel()
+            if not request.done():
+                request.cancel()
+
+    async def _news_within(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._news.wait()
+
+    async def _checkpoints(self) -> None:
+        delay = FIRST_RETRY
+        while not self.stopped:
+            pending = self.holdings.unsaved()
+            if not pending:
+                self._unsaved_since = None
+            if not pending or not self._due():
+                await self._work_within(self._save_interval if not pending else self._until_due())
+                continue
+            self._urgent = self._draining
+            request = CheckpointRequest(self._name, self._incarnation, pending)
+            self._trouble = None
+            try:
+                reply = await self._coordinator.checkpoint(request)
+            except StaleIncarnationError as error:
+                self._end(str(error))
+                return
+            except ShardherdError as error:
+                log.warning("checkpoint of %d shards failed (%s), will be sent again: %s", len(pending), error.code, error)
+                self._trouble = error
+            else:
+                for shard in self.holdings.acknowledge(pending, reply):
+                    log.warning("shard %s was given to another consumer; its last checkpoint was refused", shard)
+                    self._news.set()
+            self._rounds += 1
+            self._stir()
+            if self.holdings.unsaved() != pending:
+                delay = FIRST_RETRY
+                self._unsaved_since = self._now()
+                continue
+            self._urgent = True
+            await asyncio.sleep(delay)
+            delay = min(LAST_RETRY, delay * 2)
+
+    def _due(self) -> bool:
+        return self._urgent or self._until_due() <= 0
+
+    def _until_due(self) -> float:
+        since = self._now() if self._unsaved_since is None else self._unsaved_since
+        return since + self._save_interval - self._now()
+
+    async def _work_within(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._work.wait()
+        self._work.clear()
+
+    async def _watch_silence(self) -> None:
+        """Stop when the coordinator must believe us dead, or has been away for longer than was allowed."""
+        while not self.stopped:
+            wait = 1.0
+            if self._acknowledged_at is not None and self.holdings.held():
+                silent = self._now() - self._acknowledged_at
+                wait = self.silence_limit - silent
+                if wait <= 0:
+                    self._end(f"no heartbeat was acknowledged for {silent:.0f} s: check that the operator can be reached")
+                    return
+            await asyncio.sleep(min(1.0, max(0.01, wait)))
+
+    @property
+    def silence_limit(self) -> float:
+        """Seconds after the sending of the last acknowledged heartbeat at which this run stops by itself."""
+        settings = self._settings
+        margin = max(2 * settings.heartbeat_interval, 5.0)
+        return settings.session_timeout - margin if settings.ordered else self._loss_limit
+
+    def _end(self, reason: str, level: int = logging.ERROR) -> None:
+        if self.stopped:
+            return
+        log.log(level, "%s stops: %s", self._name, reason)
+        self.stopped = reason
+        self.holdings.lose_all()
+        for task in self._readers:
+            task.cancel()
+        self._news.set()
+        self._stir()
+
+
+def _said(message: Heartbeat) -> Heartbeat:
+    """The part of a heartbeat whose change is news."""
+    return replace(message, seq=0, progress=0)

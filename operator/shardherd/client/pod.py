@@ -1,0 +1,88 @@
+"""A consumer from the environment of its pod, as the controller sets it: for an application of a group that is not of Spark.
+
+`consumer_of_pod` joins the group under the pod's name, answers the readiness probe, and drains at SIGTERM. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+from shardherd.client.aio import AsyncConsumerClient
+from shardherd.client.consumer import LOSS_LIMIT, AsyncConsumer
+from shardherd.core.errors import InvalidRequestError
+from shardherd.core.model import ConsumerId, Incarnation
+
+NEEDED = tuple(
+    f"SHARDHERD_{name}" for name in ("COORDINATOR_URL", "NAMESPACE", "GROUP", "CONSUMER", "POD_UID", "START", "TOKEN_FILE")
+)
+
+
+@asynccontextmanager
+async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> AsyncIterator[AsyncConsumer]:
+    """The consumer that this pod is. Must be entered in the main thread, where signals arrive.
+
+    After SIGTERM `take` raises ConsumerStoppedError, and the end of the block drains. Raises InvalidRequestError that names the
+    variables which are not set.
+    """
+    found = dict(os.environ if environment is None else environment)
+    if missing := [name for name in NEEDED if not found.get(name)]:
+        raise InvalidRequestError(
+            f"not set in the environment: {', '.join(missing)}; run this as a ConsumerGroup's"
+            " application, whose pods have them, or set them by hand"
+        )
+    url, namespace, group, name, pod_uid, start, token = (found[needed] for needed in NEEDED)
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    drain_timeout = int(found.get("SHARDHERD_DRAIN_TIMEOUT_MS") or 60_000) / 1000
+    async with (
+        AsyncConsumerClient(url, namespace, group, Path(token).read_text) as client,
+        AsyncConsumer(
+            client,
+            ConsumerId(name),
+            Incarnation(pod_uid, int(start)),
+            loss_limit=int(found.get("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS") or LOSS_LIMIT * 1000) / 1000,
+            drain_timeout=drain_timeout,
+        ) as consumer,
+        _probe(consumer, int(found.get("SHARDHERD_METRICS_PORT") or 0)),
+    ):
+        loop.add_signal_handler(signal.SIGTERM, told.set)
+        draining = asyncio.create_task(_drain_when_told(told, consumer, drain_timeout))
+        try:
+            yield consumer
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+            if told.is_set():
+                await draining
+            draining.cancel()
+
+
+async def _drain_when_told(told: asyncio.Event, consumer: AsyncConsumer, timeout: float) -> None:
+    await told.wait()
+    await consumer.drain(timeout)
+
+
+@asynccontextmanager
+async def _probe(consumer: AsyncConsumer, port: int) -> AsyncIterator[None]:
+    """/readyz on this port, 200 once the coordinator has answered; no port, nothing."""
+
+    async def ready(_request: web.Request) -> web.Response:
+        if consumer.stopped or not consumer.joined:
+            return web.Response(status=503, text=f"{consumer.stopped or 'the coordinator has not answered yet'}\n")
+        return web.Response(text="ready\n")
+
+    application = web.Application()
+    application.add_routes([web.get("/readyz", ready)])
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        if port:
+            await web.TCPSite(runner, "0.0.0.0", port).start()
+        yield
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,274 @@
+"""The calls of the coordinator's API as a table, and the OpenAPI document that follows from it.
+
+The table is the source: `api` makes its routes from it, and the document is written from the table and from the dataclasses of
+`core.model` by the rules that `protocol` reads and writes JSON by. So neither can say what the other does not. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from importlib.metadata import version
+from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
+
+from shardherd import protocol
+from shardherd.core import errors
+from shardherd.core.errors import ShardherdError
+from shardherd.core.model import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, HeartbeatReply, Leave, ShardView
+from shardherd.core.requests import ForceCheckpointReply
+
+BASE = "/v1/namespaces/{namespace}/consumergroups/{name}"
+SHARD = BASE + "/shards/{topic}/{partition}"
+
+ITSELF = "the pod that is the consumer, for itself"
+LOOKS = "every pod of the group; who may `get` consumergroups/checkpoints of it"
+FORCES = "who may `update` consumergroups/checkpoints of the group; no consumer by itself"
+
+_ALWAYS = (
+    errors.UnauthenticatedError,
+    errors.ForbiddenError,
+    errors.UnknownGroupError,
+    errors.ProtocolVersionError,
+    errors.NotLeadingError,
+    errors.CoordinatorUnavailableError,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operation:
+    """One call. `name` is its operationId and its handler's name; `who` says whose right it is.
+
+    `request` and `reply` are the dataclasses of the bodies (a tuple type for a list), None where there is none. `refusals` are
+    the errors that it may be answered with besides those that every call may be.
+    """
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    who: str
+    request: type | None = None
+    reply: Any = None
+    waits: bool = False
+    refusals: tuple[type[ShardherdError], ...] = ()
+
+
+OPERATIONS = (
+    Operation(
+        "heartbeat",
+        "POST",
+        BASE + "/heartbeat",
+        "Report what is held; learn what may be read.",
+        ITSELF,
+        Heartbeat,
+        HeartbeatReply,
+        waits=True,
+        refusals=(errors.InvalidRequestError, errors.StaleIncarnationError),
+    ),
+    Operation(
+        "checkpoints",
+        "POST",
+        BASE + "/checkpoints",
+        "Make positions of held shards durable; each shard has its own outcome.",
+        ITSELF,
+        CheckpointRequest,
+        CheckpointReply,
+        refusals=(errors.InvalidRequestError, errors.StaleIncarnationError),
+    ),
+    Operation(
+        "leave",
+        "POST",
+        BASE + "/leave",
+        "Say that this run goes and holds nothing more.",
+        ITSELF,
+        Leave,
+        refusals=(errors.InvalidRequestError, errors.StaleIncarnationError),
+    ),
+    Operation("view", "GET", BASE, "The whole group as it is now.", LOOKS, reply=GroupView),
+    Operation("shards", "GET", BASE + "/shards", "All shards, with their checkpoints.", LOOKS, reply=tuple[ShardView, ...]),
+    Operation(
+        "shard",
+        "GET",
+        SHARD,
+        "One shard, with its checkpoint.",
+        LOOKS,
+        reply=ShardView,
+        refusals=(errors.UnknownShardError,),
+    ),
+    Operation(
+        "force",
+        "PUT",
+        SHARD + "/checkpoint",
+        "Set the checkpoint of a shard, whoever holds it; the holder is fenced and reads on from there.",
+        FORCES,
+        protocol.ForcedCheckpoint,
+        ForceCheckpointReply,
+        refusals=(errors.InvalidRequestError, errors.UnknownShardError),
+    ),
+)
+"""Every call of a version of the protocol."""
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document of this API."""
+    components: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, components)
+    components["Error"] = _error_schema()
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "shardherd coordinator",
+            "version": version("shardherd"),
+            "summary": "Who reads which shard of a stream.",
+            "description": f"Every request names the version of the protocol in the header {protocol.PROTOCOL_HEADER}; "
+            f"served: {', '.join(map(str, protocol.served_versions()))}. Any other is answered with status 426.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(components.items())),
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token of a Kubernetes service account with the operator's audience.",
+                }
+            },
+        },
+    }
+
+
+def _operation(operation: Operation, components: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "description": f"Who may: {operation.who}.",
+        "parameters": _parameters(operation),
+        "responses": _responses(operation, components),
+    }
+    if operation.request is not None:
+        schema = _schema(operation.request, components, strict=True)
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return made
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    named = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}} for name in named
+    ]
+    found.append(
+        {
+            "name": protocol.PROTOCOL_HEADER,
+            "in": "header",
+            "required": True,
+            "schema": {"type": "integer", "enum": list(protocol.served_versions())},
+        }
+    )
+    if operation.waits:
+        found.append(
+            {
+                "name": "waitMs",
+                "in": "query",
+                "description": "For how long the answer may wait for news; at once if there is some. In milliseconds.",
+                "schema": {"type": "integer", "minimum": 0, "default": 0},
+            }
+        )
+    return found
+
+
+def _responses(operation: Operation, components: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    if operation.reply is None:
+        made["204"] = {"description": "Done."}
+    else:
+        schema = _schema(operation.reply, components, strict=False)
+        made["200"] = {"description": "The answer.", "content": {"application/json": {"schema": schema}}}
+    by_status: dict[int, list[type[ShardherdError]]] = {}
+    for error in (*operation.refusals, *_ALWAYS):
+        by_status.setdefault(protocol.error_status(error("")), []).append(error)
+    if operation.request is not None:
+        by_status[413] = [errors.InvalidRequestError]
+    for status, kinds in sorted(by_status.items()):
+        told = " ".join(f"`{kind.code}`: {_first_line(kind)}" for kind in dict.fromkeys(kinds))
+        body = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+        made[str(status)] = {"description": told, "content": body}
+    return made
+
+
+def _error_schema() -> dict[str, Any]:
+    text, epoch = {"type": "string"}, {"type": "integer"}
+    kinds: list[type[ShardherdError]] = [ShardherdError, *ShardherdError.__subclasses__()]
+    details = {
+        "code": {"type": "string", "enum": sorted(kind.code for kind in kinds), "description": "Never changes its meaning."},
+        "message": text | {"description": "Names the field, the value and the remedy."},
+        "group": text,
+        "shard": text,
+        "consumer": text,
+        "expectedEpoch": epoch,
+        "actualEpoch": epoch,
+    }
+    inner = {"type": "object", "required": ["code", "message"], "properties": details}
+    return {"type": "object", "required": ["error"], "properties": {"error": inner}}
+
+
+def _schema(kind: Any, components: dict[str, Any], *, strict: bool) -> dict[str, Any]:
+    """The schema of what `protocol` writes for this type. `strict`: no other fields are read."""
+    if isinstance(kind, NewType):
+        return {"type": "string", "minLength": 1, "maxLength": protocol.MAX_NAME}
+    if get_origin(kind) is tuple:
+        members = get_args(kind)
+        if members[-1] is Ellipsis:
+            return {"type": "array", "items": _schema(members[0], components, strict=strict)}
+        row = [_schema(member, components, strict=strict) for member in members]
+        return {"type": "array", "prefixItems": row, "minItems": len(row), "maxItems": len(row)}
+    if get_origin(kind) in (Union, types.UnionType):
+        (inner,) = (argument for argument in get_args(kind) if argument is not type(None))
+        return {"anyOf": [_schema(inner, components, strict=strict), {"type": "null"}]}
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return {"type": "string", "enum": [member.value for member in kind]}
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        _add(kind, components, strict)
+        return {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return dict(_PLAIN[kind])
+
+
+def _add(kind: Any, components: dict[str, Any], strict: bool) -> None:
+    known = components.get(kind.__name__)
+    if known is not None and (not strict or known.get("additionalProperties") is False):
+        return
+    made: dict[str, Any] = {"type": "object", "description": inspect.cleandoc(kind.__doc__ or "")}
+    components[kind.__name__] = made
+    hints = get_type_hints(kind)
+    made["properties"] = {
+        key: dict(_MILLISECONDS) if milliseconds else _schema(hints[name], components, strict=strict)
+        for name, key, milliseconds in protocol.json_fields(kind)
+    }
+    made["required"] = list(_required(kind))
+    if strict:
+        made["additionalProperties"] = False
+
+
+def _required(kind: Any) -> Iterable[str]:
+    keys: Mapping[str, str] = {name: key for name, key, _ in protocol.json_fields(kind)}
+    for each in dataclasses.fields(kind):
+        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+            yield keys[each.name]
+
+
+_PLAIN: Mapping[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer", "format": "int64", "minimum": 0, "maximum": protocol.MAX_INTEGER},
+}
+_MILLISECONDS = {"type": "integer", "minimum": 0, "description": "Milliseconds."}
+
+
+def _first_line(kind: type) -> str:
+    return inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]

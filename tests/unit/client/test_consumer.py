@@ -1,0 +1,292 @@
+"""The consumer against the real core: what it takes, saves and gives up, and when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from shardherd.client import AsyncConsumer
+from shardherd.core.errors import (
+    ConsumerStoppedError,
+    CoordinatorUnavailableError,
+    FencedEpochError,
+    ShardherdError,
+)
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    ConsumerId,
+    Heartbeat,
+    HeartbeatReply,
+    Incarnation,
+    Leave,
+)
+from shardherd.core.requests import ForceCheckpoint
+from tests.builders import Play, shard, spec, topic, with_settings
+
+NAME, RUN = ConsumerId("me"), Incarnation("uid-me", 1)
+
+
+class Coordinator:
+    """A group that is asked directly. `failing` is raised instead of an answer; `checkpoints` are the requests that came."""
+
+    def __init__(self, shards: int = 2, **settings: Any) -> None:
+        self.play = Play(spec(1, **{"heartbeat_interval": 0.02, "session_timeout": 60.0, **settings}))
+        self.play.discover(topic(shards))
+        self.failing: ShardherdError | None = None
+        self.checkpoints: list[CheckpointRequest] = []
+        self.heartbeats = 0
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
+        self._fail()
+        self.heartbeats += 1
+        result = self.play.ask(heartbeat)
+        until = asyncio.get_running_loop().time() + wait
+        while self.play.group.may_park(heartbeat) and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0.001)
+            self._fail()
+        assert isinstance(result.reply, HeartbeatReply)
+        return self.play.group.confirmed(heartbeat)
+
+    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
+        await asyncio.sleep(0)
+        self._fail()
+        self.checkpoints.append(request)
+        reply = self.play.ask(request).reply
+        assert isinstance(reply, CheckpointReply)
+        return reply
+
+    async def leave(self, leave: Leave) -> None:
+        self._fail()
+        self.play.ask(leave)
+
+    def _fail(self) -> None:
+        if self.failing is not None:
+            raise self.failing
+
+
+@pytest.fixture
+def group() -> Coordinator:
+    return Coordinator()
+
+
+def consumer_of(group: Coordinator, **options: Any) -> AsyncConsumer:
+    return AsyncConsumer(group, NAME, RUN, **options)
+
+
+@pytest.fixture
+async def consumer(group: Coordinator) -> AsyncIterator[AsyncConsumer]:
+    async with consumer_of(group) as consumer:
+        yield consumer
+
+
+async def becomes(what: Callable[[], bool]) -> None:
+    until = time.monotonic() + 5
+    while not what():
+        assert time.monotonic() < until, "it did not become true within 5 s"
+        await asyncio.sleep(0.002)
+
+
+async def test_shards_take_turns_and_start_at_the_durable_position(group: Coordinator, consumer: AsyncConsumer) -> None:
+    taken = []
+    for _ in range(4):
+        async with consumer.take() as each:
+            taken.append((each.name, each.position))
+            await each.save_checkpoint(each.position + 5, now=False)
+    assert taken == [("t/0", 0), ("t/1", 0), ("t/0", 5), ("t/1", 5)]
+
+
+async def test_two_tasks_never_have_one_shard_in_hand(consumer: AsyncConsumer) -> None:
+    async with consumer.take() as one, consumer.take() as two:
+        assert {one.name, two.name} == {"t/0", "t/1"}
+        third = asyncio.ensure_future(consumer.take().__aenter__())
+        await asyncio.sleep(0.05)
+        assert not third.done()
+        third.cancel()
+
+
+async def test_saving_now_is_durable_when_it_returns(group: Coordinator, consumer: AsyncConsumer) -> None:
+    async with consumer.take() as each:
+        await each.save_checkpoint(7, now=True)
+        assert group.play.log[each.name] == 7
+
+
+async def test_saving_later_coalesces_into_one_request(group: Coordinator) -> None:
+    async with consumer_of(group, save_interval=1.0) as consumer:
+        for step in range(10):
+            async with consumer.take() as each:
+                await each.save_checkpoint(each.position + 1 + step % 2, now=False)
+        assert group.checkpoints == []
+        await becomes(lambda: bool(group.checkpoints))
+    (request,) = group.checkpoints
+    assert [(each.shard, each.offset) for each in request.checkpoints] == [("t/0", 5), ("t/1", 10)]
+
+
+async def test_what_was_not_saved_is_read_again(consumer: AsyncConsumer) -> None:
+    with pytest.raises(KeyError):
+        async with consumer.take() as each:
+            raise KeyError(each.name)
+    async with consumer.take(), consumer.take() as again:
+        assert (again.name, again.position) == ("t/0", 0)
+
+
+async def test_a_checkpoint_does_not_go_back(consumer: AsyncConsumer) -> None:
+    async with consumer.take() as each:
+        await each.save_checkpoint(9, now=False)
+        with pytest.raises(ValueError, match="t/0 is done up to 9; a checkpoint at 3 would go back"):
+            await each.save_checkpoint(3, now=False)
+
+
+async def test_a_failed_save_says_so_and_keeps_the_position(group: Coordinator, consumer: AsyncConsumer) -> None:
+    async with consumer.take() as each:
+        group.failing = CoordinatorUnavailableError("the coordinator is away")
+        with pytest.raises(CoordinatorUnavailableError, match=r"t/0 at 7 is not durable yet .*it is sent again"):
+            await each.save_checkpoint(7, now=True)
+        group.failing = None
+        await becomes(lambda: group.play.log[each.name] == 7)
+
+
+async def test_a_revoked_shard_is_saved_and_given_up_only_when_it_is_put_back(
+    group: Coordinator, consumer: AsyncConsumer
+) -> None:
+    async with consumer.take() as one, consumer.take() as two:
+        group.play.beat("other")
+        await becomes(lambda: one.wanted or two.wanted)
+        moving = one if one.wanted else two
+        await moving.save_checkpoint(42, now=False)
+        await asyncio.sleep(0.05)
+        assert group.play.shard(moving.name).state == "TRANSFER"
+    await becomes(lambda: group.play.shard(moving.name).holder == "other")
+    group.play.beat("other")
+    assert group.play.confirmed("other")[moving.name.removeprefix("t/")].position == 42
+
+
+async def test_a_shard_that_was_forced_is_fenced_in_hand_and_read_from_there_next(
+    group: Coordinator, consumer: AsyncConsumer
+) -> None:
+    async with consumer.take() as each:
+        group.play.ask(ForceCheckpoint(shard("0"), 60))
+        await becomes(lambda: each.wanted)
+        with pytest.raises(FencedEpochError, match="t/0 is not held under epoch 1 any more") as refusal:
+            await each.save_checkpoint(5, now=True)
+        assert (refusal.value.shard, refusal.value.expected_epoch) == ("t/0", 1)
+    positions = {}
+    for _ in range(2):
+        async with consumer.take() as each:
+            positions[each.name] = (each.position, each.epoch)
+    assert positions == {"t/0": (60, 2), "t/1": (0, 1)}
+
+
+async def test_leaving_the_block_drains_and_leaves(group: Coordinator) -> None:
+    async with consumer_of(group) as consumer, consumer.take() as each:
+        await each.save_checkpoint(5, now=False)
+    assert group.play.log[shard("0")] == 5
+    assert group.play.counts() == {}
+    assert consumer.stopped == "this consumer has left the group"
+    with pytest.raises(ConsumerStoppedError, match="has left the group"):
+        await consumer.take().__aenter__()
+
+
+async def test_a_drain_waits_for_what_is_in_hand_and_takes_nothing_more(group: Coordinator, consumer: AsyncConsumer) -> None:
+    async with consumer.take() as each:
+        draining = asyncio.create_task(consumer.drain(5))
+        await asyncio.sleep(0.05)
+        assert not draining.done()
+        with pytest.raises(ConsumerStoppedError, match="drains"):
+            await consumer.take().__aenter__()
+        await each.save_checkpoint(11, now=False)
+    assert await draining
+    assert group.play.log[each.name] == 11
+
+
+async def test_a_drain_that_takes_too_long_is_not_clean(consumer: AsyncConsumer) -> None:
+    async def hang() -> None:
+        async with consumer.take():
+            await asyncio.Event().wait()
+
+    hanging = asyncio.create_task(hang())
+    await becomes(lambda: consumer.holdings.in_hand)
+    assert not await consumer.drain(0.05)
+    with pytest.raises(ConsumerStoppedError):
+        await hanging
+
+
+async def test_a_newer_run_of_its_name_stops_it_and_whatever_it_has_in_hand(
+    group: Coordinator, consumer: AsyncConsumer
+) -> None:
+    async def read() -> None:
+        async with consumer.take():
+            await asyncio.Event().wait()
+
+    reading = asyncio.create_task(read())
+    await becomes(lambda: consumer.holdings.in_hand)
+    group.play.ask(Heartbeat(NAME, Incarnation("uid-me", 2), 1, 0))
+    with pytest.raises(ConsumerStoppedError, match="start 2 of the same pod has taken over"):
+        await reading
+    with pytest.raises(ConsumerStoppedError):
+        await consumer.take().__aenter__()
+
+
+async def test_a_cancellation_of_ones_own_stays_one(consumer: AsyncConsumer) -> None:
+    async def read() -> None:
+        async with consumer.take():
+            await asyncio.Event().wait()
+
+    reading = asyncio.create_task(read())
+    await becomes(lambda: consumer.holdings.in_hand)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert not consumer.holdings.in_hand
+
+
+@pytest.mark.parametrize(("ordered", "limit"), [(True, 60.0 - 5.0), (False, 300.0)])
+async def test_without_answers_it_stops_by_itself(ordered: bool, limit: float) -> None:
+    group = Coordinator(ordered=ordered)
+    now = [0.0]
+    async with consumer_of(group, now=lambda: now[0]) as consumer:
+
+        async def read() -> None:
+            async with consumer.take():
+                await asyncio.Event().wait()
+
+        reading = asyncio.create_task(read())
+        await becomes(lambda: consumer.holdings.in_hand)
+        group.failing = CoordinatorUnavailableError("away")
+        now[0] = limit - 1.0
+        await asyncio.sleep(0.02)
+        assert consumer.stopped == ""
+        now[0] = limit + 1.0
+        with pytest.raises(ConsumerStoppedError, match="no heartbeat was acknowledged for"):
+            await reading
+        group.failing = None
+
+
+async def test_a_paused_group_hands_out_nothing(group: Coordinator, consumer: AsyncConsumer) -> None:
+    await becomes(lambda: len(consumer.held()) == 2)
+    group.play.change(with_settings(group.play.group.spec, paused=True))
+    await becomes(lambda: consumer.holdings.paused)
+    waiting = asyncio.ensure_future(consumer.take().__aenter__())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    group.play.change(with_settings(group.play.group.spec, paused=False))
+    assert (await asyncio.wait_for(waiting, 5)).name == "t/0"
+
+
+async def test_who_is_not_ready_joins_and_is_given_nothing(group: Coordinator) -> None:
+    async with consumer_of(group, ready=False) as consumer:
+        await becomes(lambda: group.play.counts() == {"me": 0})
+        assert consumer.held() == ()
+        consumer.become_ready()
+        await becomes(lambda: len(consumer.held()) == 2)
+
+
+async def test_an_answer_that_changes_nothing_is_no_reason_to_hurry(group: Coordinator, consumer: AsyncConsumer) -> None:
+    await becomes(lambda: len(consumer.held()) == 2)
+    before = group.heartbeats
+    await asyncio.sleep(0.3)
+    assert group.heartbeats - before < 30

@@ -1,0 +1,143 @@
+"""The books of a consumer, call by call."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardherd.client.holdings import Holdings
+from shardherd.core.errors import FencedEpochError
+from shardherd.core.model import (
+    CheckpointOutcome,
+    CheckpointReply,
+    CheckpointResult,
+    ConfirmedShard,
+    HeartbeatReply,
+    HeldShard,
+    ShardCheckpoint,
+    ShardId,
+)
+
+A, B = ShardId("t/0"), ShardId("t/1")
+
+
+def reply(*shards: tuple[ShardId, int, int], revision: int = 1, paused: bool = False) -> HeartbeatReply:
+    """What may be read: (shard, epoch, position)."""
+    return HeartbeatReply(revision, tuple(ConfirmedShard(name, epoch, epoch, at) for name, epoch, at in shards), paused=paused)
+
+
+def outcome(shard: ShardId, result: CheckpointResult, epoch: int = 1) -> CheckpointReply:
+    return CheckpointReply((CheckpointOutcome(shard, result, 5, epoch),))
+
+
+def holding(*shards: tuple[ShardId, int, int]) -> Holdings:
+    books = Holdings()
+    books.confirm(reply(*shards))
+    return books
+
+
+def test_a_revoked_shard_in_hand_is_named_until_it_is_put_back() -> None:
+    books = holding((A, 1, 0))
+    grant = books.take()
+    assert grant is not None
+    books.confirm(reply(revision=2))
+
+    assert books.release() == ()
+    assert books.held() == (HeldShard(A, 1),)
+    books.put_back(grant)
+    assert books.release() == (A,)
+    assert books.held() == ()
+
+
+def test_a_revoked_shard_is_not_released_before_it_is_durable() -> None:
+    books = holding((A, 1, 0))
+    grant = books.take()
+    assert grant is not None
+    books.save(grant, 5)
+    books.put_back(grant)
+    books.confirm(reply(revision=2))
+
+    assert len(books.release()) == 0
+    assert books.leaving()
+    assert books.unsaved() == (ShardCheckpoint(A, 1, 5),)
+    books.acknowledge(books.unsaved(), outcome(A, CheckpointResult.OK))
+    assert books.release() == (A,)
+    assert not books.leaving()
+
+
+def test_a_late_reply_does_not_bring_back_what_was_given_up() -> None:
+    books = holding((A, 1, 0))
+    books.confirm(reply(revision=2))
+    books.release()
+    books.confirm(reply((A, 1, 0)))
+    before = books.readable
+    books.confirm(reply((A, 2, 0), revision=3))
+    assert (before, books.readable) == ((), (A,))
+
+
+def test_a_new_epoch_starts_at_its_position_and_the_old_one_stays_named_while_in_hand() -> None:
+    books = holding((A, 1, 0))
+    old = books.take()
+    assert old is not None
+    books.confirm(reply((A, 2, 60), revision=2))
+
+    assert books.held() == (HeldShard(A, 1), HeldShard(A, 2))
+    with pytest.raises(FencedEpochError):
+        books.save(old, 5)
+    new = books.take()
+    assert new is not None
+    assert (new.epoch, new.done) == (2, 60)
+    books.put_back(old)
+    assert books.held() == (HeldShard(A, 2),)
+
+
+def test_a_fenced_checkpoint_loses_the_shard_and_a_withheld_one_stays() -> None:
+    books = holding((A, 1, 0), (B, 1, 0))
+    for _ in range(2):
+        grant = books.take()
+        assert grant is not None
+        books.save(grant, 5)
+        books.put_back(grant)
+
+    assert books.acknowledge(books.unsaved(), outcome(A, CheckpointResult.FENCED)) == (A,)
+    assert books.acknowledge(books.unsaved(), outcome(B, CheckpointResult.WITHHELD)) == ()
+    assert books.unsaved() == (ShardCheckpoint(B, 1, 5),)
+    assert books.readable == (B,)
+
+
+def test_an_answer_to_an_earlier_epoch_counts_for_nothing() -> None:
+    books = holding((A, 2, 0))
+    assert books.acknowledge((ShardCheckpoint(A, 1, 5),), outcome(A, CheckpointResult.FENCED)) == ()
+    assert books.readable == (A,)
+
+
+def test_nothing_is_taken_while_paused() -> None:
+    books = Holdings()
+    books.confirm(reply((A, 1, 0), paused=True))
+    assert books.take() is None
+
+
+def test_progress_grows_with_all_that_gets_on() -> None:
+    books = holding((A, 1, 0))
+    seen = [books.progress]
+    grant = books.take()
+    assert grant is not None
+    seen.append(books.progress)
+    books.save(grant, 5)
+    seen.append(books.progress)
+    books.acknowledge(books.unsaved(), outcome(A, CheckpointResult.OK))
+    seen.append(books.progress)
+    books.put_back(grant)
+    seen.append(books.progress)
+    assert seen == sorted(set(seen))
+
+
+def test_when_the_run_is_over_nothing_can_be_saved() -> None:
+    books = holding((A, 1, 0))
+    grant = books.take()
+    assert grant is not None
+    books.lose_all()
+    with pytest.raises(FencedEpochError, match="t/0 is not held under epoch 1 any more"):
+        books.save(grant, 5)
+    assert books.held() == (HeldShard(A, 1),)
+    books.put_back(grant)
+    assert books.held() == ()

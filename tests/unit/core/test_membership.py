@@ -1,0 +1,411 @@
+"""Who is a member, and what a rebalance costs: the checklist's R1 to R11 in simulated time, and cordon.
+
+R1 also holds after every step of the simulation and of the property tests. R6, R8 and R9 are tests by the names that the
+checklist gives: in test_liveness, test_balance and test_liveness.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from shardherd.core.errors import StaleIncarnationError
+from shardherd.core.model import CheckpointResult, ShardState
+from tests.builders import Play, info, moved, spec, started, topic, with_settings
+
+
+def rebalances(play: Play) -> list[str]:
+    """Why each rebalance so far was made."""
+    return [told.cause for told in play.told if told.reason == "Rebalanced"]
+
+
+def confirmed_by(play: Play, *names: str) -> list[str]:
+    """Every shard that one of these was told to read, as often as it was told."""
+    return sorted(shard for name in names for shard in play.confirmed(name))
+
+
+# R1: one shard, one consumer.
+
+
+def test_r1_at_no_moment_of_a_transfer_are_two_consumers_told_to_read_a_shard() -> None:
+    play = started(4, 1)
+    play.consumer("g-0").busy = {view.shard for view in play.view.shards}
+    for _ in range(5):
+        play.beat("g-1", "g-0")
+        told = confirmed_by(play, "g-0", "g-1")
+        assert len(told) == len(set(told))
+    play.consumer("g-0").busy = set()
+    for _ in range(5):
+        play.beat("g-0", "g-1")
+        told = confirmed_by(play, "g-0", "g-1")
+        assert len(told) == len(set(told))
+    assert play.counts() == {"g-0": 2, "g-1": 2}
+
+
+# R2: what triggers a rebalance, and that nothing else does.
+
+
+def test_r2_a_join_triggers_a_rebalance() -> None:
+    play = started(4, 1)
+    before = len(rebalances(play))
+    play.settle("g-0", "g-1")
+    assert rebalances(play)[before:] == ["ConsumerJoined"]
+
+
+def test_r2_leaving_triggers_a_rebalance() -> None:
+    play = started(4, 2)
+    before = len(rebalances(play))
+    play.leave("g-1")
+    play.settle("g-0")
+    assert rebalances(play)[before:] == ["ConsumerLeft"]
+
+
+def test_r2_a_crash_triggers_a_rebalance() -> None:
+    play = started(4, 2)
+    before = len(rebalances(play))
+    play.die("g-1")
+    play.settle("g-0")
+    assert rebalances(play)[before:] == ["ConsumerDied"]
+
+
+def test_r2_a_consumer_that_does_not_get_on_triggers_a_rebalance() -> None:
+    play = started(4, 2)
+    play.discover(topic(4))
+    before = len(rebalances(play))
+    for _ in range(102):
+        play.consumer("g-0").progress += 1
+        play.beat(*play.counts())
+        play.wait(3)
+    assert rebalances(play)[before:] == ["ProgressTimeout"]
+
+
+def test_r2_a_new_topic_in_the_subscription_triggers_a_rebalance() -> None:
+    play = started(2, 2)
+    before = len(rebalances(play))
+    play.discover([*topic(2), *topic(2, name="u")])
+    play.settle("g-0", "g-1")
+    assert rebalances(play)[before:] == ["ShardsAppeared"]
+
+
+def test_r2_a_new_partition_triggers_a_rebalance() -> None:
+    play = started(2, 2)
+    before = len(rebalances(play))
+    play.discover(topic(3))
+    play.settle("g-0", "g-1")
+    assert rebalances(play)[before:] == ["ShardsAppeared"]
+
+
+def test_r2_nothing_else_triggers_one() -> None:
+    play = started(4, 2)
+    before, holders = len(rebalances(play)), play.holders()
+    play.discover(topic(4, end=1000))
+    for name in ("g-0", "g-1"):
+        for number in play.held_by(name):
+            assert play.checkpoint(name, number, 50) is CheckpointResult.OK
+    play.wait(200, ["g-0", "g-1"])
+    play.change(with_settings(play.group.spec, session_timeout=60.0))
+    play.settle("g-0", "g-1")
+    assert rebalances(play)[before:] == []
+    assert play.holders() == holders
+
+
+# R3: the others hear of it in the replies to their heartbeats; the coordinator computes.
+
+
+def test_r3_the_others_hear_of_a_join_in_their_heartbeats() -> None:
+    play = started(4, 2)
+    play.beat("g-2")
+    assert len(play.confirmed("g-0")) + len(play.confirmed("g-1")) == 4
+    play.beat("g-0", "g-1")
+    assert len(play.confirmed("g-0")) + len(play.confirmed("g-1")) == 3
+    play.beat("g-0", "g-1", "g-2")
+    assert [len(play.confirmed(name)) for name in ("g-0", "g-1", "g-2")].count(1) == 2
+
+
+# R4: a clean stop is told, a crash shows by the timeout alone, and who looks dead is fenced.
+
+
+def test_r4_a_clean_stop_moves_the_shards_at_once() -> None:
+    play = started(4, 2)
+    play.leave("g-1")
+    play.beat("g-0")
+    assert len(play.confirmed("g-0")) == 4
+
+
+def test_r4_silence_moves_them_after_the_session_timeout_only() -> None:
+    play = started(4, 2)
+    play.wait(44, ["g-0"])
+    assert len(play.confirmed("g-0")) == 2
+    play.wait(4, ["g-0"])
+    assert len(play.confirmed("g-0")) == 4
+
+
+def test_r4_a_live_consumer_that_looked_dead_is_fenced() -> None:
+    play = started(4, 2)
+    mine = sorted(play.held_by("g-1"))
+    play.wait(48, ["g-0"])
+    assert [play.checkpoint("g-1", number, 50) for number in mine] == [CheckpointResult.FENCED] * 2
+    play.beat("g-1")
+    reply = play.consumers["g-1"].reply
+    assert reply is not None
+    assert [pair.shard for pair in reply.fenced] == [f"t/{number}" for number in mine]
+
+
+# R5: what an eager rebalance would cost, and ours.
+
+
+def test_r5_a_join_interrupts_only_what_moves() -> None:
+    play = started(12, 3)
+    before = play.holders()
+    read = {name: set(play.confirmed(name)) for name in ("g-0", "g-1", "g-2")}
+    interrupted: set[str] = set()
+    play.beat("g-3")
+    for _ in range(4):
+        for name in ("g-0", "g-1", "g-2", "g-3"):
+            play.beat(name)
+            interrupted |= read.get(name, set()) - set(play.confirmed(name))
+    eager = set(before)
+    assert interrupted == moved(before, play.holders())
+    assert (len(interrupted), len(eager)) == (3, 12)
+
+
+# R6 and R7, and D7: static membership, by choice, and its price.
+
+
+def test_r7_static_membership_notices_a_real_death_later() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    play.die("g-1")
+    play.wait(42, ["g-0"])
+    assert play.counts() == {"g-0": 2}
+    assert len(play.held_by("g-1")) == 2
+    play.wait(6, ["g-0"])
+    assert play.counts() == {"g-0": 4}
+
+
+def test_r7_a_second_process_of_one_name_never_shares_its_shards() -> None:
+    play = started(4, 2)
+    first = play.consumers["g-1"]
+    play.run("g-1", pod=2)
+    play.beat("g-1")
+    second = play.consumers["g-1"]
+    play.consumers["g-1"] = first
+    with pytest.raises(StaleIncarnationError, match="has taken its name over"):
+        play.beat("g-1")
+    assert second.reply is not None
+    assert len(second.reply.confirmed) == 2
+
+
+def test_d7_a_container_that_is_restarted_in_place_within_the_grace_moves_nothing() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    before = play.holders()
+    play.die("g-1")
+    play.run("g-1", start=2)
+    play.settle("g-0", "g-1")
+    assert (play.holders(), play.view.moves) == (before, 0)
+
+
+def test_d7_a_pod_that_is_replaced_within_the_grace_moves_nothing() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    before = play.holders()
+    play.die("g-1")
+    play.run("g-1", pod=2)
+    play.settle("g-0", "g-1")
+    assert (play.holders(), play.view.moves) == (before, 0)
+
+
+def test_d7_without_a_grace_a_pod_that_is_gone_moves_its_shards_at_once_and_again_when_it_is_back() -> None:
+    play = started(4, 2)
+    play.die("g-1")
+    assert play.counts() == {"g-0": 4}
+    play.run("g-1", pod=2)
+    play.settle("g-0", "g-1")
+    assert (play.counts(), play.view.moves) == ({"g-0": 2, "g-1": 2}, 4)
+
+
+# R8: only what moves is revoked; additions need no second round.
+
+
+def test_r8_additions_alone_revoke_nothing() -> None:
+    play = started(4, 2)
+    play.discover(topic(6))
+    assert "TRANSFER" not in play.states().values()
+    play.beat("g-0", "g-1")
+    assert play.counts() == {"g-0": 3, "g-1": 3}
+
+
+# R10: a group changes its assignor by an edit.
+
+
+def test_r10_a_group_changes_its_assignor_without_a_stop() -> None:
+    play = started(4, 2)
+    play.change(with_settings(play.group.spec, assignor="Range"))
+    play.beat("g-0", "g-1")
+    untouched = set(play.confirmed("g-0")) | set(play.confirmed("g-1"))
+    assert untouched == {"0", "3"}
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-0", "2": "g-1", "3": "g-1"}
+
+
+# R11: rebalances are counted, with their reasons, and needless ones are not made.
+
+
+def test_r11_rebalances_and_moves_are_counted_with_their_reason() -> None:
+    play = started(4, 1)
+    before = play.view
+    play.settle("g-0", "g-1")
+    after = play.view
+    assert (after.rebalances - before.rebalances, after.moves - before.moves) == (1, 2)
+    assert after.last_rebalance is not None
+    assert (after.last_rebalance.reason, after.last_rebalance.moved) == ("ConsumerJoined", 2)
+
+
+def test_r11_a_join_with_nothing_to_gain_makes_none() -> None:
+    play = started(2, 2)
+    before = play.view
+    play.settle("g-0", "g-1", "g-2")
+    assert (play.view.rebalances, play.view.moves) == (before.rebalances, before.moves)
+
+
+# Cordon: a consumer that stays and holds nothing.
+
+
+def cordoned(play: Play, *names: str) -> None:
+    play.change(spec(play.group.spec.wanted, cordoned=names))
+
+
+def test_a_cordoned_consumer_gives_its_shards_up_and_stays() -> None:
+    play = started(9, 3)
+    cordoned(play, "g-1")
+    play.settle("g-0", "g-1", "g-2")
+    assert sorted(play.counts().items())[1] == ("g-1", 0)
+    assert sorted(play.counts().values()) == [0, 4, 5]
+    assert [(view.consumer, view.cordoned) for view in play.view.consumers] == [("g-0", False), ("g-1", True), ("g-2", False)]
+
+
+def test_a_cordoned_consumer_finishes_what_it_reads_before_it_gives_it_up() -> None:
+    play = started(2, 2)
+    (mine,) = play.held_by("g-1")
+    play.consumer("g-1").busy = {view.shard for view in play.view.shards}
+    cordoned(play, "g-1")
+    play.beat("g-0", "g-1")
+    assert play.state(mine) is ShardState.TRANSFER
+    assert play.checkpoint("g-1", mine, 70) is CheckpointResult.OK
+    play.consumer("g-1").busy = set()
+    play.settle("g-1", "g-0")
+    assert play.confirmed("g-0")[mine].position == 70
+
+
+def test_a_consumer_that_is_not_cordoned_any_more_gets_its_share_again() -> None:
+    play = started(9, 3)
+    cordoned(play, "g-1")
+    play.settle("g-0", "g-1", "g-2")
+    cordoned(play)
+    play.settle("g-0", "g-1", "g-2")
+    assert play.counts() == {"g-0": 3, "g-1": 3, "g-2": 3}
+
+
+def test_new_shards_pass_a_cordoned_consumer_by() -> None:
+    play = started(2, 2)
+    cordoned(play, "g-0")
+    play.settle("g-0", "g-1")
+    play.discover(topic(8))
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 0, "g-1": 8}
+
+
+def test_the_first_assignment_does_not_wait_for_a_cordoned_consumer() -> None:
+    play = Play(spec(3, cordoned=["g-2"]))
+    play.discover(topic(4))
+    play.beat("g-2", "g-0")
+    assert play.counts() == {"g-0": 0, "g-2": 0}
+    play.beat("g-1")
+    assert play.counts() == {"g-0": 2, "g-1": 2, "g-2": 0}
+
+
+def test_while_nobody_else_may_take_them_a_cordoned_consumer_keeps_its_shards() -> None:
+    play = started(3, 1)
+    cordoned(play, "g-0")
+    play.settle("g-0")
+    assert play.states() == dict.fromkeys("012", "ALREADY_ALLOC")
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 0, "g-1": 3}
+
+
+def test_a_transfer_to_a_consumer_that_is_cordoned_meanwhile_goes_elsewhere() -> None:
+    play = started(4, 1)
+    play.consumer("g-0").busy = {view.shard for view in play.view.shards}
+    play.beat("g-1")
+    play.beat("g-0")
+    cordoned(play, "g-1")
+    play.consumer("g-0").busy = set()
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 4, "g-1": 0}
+
+
+# Drain: nothing new, and what is held goes as its batch is done.
+
+
+def test_a_draining_consumer_gives_each_shard_up_when_its_batch_is_done() -> None:
+    play = started(4, 2)
+    first, second = sorted(play.held_by("g-1"))
+    consumer = play.consumer("g-1")
+    consumer.busy, consumer.draining = {view.shard for view in play.view.shards}, True
+    play.beat("g-1", "g-0")
+    assert {first: play.state(first), second: play.state(second)} == dict.fromkeys((first, second), ShardState.TRANSFER)
+    consumer.busy = {view.shard for view in play.view.shards if view.shard == f"t/{second}"}
+    play.beat("g-1", "g-1")
+    assert (play.shard(first).holder, play.shard(second).holder) == ("g-0", "g-1")
+    consumer.busy = set()
+    play.beat("g-1", "g-1")
+    assert play.counts() == {"g-0": 4, "g-1": 0}
+
+
+def test_a_draining_consumer_gets_nothing_new() -> None:
+    play = started(4, 2)
+    play.consumer("g-1").draining = True
+    play.settle("g-1", "g-0")
+    play.discover(topic(10))
+    play.leave("g-0")
+    play.settle("g-1")
+    assert play.counts() == {"g-1": 0}
+
+
+# Pause.
+
+
+def test_a_paused_group_still_expires_and_grants_nothing_until_it_goes_on() -> None:
+    play = started(4, 2)
+    play.change(with_settings(play.group.spec, paused=True))
+    play.wait(48, ["g-0"])
+    assert sorted(play.states().values()) == ["ALREADY_ALLOC", "ALREADY_ALLOC", "NOT_ALLOC", "NOT_ALLOC"]
+    play.change(with_settings(play.group.spec, paused=False))
+    play.settle("g-0")
+    assert play.counts() == {"g-0": 4}
+
+
+def test_a_paused_consumer_is_told_so_and_may_checkpoint_what_it_read() -> None:
+    play = started(2, 1)
+    play.change(with_settings(play.group.spec, paused=True))
+    play.beat("g-0")
+    reply = play.consumers["g-0"].reply
+    assert reply is not None
+    assert (reply.paused, len(reply.confirmed)) == (True, 2)
+    assert play.checkpoint("g-0", "0", 50) is CheckpointResult.OK
+
+
+def test_nobody_is_expired_for_getting_on_with_nothing_while_paused() -> None:
+    play = started(2, 1)
+    play.discover(topic(2))
+    play.change(with_settings(play.group.spec, paused=True))
+    play.wait(900, ["g-0"])
+    assert play.counts() == {"g-0": 2}
+    play.change(with_settings(play.group.spec, paused=False))
+    play.wait(290, ["g-0"])
+    assert play.counts() == {"g-0": 2}
+
+
+def test_a_shard_that_closes_while_paused_is_over_at_its_end() -> None:
+    play = started(2, 1)
+    play.change(with_settings(play.group.spec, paused=True))
+    play.discover([info("0", end=100, open=False), info("1")])
+    assert play.checkpoint("g-0", "0", 100) is CheckpointResult.OK
+    assert play.states() == {"0": "OVER", "1": "ALREADY_ALLOC"}
