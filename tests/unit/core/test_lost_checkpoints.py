@@ -64,6 +64,18 @@ def test_a_forced_checkpoint_below_the_copy_is_believed_all_the_same() -> None:
     assert {name: each.position for name, each in play.confirmed("g-0").items()} == {"0": 20}
 
 
+def test_a_shard_that_was_left_out_of_the_balance_while_it_was_lost_counts_again_when_it_is_found() -> None:
+    play = started(2, 1)
+    play.log = {}
+    restarted(play, {shard("0"): 0})
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 2, "g-1": 0}
+    play.log |= {shard("0"): 5, shard("1"): 7}
+    play.discover(topic(2))
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 1, "g-1": 1}
+
+
 def test_a_position_that_is_below_its_copy_is_looked_up_again_and_again() -> None:
     play = started(2, 1)
     play.checkpoint("g-0", "0", 40)
