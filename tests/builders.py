@@ -126,6 +126,8 @@ class Play:
         self.told: list[Told] = []
         self.log: dict[ShardId, Offset] = {}
         """What is durable, as the offsets' store has it."""
+        self.noted: dict[ShardId, str] = {}
+        self.copies: dict[ShardId, Offset] = {}
         self.hold_commits = False
         self.uncommitted: dict[ShardId, Offset] = {}
 
@@ -145,6 +147,7 @@ class Play:
         """All commits under way succeed."""
         offsets, self.uncommitted = self.uncommitted, {}
         self.log.update(offsets)
+        self.noted.update(self.group.notes(offsets))
         self.ask(CheckpointsCommitted(offsets))
 
     def fail_commits(self) -> None:
@@ -153,8 +156,9 @@ class Play:
         self.ask(CheckpointsFailed(frozenset(offsets)))
 
     def discover(self, infos: Sequence[ShardInfo]) -> Result:
-        unread = self.group.unread(infos)
-        return self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread if shard in self.log}))
+        unread = [shard for shard in self.group.unread(infos) if shard in self.log]
+        notes = {shard: self.noted[shard] for shard in unread if shard in self.noted}
+        return self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread}, notes, self.copies))
 
     def change(self, spec: GroupSpec) -> Result:
         return self.ask(SettingsChanged(spec))
@@ -179,6 +183,10 @@ class Play:
         """Another coordinator takes over, from what was stored; with another spec, if one is given."""
         stored = decode(encode(self.group.ownership))
         self.group = Group.restore(stored, dict(self.log), spec or self.group.spec, self.now)
+
+    def lose(self) -> None:
+        """Another coordinator takes over, and nothing is stored any more."""
+        self.group = Group.new(self.group.spec, self.now, leader_epoch=1)
 
     # Consumers.
 

@@ -30,9 +30,5 @@ class CoordinatorPorts:
     assignors: Assignors = field(default_factory=lambda: ASSIGNORS)
 
 
-class GroupGoneError(Exception):
-    """The group's ownership was deleted under us. Whether the group is gone too, the controller will say."""
-
-
 class LeadershipLostError(Exception):
     """This process may not answer any more and must end; the message says what proved it."""

@@ -70,10 +70,11 @@ ASSIGNOR_FAILED = "AssignorFailed"
 ORDER_KEPT = "OrderKept"
 PARTITION_GROWTH = "PartitionGrowth"
 
+# Stalled or Ready, from the coordinator
 STALLING = frozenset({IMAGE_UNAVAILABLE, CRASH_LOOPING, PODS_REJECTED, QUOTA_EXCEEDED, CONTAINER_CONFIG_INVALID})
 """Reasons why consumers are not ready that do not go away by waiting."""
 
-LASTING = frozenset({"SnapshotTooLarge", TOO_MANY_GROUPS, GROUP_ID_TAKEN})
+LASTING = frozenset({"OwnershipUnreadable", "SnapshotTooLarge", TOO_MANY_GROUPS, GROUP_ID_TAKEN})
 """Reasons why the coordinator grants nothing that do not go away by waiting."""
 
 
@@ -132,7 +133,9 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
     if observation.declared.deleting:
         return Finding("Ready", FALSE, DELETING, "The group is being deleted.")
     # The deepest cause first: without a source nothing can be granted, without grants nothing is read.
-    source, view = found["SourceReachable"], observation.view
+    source, view, stalled = found["SourceReachable"], observation.view, found["Stalled"]
+    if stalled.reason in LASTING:
+        return Finding("Ready", FALSE, stalled.reason, stalled.message)
     if source.status != TRUE or view is None:
         return Finding("Ready", FALSE, source.reason, source.message)
     if view.withheld:

@@ -7,7 +7,7 @@ Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardherd.core.model import Condition, ConsumerId, Growth, Incarnation, Offset, ShardId, ShardState
 
@@ -96,7 +96,8 @@ class InFlight:
 class GroupRecord:
     """What is stored of the group itself.
 
-    `epoch_floor` is the highest epoch of the shards that were dropped, which a shard begins with that comes back.
+    `epoch_floor` is the highest epoch of the shards that were dropped, which a shard begins with that comes back. `rebuilding`:
+    its ownership was lost, and consumers still claim what they hold.
     """
 
     uid: str
@@ -106,6 +107,7 @@ class GroupRecord:
     discovered: bool = False
     growths: tuple[Growth, ...] = ()
     epoch_floor: int = 0
+    rebuilding: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,9 @@ class Clocks:
     `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
     them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called
-    off is to be followed by another rebalance. `assignor_error`: why the group's plug-in gave no answer last time.
+    off is to be followed by another rebalance. `copies` are those of the positions that were found below their copy. Until
+    `claims_until` consumers claim what they hold, while the ownership is rebuilt. `assignor_error`: why the group's plug-in
+    gave no answer last time.
     """
 
     gap: float = 0.0
@@ -140,6 +144,8 @@ class Clocks:
     expiries: int = 0
     ticked_at: float = float("-inf")
     replan: bool = False
+    copies: Mapping[ShardId, Offset] = field(default_factory=dict)
+    claims_until: float = 0.0
     assignor_error: str = ""
 
 

@@ -55,7 +55,8 @@ class Told:
     """Something worth telling users or counting; changes no state.
 
     `reason` is a documented constant: ConsumerJoined, ConsumerLeft, ConsumerDied, SessionTimeout, ReleaseTimeout,
-    ProgressTimeout, Rebalanced, ShardsAppeared, ShardClosed, ShardOver, SourceRecreated, CheckpointForced.
+    ProgressTimeout, Rebalanced, ShardsAppeared, ShardClosed, ShardOver, ShardRevived, SourceRecreated, CheckpointForced,
+    OwnershipLost, OwnershipRebuilt.
     """
 
     reason: str

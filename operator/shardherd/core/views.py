@@ -12,6 +12,11 @@ from shardherd.core.records import EndReason
 from shardherd.core.scaling import PAUSED
 from shardherd.core.state import State
 
+REBUILDING = (
+    "who holds which shard was lost and is being found out from the consumers; nothing is granted or committed for one "
+    "sessionTimeout"
+)
+
 
 def group_view(state: State, now: float, wall: float) -> GroupView:
     """The whole group; `wall` is the time since 1970 that `now` stands for."""
@@ -93,6 +98,8 @@ def _withheld(state: State) -> tuple[Condition, ...]:
     found = list(state.clocks.withheld)
     if state.spec.settings.paused:
         found.append(Condition(PAUSED, "spec.paused is true; nothing is granted or moved"))
+    if state.record.rebuilding:
+        found.append(Condition("OwnershipRebuilding", REBUILDING))
     assignor = state.spec.settings.assignor
     if assignor not in state.assignors:
         found.append(

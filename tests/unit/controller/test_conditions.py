@@ -85,6 +85,12 @@ class TestReady:
         seen = found(observation(view=withheld, consumers=broken))
         assert seen["Ready"] == ("False", "GroupHasLiveMembers", "console-consumer is a member of shop.clicks.")
 
+    @pytest.mark.parametrize("reason", ["OwnershipUnreadable", "SnapshotTooLarge"])
+    def test_a_stored_state_that_does_not_go_on_is_the_deepest_cause_and_stalls_the_group(self, reason: str) -> None:
+        stuck = view((), withheld=(Condition(reason, "format 99"),), source_reachable=True, discovered=False)
+        seen = found(observation(view=stuck))
+        assert (seen["Stalled"], seen["Ready"]) == (("True", reason, "format 99"), ("False", reason, "format 99"))
+
     def test_it_needs_every_wanted_consumer(self) -> None:
         seen = found(observation(consumers=(*pods(0), *pods(1, ready=False))))
         assert seen["Ready"] == ("False", "Starting", "1 of 2 consumers are ready.")

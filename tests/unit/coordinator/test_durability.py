@@ -17,7 +17,6 @@ from shardherd.core.requests import Request, SettingsChanged
 from shardherd.ports import (
     OutcomeUnknownError,
     OwnershipConflictError,
-    OwnershipGoneError,
     OwnershipTooLargeError,
     OwnershipUnavailableError,
 )
@@ -168,22 +167,50 @@ async def test_what_timed_out_and_could_not_be_stored_is_not_tried_without_pause
     assert len(rig.ownership.faults.before["save"]) == left
 
 
-async def test_an_ownership_that_was_deleted_ends_its_group_alone_and_is_made_anew_if_the_group_stays(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shardherd.coordinator.runner.GONE_PATIENCE", 0.01)
-    await rig.serving()
-    identity = rig.group.spec.identity
-    before = rig.group.mailbox
+async def test_an_ownership_that_is_deleted_under_its_leader_is_written_anew_as_it_was(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.heartbeat()
+    held, mailbox = dict(consumer.held), rig.group.mailbox
 
-    rig.ownership.faults.fail("save", OwnershipGoneError("deleted by hand"))
+    rig.ownership.tamper(IDENTITY, None)
+    await rig.consumer(1).heartbeat()
+
+    found = await stored(rig)
+    assert {name: row.owner_epoch for name, row in found.shards.items()} == held
+    assert set(found.consumers) == {consumer.name, rig.consumer(1).name}
+    assert rig.group.mailbox is mailbox
+    assert rig.runtime.leading
+
+
+async def test_an_ownership_that_is_deleted_during_a_write_of_unknown_outcome_is_written_anew(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+
+    rig.ownership.faults.fail("save", UNKNOWN)
+    rig.ownership.tamper(IDENTITY, None)
+    await rig.consumer(1).heartbeat()
+
+    assert set((await stored(rig)).consumers) == {consumer.name, rig.consumer(1).name}
+
+
+async def test_an_ownership_that_was_damaged_while_we_lead_is_written_over(rig: Rig) -> None:
+    await rig.serving()
+    newcomer = rig.consumer(1)
+
+    rig.ownership.tamper(IDENTITY, b"{}")
+    await newcomer.heartbeat()
+
+    assert newcomer.name in (await stored(rig)).consumers
+    assert rig.runtime.leading
+
+
+async def test_an_ownership_that_a_later_version_wrote_is_the_end(rig: Rig) -> None:
+    await rig.serving()
+
+    rig.ownership.tamper(IDENTITY, b'{"format": 99}')
     with pytest.raises(CoordinatorUnavailableError, match="ask again"):
         await rig.consumer(1).heartbeat()
 
-    await rig.becomes(lambda: rig.runtime.group(identity.namespace, identity.name).mailbox not in (None, before))
-    await rig.consumer(2).heartbeat()
-    assert rig.runtime.leading
-    assert rig.consumer(2).name in (await stored(rig)).consumers
+    assert "format 99" in await rig.runtime.lost()
 
 
 async def test_after_an_unknown_outcome_another_coordinators_write_is_the_end(rig: Rig) -> None:

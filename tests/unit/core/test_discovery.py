@@ -37,7 +37,7 @@ def test_latest_holds_for_the_first_discovery_only() -> None:
 def test_a_durable_position_counts_more_than_the_start_position() -> None:
     play = Play(spec(1, starting="Latest"))
     play.log = {shard("0"): 42}
-    assert play.discover([info("0", end=90)]).commit == {}
+    assert play.discover([info("0", end=90)]).commit == {shard("0"): 42}, "so that it bears a note of this group"
     play.beat("g-0")
     assert play.confirmed("g-0")["0"].position == 42
 
