@@ -34,7 +34,7 @@ from shardherd.core.model import (
 )
 from shardherd.core.naming import selects, split
 from shardherd.core.notes import Note
-from shardherd.core.records import Clocks, GroupRecord, Ownership, Session, ShardRecord
+from shardherd.core.records import Clocks, GroupRecord, Ownership, Session
 from shardherd.core.requests import (
     CheckpointsCommitted,
     CheckpointsFailed,
@@ -149,13 +149,7 @@ class Group:
             raise
         events = tuple(state.journal)
         self._decided = events
-        return Result(
-            events=events,
-            reply=reply,
-            persist=any(isinstance(event, Put) and event.stored for event in events),
-            commit=_commit(events),
-            woken=_woken(state, events),
-        )
+        return _result(state, events, reply)
 
     def apply(self, events: tuple[Event, ...]) -> None:
         """Make the changes of a result. They must be applied in the order of their requests."""
@@ -292,35 +286,32 @@ class Group:
         self._count_moves()
 
     def _count_moves(self) -> None:
-        moves = sum(1 for event in self._state.journal if isinstance(event, Put) and _is_move(event))
-        if moves:
+        if moves := self._state.moved:
             self._state.put_clocks(moves=self._state.clocks.moves + moves)
             rebalance.transfer_ended(self._state)
 
 
-def _woken(state: State, events: tuple[Event, ...]) -> frozenset[ConsumerId]:
-    if any(isinstance(event, Put) and event.key == "touched_all" for event in events):
-        return frozenset(state.sessions)
-    return frozenset(event.key for event in events if isinstance(event, Put) and event.table is Table.TOUCHED)
-
-
-def _is_move(event: Put) -> bool:
-    if event.table is not Table.SHARDS or event.before is None:
-        return False
-    before: ShardRecord = event.before
-    after: ShardRecord = event.after
-    return before.last_holder not in (None, after.last_holder)
-
-
-def _commit(events: tuple[Event, ...]) -> Mapping[ShardId, Offset]:
-    found: dict[ShardId, Offset] = {}
+def _result(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
+    """What these events lead to. One pass: there may be hundreds of thousands."""
+    commit: dict[ShardId, Offset] = {}
+    woken: set[ConsumerId] = set()
+    everyone = persist = False
     for event in events:
-        if isinstance(event, Put) and event.table is Table.IN_FLIGHT:
+        if not isinstance(event, Put):
+            continue
+        table = event.table
+        if table is Table.IN_FLIGHT:
             if event.after is None:
-                found.pop(event.key, None)
+                commit.pop(event.key, None)
             else:
-                found[event.key] = event.after.offset
-    return found
+                commit[event.key] = event.after.offset
+        elif table is Table.TOUCHED:
+            woken.add(event.key)
+        elif event.stored:
+            persist = True
+        elif event.key == "touched_all":
+            everyone = True
+    return Result(events, reply, persist, commit, frozenset(state.sessions) if everyone else frozenset(woken))
 
 
 def _named(spec: GroupSpec, shard: ShardId) -> bool:
