@@ -44,7 +44,7 @@ from shardherd.core.requests import (
     ShardsDiscovered,
     Tick,
 )
-from shardherd.core.state import Event, Put, State, Table, Told
+from shardherd.core.state import IN_FLIGHT, POSITIONS, SESSIONS, SHARDS, TOUCHED, Event, Put, State, Table, Told
 
 __all__ = ["Event", "Group", "Put", "Result", "Told"]
 
@@ -76,6 +76,8 @@ class Group:
     def __init__(self, state: State) -> None:
         self._rows = state
         self._decided: tuple[Event, ...] | None = None
+        self._deadline: float | None = None
+        self._deadline_known = False
 
     @classmethod
     def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0) -> Group:
@@ -133,13 +135,7 @@ class Group:
             raise
         events = tuple(state.journal)
         self._decided = events
-        return Result(
-            events=events,
-            reply=reply,
-            persist=any(isinstance(event, Put) and event.stored for event in events),
-            commit=_commit(events),
-            woken=_woken(state, events),
-        )
+        return _result(state, events, reply)
 
     def apply(self, events: tuple[Event, ...]) -> None:
         """Make the changes of a result. They must be applied in the order of their requests."""
@@ -147,15 +143,24 @@ class Group:
             self._decided = None
         else:
             self._state.redo(events)
+        self._deadline_known = self._deadline_known and all(_only_postpones(self._rows, event) for event in events)
 
     def revert(self, events: tuple[Event, ...]) -> None:
         """Take the changes of a result back. Only the newest ones that were applied can be."""
         self._state.undo(events)
+        self._deadline_known = False
 
     def next_deadline(self) -> float | None:
-        """When a Tick is due, on the caller's clock; None while nothing can time out."""
-        deadline = timers.next_deadline(self._state)
-        return None if deadline is None else deadline + self._state.clocks.gap
+        """When a Tick is due at the latest, on the caller's clock; None while nothing can time out.
+
+        What only postpones deadlines, as most heartbeats do, does not make them be looked for anew: the one known before comes
+        too early then, and its Tick finds the next.
+        """
+        if not self._deadline_known:
+            deadline = timers.next_deadline(self._state)
+            self._deadline = None if deadline is None else deadline + self._state.clocks.gap
+            self._deadline_known = True
+        return self._deadline
 
     def may_park(self, heartbeat: Heartbeat) -> bool:
         """Whether there is nothing to tell this consumer that it has not applied yet."""
@@ -259,26 +264,42 @@ class Group:
             rebalance.transfer_ended(self._state)
 
 
-def _woken(state: State, events: tuple[Event, ...]) -> frozenset[ConsumerId]:
-    if any(isinstance(event, Put) and event.key == "touched_all" for event in events):
-        return frozenset(state.sessions)
-    return frozenset(event.key for event in events if isinstance(event, Put) and event.table is Table.TOUCHED)
+def _result(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
+    """What these events ask for, found in one pass: a batch of checkpoints makes thousands."""
+    persist, everyone = False, False
+    commit: dict[ShardId, Offset] = {}
+    woken: set[ConsumerId] = set()
+    for event in events:
+        if not isinstance(event, Put):
+            continue
+        table = event.table
+        if table is IN_FLIGHT:
+            if event.after is None:
+                commit.pop(event.key, None)
+            else:
+                commit[event.key] = event.after.offset
+        elif table is TOUCHED:
+            woken.add(event.key)
+        elif event.stored:
+            persist = True
+        elif event.key == "touched_all":
+            everyone = True
+    return Result(events, reply, persist, commit, frozenset(state.sessions) if everyone else frozenset(woken))
+
+
+def _only_postpones(state: State, event: Event) -> bool:
+    """Whether this change makes no deadline earlier. (A heartbeat may name a shard again that was to be released.)"""
+    if not isinstance(event, Put):
+        return True
+    table = event.table
+    if table is SESSIONS:
+        return event.before is not None and event.after is not None and not state.moving.get(event.key)
+    return table is IN_FLIGHT or table is POSITIONS or table is TOUCHED
 
 
 def _is_move(event: Put) -> bool:
-    if event.table is not Table.SHARDS or event.before is None:
+    if event.table is not SHARDS or event.before is None:
         return False
     before: ShardRecord = event.before
     after: ShardRecord = event.after
     return before.last_holder not in (None, after.last_holder)
-
-
-def _commit(events: tuple[Event, ...]) -> Mapping[ShardId, Offset]:
-    found: dict[ShardId, Offset] = {}
-    for event in events:
-        if isinstance(event, Put) and event.table is Table.IN_FLIGHT:
-            if event.after is None:
-                found.pop(event.key, None)
-            else:
-                found[event.key] = event.after.offset
-    return found
