@@ -1,0 +1,1 @@
+"""Comparisons with what people use today, each measured side by side in one run. See README.md."""
