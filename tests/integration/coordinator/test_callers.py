@@ -197,7 +197,7 @@ async def test_another_version_of_the_protocol_is_told_both(coordinator: Coordin
     error = protocol.load_error(status, json.dumps(body).encode())
     assert status == 426
     assert isinstance(error, ProtocolVersionError)
-    assert "names version '2', this coordinator speaks version 1" in error.message
+    assert "names version '2', this coordinator serves version 1" in error.message
 
 
 @pytest.mark.parametrize(
