@@ -70,6 +70,15 @@ cluster-down: venv ## Remove that cluster and all its state.
 images: venv ## Build the two images.
 	@$(PY) -m dev.cluster images
 
+.PHONY: bench-coordinator
+bench-coordinator: venv ## What one coordinator carries: heartbeats, a join, checkpoints.
+	@$(PY) -m benchmarks.coordinator
+
+.PHONY: bench-rebalance
+bench-rebalance: venv ## A join, a leave, growth and a death, against both of Kafka's protocols.
+	@benchmarks/environment
+	@.venv-bench/bin/python -m benchmarks.rebalance
+
 .PHONY: lock
 lock: venv ## Resolve the dependencies again into requirements/*.lock.
 	@dev/lock

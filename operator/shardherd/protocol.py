@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import operator
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -61,11 +62,9 @@ class ForcedCheckpoint:
 def encode(value: object) -> Any:
     """The JSON value of a dataclass of `core.model` or `core.requests`, of a tuple of them, or of a plain value."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {key: _encode_field(getattr(value, name), name in _MILLISECONDS) for name, key in _names(type(value))}
+        return _encoder(type(value))(value)
     if isinstance(value, tuple):
         return [encode(item) for item in value]
-    if isinstance(value, StrEnum):
-        return value.value
     if value is None or isinstance(value, bool | int | str):
         return value
     raise TypeError(f"{type(value).__name__} has no JSON in this protocol")
@@ -149,17 +148,72 @@ def json_fields(kind: type) -> tuple[tuple[str, str, bool], ...]:
     return tuple((name, key, name in _MILLISECONDS) for name, key in _names(kind))
 
 
-Decoder = Callable[[Any, str], Any]
+Path = str | tuple["Path", str | int]
+"""Where in a body something is: a name, or the path around it and a field or an index. Written out only in messages."""
+
+Decoder = Callable[[Any, Path], Any]
+Encoder = Callable[[Any], Any]
 
 
 def _optional(kind: Callable[[str], T], value: object) -> T | None:
     return None if value is None else kind(str(value))
 
 
-def _encode_field(value: object, milliseconds: bool) -> Any:
-    if milliseconds:
-        return round(cast("float", value) * 1000)
-    return encode(value)
+@functools.cache
+def _encoder(kind: Any) -> Encoder:
+    """The function that writes a value of this type as JSON. Made once a type: bodies have thousands of them."""
+    if get_origin(kind) is tuple:
+        return _write_tuple(get_args(kind))
+    if get_origin(kind) in (Union, types.UnionType):
+        (inner,) = (argument for argument in get_args(kind) if argument is not type(None))
+        present = _encoder(inner)
+        return lambda value: None if value is None else present(value)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _write_dataclass(kind)
+    return _plain
+
+
+def _plain(value: Any) -> Any:
+    return value
+
+
+def _milliseconds(value: float) -> int:
+    return round(value * 1000)
+
+
+def _write_tuple(members: tuple[Any, ...]) -> Encoder:
+    if members[-1] is Ellipsis:
+        one = _encoder(members[0])
+        return list if one is _plain else lambda value: [one(item) for item in value]
+    writers = tuple(_encoder(member) for member in members)
+    return lambda value: [write(item) for write, item in zip(writers, value, strict=True)]
+
+
+def _write_dataclass(kind: type) -> Encoder:
+    hints = get_type_hints(kind)
+    names = _names(kind)
+    keys = tuple(key for _, key in names)
+    # A second name makes it a tuple where there is one field only.
+    read = operator.attrgetter(*(name for name, _ in names), "__class__")
+    special = [(key, _milliseconds if name in _MILLISECONDS else _encoder(_present(hints[name]))) for name, key in names]
+    special = [(key, write) for key, write in special if write is not _plain]
+
+    def write(value: Any) -> dict[str, Any]:
+        made = dict(zip(keys, read(value), strict=False))
+        for key, convert in special:
+            if made[key] is not None:
+                made[key] = convert(made[key])
+        return made
+
+    return write
+
+
+def _present(kind: Any) -> Any:
+    """The type without None."""
+    if get_origin(kind) in (Union, types.UnionType):
+        (inner,) = (argument for argument in get_args(kind) if argument is not type(None))
+        return inner
+    return kind
 
 
 @functools.cache
@@ -206,44 +260,44 @@ def _read_dataclass(kind: type, strict: bool) -> Decoder:
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             required.append(key)
 
-    def read(value: Any, path: str) -> Any:
+    def read(value: Any, path: Path) -> Any:
         if not isinstance(value, dict):
             raise _wrong(path, value, "an object")
         arguments = {}
         for key, item in value.items():
             if key in readers:
                 name, reader = readers[key]
-                arguments[name] = reader(item, f"{path}.{key}")
+                arguments[name] = reader(item, (path, key))
             elif strict:
-                raise InvalidRequestError(f"unknown field {path}.{key[:80]}; remove it (known: {', '.join(readers)})")
+                raise InvalidRequestError(f"unknown field {_shown((path, key[:80]))}; remove it (known: {', '.join(readers)})")
         for key in required:
             if key not in value:
-                raise InvalidRequestError(f"field {path}.{key} is missing; send it")
+                raise InvalidRequestError(f"field {_shown((path, key))} is missing; send it")
         return kind(**arguments)
 
     return read
 
 
 def _read_tuple(reader: Decoder) -> Decoder:
-    def read(value: Any, path: str) -> Any:
+    def read(value: Any, path: Path) -> Any:
         if not isinstance(value, list):
             raise _wrong(path, value, "a list")
-        return tuple(reader(item, f"{path}[{index}]") for index, item in enumerate(value))
+        return tuple([reader(item, (path, index)) for index, item in enumerate(value)])
 
     return read
 
 
 def _read_row(readers: tuple[Decoder, ...]) -> Decoder:
-    def read(value: Any, path: str) -> Any:
+    def read(value: Any, path: Path) -> Any:
         if not isinstance(value, list) or len(value) != len(readers):
             raise _wrong(path, value, f"a list of {len(readers)}")
-        return tuple(reader(item, f"{path}[{index}]") for index, (reader, item) in enumerate(zip(readers, value, strict=True)))
+        return tuple(reader(item, (path, index)) for index, (reader, item) in enumerate(zip(readers, value, strict=True)))
 
     return read
 
 
 def _read_enum(kind: type[StrEnum]) -> Decoder:
-    def read(value: Any, path: str) -> Any:
+    def read(value: Any, path: Path) -> Any:
         try:
             return kind(value)
         except ValueError as error:
@@ -252,34 +306,41 @@ def _read_enum(kind: type[StrEnum]) -> Decoder:
     return read
 
 
-def _read_name(value: Any, path: str) -> Any:
+def _read_name(value: Any, path: Path) -> Any:
     if not isinstance(value, str) or not value or len(value) > MAX_NAME or not value.isprintable():
         raise _wrong(path, value, f"a name of 1 to {MAX_NAME} printable characters")
     return value
 
 
-def _read_text(value: Any, path: str) -> Any:
+def _read_text(value: Any, path: Path) -> Any:
     if not isinstance(value, str):
         raise _wrong(path, value, "a string")
     return value
 
 
-def _read_bool(value: Any, path: str) -> Any:
+def _read_bool(value: Any, path: Path) -> Any:
     if not isinstance(value, bool):
         raise _wrong(path, value, "true or false")
     return value
 
 
-def _read_integer(value: Any, path: str) -> Any:
+def _read_integer(value: Any, path: Path) -> Any:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
         raise _wrong(path, value, f"an integer from 0 to {MAX_INTEGER}")
     return value
 
 
-def _read_milliseconds(value: Any, path: str) -> Any:
+def _read_milliseconds(value: Any, path: Path) -> Any:
     return _read_integer(value, path) / 1000
 
 
-def _wrong(path: str, value: object, expected: str) -> InvalidRequestError:
+def _shown(path: Path) -> str:
+    if isinstance(path, str):
+        return path
+    around, inside = path
+    return f"{_shown(around)}[{inside}]" if isinstance(inside, int) else f"{_shown(around)}.{inside}"
+
+
+def _wrong(path: Path, value: object, expected: str) -> InvalidRequestError:
     shown = json.dumps(value)
-    return InvalidRequestError(f"field {path} is {shown[:80]}; it must be {expected}")
+    return InvalidRequestError(f"field {_shown(path)} is {shown[:80]}; it must be {expected}")

@@ -236,7 +236,7 @@ class GroupRunner:
     async def _discover(self, source: ShardSource, committer: Committer, copies: Copies) -> None:
         now = self._ports.clock.now()
         next_members = now + MEMBERS_INTERVAL
-        delay = self._interval
+        delay, patience = self._interval, RETRY_FIRST
         while True:
             try:
                 await self._look(source, committer, copies.loaded)
@@ -249,12 +249,12 @@ class GroupRunner:
                     self._learn(replace(self._facts, commit_error=""))
                 committer.remind()
                 await copies.remind()
-                delay = self._interval
+                delay, patience = self._interval, RETRY_FIRST
             except CoordinatorUnavailableError as error:
                 log.warning("group %s: %s", self.spec.identity, error)
             except SourceUnavailableError as error:
                 self._learn(replace(self._facts, source_error=str(error)))
-                delay = min(max(RETRY_FIRST, delay * 2), RETRY_MAX)
+                delay, patience = patience, min(patience * 2, RETRY_MAX)
             await asyncio.sleep(delay)
 
     async def _look(self, source: ShardSource, committer: Committer, copied: Mapping[ShardId, Offset]) -> None:

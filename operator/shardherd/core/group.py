@@ -48,7 +48,7 @@ from shardherd.core.requests import (
     ShardsDiscovered,
     Tick,
 )
-from shardherd.core.state import Event, Put, State, Table, Told
+from shardherd.core.state import IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Event, Put, State, Table, Told
 
 __all__ = ["Event", "Group", "Put", "Result", "Told"]
 
@@ -80,6 +80,8 @@ class Group:
     def __init__(self, state: State) -> None:
         self._rows = state
         self._decided: tuple[Event, ...] | None = None
+        self._deadline: float | None = None
+        self._deadline_known = False
 
     @classmethod
     def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0, assignors: Assignors = ASSIGNORS) -> Group:
@@ -157,15 +159,24 @@ class Group:
             self._decided = None
         else:
             self._state.redo(events)
+        self._deadline_known = self._deadline_known and all(_only_postpones(self._rows, event) for event in events)
 
     def revert(self, events: tuple[Event, ...]) -> None:
         """Take the changes of a result back. Only the newest ones that were applied can be."""
         self._state.undo(events)
+        self._deadline_known = False
 
     def next_deadline(self) -> float | None:
-        """When a Tick is due, on the caller's clock; None while nothing can time out."""
-        deadline = timers.next_deadline(self._state)
-        return None if deadline is None else deadline + self._state.clocks.gap
+        """When a Tick is due at the latest, on the caller's clock; None while nothing can time out.
+
+        What only postpones deadlines, as most heartbeats do, does not make them be looked for anew: the one known before comes
+        too early then, and its Tick finds the next.
+        """
+        if not self._deadline_known:
+            deadline = timers.next_deadline(self._state)
+            self._deadline = None if deadline is None else deadline + self._state.clocks.gap
+            self._deadline_known = True
+        return self._deadline
 
     def may_park(self, heartbeat: Heartbeat) -> bool:
         """Whether there is nothing to tell this consumer that it has not applied yet."""
@@ -300,12 +311,12 @@ def _result(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
         if not isinstance(event, Put):
             continue
         table = event.table
-        if table is Table.IN_FLIGHT:
+        if table is IN_FLIGHT:
             if event.after is None:
                 commit.pop(event.key, None)
             else:
                 commit[event.key] = event.after.offset
-        elif table is Table.TOUCHED:
+        elif table is TOUCHED:
             woken.add(event.key)
         elif event.stored:
             persist = True
@@ -321,3 +332,13 @@ def _named(spec: GroupSpec, shard: ShardId) -> bool:
         return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
     except re.error:
         return True
+
+
+def _only_postpones(state: State, event: Event) -> bool:
+    """Whether this change makes no deadline earlier. (A heartbeat may name a shard again that was to be released.)"""
+    if not isinstance(event, Put):
+        return True
+    table = event.table
+    if table is SESSIONS:
+        return event.before is not None and event.after is not None and not state.moving.get(event.key)
+    return table is IN_FLIGHT or table is POSITIONS or table is TOUCHED

@@ -107,8 +107,11 @@ def expire_session(state: State, record: ConsumerRecord) -> None:
 
 def settle(state: State, now: float) -> None:
     """Move on the shards that are held under incarnations that are over, as far as that is safe by now."""
-    # The common case first: every shard is held by a current incarnation.
+    # The common case first: every shard is held by a current incarnation, and that is known.
+    if not state.unsettled:
+        return
     stale = [key for key in state.under if not is_current(state, *key)]
+    state.unsettled = bool(stale)
     for consumer, incarnation in sorted(stale, key=lambda key: (key[0], key[1].pod_uid, key[1].start)):
         if gone_at(state, consumer, incarnation) > now:
             continue

@@ -68,12 +68,13 @@ def _must_wait(state: State, now: float) -> bool:
 
 def _first_assignment_waits(state: State, now: float) -> bool:
     """Nobody holds anything: wait until all wanted consumers are ready, but not for long after the first one is."""
-    ready = len(eligible.receivers(state))
-    if ready == 0:
+    if not any(eligible.receives(state, consumer) for consumer in state.sessions):
         if state.clocks.assign_at is not None:
             state.put_clocks(assign_at=None)
         return True
-    if ready >= state.spec.wanted - len(state.spec.cordoned):
+    wanted = state.spec.wanted - len(state.spec.cordoned)
+    # Counted only when it can be enough: while thousands join, this is asked at each of their heartbeats.
+    if len(state.sessions) >= wanted and len(eligible.receivers(state)) >= wanted:
         return False
     if state.clocks.assign_at is None:
         state.put_clocks(assign_at=now + state.spec.settings.initial_assignment_delay)

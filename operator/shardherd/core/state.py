@@ -33,7 +33,9 @@ class Table(StrEnum):
     GROUP = "group"
 
 
-STORED = frozenset({Table.SHARDS, Table.CONSUMERS})
+# Looked up once: Python 3.11 finds a member of an enumeration by a call, and these are asked for with every change.
+SHARDS, CONSUMERS, SESSIONS, GROUP = Table.SHARDS, Table.CONSUMERS, Table.SESSIONS, Table.GROUP
+POSITIONS, IN_FLIGHT, TOUCHED = Table.POSITIONS, Table.IN_FLIGHT, Table.TOUCHED
 
 
 class Put(NamedTuple):
@@ -47,7 +49,8 @@ class Put(NamedTuple):
     @property
     def stored(self) -> bool:
         """Whether the change is part of what must survive the coordinator."""
-        return self.table in STORED or (self.table is Table.GROUP and self.key == "record")
+        table = self.table
+        return table is SHARDS or table is CONSUMERS or (table is GROUP and self.key == "record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ class State:
         self.moving: dict[ConsumerId, dict[ShardId, None]] = {}
         self.incoming: dict[ConsumerId, dict[ShardId, None]] = {}
         self.children: dict[ShardId, tuple[ShardId, ...]] = {}
+        self.unsettled = True
+        """Whether shards may be held by a run that is not the current one: nothing of it has changed since there were none."""
         self.restored_at: float = 0.0
         self.journal: list[Event] = []
         self.moved = 0
@@ -177,7 +182,7 @@ class State:
 
     def put_session(self, consumer: ConsumerId, after: Session | None) -> None:
         """Change, add or drop a consumer's session."""
-        self._put(Table.SESSIONS, consumer, self.sessions.get(consumer), after)
+        self._put(SESSIONS, consumer, self.sessions.get(consumer), after)
 
     def put_heard(self, consumer: ConsumerId, incarnation: Incarnation, after: float | None) -> None:
         """Note when an incarnation was last heard, or forget it."""
@@ -191,12 +196,12 @@ class State:
     def put_position(self, shard: ShardId, after: Offset) -> None:
         """A position is durable."""
         if self.positions.get(shard) != after:
-            self._put(Table.POSITIONS, shard, self.positions.get(shard), after)
+            self._put(POSITIONS, shard, self.positions.get(shard), after)
 
     def put_in_flight(self, shard: ShardId, after: InFlight | None) -> None:
         """A commit begins, or its outcome is known."""
         if self.in_flight.get(shard) != after:
-            self._put(Table.IN_FLIGHT, shard, self.in_flight.get(shard), after)
+            self._put(IN_FLIGHT, shard, self.in_flight.get(shard), after)
 
     def put_record(self, **changes: Any) -> None:
         """Change stored scalars of the group."""
@@ -268,14 +273,17 @@ class State:
             rows.pop(key, None)
         else:
             rows[key] = after
-        if table is Table.SHARDS:
+        if table is SHARDS:
             self._index(before, after)
+        elif table is CONSUMERS:
+            self.unsettled = True
 
     def _index(self, before: ShardRecord | None, after: ShardRecord | None) -> None:
         if before is not None:
             del self.by_state[before.state][before.shard]
             if before.holder is not None and before.incarnation is not None:
                 del self.held[before.holder][before.shard]
+                self.unsettled = True
                 under = self.under[before.holder, before.incarnation]
                 del under[before.shard]
                 if not under:
@@ -287,6 +295,7 @@ class State:
         if after is not None:
             self.by_state[after.state][after.shard] = None
             if after.holder is not None and after.incarnation is not None:
+                self.unsettled = True
                 self.held.setdefault(after.holder, {})[after.shard] = None
                 self.under.setdefault((after.holder, after.incarnation), {})[after.shard] = None
                 if after.state is ShardState.TRANSFER:

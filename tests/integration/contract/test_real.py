@@ -250,6 +250,12 @@ class RealTokensLab:
         cut_off(self._api)
 
 
+def caller_of(namespace: str, account: str, pod: str = "", uid: str = "", stateful_set: str = "") -> Caller:
+    """A service account's caller, with the names that Kubernetes knows it by."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    return Caller(namespace, account, pod, uid, stateful_set, f"system:serviceaccount:{namespace}:{account}", groups)
+
+
 class TestTokens(TokensContract):
     @pytest.fixture
     async def lab(
@@ -260,7 +266,7 @@ class TestTokens(TokensContract):
         pod = (await kubernetes.stateful_set(namespace, name, name))[0]
         token = await kubernetes.token(namespace, name, pod)
         own = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
-        yield RealTokensLab(own, token, Caller(namespace, name, f"{name}-0", pod["metadata"]["uid"], name))
+        yield RealTokensLab(own, token, caller_of(namespace, name, f"{name}-0", pod["metadata"]["uid"], name))
         own.close()
 
     async def test_a_token_for_another_audience_is_nobodys(
@@ -285,7 +291,7 @@ class TestTokens(TokensContract):
     ) -> None:
         token = await kubernetes.token(namespace, lab.caller.service_account, None)
 
-        assert await lab.reviewer.review(token) == Caller(namespace, lab.caller.service_account, "", "", "")
+        assert await lab.reviewer.review(token) == caller_of(namespace, lab.caller.service_account)
 
     async def test_a_pod_of_no_stateful_set_says_so(
         self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str, names: Names
@@ -294,8 +300,8 @@ class TestTokens(TokensContract):
         pod = await kubernetes.pod(namespace, name, lab.caller.service_account)
         token = await kubernetes.token(namespace, lab.caller.service_account, pod)
 
-        assert await lab.reviewer.review(token) == Caller(
-            namespace, lab.caller.service_account, name, pod["metadata"]["uid"], ""
+        assert await lab.reviewer.review(token) == caller_of(
+            namespace, lab.caller.service_account, name, pod["metadata"]["uid"]
         )
 
     async def test_a_deleted_pods_token_is_nobodys(

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from shardherd import protocol
+from shardherd.client import AsyncConsumerClient
 from shardherd.core.errors import (
     CoordinatorUnavailableError,
     ForbiddenError,
@@ -250,3 +251,52 @@ async def test_who_does_not_lead_says_so_with_a_time_to_ask_again(rig: Rig, spec
     status, headers, body = await ask(coordinator, path, b"{}", {protocol.PROTOCOL_HEADER: "1"})
 
     assert (status, headers["Retry-After"], body["error"]["code"]) == (503, "1", "NotLeading")
+
+
+async def grant(rig: Rig, name: str, group: str, *verbs: str) -> str:
+    """A token of an account that a Role allows these verbs on the checkpoints of the group."""
+    api, space = rig.kubernetes.api, rig.namespace
+    kinds = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}"
+    rule = {
+        "apiGroups": ["shardherd.dev"],
+        "resources": ["consumergroups/checkpoints"],
+        "resourceNames": [group],
+        "verbs": list(verbs),
+    }
+    await api.acall("POST", f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": name}})
+    await api.acall("POST", f"{kinds}/roles", {"metadata": {"name": name}, "rules": [rule]})
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": space}],
+    }
+    await api.acall("POST", f"{kinds}/rolebindings", binding)
+    token = {"spec": {"audiences": ["shardherd"]}}
+    made = await api.acall("POST", f"/api/v1/namespaces/{space}/serviceaccounts/{name}/token", token)
+    return str(made["status"]["token"])
+
+
+async def test_a_checkpoint_is_forced_by_whom_a_role_allows_it(
+    rig: Rig, coordinator: Coordinator, spec: GroupSpec, names: Names
+) -> None:
+    editor = await grant(rig, names.fresh("editor"), spec.identity.name, "get", "update")
+    viewer = await grant(rig, names.fresh("viewer"), spec.identity.name, "get")
+    await becomes(lambda: 0 in {row.checkpoint for row in coordinator.view(spec.identity).shards})
+    first = next(row for row in coordinator.view(spec.identity).shards if row.checkpoint == 0)
+    place = (coordinator.url, rig.namespace, spec.identity.name)
+
+    async with AsyncConsumerClient(*place, lambda: editor) as allowed, AsyncConsumerClient(*place, lambda: viewer) as looking:
+        assert await allowed.force_checkpoint(first.shard, 3) == ""
+        assert (await looking.shard(first.shard)).checkpoint == 3
+        with pytest.raises(ForbiddenError, match="may not update consumergroups/checkpoints"):
+            await looking.force_checkpoint(first.shard, 5)
+
+
+async def test_who_has_no_right_and_is_no_consumer_sees_nothing(
+    rig: Rig, coordinator: Coordinator, spec: GroupSpec, names: Names
+) -> None:
+    stranger = await grant(rig, names.fresh("stranger"), "another-group", "get", "update")
+
+    async with AsyncConsumerClient(coordinator.url, rig.namespace, spec.identity.name, lambda: stranger) as client:
+        with pytest.raises(ForbiddenError, match="may not get consumergroups/checkpoints"):
+            await client.group()

@@ -28,6 +28,9 @@ LOOK_TIMEOUT = 5.0
 FRESH = 0.4
 """A look this young (seconds) serves another group too; below half of the discovery interval of 1 s."""
 
+SETTLING_LOOKS, SETTLING = 5, 0.1
+"""How often, and after how many seconds, it looks again while the leaders of new partitions appear."""
+
 BEGIN_MAX_AGE = 10.0
 """Begin offsets move by retention only; they are asked for this often (seconds)."""
 
@@ -96,8 +99,18 @@ class Catalogue:
             if last is not None and interest in last.interests and time.monotonic() - last.taken < FRESH:
                 return last
             wanted = frozenset([*self._interests, interest])
-            self._last = await self._connection.run("list its topics", lambda wire: self._take(wire, wanted), LOOK_TIMEOUT)
-            return self._last
+            look = self._last = await self._look(wanted)
+            for _ in range(SETTLING_LOOKS):
+                # Partitions that were just added: their leaders come in a moment, long before the next look.
+                if last is None or not look.leaderless or look.leaderless == last.leaderless:
+                    break
+                await asyncio.sleep(SETTLING)
+                last, look = look, await self._look(wanted)
+                self._last = look
+            return look
+
+    async def _look(self, interests: frozenset[Interest]) -> Look:
+        return await self._connection.run("list its topics", lambda wire: self._take(wire, interests), LOOK_TIMEOUT)
 
     async def _take(self, wire: Wire, interests: frozenset[Interest]) -> Look:
         topics = await _topics(wire, interests)

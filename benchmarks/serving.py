@@ -1,0 +1,121 @@
+"""A coordinator in a process of its own, on one core, for the benchmarks: `python -m benchmarks.serving`.
+
+It stands on the in-memory twins; with `--kafka` its source and its offsets are a real broker's. It prints its port and serves
+until its standard input closes. `cpu` there is answered with the CPU seconds that it has used; `died <ordinal> <start>` is a
+proof of death.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+import time
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+
+from shardherd.adapters.clock import SystemClock
+from shardherd.adapters.kafka import KafkaConnector
+from shardherd.adapters.memory import (
+    MemoryConnector,
+    MemoryEvents,
+    MemoryKafka,
+    MemoryLeadership,
+    MemoryOwnership,
+    MemoryTokens,
+)
+from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
+from shardherd.coordinator.metrics import OperatorCounters
+from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, Incarnation, KafkaSource
+from shardherd.ports import Caller, SourceConnector
+from shardherd.telemetry.metrics import OperatorMetrics
+
+NAMESPACE, TOPIC = "bench", "t"
+
+
+def group_spec(name: str, topic: str, consumers: int, servers: str, session: float) -> GroupSpec:
+    """A group of the benchmark."""
+    return GroupSpec(
+        GroupIdentity(NAMESPACE, name, f"uid-of-{name}"),
+        KafkaSource(servers, (topic,), "", f"{NAMESPACE}.{name}"),
+        GroupSettings(session_timeout=session, initial_assignment_delay=600.0),
+        consumers,
+    )
+
+
+async def serve(arguments: argparse.Namespace) -> None:
+    """Serve one group until the standard input closes."""
+    clock, tokens = SystemClock(), MemoryTokens()
+    for ordinal in range(arguments.consumers + 100):
+        name = f"{arguments.group}-{ordinal}"
+        tokens.callers[f"token-{ordinal}"] = Caller(NAMESPACE, "default", name, f"uid-{ordinal}", arguments.group)
+    kafka = MemoryKafka()
+    connector: SourceConnector = KafkaConnector() if arguments.kafka else MemoryConnector(kafka)
+    if not arguments.kafka:
+        kafka.create_topic(arguments.topic, arguments.shards)
+    ports = CoordinatorPorts(
+        clock=clock,
+        leadership=MemoryLeadership(clock),
+        ownership=MemoryOwnership(),
+        connector=connector,
+        tokens=tokens,
+        events=MemoryEvents(),
+        metrics=OperatorCounters(OperatorMetrics(CollectorRegistry())),
+    )
+    server = CoordinatorServer(ports, host="127.0.0.1", port=0, discovery_interval=1.0)
+    await server.start()
+    spec = group_spec(
+        arguments.group, arguments.topic, arguments.consumers, arguments.kafka or "memory:9092", arguments.session
+    )
+    server.coordination.apply(replace(spec, service_account="default"))
+    await server.lead()
+    for _ in range(1200):
+        view = server.coordination.view(spec.identity)
+        if view is not None and len(view.shards) == arguments.shards and all(row.checkpoint is not None for row in view.shards):
+            break
+        await asyncio.sleep(0.05)
+    else:
+        raise RuntimeError(f"the group does not have its {arguments.shards} shards within a minute")
+    print(server.port, flush=True)
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    while line := await lines.readline():
+        match line.split():
+            case [b"cpu"]:
+                print(time.process_time(), flush=True)
+            case [b"died", number, start]:
+                dead = int(number)
+                consumer, run = ConsumerId(f"{arguments.group}-{dead}"), Incarnation(f"uid-{dead}", int(start))
+                server.coordination.consumer_died(spec.identity, consumer, run)
+    await server.stop()
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--consumers", type=int, default=2000)
+    parser.add_argument("--shards", type=int, default=10_000)
+    parser.add_argument("--group", default="g")
+    parser.add_argument("--topic", default=TOPIC)
+    parser.add_argument("--session", type=float, default=600.0, help="seconds of silence until a consumer is expired")
+    parser.add_argument("--kafka", default="")
+    parser.add_argument("--core", type=int, default=-1, help="the only core to use")
+    parser.add_argument("--log", default="WARNING", help="level of the log, on standard error")
+    parser.add_argument("--profile", default="", help="write a profile to this file at the end")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=arguments.log, format="%(asctime)s %(name)s %(message)s")
+    if arguments.core >= 0:
+        os.sched_setaffinity(0, {arguments.core})
+    if arguments.profile:
+        import cProfile
+
+        cProfile.runctx("asyncio.run(serve(arguments))", globals(), locals(), arguments.profile)
+    else:
+        asyncio.run(serve(arguments))
+
+
+if __name__ == "__main__":
+    main()
