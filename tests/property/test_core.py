@@ -33,6 +33,7 @@ def timeless(ownership: Ownership) -> Ownership:
     return replace(ownership, shards={name: replace(record, since=0.0) for name, record in ownership.shards.items()})
 
 
+ASSIGNORS = ["Sticky", "Range", "RoundRobin", "Weighted", "example.Unknown"]
 NAMES = st.sampled_from(["g-0", "g-1", "g-2", "g-3"])
 SHARDS = st.sampled_from([str(number) for number in range(6)])
 
@@ -168,7 +169,7 @@ class Machine(RuleBasedStateMachine):
         consumer = self.play.consumer(name)
         consumer.draining, consumer.ready = draining, ready
 
-    @rule(paused=st.booleans(), ordered=st.booleans(), assignor=st.sampled_from(["Sticky", "Range", "RoundRobin"]))
+    @rule(paused=st.booleans(), ordered=st.booleans(), assignor=st.sampled_from(ASSIGNORS))
     def change_settings(self, paused: bool, ordered: bool, assignor: str) -> None:
         self.play.change(with_settings(self.play.group.spec, paused=paused, ordered=ordered, assignor=assignor))
 

@@ -33,8 +33,9 @@ def note_rates(state: State, now: float) -> None:
     if before is None:
         state.put_rates(rates.first(state.infos, now))
     elif before.due(now):
-        state.put_rates(rates.again(before, state.infos, now))
-        if not before.known or _drifted(state):
+        after = rates.again(before, state.infos, now)
+        state.put_rates(after)
+        if not before.known or _drifted(state, after):
             grants.want_rebalance(state, "WeightsChanged")
 
 
@@ -96,11 +97,8 @@ def target(state: State, asked: assignors.Problem) -> assignors.Assignment:
     return answer
 
 
-def _drifted(state: State) -> bool:
-    if state.rates is None:
-        return False
-    per_second = state.rates.per_second
+def _drifted(state: State, seen: rates.Rates) -> bool:
+    """Whether the loads of two consumers differ by more than DRIFT of their mean."""
+    per_second = seen.per_second
     work = [sum(per_second.get(shard, 0.0) for shard in state.held.get(consumer, ())) for consumer in eligible.receivers(state)]
-    if len(work) < 2:
-        return False
-    return max(work) - min(work) > DRIFT * sum(work) / len(work)
+    return (max(work, default=0.0) - min(work, default=0.0)) * len(work) > DRIFT * sum(work)

@@ -104,8 +104,8 @@ def _step(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps
         steps.moved += 1
     elif consumer == record.holder:
         # Not called off for a better target; only for want of a next consumer, and that is seen to below.
-        steps.ignored = record.next_consumer is not None and eligible.may_be_next(state, record.next_consumer)
-    elif consumer != record.next_consumer:
+        steps.ignored = True
+    else:
         grants.redirect(state, record, consumer)
         steps.revoked += 1
 

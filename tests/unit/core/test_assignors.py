@@ -34,6 +34,7 @@ def test_nothing_changes_when_nobody_may_receive(name: str) -> None:
     asked = problem(partitions(t=3), C, by_name(c2="tp1"))
     asked.receives[:] = False
     assert target(name, asked).tolist() == [NOBODY, 2, NOBODY]
+    assert sticky(asked).tolist() == [NOBODY, 2, NOBODY]
 
 
 @pytest.mark.parametrize("assignor", [ranges, round_robin, sticky])
@@ -59,7 +60,7 @@ def test_with_differing_subscriptions_sticky_evens_out_through_a_third_consumer(
 def test_a_delta_names_what_changes_hands() -> None:
     asked = problem(partitions(t=4), [C0, C1], by_name(c0="tp0 tp1 tp2"))
     delta = Delta.of(asked, sticky(asked))
-    assert (delta.shards.tolist(), delta.takers.tolist()) == (["t/2", "t/3"], ["c1", "c1"])
+    assert (len(delta), delta.shards.tolist(), delta.takers.tolist()) == (2, ["t/2", "t/3"], ["c1", "c1"])
 
 
 def test_the_delta_of_a_first_assignment_names_everything() -> None:

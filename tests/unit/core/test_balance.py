@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardherd.core.model import ConsumerId
-from tests.builders import Play, spec, started, topic, with_settings
+from tests.builders import Play, shards, spec, started, topic, with_settings
 
 
 def test_the_first_assignment_waits_for_all_wanted_consumers() -> None:
@@ -21,6 +21,22 @@ def test_the_first_assignment_waits_ten_seconds_after_the_first_is_ready() -> No
     play.consumer("g-0").ready = False
     play.beat("g-0")
     play.wait(30, ["g-0"])
+    play.consumer("g-0").ready = True
+    play.beat("g-0")
+    play.wait(9.5, ["g-0"])
+    assert play.counts() == {"g-0": 0}
+    play.wait(1, ["g-0"])
+    assert play.counts() == {"g-0": 6}
+
+
+def test_the_ten_seconds_begin_anew_when_the_first_ready_consumer_is_ready_no_more() -> None:
+    play = Play(spec(3))
+    play.discover(topic(6))
+    play.beat("g-0")
+    play.wait(6, ["g-0"])
+    play.consumer("g-0").ready = False
+    play.beat("g-0")
+    play.wait(6, ["g-0"])
     play.consumer("g-0").ready = True
     play.beat("g-0")
     play.wait(9.5, ["g-0"])
@@ -148,3 +164,34 @@ def test_changing_the_assignor_moves_towards_its_target() -> None:
     play.settle("g-0", "g-1")
     assert play.holders() == {"0": "g-0", "1": "g-0", "2": "g-1", "3": "g-1"}
     assert play.view.moves == 2
+
+
+def test_a_transfer_is_not_called_off_for_a_better_target_but_followed_by_another() -> None:
+    play = started(4, 1)
+    play.consumer("g-0").busy = set(shards("2", "3"))
+    play.beat("g-1", "g-0")
+    assert [name for name, state in play.states().items() if state == "TRANSFER"] == ["2", "3"]
+    # RoundRobin would leave shard 2 with g-0, which has been asked to release it already.
+    play.change(with_settings(play.group.spec, assignor="RoundRobin"))
+    play.beat("g-0", "g-1")
+    assert (play.shard("2").state, play.shard("2").next_consumer) == ("TRANSFER", "g-1")
+    play.consumer("g-0").busy = set()
+    play.beat("g-0", "g-0")
+    assert play.shard("2").next_consumer == "g-0"
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-1", "2": "g-0", "3": "g-1"}
+
+
+def test_a_transfer_of_an_expired_holder_stays_as_it_is_when_its_next_consumer_is_not_ready_any_more() -> None:
+    # In an ordered group the expired holder may still read: its shards wait for proof, or for one session timeout.
+    play = started(2, 1, ordered=True)
+    play.beat("g-1")
+    play.consumer("g-0").busy = set(shards("1"))
+    play.wait(59, ["g-0", "g-1"])
+    play.wait(3, ["g-1"])
+    assert play.reasons()[-1] == "ReleaseTimeout"
+    play.consumer("g-1").ready = False
+    play.beat("g-1")
+    assert (play.shard("1").state, play.shard("1").holder, play.shard("1").next_consumer) == ("TRANSFER", "g-0", "g-1")
+    play.wait(45, ["g-1"])
+    assert play.states() == {"0": "NOT_ALLOC", "1": "NOT_ALLOC"}

@@ -8,7 +8,8 @@ from shardherd.core.assignors import Problem
 from shardherd.core.assignors.sticky import sticky
 from shardherd.core.assignors.weighted import weighted
 from shardherd.core.model import ConsumerId, ShardId
-from tests.builders import Play, info, spec, with_settings
+from shardherd.core.rates import again, first
+from tests.builders import Play, info, shard, spec, with_settings
 from tests.unit.core.assigning import C0, C1, Assigned, C, by_name, holders, partitions
 
 
@@ -159,6 +160,22 @@ def test_a_shard_that_is_free_does_not_wait_for_rates() -> None:
     play, _ = weighing_group()
     play.die("g-0")
     assert play.counts() == {"g-1": 7}
+
+
+def test_new_shards_and_shards_that_were_cut_back_have_no_rate_at_first() -> None:
+    seen = first({shard("0"): info("0", end=100), shard("1"): info("1", end=100)}, 0.0)
+    now = {shard("0"): info("0", end=150), shard("1"): info("1", end=90), shard("2"): info("2", end=40)}
+    assert again(seen, now, 10.0).per_second == {shard("0"): 5.0}
+
+
+def test_while_nobody_is_ready_no_rebalance_is_asked_for() -> None:
+    play, ends = weighing_group()
+    writing(play, 10, *RATES, ends=ends, names=("g-0", "g-1"))
+    for name in ("g-0", "g-1"):
+        play.consumer(name).ready = False
+    rebalances = play.view.rebalances
+    writing(play, 40, *RATES, ends=ends, names=("g-0", "g-1"))
+    assert play.view.rebalances == rebalances
 
 
 def test_a_group_that_stops_weighing_forgets_the_rates() -> None:

@@ -55,6 +55,5 @@ def _blocks(places: Indexes, sizes: Indexes, count: int) -> Assignment:
 
 
 def _readers(problem: Problem, topic: int) -> Indexes:
-    if problem.subscribed is None:
-        return np.arange(len(problem.consumers), dtype=np.int64)
+    assert problem.subscribed is not None
     return np.flatnonzero(problem.subscribed[:, topic]).astype(np.int64, copy=False)

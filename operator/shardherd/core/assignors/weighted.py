@@ -109,12 +109,9 @@ def _next_move(
     """The next shard to move: giver, taker, and its place on the giver's shelf. The most loaded that gains enough gives."""
     loads = work / capacities
     least = float(loads[takers].min())
-    for giver in np.lexsort((np.arange(len(loads)), -loads)).tolist():
-        if loads[giver] - least <= slack:
-            return None
+    order = np.lexsort((np.arange(len(loads)), -loads))
+    for giver in order[loads[order] - least > slack].tolist():
         shelf = shelves[giver]
-        if not shelf:
-            continue
         after = (work[takers] + shelf[0][0]) / capacities[takers]
         after[takers == giver] = np.inf
         taker = int(takers[np.argmin(after)])
