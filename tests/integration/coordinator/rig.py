@@ -187,6 +187,29 @@ async def settle(consumers: list[Consumer], until: Callable[[], bool], within: f
     await eventually(step, within)
 
 
+async def grant(rig: Rig, name: str, group: str, *verbs: str) -> str:
+    """A token of an account that a Role allows these verbs on the checkpoints of the group."""
+    api, space = rig.kubernetes.api, rig.namespace
+    kinds = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}"
+    rule = {
+        "apiGroups": ["shardherd.dev"],
+        "resources": ["consumergroups/checkpoints"],
+        "resourceNames": [group],
+        "verbs": list(verbs),
+    }
+    await api.acall("POST", f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": name}})
+    await api.acall("POST", f"{kinds}/roles", {"metadata": {"name": name}, "rules": [rule]})
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": space}],
+    }
+    await api.acall("POST", f"{kinds}/rolebindings", binding)
+    token = {"spec": {"audiences": ["shardherd"]}}
+    made = await api.acall("POST", f"/api/v1/namespaces/{space}/serviceaccounts/{name}/token", token)
+    return str(made["status"]["token"])
+
+
 def shards(topic: str, *partitions: int) -> list[ShardId]:
     return [ShardId(f"{topic}/{partition}") for partition in partitions]
 

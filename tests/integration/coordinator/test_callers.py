@@ -22,7 +22,7 @@ from shardherd.core.errors import (
 from shardherd.core.model import ConsumerId, GroupSpec, Heartbeat, Incarnation
 from tests.harness.cluster import Names
 from tests.integration.contract.labs import KubernetesLab
-from tests.integration.coordinator.rig import Coordinator, Rig, becomes
+from tests.integration.coordinator.rig import Coordinator, Rig, becomes, grant
 
 
 @pytest.fixture(scope="module")
@@ -251,29 +251,6 @@ async def test_who_does_not_lead_says_so_with_a_time_to_ask_again(rig: Rig, spec
     status, headers, body = await ask(coordinator, path, b"{}", {protocol.PROTOCOL_HEADER: "1"})
 
     assert (status, headers["Retry-After"], body["error"]["code"]) == (503, "1", "NotLeading")
-
-
-async def grant(rig: Rig, name: str, group: str, *verbs: str) -> str:
-    """A token of an account that a Role allows these verbs on the checkpoints of the group."""
-    api, space = rig.kubernetes.api, rig.namespace
-    kinds = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}"
-    rule = {
-        "apiGroups": ["shardherd.dev"],
-        "resources": ["consumergroups/checkpoints"],
-        "resourceNames": [group],
-        "verbs": list(verbs),
-    }
-    await api.acall("POST", f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": name}})
-    await api.acall("POST", f"{kinds}/roles", {"metadata": {"name": name}, "rules": [rule]})
-    binding = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": space}],
-    }
-    await api.acall("POST", f"{kinds}/rolebindings", binding)
-    token = {"spec": {"audiences": ["shardherd"]}}
-    made = await api.acall("POST", f"/api/v1/namespaces/{space}/serviceaccounts/{name}/token", token)
-    return str(made["status"]["token"])
 
 
 async def test_a_checkpoint_is_forced_by_whom_a_role_allows_it(

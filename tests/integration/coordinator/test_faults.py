@@ -14,7 +14,7 @@ import pytest
 from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.model import CheckpointResult, Condition, GroupSpec
 from tests.integration.contract.labs import eventually
-from tests.integration.coordinator.rig import Consumer, Coordinator, Rig, becomes, settle, shards
+from tests.integration.coordinator.rig import Consumer, Coordinator, Rig, becomes, grant, settle, shards
 
 
 async def test_a_restart_moves_no_shard_and_loses_no_checkpoint(rig: Rig, name: str, topic: str) -> None:
@@ -118,8 +118,9 @@ async def test_a_forced_checkpoint_is_where_the_holder_reads_on(rig: Rig, name: 
     await settle([consumer], lambda: len(consumer.held) == 4)
     (shard,) = shards(topic, 2)
     await consumer.commit({shard: 7})
+    editor = await grant(rig, f"{name}-editor", spec.identity.name, "update")
 
-    assert await consumer.client.force_checkpoint(shard, 3) == ""
+    assert await rig.client(coordinator, spec, editor).force_checkpoint(shard, 3) == ""
 
     assert await rig.kafka.connector.offsets(spec).read([shard]) == {shard: 3}
     assert [each.result for each in await consumer.commit({shard: 9})] == [CheckpointResult.FENCED]
