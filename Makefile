@@ -54,6 +54,10 @@ chart: venv ## The Helm chart: lint, render, apply to a real API server.
 e2e: venv ## End to end on a real node: drives what `make demo` does and asserts its table.
 	@$(PYTEST) tests/e2e
 
+.PHONY: bench-assignor
+bench-assignor: venv ## The Sticky assignor against Kafka's own, at a million shards.
+	@$(PY) -m benchmarks.assignor
+
 .PHONY: cluster-up
 cluster-up: venv ## Start the real single-node cluster, Kafka and Prometheus (CLUSTER=demo).
 	@$(PY) -m dev.cluster up --name $(CLUSTER)

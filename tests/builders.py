@@ -35,6 +35,7 @@ from shardherd.core.model import (
     ShardView,
 )
 from shardherd.core.ownership import decode, encode
+from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 from shardherd.core.requests import (
     CheckpointsCommitted,
     CheckpointsFailed,
@@ -125,6 +126,8 @@ class Play:
         self.told: list[Told] = []
         self.log: dict[ShardId, Offset] = {}
         """What is durable, as the offsets' store has it."""
+        self.noted: dict[ShardId, str] = {}
+        self.copies: dict[ShardId, Offset] = {}
         self.hold_commits = False
         self.uncommitted: dict[ShardId, Offset] = {}
 
@@ -144,6 +147,7 @@ class Play:
         """All commits under way succeed."""
         offsets, self.uncommitted = self.uncommitted, {}
         self.log.update(offsets)
+        self.noted.update(self.group.notes(offsets))
         self.ask(CheckpointsCommitted(offsets))
 
     def fail_commits(self) -> None:
@@ -152,8 +156,9 @@ class Play:
         self.ask(CheckpointsFailed(frozenset(offsets)))
 
     def discover(self, infos: Sequence[ShardInfo]) -> Result:
-        unread = self.group.unread(infos)
-        return self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread if shard in self.log}))
+        unread = [shard for shard in self.group.unread(infos) if shard in self.log]
+        notes = {shard: self.noted[shard] for shard in unread if shard in self.noted}
+        return self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread}, notes, self.copies))
 
     def change(self, spec: GroupSpec) -> Result:
         return self.ask(SettingsChanged(spec))
@@ -174,9 +179,14 @@ class Play:
             if self.now >= until:
                 return
 
-    def restart(self) -> None:
-        """Another coordinator takes over, from what was stored."""
-        self.group = Group.restore(decode(encode(self.group.ownership)), dict(self.log), self.group.spec, self.now)
+    def restart(self, spec: GroupSpec | None = None) -> None:
+        """Another coordinator takes over, from what was stored; with another spec, if one is given."""
+        stored = decode(encode(self.group.ownership))
+        self.group = Group.restore(stored, dict(self.log), spec or self.group.spec, self.now)
+
+    def lose(self) -> None:
+        """Another coordinator takes over, and nothing is stored any more."""
+        self.group = Group.new(self.group.spec, self.now, leader_epoch=1)
 
     # Consumers.
 
@@ -276,6 +286,41 @@ def moved(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> 
     return {name for name in before if before[name] != after.get(name)}
 
 
+def with_topics(spec: GroupSpec, *topics: str) -> GroupSpec:
+    """The spec with other topics."""
+    return replace(spec, source=replace(spec.source, topics=topics))
+
+
 def with_settings(spec: GroupSpec, **settings: Any) -> GroupSpec:
     """The same spec with other settings."""
     return replace(spec, settings=replace(spec.settings, **settings))
+
+
+def holding(wanted: int | None = None, /, *, settings: Mapping[str, Any] | None = None, **held: str) -> Play:
+    """A group whose consumers hold what is said, in one figure a shard: `holding(A="012", B="345")`. All are alive and warm."""
+    rows = {
+        shard(number): ShardRecord(
+            shard(number),
+            ShardState.ALREADY_ALLOC,
+            0,
+            started=True,
+            holder=ConsumerId(name),
+            incarnation=incarnation(name),
+            last_holder=ConsumerId(name),
+            owner_epoch=1,
+            held_since_epoch=1,
+        )
+        for name, numbers in held.items()
+        for number in numbers
+    }
+    members = {ConsumerId(name): ConsumerRecord(ConsumerId(name), incarnation(name)) for name in held}
+    ownership = Ownership(GroupRecord(IDENTITY.uid, discovered=True), rows, members)
+    wanted = len(held) if wanted is None else wanted
+    group = Group.restore(ownership, dict.fromkeys(rows, 0), spec(wanted, **(settings or {})), 1000.0)
+    play = Play(group.spec, group)
+    play.log = dict.fromkeys(rows, 0)
+    for name in held:
+        play.consumer(name).held = {name_of: 1 for name_of, row in rows.items() if row.holder == name}
+    play.discover(tuple(info(name_of) for name_of in rows))
+    play.settle(*held)
+    return play

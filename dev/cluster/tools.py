@@ -45,6 +45,7 @@ APT_PACKAGES = (
     "util-linux",
 )
 JAVA_PACKAGES = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
+JAVA_COMPILER_PACKAGE = "openjdk-17-jdk-headless"
 
 GO_VERSION = "1.26.8"
 GO_THAT_UPDATES_ITSELF = 21
@@ -114,6 +115,14 @@ class Tools:
     def kafka(self) -> Path:
         """Folder of the jars of the broker and of its command-line tools."""
         return _kafka_jars()
+
+    @cached_property
+    def java_compiler(self) -> str:
+        """A `java` that can run source files, which the benchmarks need."""
+        if not shutil.which("javac"):
+            with step(f"installing Debian package {JAVA_COMPILER_PACKAGE}"):
+                _install([JAVA_COMPILER_PACKAGE])
+        return "java"
 
     @cached_property
     def pause(self) -> Path:

@@ -201,8 +201,15 @@ class Lab:
     def _topics(self, *arguments: str) -> str:
         return self.cluster.kafka_tool("kafka-topics", *arguments)
 
+    def committed(self, group: str) -> dict[str, int]:
+        """The committed offset of each shard that has one, as Kafka itself says."""
+        return {shard: offset for shard, (offset, _, _) in self.describe_group(group).items() if offset >= 0}
+
     def describe_group(self, group: str) -> dict[str, tuple[int, int, int]]:
-        """`kafka-consumer-groups --describe`: shard -> (current offset, log end offset, lag), as Kafka itself says."""
+        """`kafka-consumer-groups --describe`: shard -> (current offset, log end offset, lag), as Kafka itself says.
+
+        What Kafka shows as `-` is -1.
+        """
         said = self.cluster.kafka_tool("kafka-consumer-groups", "--describe", "--group", group)
         found: dict[str, tuple[int, int, int]] = {}
         for line in said.splitlines():

@@ -98,6 +98,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     import prometheus_client
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
+    from shardherd.adapters.assignors import load_assignors
     from shardherd.adapters.clock import SystemClock
     from shardherd.adapters.kafka import KafkaConnector
     from shardherd.adapters.kubernetes.api import KubernetesApi
@@ -148,6 +149,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
             tokens=KubernetesTokens(api, settings.api.token_audience),
             events=events,
             metrics=OperatorCounters(metrics),
+            assignors=load_assignors(),
         ),
         port=settings.api.port,
         discovery_interval=settings.discovery_interval,

@@ -75,7 +75,7 @@ class StoredOwnership:
 
 
 class OwnershipStore(Protocol):
-    """Who holds what, kept by compare-and-swap. One object a group."""
+    """Who holds what, kept by compare-and-swap, one object a group; and copies of positions, which are simply replaced."""
 
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
         """The last written ownership, or None if there is none. Raises OwnershipUnavailableError."""
@@ -87,6 +87,14 @@ class OwnershipStore(Protocol):
         Raises OwnershipConflictError if it is another, OutcomeUnknownError if it may have happened, OwnershipTooLargeError, and
         OwnershipUnavailableError if it surely did not happen.
         """
+        ...
+
+    async def load_copies(self, group: GroupIdentity) -> Mapping[ShardId, Offset]:
+        """The copies of positions that were written last; empty if there are none. Raises OwnershipUnavailableError."""
+        ...
+
+    async def save_copies(self, group: GroupIdentity, copies: Mapping[ShardId, Offset]) -> None:
+        """Replace the copies of positions. Raises OwnershipUnavailableError if that may not have happened, or only in part."""
         ...
 
 
@@ -115,10 +123,15 @@ class OffsetStore(Protocol):
         """The durable positions; a shard without one is absent. Raises SourceUnavailableError."""
         ...
 
-    async def commit(self, offsets: Mapping[ShardId, Offset]) -> None:
-        """Make these positions durable, all or none; they are when this returns.
+    async def notes(self, shards: Sequence[ShardId]) -> Mapping[ShardId, str]:
+        """What was noted with the durable positions; a shard without a position or a note is absent. Raises as `read` does."""
+        ...
 
-        Raises CommitFencedError, OutcomeUnknownError, SourceUnavailableError (surely not written).
+    async def commit(self, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str]) -> None:
+        """Make these positions durable, each with its note if it has one, all or none; they are when this returns.
+
+        A note has at most 400 characters. Raises CommitFencedError, OutcomeUnknownError, SourceUnavailableError (surely not
+        written).
         """
         ...
 

@@ -60,7 +60,7 @@ class ForcedCheckpoint:
 
 
 def encode(value: object) -> Any:
-    """The JSON value of a dataclass of `core.model`, of a tuple of them, or of a plain value."""
+    """The JSON value of a dataclass of `core.model` or `core.requests`, of a tuple of them, or of a plain value."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _encoder(type(value))(value)
     if isinstance(value, tuple):

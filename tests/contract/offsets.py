@@ -31,8 +31,8 @@ class OffsetsContract:
         store = open_store()
         await store.take_over()
 
-        await store.commit({shard(topic, 0): 5, shard(topic, 1): 7})
-        await store.commit({shard(topic, 1): 8})
+        await store.commit({shard(topic, 0): 5, shard(topic, 1): 7}, {})
+        await store.commit({shard(topic, 1): 8}, {})
 
         assert await store.read([shard(topic, 0), shard(topic, 1), shard(topic, 2)]) == {
             shard(topic, 0): 5,
@@ -43,7 +43,7 @@ class OffsetsContract:
         store = open_store()
         await store.take_over()
 
-        await store.commit({shard(topic, 0): 0})
+        await store.commit({shard(topic, 0): 0}, {})
 
         assert await store.read([shard(topic, 0)]) == {shard(topic, 0): 0}
 
@@ -51,19 +51,32 @@ class OffsetsContract:
         store = open_store()
         await store.take_over()
 
-        await store.commit({shard(topic, 0): 9})
-        await store.commit({shard(topic, 0): 3})
+        await store.commit({shard(topic, 0): 9}, {})
+        await store.commit({shard(topic, 0): 3}, {})
 
         assert await store.read([shard(topic, 0)]) == {shard(topic, 0): 3}
+
+    async def test_a_position_is_read_with_the_note_that_it_was_committed_with(self, topic: str, open_store: Open) -> None:
+        store = open_store()
+        await store.take_over()
+        assert await store.notes([shard(topic, 0)]) == {}
+
+        note = "1 6a1f2c34-0000-4000-8000-000000000001 9223372036854775807 9223372036854775807 " + "x" * 300
+        await store.commit({shard(topic, 0): 5, shard(topic, 1): 7}, {shard(topic, 0): note, shard(topic, 1): "1 u 2 3 "})
+        await store.commit({shard(topic, 1): 8, shard(topic, 2): 9}, {})
+
+        everything = [shard(topic, number) for number in range(3)]
+        assert await store.notes(everything) == {shard(topic, 0): note}
+        assert await store.read(everything) == {shard(topic, 0): 5, shard(topic, 1): 8, shard(topic, 2): 9}
 
     async def test_taking_over_fences_the_earlier_writer(self, topic: str, open_store: Open) -> None:
         old, new = open_store(), open_store()
         await old.take_over()
-        await old.commit({shard(topic, 0): 5})
+        await old.commit({shard(topic, 0): 5}, {})
 
         await new.take_over()
         with pytest.raises(CommitFencedError):
-            await old.commit({shard(topic, 0): 6})
+            await old.commit({shard(topic, 0): 6}, {})
 
         assert await new.read([shard(topic, 0)]) == {shard(topic, 0): 5}
 
@@ -74,9 +87,9 @@ class OffsetsContract:
 
         for offset in (6, 7):
             with pytest.raises(CommitFencedError):
-                await old.commit({shard(topic, 0): offset})
+                await old.commit({shard(topic, 0): offset}, {})
 
-        await new.commit({shard(topic, 0): 1})
+        await new.commit({shard(topic, 0): 1}, {})
         assert await new.read([shard(topic, 0)]) == {shard(topic, 0): 1}
 
     async def test_a_fenced_writer_may_take_over_again(self, topic: str, open_store: Open) -> None:
@@ -85,9 +98,9 @@ class OffsetsContract:
         await new.take_over()
         await old.take_over()
 
-        await old.commit({shard(topic, 0): 6})
+        await old.commit({shard(topic, 0): 6}, {})
         with pytest.raises(CommitFencedError):
-            await new.commit({shard(topic, 0): 7})
+            await new.commit({shard(topic, 0): 7}, {})
 
         assert await old.read([shard(topic, 0)]) == {shard(topic, 0): 6}
 
@@ -95,18 +108,18 @@ class OffsetsContract:
         store = open_store()
 
         with pytest.raises(CommitFencedError):
-            await store.commit({shard(topic, 0): 5})
+            await store.commit({shard(topic, 0): 5}, {})
 
     async def test_a_commit_is_all_or_nothing(self, topic: str, open_store: Open) -> None:
         store = open_store()
         await store.take_over()
-        await store.commit({shard(topic, 0): 5})
+        await store.commit({shard(topic, 0): 5}, {})
 
         with pytest.raises(SourceUnavailableError):
-            await store.commit({shard(topic, 0): 6, shard(topic, 99): 1})
+            await store.commit({shard(topic, 0): 6, shard(topic, 99): 1}, {})
 
         assert await store.read([shard(topic, 0)]) == {shard(topic, 0): 5}
-        await store.commit({shard(topic, 0): 7})
+        await store.commit({shard(topic, 0): 7}, {})
         assert await store.read([shard(topic, 0)]) == {shard(topic, 0): 7}
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model import GroupIdentity, ShardId
 from shardherd.ports import OwnershipConflictError, OwnershipGoneError, OwnershipStore, OwnershipTooLargeError, StoredOwnership
 
 
@@ -67,3 +67,28 @@ class OwnershipContract:
         version = await store.save(group, data, None)
 
         assert await store.load(group) == StoredOwnership(data, version)
+
+    async def test_a_new_group_has_no_copies_of_positions(self, store: OwnershipStore, group: GroupIdentity) -> None:
+        assert await store.load_copies(group) == {}
+
+    async def test_copies_are_replaced_as_a_whole(self, store: OwnershipStore, group: GroupIdentity) -> None:
+        first, second = ShardId("clicks/0"), ShardId("clicks/1")
+        await store.save_copies(group, {first: 5, second: 2**63 - 1})
+        assert await store.load_copies(group) == {first: 5, second: 2**63 - 1}
+
+        await store.save_copies(group, {second: 8})
+
+        assert await store.load_copies(group) == {second: 8}
+
+    async def test_copies_of_very_many_shards_are_kept_and_what_is_too_many_goes(
+        self, store: OwnershipStore, group: GroupIdentity
+    ) -> None:
+        offsets = random.Random(1)
+        many = {ShardId(f"clicks/{number}"): offsets.getrandbits(63) for number in range(100_000)}
+        await store.save_copies(group, many)
+        assert await store.load_copies(group) == many
+
+        few = {shard: many[shard] for shard in list(many)[:10]}
+        await store.save_copies(group, few)
+
+        assert await store.load_copies(group) == few

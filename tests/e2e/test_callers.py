@@ -25,9 +25,14 @@ Call = Callable[..., Answer]
 
 
 @pytest.fixture(scope="module")
-def pod(installed: Lab, names: Names) -> Iterator[Json]:
+def topic(names: Names) -> str:
+    """The topic of the group."""
+    return names.fresh("guarded")
+
+
+@pytest.fixture(scope="module")
+def pod(installed: Lab, topic: str) -> Iterator[Json]:
     """A driver's pod of a real group. It need not run: its identity is what counts."""
-    topic = names.fresh("guarded")
     lab = installed
     lab.create_topic(topic, 2)
     lab.kube.apply(
@@ -148,16 +153,22 @@ def test_a_heartbeat_for_an_unknown_group_is_told_so(call: Call, pod: Json, toke
     assert "nobody" in body["error"]["message"]
 
 
-def test_a_checkpoint_of_a_shard_that_is_not_held_is_fenced(call: Call, pod: Json, token: str) -> None:
-    shard = "guarded/0"
+def test_a_checkpoint_of_a_shard_that_is_not_held_is_fenced(call: Call, pod: Json, token: str, topic: str, lab: Lab) -> None:
+    def free() -> bool:
+        status: Json = lab.kube.get(RESOURCE, GROUP, "-n", NAMESPACE).get("status", {})
+        return bool(status.get("shards", {}).get("notAlloc") == 2)
+
+    await_that("its two shards are known, and held by nobody", free, within=60, seen=lambda: lab.kube.explain(NAMESPACE, GROUP))
+    shard = f"{topic}/0"
     body = {
         "consumer": pod["metadata"]["name"],
         "incarnation": {"podUid": pod["metadata"]["uid"], "start": 1},
         "checkpoints": [{"shard": shard, "ownerEpoch": 1, "offset": 5}],
     }
     status, answer = call("checkpoints", body, token)
-    assert (status, answer) == (200, {"outcomes": answer.get("outcomes")})
-    assert [(o["shard"], o["result"]) for o in answer["outcomes"]] == [(shard, "fenced")]
+    assert status == 200
+    assert [(o["shard"], o["result"], o["actualEpoch"]) for o in answer["outcomes"]] == [(shard, "fenced", 0)]
+    assert lab.committed(f"{NAMESPACE}.{GROUP}")[shard] == 0
 
 
 def test_the_right_token_is_welcome(call: Call, pod: Json, token: str) -> None:

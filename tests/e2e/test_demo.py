@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dev.demo.account import Line, render
-from dev.demo.encore import grow_without_operator
+from dev.demo.encore import grow_without_operator, shrink_without_operator
 from dev.demo.lab import Lab
 from dev.demo.story import Story
 from tests.e2e.groups import NAMESPACES
@@ -58,10 +58,17 @@ def test_more_than_the_backlog_was_produced_and_shards_moved(table: dict[str, Li
     moves = int(table["shards moved, by the operator's metric"].value.replace(",", ""))
     # Four to the third application, four away from the dead one, four back to it, and four away from it at scale-in.
     assert produced > 500_000
-    assert moves >= 12
+    # Room for one consumer that was a moment late at the first assignment; a drained one that takes shards back has none.
+    assert 12 <= moves <= 19
 
 
 def test_killing_the_operator_while_a_consumer_joins_changes_nothing(story: Story, table: dict[str, Line], tell: Tell) -> None:
-    encore = grow_without_operator(story)
-    tell(render(encore))
-    assert {line.name: line.value for line in encore if line.holds is False} == {}
+    grown = grow_without_operator(story)
+    tell(render(grown))
+    assert {line.name: line.value for line in grown if line.holds is False} == {}
+
+
+def test_killing_the_operator_while_a_consumer_drains_changes_nothing(story: Story, table: dict[str, Line], tell: Tell) -> None:
+    drained = shrink_without_operator(story)
+    tell(render(drained))
+    assert {line.name: line.value for line in drained if line.holds is False} == {}

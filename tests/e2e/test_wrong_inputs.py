@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from kafka import KafkaConsumer
 
 from dev.cluster import Cluster
 from dev.demo.kube import Json, condition
@@ -15,6 +13,7 @@ from dev.demo.report import await_that
 from tests.e2e.groups import RESOURCE, group
 from tests.e2e.groups import WRONG as NAMESPACE
 from tests.harness.cluster import Names
+from tests.harness.member import live_member
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -33,26 +32,10 @@ def topic(installed: Lab, names: Names) -> str:
 
 @pytest.fixture(scope="module")
 def members(node_cluster: Cluster, topic: str) -> Iterator[str]:
-    """A Kafka group with a live member of its own, which goes on reading as a real one would; its name."""
+    """A Kafka group with a live member of its own; its name."""
     name = f"taken-{topic}"
-    joined, done = threading.Event(), threading.Event()
-
-    def read() -> None:
-        consumer = KafkaConsumer(topic, bootstrap_servers=node_cluster.kafka_bootstrap, group_id=name)
-        while not done.is_set():
-            consumer.poll(timeout_ms=200)
-            if consumer.assignment():
-                joined.set()
-        consumer.close()
-
-    thread = threading.Thread(target=read, name="a member of its own")
-    thread.start()
-    try:
-        assert joined.wait(60), "Kafka's own consumer did not join"
+    with live_member(node_cluster.kafka_bootstrap, topic, name):
         yield name
-    finally:
-        done.set()
-        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +101,8 @@ def test_a_kafka_group_with_members_of_its_own_is_not_touched(wrong: Await, lab:
     found = wrong("members", "Ready", "GroupHasLiveMembers")
     assert found["status"] == "False"
     assert members in found["message"]
+    # Its own member commits nothing, and a start position would be committed before anything else.
+    assert lab.committed(members) == {}
 
 
 def test_a_wrong_group_has_an_event_that_a_user_finds(wrong: Await, lab: Lab) -> None:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from shardherd.core.assignors import NOBODY, Problem
-from shardherd.core.assignors.sticky import sticky
 from shardherd.core.errors import IllegalTransitionError, StaleIncarnationError
 from shardherd.core.fsm import TRANSITIONS, Cause, step
 from shardherd.core.group import Group, Put, Result
-from shardherd.core.model import ConsumerId, HeartbeatReply, ShardId, ShardState
+from shardherd.core.model import HeartbeatReply, ShardState
 from shardherd.core.ownership import decode, encode
 from shardherd.core.records import Ownership, ShardRecord
 from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, Request
-from tests.builders import Play, info, shard, spec, topic, with_settings
+from tests.builders import Play, info, shard, spec, with_settings
 
 
 @given(before=st.sampled_from([None, *ShardState]), cause=st.sampled_from(list(Cause)))
@@ -30,39 +27,6 @@ def test_a_pair_outside_the_table_is_refused(before: ShardState | None, cause: C
     else:
         with pytest.raises(IllegalTransitionError):
             step(before, cause)
-
-
-@st.composite
-def problems(draw: st.DrawFn) -> Problem:
-    consumers = [ConsumerId(f"g-{number}") for number in range(draw(st.integers(1, 7)))]
-    names = [ShardId(f"t/{number}") for number in range(draw(st.integers(0, 40)))]
-    current = draw(st.lists(st.integers(NOBODY, len(consumers) - 1), min_size=len(names), max_size=len(names)))
-    problem = replace(Problem.of(names, consumers), current=np.array(current, dtype=np.int64))
-    problem.receives[:] = draw(st.lists(st.booleans(), min_size=len(consumers), max_size=len(consumers)))
-    problem.receives[draw(st.integers(0, len(consumers) - 1))] = True
-    return problem
-
-
-@given(problem=problems())
-def test_sticky_gives_every_shard_to_somebody_and_nothing_to_who_may_not_receive(problem: Problem) -> None:
-    target = sticky(problem)
-    assert (target != NOBODY).all()
-    changed = target != problem.current
-    assert problem.receives[target[changed]].all()
-
-
-@given(problem=problems())
-def test_sticky_differs_by_at_most_one_and_moves_the_fewest(problem: Problem) -> None:
-    problem.receives[:] = True
-    target = sticky(problem)
-    consumers, total = len(problem.consumers), len(problem.shards)
-    counts = np.bincount(target, minlength=consumers)
-    assert counts.max() - counts.min() <= 1
-    # The fewest: of what is held, all but what is above the fair shares, the larger shares being those of who has most.
-    held = np.bincount(problem.current[problem.current != NOBODY], minlength=consumers)
-    base, extra = divmod(total, consumers)
-    kept = sum(min(have, base + (place < extra)) for place, have in enumerate(sorted(held, reverse=True)))
-    assert int(((target == problem.current) & (problem.current != NOBODY)).sum()) == kept
 
 
 def timeless(ownership: Ownership) -> Ownership:
@@ -264,32 +228,3 @@ def index(group: Group) -> object:
 
 def test_whatever_happens_to_a_group_its_promises_hold() -> None:
     run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
-
-
-@given(
-    count=st.integers(1, 20),
-    steps=st.lists(st.tuples(st.sampled_from(["join", "die", "drain"]), st.integers(0, 5)), max_size=8),
-)
-@settings(max_examples=60, deadline=None)
-def test_at_rest_a_sticky_group_differs_by_at_most_one(count: int, steps: list[tuple[str, int]]) -> None:
-    play = Play(spec(1))
-    play.discover(topic(count))
-    play.settle("g-0")
-    running = {"g-0"}
-    starts: dict[str, int] = {}
-    for what, number in steps:
-        name = f"g-{number}"
-        if what == "join" and name not in running:
-            starts[name] = starts.get(name, 0) + 1
-            play.run(name, starts[name])
-            running.add(name)
-        elif what == "die" and name in running and len(running) > 1:
-            play.die(name)
-            starts.setdefault(name, 1)
-            running.discard(name)
-        elif what == "drain" and name in running:
-            play.consumer(name).draining = True
-        play.settle(*sorted(running))
-    receiving = {name for name in running if not play.consumer(name).draining}
-    counts = [shards for name, shards in play.counts().items() if name in receiving]
-    assert not receiving or (sum(counts), max(counts) - min(counts) <= 1) == (count, True)

@@ -97,7 +97,10 @@ def trouble(pod: Pod, log: str) -> Trouble | None:
         )
     ended = crashed(pod)
     if ended is not None:
-        return Trouble(conditions.CRASH_LOOPING, _crash(name, status, ended, log))
+        # The kubelet calls the wait for the first restart CrashLoopBackOff too: once is an accident, and is being mended.
+        again = status.get("restartCount", 0) > 0
+        reason = conditions.CRASH_LOOPING if again else conditions.CONSUMER_ENDED
+        return Trouble(reason, _crash(name, status, ended, log))
     for condition in pod["status"].get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return Trouble(conditions.UNSCHEDULABLE, f"Pod {name} has no node: {condition.get('message', '')}")
@@ -107,7 +110,8 @@ def trouble(pod: Pod, log: str) -> Trouble | None:
 def _crash(name: str, status: Mapping[str, Any], ended: Mapping[str, Any], log: str) -> str:
     why = f" ({ended['reason']})" if ended.get("reason") not in (None, "Error", "Completed") else ""
     message = f"The application in pod {name} ended with exit code {ended.get('exitCode')}{why}"
-    message += f" and was started again {status.get('restartCount', 0)} times"
+    times = status.get("restartCount", 0)
+    message += " and is being started again" if times == 0 else f" and was started again {times} time{'s'[: times > 1]}"
     line = last_words(log)
     return f"{message}; it said: {line}" if line else f"{message}; see: kubectl logs {name} --previous"
 

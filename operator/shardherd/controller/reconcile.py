@@ -146,8 +146,7 @@ class Controller:
             await self._report_deaths(group, group.objects)
         await self._read(key, group)
         if group.objects is None:
-            self._forget(key, group)
-            return False
+            return self._forget(key, group)
         started = self._clock.now()
         try:
             observation = self._observe(group, group.objects)
@@ -238,12 +237,18 @@ class Controller:
                 direction = "up" if event.reason == "ScaledUp" else "down"
                 self._metrics.scale_decisions.labels(identity.namespace, identity.name, direction).inc()
 
-    def _forget(self, key: Key, group: _Group) -> None:
+    def _forget(self, key: Key, group: _Group) -> bool:
+        """The group is gone. True if something was seen since it was read: another may stand under its name by now."""
         if group.identity is not None:
             logger.info("the group was deleted", extra=fields(group=group.identity))
             self._coordination.forget(group.identity)
-        self._groups.pop(key, None)
+            group.identity = None
         self._metrics.forget(*key)
+        if group.dirty:
+            group.renew(self._clock.now())
+            return True
+        self._groups.pop(key, None)
+        return False
 
     def _group(self, key: Key) -> _Group:
         return self._groups.setdefault(key, _Group(self._clock.now()))

@@ -185,15 +185,19 @@ class _Api:
         self._auth.check_consumer(caller, runner.spec, body.consumer, body.incarnation)
         return runner, body
 
-    async def _view(self, request: web.Request) -> GroupView:
+    async def _member(self, request: web.Request) -> GroupRunner:
+        """The group, once the caller has shown to be one of its pods."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         caller = await self._auth.caller(request.headers.get("Authorization"))
         await self._auth.check_looks(caller, namespace, name, lambda: self._runtime.group(namespace, name).spec)
-        view = self._runtime.group(namespace, name).view()
+        return self._runtime.group(namespace, name)
+
+    async def _view(self, request: web.Request) -> GroupView:
+        runner = await self._member(request)
+        view = runner.view()
         if view is None:
-            raise CoordinatorUnavailableError(
-                f"group {namespace}/{name} is being loaded; ask again", group=f"{namespace}/{name}"
-            )
+            group = str(runner.spec.identity)
+            raise CoordinatorUnavailableError(f"group {group} is being loaded; ask again", group=group)
         return view
 
 

@@ -15,9 +15,16 @@ from typing import TypeVar
 from shardherd.coordinator.items import Committing, Outcome
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.core.errors import CoordinatorUnavailableError
+from shardherd.core.group import Group
 from shardherd.core.model import GroupIdentity, Offset, ShardId
 from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed
-from shardherd.ports import CommitFencedError, OffsetStore, OutcomeUnknownError, SourceUnavailableError
+from shardherd.ports import (
+    CommitFencedError,
+    OffsetStore,
+    OutcomeUnknownError,
+    OwnershipUnavailableError,
+    SourceUnavailableError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -27,17 +34,20 @@ FENCES = 3
 FENCE_WINDOW = 60.0
 """Fenced so often within so many seconds: somebody else uses our transactional id. We leave it alone for as long."""
 
-
 REFRESH = 24 * 3600.0
 """Seconds after which positions are committed once more although they did not change: a broker forgets the offsets of a group
 without members, one by one, by default after seven days."""
+
+REFRESH_AGAIN = 600.0
+"""Seconds until it is tried again if the source or the ownership did not answer."""
 
 
 class Committer:
     """Commits for one group. `prove` shows that we lead, `settle` takes an outcome to the mailbox.
 
     `failing` is told the message of a failed commit, and "" when one succeeds. `in_use` is told when fencing goes to and fro.
-    Nothing is committed while `allowed` says no. `positions` are the durable positions that the group knows.
+    Nothing is committed while `allowed` says no. `group` is the group whose positions they are. `before` is
+    awaited before each commit; nothing is committed if it raises OwnershipUnavailableError.
     """
 
     def __init__(
@@ -50,7 +60,8 @@ class Committer:
         failing: Callable[[str], None],
         in_use: Callable[[bool], None],
         allowed: Callable[[], bool],
-        positions: Callable[[], Mapping[ShardId, Offset]],
+        group: Callable[[], Group],
+        before: Callable[[Mapping[ShardId, Offset]], Awaitable[None]],
     ) -> None:
         self._ports = ports
         self._identity = identity
@@ -60,7 +71,8 @@ class Committer:
         self._failing = failing
         self._in_use = in_use
         self._allowed = allowed
-        self._positions = positions
+        self._group = group
+        self._before = before
         self._refresh_at = ports.clock.now() + REFRESH
         self._waiting: list[Committing] = []
         self._busy: list[Committing] = []
@@ -99,6 +111,11 @@ class Committer:
         wanted = tuple(shards)
         return await self._timed("read_offsets", lambda: self._offsets.read(wanted)) if wanted else {}
 
+    async def notes(self, shards: Iterable[ShardId]) -> Mapping[ShardId, str]:
+        """What was noted with the durable positions of these shards. Raises SourceUnavailableError."""
+        wanted = tuple(shards)
+        return await self._timed("read_offsets", lambda: self._offsets.notes(wanted)) if wanted else {}
+
     async def work(self) -> None:
         """Commit for ever what is put. Raises LeadershipLostError."""
         while True:
@@ -128,18 +145,30 @@ class Committer:
         self._busy = []
 
     async def _refresh(self) -> None:
-        """Commit every known position once more. Nobody else commits meanwhile, so none goes back."""
+        """Look whether the source still has every position, and commit all once more.
+
+        Nobody else commits meanwhile, so none goes back; one that somebody else moved is put right, and told of.
+        """
         self._refresh_at = self._ports.clock.now() + REFRESH
         try:
             # The mailbox answers in order: after it every outcome so far is in the positions.
             await self._prove()
-        except CoordinatorUnavailableError as error:
+            positions = self._group().refreshable
+            found = await self.read(positions)
+        except (CoordinatorUnavailableError, SourceUnavailableError) as error:
             log.warning("group %s: its positions are refreshed another time: %s", self._identity, error)
+            self._refresh_at = self._ports.clock.now() + REFRESH_AGAIN
             return
-        positions = dict(self._positions())
-        if positions:
-            await self._commit(positions)
-            log.info("group %s: refreshed %d positions", self._identity, len(positions))
+        if not positions or not await self._commit(positions):
+            return
+        log.info("group %s: refreshed %d positions", self._identity, len(positions))
+        moved = [shard for shard, position in positions.items() if found.get(shard) != position]
+        if moved:
+            told = ", ".join(f"{shard} at {found.get(shard, 'none')} instead of {positions[shard]}" for shard in moved[:5])
+            more = f" and {len(moved) - 5} more" if len(moved) > 5 else ""
+            message = f"somebody else changed or removed committed positions, which are restored: {told}{more}"
+            log.warning("group %s: %s", self._identity, message)
+            self._ports.events.record(self._identity, "CheckpointRestored", message, warning=True)
 
     async def _commit(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
         """The positions of these shards that are durable afterwards; none of a shard that was surely not written."""
@@ -149,7 +178,12 @@ class Committer:
         try:
             if not self._taken_over:
                 await self.retake()
-            await self._timed("commit_offsets", lambda: self._offsets.commit(offsets))
+            await self._before(offsets)
+            self._check_lease()
+            await self._timed("commit_offsets", lambda: self._offsets.commit(offsets, self._group().notes(offsets)))
+        except OwnershipUnavailableError as error:
+            log.warning("group %s: nothing is committed: %s", self._identity, error)
+            return {}
         except (SourceUnavailableError, CoordinatorUnavailableError) as error:
             self._failing(str(error))
             return {}

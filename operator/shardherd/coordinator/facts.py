@@ -14,6 +14,7 @@ GROUP_HAS_LIVE_MEMBERS = "GroupHasLiveMembers"
 GROUP_ID_IN_USE = "GroupIdInUse"
 SOURCE_UNAVAILABLE = "SourceUnavailable"
 SNAPSHOT_TOO_LARGE = "SnapshotTooLarge"
+OWNERSHIP_UNREADABLE = "OwnershipUnreadable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,14 +43,12 @@ class Committing:
 
         Raises CoordinatorUnavailableError for a forced checkpoint that was not written.
         """
-        if isinstance(self.reply, ForceCheckpointReply):
-            for shard, offset in self.offsets.items():
-                if durable.get(shard) != offset:
-                    raise CoordinatorUnavailableError(
-                        f"the checkpoint of shard {shard} could not be set to {offset}; see the group's conditions, ask again",
-                        shard=shard,
-                    )
         if not isinstance(self.reply, CheckpointReply):
+            for shard, offset in self.offsets.items():
+                if isinstance(self.reply, ForceCheckpointReply) and durable.get(shard) != offset:
+                    raise CoordinatorUnavailableError(
+                        f"the checkpoint of shard {shard} was not written; ask again", shard=shard
+                    )
             return self.reply
         return CheckpointReply(
             tuple(

@@ -21,13 +21,16 @@ from shardherd.coordinator.storage import GroupStorage
 from shardherd.core.errors import CoordinatorUnavailableError, ShardherdError
 from shardherd.core.group import Group, Result, Told
 from shardherd.core.model import GroupIdentity, Heartbeat, Offset, ShardId
-from shardherd.core.requests import ClockGap, Request, Tick
+from shardherd.core.requests import ClockGap, ConditionsChanged, Request, SettingsChanged, Tick
 from shardherd.ports import OwnershipTooLargeError, OwnershipUnavailableError
 
 log = logging.getLogger(__name__)
 
 INSIST_AFTER = 1.0
-"""Seconds until something that could not be stored is told again."""
+"""Seconds until something that could not be stored is told, or timed out, again."""
+
+_STATES = (SettingsChanged, ConditionsChanged)
+"""Requests that say how things are, not what happened: only the newest of each holds."""
 
 
 @dataclass(slots=True)
@@ -65,9 +68,13 @@ class Mailbox:
         self._filled = asyncio.Event()
         self._parking = Parking(lambda parked: self.put(Waited(parked)))
         self._insisting: set[asyncio.TimerHandle] = set()
+        self._newest: dict[type[Request], Tell] = {}
+        self._tick_after = float("-inf")
 
     def put(self, item: Item) -> None:
         """Add an item. Only on the event loop's thread."""
+        if isinstance(item, Tell) and isinstance(item.request, _STATES):
+            self._newest[type(item.request)] = item
         self._items.append(item)
         self._filled.set()
 
@@ -105,6 +112,9 @@ class Mailbox:
             self._woke(now)
             paused = bool(self._items) and isinstance(self._items[0], Tell) and isinstance(self._items[0].request, ClockGap)
             deadline = self.group.next_deadline()
+            if deadline is not None:
+                # What timed out and could not be stored is due again at once; the store is given time.
+                deadline = max(deadline, self._tick_after)
             due = deadline is not None and now >= deadline and not paused
             if self._items or due:
                 batch = list(self._items)
@@ -165,6 +175,7 @@ class Mailbox:
 
     def _take_back(self, handled: list[_Handled], error: Exception) -> None:
         log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(handled))
+        self._tick_after = self._ports.clock.now() + INSIST_AFTER
         for each in reversed(handled):
             self.group.revert(each.result.events)
         refusal = CoordinatorUnavailableError(f"group {self._identity}: {error}; ask again", group=str(self._identity))
@@ -177,7 +188,8 @@ class Mailbox:
     def _insist(self, item: Item) -> None:
         def again() -> None:
             self._insisting.discard(timer)
-            self.put(item)
+            if not isinstance(item, Tell) or self._newest.get(type(item.request), item) is item:
+                self.put(item)
 
         timer = asyncio.get_running_loop().call_later(INSIST_AFTER, again)
         self._insisting.add(timer)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.ports import (
     Clock,
     CoordinatorMetrics,
@@ -17,7 +18,7 @@ from shardherd.ports import (
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorPorts:
-    """The adapters that the composition root hands in."""
+    """The adapters that the composition root hands in, and the assignors that it found."""
 
     clock: Clock
     leadership: Leadership
@@ -26,10 +27,7 @@ class CoordinatorPorts:
     tokens: TokenReviewer
     events: EventRecorder
     metrics: CoordinatorMetrics
-
-
-class GroupGoneError(Exception):
-    """The group's ownership was deleted under us. Whether the group is gone too, the controller will say."""
+    assignors: Assignors = field(default_factory=lambda: ASSIGNORS)
 
 
 class LeadershipLostError(Exception):

@@ -9,19 +9,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from shardherd.coordinator.commits import Committer
-from shardherd.coordinator.facts import GROUP_HAS_LIVE_MEMBERS, GROUP_ID_IN_USE, SNAPSHOT_TOO_LARGE, SOURCE_UNAVAILABLE, Facts
+from shardherd.coordinator.copies import Copies
+from shardherd.coordinator.facts import (
+    GROUP_HAS_LIVE_MEMBERS,
+    GROUP_ID_IN_USE,
+    OWNERSHIP_UNREADABLE,
+    SNAPSHOT_TOO_LARGE,
+    SOURCE_UNAVAILABLE,
+    Facts,
+)
 from shardherd.coordinator.items import Ask, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
-from shardherd.coordinator.ports import CoordinatorPorts, GroupGoneError, LeadershipLostError
+from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.core.errors import CoordinatorUnavailableError, OwnershipFormatError
 from shardherd.core.group import Group
-from shardherd.core.model import Condition, GroupSpec, GroupView, Heartbeat, HeartbeatReply, ShardView
+from shardherd.core.model import Condition, GroupSpec, GroupView, Heartbeat, HeartbeatReply, Offset, ShardId, ShardView
+from shardherd.core.notes import outdated
 from shardherd.core.records import Ownership
 from shardherd.core.requests import Reply, Request, SettingsChanged, ShardsDiscovered
 from shardherd.ports import OwnershipUnavailableError, ShardSource, SourceUnavailableError
@@ -33,9 +42,6 @@ T = TypeVar("T")
 RETRY_FIRST = 0.5
 RETRY_MAX = 5.0
 """Seconds between attempts to reach what did not answer; short, so that a source is used soon after it is back."""
-
-GONE_PATIENCE = 5.0
-"""Seconds that a group whose ownership was deleted has to be deleted itself."""
 
 LOADING_PATIENCE = 2.0
 """Seconds that a request waits for a group that is being loaded: after a restart most are loaded sooner."""
@@ -69,6 +75,7 @@ class GroupRunner:
         self._facts = Facts(spec.source)
         self._ownership: Ownership | None = None
         self._problem = ""
+        self._unreadable = ""
         self._early: list[Tell] = []
         self._not_admitted: Condition | None = None
         self._admitted = asyncio.Event()
@@ -143,7 +150,10 @@ class GroupRunner:
             consumers=(),
             source_reachable=not self._facts.error,
             source_error=self._facts.error or self._problem,
-            withheld=self._facts.withheld(),
+            withheld=(
+                *self._facts.withheld(),
+                *((Condition(OWNERSHIP_UNREADABLE, self._unreadable),) if self._unreadable else ()),
+            ),
             discovered=stored.group.discovered if stored else False,
         )
 
@@ -158,12 +168,6 @@ class GroupRunner:
             except LeadershipLostError as error:
                 self._step_down(str(error))
                 return
-            except GroupGoneError as error:
-                # Deleting the group deletes its ownership too, and may do so before the controller has told us of it.
-                log.warning("group %s: %s; it is loaded again if it still exists", self.spec.identity, error)
-                self._problem = str(error)
-                await asyncio.sleep(GONE_PATIENCE)
-                continue
             except Exception:
                 log.exception("group %s: loading it again after a failure of ours", self.spec.identity)
             self._problem = "the coordinator met a failure of its own and loads the group again; see its log"
@@ -175,6 +179,7 @@ class GroupRunner:
         source, offsets = ports.connector.source(spec), ports.connector.offsets(spec)
         self._facts = Facts(spec.source, not_admitted=self._not_admitted)
         self._opened.clear()
+        copies = Copies(ports, spec.identity, positions=lambda: self._mailbox().group.checkpoints)
         committer = Committer(
             ports,
             spec.identity,
@@ -184,10 +189,11 @@ class GroupRunner:
             failing=lambda error: self._learn(replace(self._facts, commit_error=error)),
             in_use=lambda in_use: self._learn(replace(self._facts, id_in_use=in_use)),
             allowed=lambda: self._facts.commits,
-            positions=lambda: self._mailbox().group.checkpoints,
+            group=lambda: self._mailbox().group,
+            before=copies.make_way,
         )
         try:
-            await _together(self._watch(storage, source, committer), self._mail(), committer.work())
+            await _together(self._watch(storage, source, committer, copies), self._mail(), committer.work())
         finally:
             mailbox, self.mailbox = self.mailbox, None
             if mailbox is not None:
@@ -196,31 +202,44 @@ class GroupRunner:
             await source.close()
             await offsets.close()
 
-    async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer) -> None:
+    async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer, copies: Copies) -> None:
         """Take the group over, open it, then look at its source for ever."""
+        ports = self._ports
         ownership = self._ownership = await self._patiently(storage.take)
+        self._unreadable = ""
+        if storage.damage:
+            self._report_loss(storage.damage)
         if not ownership.shards:
             # Nothing can be lost yet: it may answer that there is nothing, also while the source is away.
-            self._open(Group.new(self.spec, self._ports.clock.now(), storage.leader_epoch), storage, committer, ownership)
+            group = Group.new(self.spec, ports.clock.now(), storage.leader_epoch, ports.assignors)
+            self._open(group, storage, committer, ownership)
         # Taking over would fence the group that keeps its positions in the same place.
         await self._admitted.wait()
+        stored = tuple(ownership.shards)
+        copied = await self._patiently(copies.load)
         await self._patiently(committer.take_over)
-        durable = await self._patiently(lambda: committer.read(ownership.shards))
+        durable = await self._patiently(lambda: committer.read(stored))
+        notes = await self._patiently(lambda: committer.notes(stored))
         members = await self._patiently(source.live_members)
         self._problem = ""
         self._learn(replace(self._facts, prepared=True, members=members, source_error="", commit_error=""))
         if self.mailbox is None:
-            group = Group.restore(ownership, durable, self.spec, self._ports.clock.now())
+            now = ports.clock.now()
+            if outdated(ownership, notes):
+                self._report_loss("the stored ownership is older than the committed positions: somebody put it back")
+                group = Group.new(self.spec, now, storage.leader_epoch, ports.assignors)
+            else:
+                group = Group.restore(ownership, durable, self.spec, now, copies=copied, assignors=ports.assignors)
             self._open(group, storage, committer, ownership)
-        await self._discover(source, committer)
+        await self._discover(source, committer, copies)
 
-    async def _discover(self, source: ShardSource, committer: Committer) -> None:
+    async def _discover(self, source: ShardSource, committer: Committer, copies: Copies) -> None:
         now = self._ports.clock.now()
         next_members = now + MEMBERS_INTERVAL
         delay, patience = self._interval, RETRY_FIRST
         while True:
             try:
-                await self._look(source, committer)
+                await self._look(source, committer, copies.loaded)
                 if self._ports.clock.now() >= next_members or self._facts.members:
                     members = await self._timed("describe_group", source.live_members)
                     self._learn(replace(self._facts, members=members))
@@ -229,6 +248,7 @@ class GroupRunner:
                     await committer.retake()
                     self._learn(replace(self._facts, commit_error=""))
                 committer.remind()
+                await copies.remind()
                 delay, patience = self._interval, RETRY_FIRST
             except CoordinatorUnavailableError as error:
                 log.warning("group %s: %s", self.spec.identity, error)
@@ -237,7 +257,7 @@ class GroupRunner:
                 delay, patience = patience, min(patience * 2, RETRY_MAX)
             await asyncio.sleep(delay)
 
-    async def _look(self, source: ShardSource, committer: Committer) -> None:
+    async def _look(self, source: ShardSource, committer: Committer, copied: Mapping[ShardId, Offset]) -> None:
         shards = await self._timed("discover", source.discover)
         group = self._mailbox().group
         unread = group.unread(shards)
@@ -245,8 +265,9 @@ class GroupRunner:
             shards = tuple(info for info in shards if info.shard not in unread)
             unread = ()
         durable = await committer.read(unread)
+        notes = await committer.notes(unread)
         self._learn(replace(self._facts, source_error=""))
-        self._mailbox().put(Tell(ShardsDiscovered(shards, durable), insist=False))
+        self._mailbox().put(Tell(ShardsDiscovered(shards, durable, notes, copied), insist=False))
 
     async def _mail(self) -> None:
         await self._opened.wait()
@@ -285,9 +306,14 @@ class GroupRunner:
             except SourceUnavailableError as error:
                 self._problem = str(error)
                 self._learn(replace(self._facts, source_error=str(error)))
-            except (OwnershipUnavailableError, OwnershipFormatError) as error:
+            except OwnershipUnavailableError as error:
                 self._problem = str(error)
                 log.warning("group %s: %s", self.spec.identity, error)
+            except OwnershipFormatError as error:
+                if self._unreadable != error.message:
+                    log.error("group %s: %s", self.spec.identity, error)  # noqa: TRY400
+                    self._ports.events.record(self.spec.identity, OWNERSHIP_UNREADABLE, error.message, warning=True)
+                self._problem = self._unreadable = error.message
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MAX)
 
@@ -322,6 +348,11 @@ class GroupRunner:
             if condition.reason not in reasons:
                 log.warning("group %s: %s: %s", identity, condition.reason, condition.message)
                 events.record(identity, condition.reason, condition.message, warning=True)
+
+    def _report_loss(self, why: str) -> None:
+        message = f"{why}; who holds which shard is found out from the committed positions and from the consumers"
+        log.error("group %s: %s", self.spec.identity, message)
+        self._ports.events.record(self.spec.identity, "OwnershipDamaged", message, warning=True)
 
     async def _prove(self) -> None:
         proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()

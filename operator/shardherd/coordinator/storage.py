@@ -7,12 +7,12 @@ unknown outcome it reads back and goes on until it knows. Decides nothing about 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from dataclasses import replace
 
-from shardherd.coordinator.ports import GroupGoneError, LeadershipLostError
+from shardherd.coordinator.ports import LeadershipLostError
 from shardherd.core import ownership as codec
+from shardherd.core.errors import OwnershipDamagedError, OwnershipFormatError
 from shardherd.core.model import GroupSpec
 from shardherd.core.records import GroupRecord, Ownership
 from shardherd.ports import (
@@ -23,6 +23,7 @@ from shardherd.ports import (
     OwnershipGoneError,
     OwnershipStore,
     OwnershipUnavailableError,
+    StoredOwnership,
 )
 
 log = logging.getLogger(__name__)
@@ -45,23 +46,23 @@ class GroupStorage:
         self._version: str | None = None
         self._written = b""
         self.leader_epoch = 0
+        self.damage = ""
+        """Why what was stored could not be read when it was taken; empty if it could, or if there was nothing."""
 
     async def take(self) -> Ownership:
         """The stored ownership, now under a leader epoch of our own. Nobody else's write succeeds after this.
 
-        Raises OwnershipUnavailableError if the store does not answer, OwnershipFormatError if it holds what we cannot read,
+        It is empty if nothing is stored, or nothing that can be read; it may have been lost, then, or the group is new.
+        Raises OwnershipUnavailableError if the store does not answer, OwnershipFormatError if another version wrote it,
         LeadershipLostError.
         """
         for _ in range(TAKE_ATTEMPTS):
             stored = await self._store.load(self._group)
-            if stored is None:
-                found = Ownership(GroupRecord(uid=self._group.uid), {}, {})
-            else:
-                found = codec.decode(json.loads(stored.data))
+            found = self._read(stored)
             ours = replace(found, group=replace(found.group, leader_epoch=found.group.leader_epoch + 1))
             self._check_lease()
             try:
-                data = _dump(ours)
+                data = codec.dumps(ours)
                 self._version = await self._store.save(self._group, data, stored.version if stored else None)
             except OwnershipConflictError as error:
                 log.info("taking over group %s again: %s", self._group, error)
@@ -75,32 +76,33 @@ class GroupStorage:
         raise OwnershipUnavailableError(f"the ownership of group {self._group} is being written by another coordinator")
 
     async def save(self, ownership: Ownership) -> None:
-        """Make this ownership durable.
+        """Make this ownership durable. If somebody has deleted it, it is made anew: we lead, so we know what it was.
 
-        Raises LeadershipLostError if another coordinator has written, GroupGoneError if it was deleted,
-        OwnershipUnavailableError or OwnershipTooLargeError if it surely was not written.
+        Raises LeadershipLostError if another coordinator has written, OwnershipUnavailableError or OwnershipTooLargeError if it
+        surely was not written.
         """
-        data = _dump(ownership)
+        data = codec.dumps(ownership)
         while True:
             self._check_lease()
             try:
                 self._version = await self._store.save(self._group, data, self._version)
                 self._written = data
+                self.leader_epoch = ownership.group.leader_epoch
                 return
             except OwnershipGoneError as error:
-                raise GroupGoneError(str(error)) from error
-            except OwnershipConflictError as error:
-                raise LeadershipLostError(str(error)) from error
-            except OutcomeUnknownError as error:
+                log.warning("group %s: %s; it is written anew", self._group, error)
+                self._version = None
+            except (OwnershipConflictError, OutcomeUnknownError) as error:
+                # A conflict may be a late write of ours, or somebody's annotation; only another leader's write is the end.
                 log.warning("group %s: %s; reading back", self._group, error)
-                if await self._find_out(data):
+                if await self._find_out(data, ownership.group.leader_epoch):
                     return
 
     async def prove(self) -> None:
         """Prove by a write that nobody else has taken over. Raises as `save` does."""
-        await self.save(codec.decode(json.loads(self._written)))
+        await self.save(codec.loads(self._written))
 
-    async def _find_out(self, data: bytes) -> bool:
+    async def _find_out(self, data: bytes, leader_epoch: int) -> bool:
         """After an unknown outcome: whether `data` is stored. If not, the version to write over is known again."""
         while True:
             self._check_lease()
@@ -110,20 +112,32 @@ class GroupStorage:
                 log.warning("group %s: %s", self._group, error)
                 await asyncio.sleep(RETRY)
                 continue
+            self._version = stored.version if stored is not None else None
             if stored is None:
-                raise GroupGoneError(f"the ownership of group {self._group} was deleted")
-            if codec.decode(json.loads(stored.data)).group.leader_epoch != self.leader_epoch:
+                return False
+            try:
+                found = self._read(stored)
+            except OwnershipFormatError as error:
+                raise LeadershipLostError(f"a later coordinator wrote the ownership of group {self._group}: {error}") from error
+            # No coordinator writes what is damaged, and we know what it was.
+            if not self.damage and found.group.leader_epoch not in (self.leader_epoch, leader_epoch):
                 raise LeadershipLostError(f"the ownership of group {self._group} was written by another coordinator")
-            self._version = stored.version
             if stored.data == data:
                 self._written = data
+                self.leader_epoch = leader_epoch
                 return True
             return False
+
+    def _read(self, stored: StoredOwnership | None) -> Ownership:
+        """What is stored; empty if there is nothing, or if it is damaged."""
+        self.damage = ""
+        if stored is not None:
+            try:
+                return codec.loads(stored.data)
+            except OwnershipDamagedError as error:
+                self.damage = error.message
+        return Ownership(GroupRecord(uid=self._group.uid), {}, {})
 
     def _check_lease(self) -> None:
         if self._clock.now() >= self._leadership.deadline():
             raise LeadershipLostError(f"the lease ran out before the ownership of group {self._group} was written")
-
-
-def _dump(ownership: Ownership) -> bytes:
-    return json.dumps(codec.encode(ownership), separators=(",", ":"), sort_keys=True).encode()

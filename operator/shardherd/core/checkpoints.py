@@ -9,16 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardherd.core import grants, lineage, liveness
-from shardherd.core.errors import InvalidRequestError, UnknownShardError
+from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError, UnknownShardError
 from shardherd.core.model import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
+    Offset,
     ShardCheckpoint,
     ShardId,
+    ShardInfo,
     ShardState,
 )
+from shardherd.core.naming import shard_key
 from shardherd.core.records import InFlight
 from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed, ForceCheckpoint, ForceCheckpointReply
 from shardherd.core.state import State, Told
@@ -83,7 +86,11 @@ def failed(state: State, request: CheckpointsFailed) -> None:
 
 
 def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
-    """Phase one of a forced checkpoint: taken whoever holds the shard. Raises UnknownShardError, InvalidRequestError."""
+    """Phase one of a forced checkpoint: taken whoever holds the shard, in whatever state it is.
+
+    Raises UnknownShardError, InvalidRequestError for a position that does not exist, CoordinatorUnavailableError while another
+    position of the shard is being written.
+    """
     record = state.shards.get(request.shard)
     identity = str(state.spec.identity)
     if record is None:
@@ -96,21 +103,31 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
         raise InvalidRequestError(
             f"offset {request.offset} for shard {request.shard} is negative", group=identity, shard=request.shard
         )
-    if request.shard in state.in_flight:
+    info = state.infos.get(request.shard)
+    if info is not None and not _exists(info, request.offset):
         raise InvalidRequestError(
-            f"a checkpoint of shard {request.shard} is being written; try again", group=identity, shard=request.shard
+            f"offset {request.offset} for shard {request.shard} does not exist: it has {info.begin} to {info.end}",
+            group=identity,
+            shard=request.shard,
+        )
+    if request.shard in state.in_flight:
+        raise CoordinatorUnavailableError(
+            f"a checkpoint of shard {request.shard} is being written; ask again", group=identity, shard=request.shard
         )
     state.put_in_flight(request.shard, InFlight(request.offset, forced=True))
-    info = state.infos.get(request.shard)
-    if record.state is not ShardState.OVER or (info is not None and request.offset >= info.end):
-        return ForceCheckpointReply()
-    after = lineage.descendants(request.shard, lambda shard: state.children.get(shard, ()))
-    if not after:
-        return ForceCheckpointReply()
-    named = ", ".join(sorted(after)[:10])
-    return ForceCheckpointReply(
-        f"descendants of {request.shard} may be consumed already, so the order of its keys can break: {named}"
-    )
+    revives = record.state is ShardState.OVER and (info is None or request.offset < info.end)
+    return ForceCheckpointReply(_order_warning(state, request.shard) if revives else "")
+
+
+def revive(state: State, shard: ShardId, now: float) -> bool:
+    """Row 7 for a finished shard whose position lies before its end, with a warning if descendants were read before it."""
+    if not grants.rewind_if_before_end(state, shard, now):
+        return False
+    told = f"finished shard {shard} is read again from {state.positions[shard]}"
+    warning = _order_warning(state, shard)
+    state.tell(Told("ShardRevived", f"{told}; {warning}" if warning else told, shards=(shard,), warning=bool(warning)))
+    grants.want_rebalance(state, "CheckpointForced")
+    return True
 
 
 def _validate_one(
@@ -148,29 +165,54 @@ def _validate_one(
         flight = state.in_flight[shard]
         state.put_in_flight(shard, InFlight(max(flight.offset, checkpoint.offset)))
         return outcome(OK)
-    if not state.clocks.commits or shard in state.in_flight or shard in state.clocks.recreated:
+    withheld = not state.clocks.commits or state.record.rebuilding or shard in state.clocks.recreated
+    if withheld or shard in state.in_flight or _gone(state, shard):
         return outcome(WITHHELD)
     state.put_in_flight(shard, InFlight(checkpoint.offset))
     begun.add(shard)
     return outcome(OK)
 
 
+def _exists(info: ShardInfo, offset: Offset) -> bool:
+    """Whether this is a position of the shard; an open one may have grown since it was looked at."""
+    return offset >= info.begin and (info.open or offset <= info.end)
+
+
+def _gone(state: State, shard: ShardId) -> bool:
+    """Whether the source has no such shard any more. Its checkpoint would fail, and with it those of others."""
+    return bool(state.infos) and shard not in state.infos
+
+
+def _order_warning(state: State, shard: ShardId) -> str:
+    """What to tell of a shard that is read again: empty unless the data of a descendant was read, or is being read."""
+    descendants = lineage.descendants(shard, lambda each: state.children.get(each, ()))
+    rows = [state.shards[each] for each in sorted(descendants, key=shard_key) if each in state.shards]
+    read = [row.shard for row in rows if row.last_holder is not None or row.state is ShardState.OVER]
+    if not read:
+        return ""
+    named = ", ".join(read[:10]) + (f" and {len(read) - 10} more" if len(read) > 10 else "")
+    return f"descendants of {shard} were read before it, so the order of its keys can break: {named}"
+
+
 def _forced(state: State, shard: ShardId, now: float) -> None:
+    offset = state.positions[shard]
+    _accept(state, shard, state.infos.get(shard))
+    state.tell(Told("CheckpointForced", f"checkpoint of shard {shard} was set to {offset}", shards=(shard,), warning=True))
     record = state.shards[shard]
-    info = state.infos.get(shard)
-    state.tell(
-        Told(
-            "CheckpointForced",
-            f"checkpoint of shard {shard} was set to {state.positions[shard]}",
-            shards=(shard,),
-            warning=True,
-        )
-    )
     if record.state in grants.HELD:
         grants.fence_holder(state, record)
-    elif record.state is ShardState.OVER and info is not None and state.positions[shard] < info.end:
-        grants.rewind(state, record, now)
+    elif not revive(state, shard, now):
         grants.want_rebalance(state, "CheckpointForced")
+
+
+def _accept(state: State, shard: ShardId, info: ShardInfo | None) -> None:
+    """A forced position is where to read on, whatever was there before: in a copy, or in another shard of this name."""
+    clocks = state.clocks
+    if shard in clocks.copies:
+        state.put_clocks(copies={each: copy for each, copy in clocks.copies.items() if each != shard})
+    if shard in clocks.recreated and info is not None:
+        state.put_shard(replace(state.shards[shard], source_id=info.source_id))
+        state.put_clocks(recreated=tuple(each for each in clocks.recreated if each != shard))
 
 
 def _got_on(state: State, shard: ShardId, now: float) -> None:

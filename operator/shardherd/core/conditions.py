@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from shardherd.core.admission import GROUP_ID_TAKEN, TOO_MANY_GROUPS
+from shardherd.core.assignors import EVEN
 from shardherd.core.model import ShardState
 from shardherd.core.observed import Observation, ScalingMode, Trouble
 from shardherd.core.scaling import ACTIVE, PAUSED, WAITING_FOR_SHARDS, Scale
@@ -41,6 +42,7 @@ NO_SHARDS = "NoShards"
 ALL_READY = "AllReady"
 IMAGE_UNAVAILABLE = "ImageUnavailable"
 CRASH_LOOPING = "CrashLooping"
+CONSUMER_ENDED = "ConsumerEnded"
 PODS_REJECTED = "PodsRejected"
 QUOTA_EXCEEDED = "QuotaExceeded"
 UNSCHEDULABLE = "Unschedulable"
@@ -59,15 +61,20 @@ MAX_REPLICAS = "MaxReplicas"
 MIN_REPLICAS = "MinReplicas"
 # CheckpointLost
 CHECKPOINT_LOST = "CheckpointLost"
+SOURCE_RECREATED = "SourceRecreated"
 CHECKPOINTS_KEPT = "CheckpointsKept"
+# Ready, of the assignor
+UNKNOWN_ASSIGNOR = "UnknownAssignor"
+ASSIGNOR_FAILED = "AssignorFailed"
 # OrderPreserved
 ORDER_KEPT = "OrderKept"
 PARTITION_GROWTH = "PartitionGrowth"
 
+# Stalled or Ready, from the coordinator
 STALLING = frozenset({IMAGE_UNAVAILABLE, CRASH_LOOPING, PODS_REJECTED, QUOTA_EXCEEDED, CONTAINER_CONFIG_INVALID})
 """Reasons why consumers are not ready that do not go away by waiting."""
 
-LASTING = frozenset({"SnapshotTooLarge", TOO_MANY_GROUPS, GROUP_ID_TAKEN})
+LASTING = frozenset({"OwnershipUnreadable", "SnapshotTooLarge", TOO_MANY_GROUPS, GROUP_ID_TAKEN})
 """Reasons why the coordinator grants nothing that do not go away by waiting."""
 
 
@@ -126,7 +133,9 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
     if observation.declared.deleting:
         return Finding("Ready", FALSE, DELETING, "The group is being deleted.")
     # The deepest cause first: without a source nothing can be granted, without grants nothing is read.
-    source, view = found["SourceReachable"], observation.view
+    source, view, stalled = found["SourceReachable"], observation.view, found["Stalled"]
+    if stalled.reason in LASTING:
+        return Finding("Ready", FALSE, stalled.reason, stalled.message)
     if source.status != TRUE or view is None:
         return Finding("Ready", FALSE, source.reason, source.message)
     if view.withheld:
@@ -134,7 +143,7 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
     for cause in (found["Stalled"], found["ConsumersReady"]):
         if cause.status != (FALSE if cause.type == "Stalled" else TRUE):
             return Finding("Ready", FALSE, cause.reason, cause.message)
-    unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC]
+    unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC and shard.present]
     if unassigned:
         return Finding("Ready", FALSE, SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
     limit = observation.declared.settings.release_timeout
@@ -227,7 +236,7 @@ def _balanced(observation: Observation, _scale: Scale) -> Finding:
     counts = [
         consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining and not consumer.cordoned
     ]
-    if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor != "Range":
+    if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor in EVEN:
         return Finding("Balanced", FALSE, UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards.")
     held = f"{min(counts)} to {max(counts)}" if counts and min(counts) != max(counts) else str(max(counts, default=0))
     return Finding("Balanced", TRUE, BALANCED, f"{_count(len(counts), 'consumer')} with {held} shards each.")
@@ -270,10 +279,18 @@ def _checkpoint_lost(observation: Observation, _scale: Scale) -> Finding:
 
 
 def _order_preserved(observation: Observation) -> Finding:
-    withheld = observation.view.withheld if observation.view is not None else ()
-    for cause in withheld:
-        if cause.reason == PARTITION_GROWTH:
-            return Finding("OrderPreserved", FALSE, PARTITION_GROWTH, cause.message)
+    growths = observation.view.growths if observation.view is not None else ()
+    for growth in growths:
+        if growth.ends:
+            first = ", ".join(f"{shard} below {end}" for shard, end in growth.ends[:3])
+            more = f" and {len(growth.ends) - 3} more" if len(growth.ends) > 3 else ""
+            return Finding(
+                "OrderPreserved",
+                FALSE,
+                PARTITION_GROWTH,
+                f"Topic {growth.topic} grew from {growth.before} to {growth.after} partitions, and keys moved between them: "
+                f"records may be read out of order until these are read: {first}{more}.",
+            )
     return Finding("OrderPreserved", TRUE, ORDER_KEPT, "Every shard waits for its parents.")
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardherd.core import grants, lineage
-from shardherd.core.model import ConsumerId, GroupSpec, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core import balance, checkpoints, grants, growth, lineage, rebuild
+from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
+from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
+from shardherd.core.notes import Note, of_group
 from shardherd.core.records import InFlight, ShardRecord
 from shardherd.core.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
 from shardherd.core.state import State, Told
@@ -23,8 +25,13 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     state.put_infos(infos)
     state.put_clocks(seen=True)
     fresh = sorted((shard for shard in infos if shard not in state.shards), key=shard_key)
-    _appear(state, fresh, infos, request.durable, now)
-    if not state.record.discovered:
+    _note_growth(state, fresh, infos)
+    first = not state.record.discovered
+    notes = of_group(state.record.uid, request.notes)
+    if first:
+        rebuild.begin(state, notes, request.copies, now)
+    _appear(state, fresh, request, notes, now)
+    if first:
         state.put_record(discovered=True)
     closed = [info.shard for info in request.shards if not info.open]
     newly = tuple(shard for shard in closed if shard in before and before[shard].open)
@@ -32,13 +39,15 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         state.tell(Told("ShardClosed", f"shard {shard} is closed at {infos[shard].end}", shards=(shard,)))
     if fresh or newly:
         state.put_record(group_epoch=state.record.group_epoch + 1)
+    _adopt(state, request.durable, frozenset(fresh))
     for shard in closed:
-        grants.finish_if_done(state, shard, now)
-    if any(shard not in infos for shard in before):
-        for shard in sorted(state.by_state[ShardState.WAIT], key=shard_key):
-            if not grants.behind(state, shard):
-                grants.wake(state, state.shards[shard], now)
+        if not grants.finish_if_done(state, shard, now):
+            # A forced checkpoint that the coordinator before us made durable, and ended before it could act upon it.
+            checkpoints.revive(state, shard, now)
+    if not before or any(shard not in infos for shard in before):
+        _wake_waiting(state, now)
     _look_at_each(state, infos, now)
+    balance.note_rates(state, now)
     _commit_starts(state)
     if any(grants.grantable(state, state.shards[shard]) for shard in state.by_state[ShardState.NOT_ALLOC]):
         grants.want_rebalance(state, "ShardsAppeared")
@@ -51,8 +60,7 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
         return
     state.put_spec(after)
     if before.settings.ordered and not after.settings.ordered:
-        for shard in sorted(state.by_state[ShardState.WAIT], key=shard_key):
-            grants.wake(state, state.shards[shard], now)
+        _wake_waiting(state, now)
     if before.settings != after.settings:
         state.put_record(group_epoch=state.record.group_epoch + 1)
         state.touch_all()
@@ -83,12 +91,45 @@ def conditions_changed(state: State, request: ConditionsChanged, now: float) -> 
         grants.want_rebalance(state, "ConditionsCleared")
 
 
-def _appear(
-    state: State, fresh: list[ShardId], infos: Mapping[ShardId, ShardInfo], durable: Mapping[ShardId, Offset], now: float
-) -> None:
+def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, ShardInfo]) -> None:
+    """Keys of an ordered group's topic move when it grows. Read past what was there, they are in order again."""
+    if not state.spec.settings.ordered:
+        after: tuple[Growth, ...] = ()
+    else:
+        new = growth.grown(state.shards, fresh, infos) if state.record.discovered else []
+        for each in new:
+            state.tell(
+                Told(
+                    PARTITION_GROWTH,
+                    f"topic {each.topic} grew from {each.before} to {each.after} partitions: keys moved between them, and "
+                    "their records may be read out of order until what was written before is read",
+                    shards=tuple(shard for shard, _ in each.ends),
+                    warning=True,
+                )
+            )
+        open_ones = (each for each in state.record.growths if growth.unread(each, state.positions).ends)
+        after = (*open_ones, *new)
+    if after != state.record.growths:
+        state.put_record(growths=after)
+
+
+def _wake_waiting(state: State, now: float) -> None:
+    """Row 2 for every shard that need not wait: the source dropped what it waited for, or the group is not ordered any more.
+
+    Both may have happened while no coordinator ran.
+    """
+    for shard in sorted(state.by_state[ShardState.WAIT], key=shard_key):
+        if not state.spec.settings.ordered or not grants.behind(state, shard):
+            grants.wake(state, state.shards[shard], now)
+
+
+def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes: Mapping[ShardId, Note], now: float) -> None:
     if not fresh:
         return
-    latest = not state.record.discovered and state.spec.source.starting_position == "Latest"
+    first = not state.record.discovered and not state.record.rebuilding
+    latest = first and state.spec.source.starting_position == "Latest"
+    copies = request.copies if state.record.rebuilding and not state.record.discovered else {}
+    infos = state.infos
     unborn = frozenset(fresh)
 
     def parents(shard: ShardId) -> tuple[ShardId, ...]:
@@ -98,28 +139,47 @@ def _appear(
 
     def done(shard: ShardId) -> bool:
         if shard in unborn:
-            return False
+            # Only what was read before the ownership was lost can be finished already.
+            return state.record.rebuilding and _read_to_its_end(infos[shard], request.durable.get(shard))
         record = state.shards.get(shard)
         return record is None or record.state is ShardState.OVER or shard not in infos
 
     for shard in fresh:
-        info = infos[shard]
-        position = durable.get(shard)
-        start = position if position is not None else info.end if latest else info.begin
+        info, note = infos[shard], notes.get(shard)
+        position = request.durable.get(shard)
         record = ShardRecord(
             shard,
             ShardState.NOT_ALLOC,
-            start,
-            started=position is not None,
+            position if position is not None else info.end if latest else info.begin,
+            started=position is not None or shard in copies,
+            owner_epoch=max(state.record.epoch_floor, note.owner_epoch if note is not None else 0),
             parents=info.parents,
-            source_id=info.source_id,
+            source_id=note.source_id if note is not None else info.source_id,
             since=now,
         )
         if position is not None:
             state.put_position(shard, position)
+            if first:
+                # Committed once more, so that it bears a note of this group before anybody holds the shard.
+                state.put_in_flight(shard, InFlight(position))
         grants.appear(state, record, state.spec.settings.ordered and not lineage.may_be_read(shard, parents, done))
+    if above := {shard: copy for shard, copy in copies.items() if copy > request.durable.get(shard, copy)}:
+        state.put_clocks(copies=above)
     named = ", ".join(fresh[:5]) + (" and others" if len(fresh) > 5 else "")
     state.tell(Told("ShardsAppeared", f"{len(fresh)} new shards: {named}", shards=tuple(fresh)))
+
+
+def _read_to_its_end(info: ShardInfo, position: Offset | None) -> bool:
+    return not info.open and position is not None and position >= info.end
+
+
+def _adopt(state: State, durable: Mapping[ShardId, Offset], fresh: frozenset[ShardId]) -> None:
+    """Positions that were lost and are there again: somebody restored them at the source."""
+    for shard, position in durable.items():
+        if shard in fresh or shard not in state.shards or shard in state.in_flight:
+            continue
+        if grants.checkpoint_lost(state, state.shards[shard]):
+            state.put_position(shard, position)
 
 
 def _commit_starts(state: State) -> None:
@@ -163,8 +223,8 @@ def _note_recreated(state: State, recreated: tuple[ShardId, ...]) -> None:
     if recreated and not state.clocks.recreated:
         state.tell(
             Told(
-                "SourceRecreated",
-                f"{recreated[0]} is another shard than before under the same name; nothing is granted until it is reset",
+                SOURCE_RECREATED,
+                f"{recreated[0]} is another shard than before under the same name; nothing is granted: see the conditions",
                 shards=recreated,
                 warning=True,
             )

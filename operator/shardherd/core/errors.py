@@ -114,6 +114,12 @@ class IllegalTransitionError(ShardherdError):
 
 
 class OwnershipFormatError(ShardherdError):
-    """The stored ownership cannot be read by this version."""
+    """The stored ownership was written in a format that this version does not know. It is left alone."""
 
     code = "OwnershipFormat"
+
+
+class OwnershipDamagedError(ShardherdError):
+    """The stored ownership cannot be read by any version: who holds what must be found out anew."""
+
+    code = "OwnershipDamaged"

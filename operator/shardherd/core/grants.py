@@ -11,6 +11,7 @@ from dataclasses import replace
 from shardherd.core import lineage
 from shardherd.core.fsm import Cause, step
 from shardherd.core.model import ConsumerId, ShardId, ShardState
+from shardherd.core.naming import shard_key
 from shardherd.core.records import ShardRecord
 from shardherd.core.state import State, Told
 
@@ -23,12 +24,16 @@ def movable(state: State, shard: ShardId) -> bool:
 
 
 def checkpoint_lost(state: State, record: ShardRecord) -> bool:
-    """Whether this shard once had a durable position and has none now, or one below what can still be read."""
+    """Whether this shard once had a durable position and has none now, or one that cannot be right.
+
+    That is one below what can still be read, or below a copy of it: only a forced checkpoint goes back, and it takes the copy
+    along.
+    """
     position = state.positions.get(record.shard)
     if position is None:
         return record.started
     info = state.infos.get(record.shard)
-    return info is not None and position < info.begin
+    return (info is not None and position < info.begin) or position < state.clocks.copies.get(record.shard, 0)
 
 
 def grantable(state: State, record: ShardRecord) -> bool:
@@ -43,7 +48,10 @@ def grantable(state: State, record: ShardRecord) -> bool:
 
 def blocked(state: State) -> bool:
     """Whether something withholds all grants of the group."""
-    return state.spec.settings.paused or bool(state.clocks.withheld) or bool(state.clocks.recreated)
+    clocks = state.clocks
+    unknown = state.spec.settings.assignor not in state.assignors
+    withheld = bool(clocks.withheld) or bool(clocks.recreated) or state.record.rebuilding
+    return state.spec.settings.paused or withheld or unknown
 
 
 def want_rebalance(state: State, reason: str) -> None:
@@ -65,6 +73,11 @@ def wake(state: State, record: ShardRecord, now: float) -> None:
 def grant(state: State, record: ShardRecord, consumer: ConsumerId, now: float) -> None:
     """Row 3: given to a consumer, under a new epoch."""
     _give(state, record, Cause.GRANTED, consumer, now)
+
+
+def restore(state: State, record: ShardRecord, consumer: ConsumerId, epoch: int, now: float) -> None:
+    """Row 3, for a grant that was lost and that its holder still names: the same epoch as then."""
+    _give(state, record, Cause.GRANTED, consumer, now, epoch)
 
 
 def reclaim(state: State, record: ShardRecord, now: float) -> None:
@@ -115,9 +128,17 @@ def fence_holder(state: State, record: ShardRecord) -> None:
     state.put_shard(replace(record, owner_epoch=epoch, held_since_epoch=epoch, revision=state.grow_revision()))
 
 
-def rewind(state: State, record: ShardRecord, now: float) -> None:
-    """Row 7: a forced checkpoint lies before the end of a finished shard."""
+def rewind_if_before_end(state: State, shard: ShardId, now: float) -> bool:
+    """Row 7: the position of a finished shard lies before its end, to which only a forced checkpoint can have set it."""
+    record = state.shards[shard]
+    info = state.infos.get(shard)
+    position = state.positions.get(shard)
+    if record.state is not ShardState.OVER or info is None or position is None or not movable(state, shard):
+        return False
+    if position >= info.end:
+        return False
     state.put_shard(replace(record, state=step(record.state, Cause.REWOUND), since=now))
+    return True
 
 
 def finish_if_done(state: State, shard: ShardId, now: float) -> bool:
@@ -137,10 +158,13 @@ def finish_if_done(state: State, shard: ShardId, now: float) -> bool:
 
 
 def wake_descendants(state: State, shard: ShardId, now: float) -> None:
-    """Row 2 for every child of this shard that nothing keeps waiting any more."""
-    for child in state.children.get(shard, ()):
-        record = state.shards.get(child)
-        if record is not None and record.state is ShardState.WAIT and not behind(state, child):
+    """Row 2 for every descendant of this shard that nothing keeps waiting any more.
+
+    Not for its children alone: those may be over before it, if the group was not ordered then, or if it was revived.
+    """
+    for descendant in sorted(lineage.descendants(shard, lambda parent: state.children.get(parent, ())), key=shard_key):
+        record = state.shards[descendant]
+        if record.state is ShardState.WAIT and not behind(state, descendant):
             wake(state, record, now)
 
 
@@ -161,8 +185,8 @@ def _parents(state: State, shard: ShardId) -> tuple[ShardId, ...]:
     return record.parents if record is not None else ()
 
 
-def _give(state: State, record: ShardRecord, cause: Cause, consumer: ConsumerId, now: float) -> None:
-    epoch = record.owner_epoch + 1
+def _give(state: State, record: ShardRecord, cause: Cause, consumer: ConsumerId, now: float, epoch: int | None = None) -> None:
+    epoch = record.owner_epoch + 1 if epoch is None else epoch
     after = replace(
         record,
         state=step(record.state, cause),

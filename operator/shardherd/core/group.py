@@ -14,10 +14,12 @@ reads no clock: `now` is monotonic seconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardherd.core import checkpoints, discovery, heartbeats, liveness, rebalance, timers, views
+from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.model import (
     CheckpointRequest,
     ConsumerId,
@@ -30,6 +32,8 @@ from shardherd.core.model import (
     ShardId,
     ShardInfo,
 )
+from shardherd.core.naming import selects, split
+from shardherd.core.notes import Note
 from shardherd.core.records import Clocks, GroupRecord, Ownership, Session, ShardRecord
 from shardherd.core.requests import (
     CheckpointsCommitted,
@@ -80,9 +84,10 @@ class Group:
         self._deadline_known = False
 
     @classmethod
-    def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0) -> Group:
+    def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0, assignors: Assignors = ASSIGNORS) -> Group:
         """A group that nobody has stored anything of."""
-        state = State(spec, GroupRecord(uid=spec.identity.uid, leader_epoch=leader_epoch), Clocks(resumed_at=now))
+        record = GroupRecord(uid=spec.identity.uid, leader_epoch=leader_epoch)
+        state = State(spec, record, Clocks(resumed_at=now), assignors)
         state.restored_at = now
         return cls(state)
 
@@ -94,14 +99,25 @@ class Group:
         spec: GroupSpec,
         now: float,
         leader_epoch: int | None = None,
+        copies: Mapping[ShardId, Offset] | None = None,
+        assignors: Assignors = ASSIGNORS,
     ) -> Group:
-        """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout."""
+        """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout.
+
+        Shards of topics that the source does not name any more are dropped: their holders are told so by the next reply.
+        `copies` are earlier durable positions, kept elsewhere: one that is above the durable one shows that this was lost.
+        """
         record = ownership.group if leader_epoch is None else replace(ownership.group, leader_epoch=leader_epoch)
+        dropped = {shard: row.owner_epoch for shard, row in ownership.shards.items() if not _named(spec, shard)}
+        record = replace(record, epoch_floor=max([record.epoch_floor, *dropped.values()]))
         settle_until = now + 2 * spec.settings.heartbeat_interval
-        state = State(spec, record, Clocks(due="Restored", settle_until=settle_until, resumed_at=now))
+        above = {shard: copy for shard, copy in (copies or {}).items() if copy > durable.get(shard, copy)}
+        claims_until = now + spec.settings.session_timeout
+        clocks = Clocks(due="Restored", settle_until=settle_until, resumed_at=now, copies=above, claims_until=claims_until)
+        state = State(spec, record, clocks, assignors)
         state.restored_at = now
         state.group["touched_all"] = record.revision
-        for shard in ownership.shards.values():
+        for shard in (row for name, row in ownership.shards.items() if name not in dropped):
             state.set(Table.SHARDS, shard.shard, None, replace(shard, since=now))
             position = durable.get(shard.shard)
             if position is not None:
@@ -179,8 +195,14 @@ class Group:
         return heartbeats.reply(self._state, heartbeat)
 
     def unread(self, shards: Iterable[ShardInfo]) -> tuple[ShardId, ...]:
-        """Which of these shards' durable positions must be read for ShardsDiscovered."""
-        return tuple(info.shard for info in shards if info.shard not in self._state.shards)
+        """Which of these shards' durable positions must be read for ShardsDiscovered: of new ones, and the lost ones."""
+        state = self._state
+        rows, positions, copies = state.shards, state.positions, state.clocks.copies
+        return tuple(
+            info.shard
+            for info in shards
+            if (info.shard not in rows or rows[info.shard].started if info.shard not in positions else info.shard in copies)
+        )
 
     def view(self, now: float, wall: float = 0.0) -> GroupView:
         """A consistent picture. `wall` is the time since 1970 that `now` stands for."""
@@ -205,6 +227,23 @@ class Group:
     def checkpoints(self) -> Mapping[ShardId, Offset]:
         """The durable positions. Must not be changed."""
         return self._state.positions
+
+    def notes(self, shards: Iterable[ShardId]) -> Mapping[ShardId, str]:
+        """What to note with a durable position of each of these shards."""
+        state = self._state
+        uid, leader = state.record.uid, state.record.leader_epoch
+        rows = ((shard, state.shards.get(shard)) for shard in shards)
+        return {shard: str(Note(uid, leader, row.owner_epoch, row.source_id)) for shard, row in rows if row is not None}
+
+    @property
+    def refreshable(self) -> Mapping[ShardId, Offset]:
+        """The durable positions of the shards that the source has: what may be committed once more as it is."""
+        state = self._state
+        return {
+            shard: position
+            for shard, position in state.positions.items()
+            if shard in state.infos and shard not in state.in_flight and shard not in state.clocks.recreated
+        }
 
     @property
     def _state(self) -> State:
@@ -303,3 +342,12 @@ def _is_move(event: Put) -> bool:
     before: ShardRecord = event.before
     after: ShardRecord = event.after
     return before.last_holder not in (None, after.last_holder)
+
+
+def _named(spec: GroupSpec, shard: ShardId) -> bool:
+    """Whether the source names this shard's topic. A pattern that is none names everything: the source says what is wrong."""
+    topic, partition = split(shard)
+    try:
+        return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
+    except re.error:
+        return True

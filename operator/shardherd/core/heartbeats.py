@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shardherd.core import eligible, grants, liveness
+from shardherd.core import eligible, grants, liveness, rebuild
 from shardherd.core.errors import InvalidRequestError
 from shardherd.core.model import (
     ConfirmedShard,
@@ -23,8 +23,9 @@ from shardherd.core.state import State, Told
 
 
 def heartbeat(state: State, request: Heartbeat, now: float) -> None:
-    """Take a heartbeat in; `reply` is the answer. Raises StaleIncarnationError, InvalidRequestError.
+    """Take a heartbeat in; `reply` is the answer.
 
+    Raises StaleIncarnationError, InvalidRequestError, CoordinatorUnavailableError.
     One whose `seq` is not above the last is answered but changes nothing: it was overtaken on its way.
     """
     if request.seq < 1 or request.revision < 0:
@@ -34,6 +35,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
             group=str(state.spec.identity),
             consumer=request.consumer,
         )
+    rebuild.check_claims(state, request)
     new = liveness.admit(state, request.consumer, request.incarnation)
     before = state.sessions.get(request.consumer)
     if before is not None and before.heard and request.seq <= before.seq:
@@ -41,6 +43,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     received = before is not None and eligible.receives(state, request.consumer)
     was_draining = before is not None and before.draining
     unheard = before is not None and not before.heard
+    rebuild.claim(state, request, now)
     state.put_session(request.consumer, _session(state, request, before, now))
     if new:
         state.tell(
@@ -69,7 +72,7 @@ def reply(state: State, request: Heartbeat) -> HeartbeatReply:
 
 
 def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
-    """Its shards in ALREADY_ALLOC that were granted to its current incarnation and whose position is known."""
+    """Its shards in ALREADY_ALLOC that were granted to its current incarnation and whose position is known and not lost."""
     record = state.consumers.get(consumer)
     if record is None or not record.present:
         return ()
@@ -77,7 +80,7 @@ def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
     for shard in sorted(state.under.get((consumer, record.incarnation), ())):
         row = state.shards[shard]
         position = state.positions.get(shard)
-        if row.state is ShardState.ALREADY_ALLOC and position is not None:
+        if row.state is ShardState.ALREADY_ALLOC and position is not None and not grants.checkpoint_lost(state, row):
             found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
     return tuple(found)
 
@@ -111,7 +114,7 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
         row = state.shards[shard]
         if row.state is not ShardState.ALREADY_ALLOC or session.revision < row.revision:
             continue
-        if not grants.movable(state, shard) or shard not in state.positions:
+        if not grants.movable(state, shard) or shard not in state.positions or grants.checkpoint_lost(state, row):
             continue
         if eligible.gives_up(state, consumer):
             grants.reclaim(state, row, now)

@@ -199,7 +199,8 @@ class Leave:
 class ShardView:
     """One shard as others may see it.
 
-    `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known.
+    `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known. A shard is not
+    `present` once the source has it no more (its topic was deleted).
     """
 
     shard: ShardId
@@ -212,6 +213,7 @@ class ShardView:
     end: Offset | None = None
     lag_records: int | None = None
     open: bool = True
+    present: bool = True
     state_age: float = 0.0
 
 
@@ -237,6 +239,16 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """A topic of an ordered group that got more shards: keys moved, so records below `ends` may be read after younger ones."""
+
+    topic: str
+    before: int
+    after: int
+    ends: tuple[tuple[ShardId, Offset], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LastRebalance:
     """The last step that moved shards: wall-clock seconds since 1970, why, and how many shards changed hands in it."""
 
@@ -251,7 +263,8 @@ class GroupView:
 
     `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
     granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are
-    the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced.
+    the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced. `growths` are
+    those of an ordered group that are not read past yet.
     """
 
     group_epoch: int
@@ -265,11 +278,12 @@ class GroupView:
     moves: int = 0
     rebalances: int = 0
     discovered: bool = False
+    growths: tuple[Growth, ...] = ()
     expired: tuple[tuple[ConsumerId, Incarnation], ...] = ()
 
     def shards_in(self, *states: ShardState) -> int:
-        """How many shards are in one of these states."""
-        return sum(1 for shard in self.shards if shard.state in states)
+        """How many of the shards that the source has are in one of these states."""
+        return sum(1 for shard in self.shards if shard.state in states and shard.present)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,16 @@
-"""The stored form of a group's ownership: JSON-able, versioned, in columns so that it compresses well.
+"""The stored form of a group's ownership: JSON, versioned, in columns so that it compresses well.
 
 Written and read by the coordinator's runtime. What was written once can be read by every later version, or is refused by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, TypeVar
 
-from shardherd.core.errors import OwnershipFormatError
-from shardherd.core.model import ConsumerId, Incarnation, ShardId, ShardState
+from shardherd.core.errors import OwnershipDamagedError, OwnershipFormatError
+from shardherd.core.model import ConsumerId, Growth, Incarnation, ShardId, ShardState
 from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 
 T = TypeVar("T")
@@ -46,6 +47,9 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             "groupEpoch": group.group_epoch,
             "revision": group.revision,
             "discovered": group.discovered,
+            "epochFloor": group.epoch_floor,
+            "growths": [[each.topic, each.before, each.after, [list(end) for end in each.ends]] for each in group.growths],
+            "rebuilding": group.rebuilding,
         },
         "consumers": [_encode_consumer(consumer) for consumer in ownership.consumers.values()],
         "names": names,
@@ -68,21 +72,37 @@ def encode(ownership: Ownership) -> dict[str, Any]:
     }
 
 
-def decode(data: Mapping[str, Any]) -> Ownership:
-    """The ownership that was encoded. Raises OwnershipFormatError if this version cannot read it."""
-    found = data.get("format")
-    if found != FORMAT:
+def decode(data: object) -> Ownership:
+    """The ownership that was encoded.
+
+    Raises OwnershipFormatError if another version wrote it, OwnershipDamagedError if it is nothing that any version wrote.
+    """
+    found = data.get("format") if isinstance(data, Mapping) else None
+    if isinstance(found, int) and found != FORMAT:
         raise OwnershipFormatError(
-            f"the stored ownership has format {found!r}, this version reads {FORMAT}; run the version that wrote it, or a "
-            f"later one"
+            f"the stored ownership has format {found}, this version reads {FORMAT}; run the version that wrote it, or a later"
+            f" one"
         )
     try:
+        if not isinstance(data, Mapping) or found != FORMAT:
+            raise TypeError(f"its format is {found!r}")
         return _decode(data)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise OwnershipFormatError(
-            f"the stored ownership is damaged ({type(error).__name__}: {error}); restore the ConfigMap, or delete it to "
-            f"start the group's ownership anew from its checkpoints"
-        ) from error
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise OwnershipDamagedError(f"the stored ownership is damaged: {type(error).__name__}: {error}") from error
+
+
+def loads(text: bytes) -> Ownership:
+    """The ownership of a text that `dumps` gave. Raises as `decode` does."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise OwnershipDamagedError(f"the stored ownership is damaged: it is not JSON: {error}") from error
+    return decode(data)
+
+
+def dumps(ownership: Ownership) -> bytes:
+    """The stored text of an ownership: equal ownerships give equal texts."""
+    return json.dumps(encode(ownership), separators=(",", ":"), sort_keys=True).encode()
 
 
 def _decode(data: Mapping[str, Any]) -> Ownership:
@@ -90,6 +110,9 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
     names: Sequence[ConsumerId] = data["names"]
     runs = [Incarnation(uid, start) for uid, start in data["runs"]]
     columns = data["shards"]
+    lengths = {len(column) for name, column in columns.items() if name != "parents"}
+    if len(lengths) != 1:
+        raise ValueError(f"the columns of its shards have lengths {sorted(lengths)}")
     shards = {}
     for at, shard in enumerate(columns["shard"]):
         shards[ShardId(shard)] = ShardRecord(
@@ -107,12 +130,38 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
             parents=tuple(columns["parents"].get(shard, ())),
             source_id=columns["source"][at],
         )
-    consumers = (_decode_consumer(consumer) for consumer in data["consumers"])
+    consumers = [_decode_consumer(consumer) for consumer in data["consumers"]]
+    known = {consumer.consumer for consumer in consumers}
+    for record in shards.values():
+        _check(record, known)
     return Ownership(
-        GroupRecord(group["uid"], group["leaderEpoch"], group["groupEpoch"], group["revision"], group["discovered"]),
+        GroupRecord(
+            uid=group["uid"],
+            leader_epoch=group["leaderEpoch"],
+            group_epoch=group["groupEpoch"],
+            revision=group["revision"],
+            discovered=group["discovered"],
+            rebuilding=group.get("rebuilding", False),
+            epoch_floor=group.get("epochFloor", 0),
+            growths=tuple(_decode_growth(growth) for growth in group.get("growths", ())),
+        ),
         shards,
         {consumer.consumer: consumer for consumer in consumers},
     )
+
+
+def _decode_growth(data: Sequence[Any]) -> Growth:
+    topic, before, after, ends = data
+    return Growth(topic, before, after, tuple((ShardId(shard), end) for shard, end in ends))
+
+
+def _check(record: ShardRecord, known: Set[ConsumerId]) -> None:
+    """Raises ValueError unless the row is possible: a shard has a holder, and a next consumer, iff its state says so."""
+    held = record.state in (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
+    holder = record.holder in known and record.incarnation is not None if held else record.holder is None
+    moving = record.next_consumer in known if record.state is ShardState.TRANSFER else record.next_consumer is None
+    if not holder or not moving or record.held_since_epoch > record.owner_epoch:
+        raise ValueError(f"shard {record.shard} is {record.state}, held by {record.holder} and next {record.next_consumer}")
 
 
 def _at(values: Sequence[T], index: int) -> T | None:

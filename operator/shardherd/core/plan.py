@@ -192,7 +192,7 @@ POLICIES: tuple[Policy, ...] = (
     _replace_outdated,
 )
 
-_WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost", "OrderPreserved"})
+_WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost"})
 _ABNORMAL = frozenset({"Stalled", "CheckpointLost"})
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from shardherd.core import assignors, eligible, grants, heartbeats
+from shardherd.core import balance, eligible, grants, heartbeats
+from shardherd.core.assignors import Delta
 from shardherd.core.model import ConsumerId, ShardId, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import ShardRecord
@@ -87,44 +86,11 @@ def _take_steps(state: State, now: float) -> _Steps:
     steps = _Steps()
     if not consumers:
         return steps
-    rows, problem = _problem(state, consumers)
-    target = assignors.target(state.spec.settings.assignor, problem)
-    for at in np.flatnonzero((target != problem.current) & (target != assignors.NOBODY)):
-        _step(state, rows[at], consumers[target[at]], steps, now)
+    problem = balance.problem(state, consumers)
+    delta = Delta.of(problem, balance.target(state, problem))
+    for shard, consumer in zip(delta.shards.tolist(), delta.takers.tolist(), strict=True):
+        _step(state, state.shards[shard], consumer, steps, now)
     return steps
-
-
-def _problem(state: State, consumers: list[ConsumerId]) -> tuple[list[ShardRecord], assignors.Problem]:
-    index = {consumer: at for at, consumer in enumerate(consumers)}
-    rows: list[ShardRecord] = []
-    current: list[int] = []
-    pending: list[bool] = []
-    for shard in state.order:
-        record = state.shards[shard]
-        if record.state is ShardState.WAIT or record.state is ShardState.OVER or not _counts(state, record):
-            continue
-        owner, is_pending = record.holder, False
-        if record.next_consumer is not None and eligible.may_be_next(state, record.next_consumer):
-            owner, is_pending = record.next_consumer, record.next_consumer in index
-        rows.append(record)
-        current.append(index.get(owner, assignors.NOBODY) if owner is not None else assignors.NOBODY)
-        pending.append(is_pending)
-    receives = [eligible.receives(state, consumer) for consumer in consumers]
-    return rows, assignors.Problem(
-        [record.shard for record in rows],
-        consumers,
-        np.array(current, dtype=np.int64),
-        np.array(pending, dtype=np.bool_),
-        np.array(receives, dtype=np.bool_),
-    )
-
-
-def _counts(state: State, record: ShardRecord) -> bool:
-    """Whether a shard can be placed now. One whose holder has gone and must not move yet is left where it is."""
-    if record.state is ShardState.NOT_ALLOC:
-        return grants.grantable(state, record)
-    present = record.holder is not None and eligible.present(state, record.holder)
-    return present and record.shard in state.infos and not grants.checkpoint_lost(state, record)
 
 
 def _step(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps, now: float) -> None:

@@ -7,9 +7,9 @@ Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from shardherd.core.model import Condition, ConsumerId, Incarnation, Offset, ShardId, ShardState
+from shardherd.core.model import Condition, ConsumerId, Growth, Incarnation, Offset, ShardId, ShardState
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,20 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """What is stored of the group itself."""
+    """What is stored of the group itself.
+
+    `epoch_floor` is the highest epoch of the shards that were dropped, which a shard begins with that comes back. `rebuilding`:
+    its ownership was lost, and consumers still claim what they hold.
+    """
 
     uid: str
     leader_epoch: int = 0
     group_epoch: int = 0
     revision: int = 0
     discovered: bool = False
+    growths: tuple[Growth, ...] = ()
+    epoch_floor: int = 0
+    rebuilding: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +117,10 @@ class Clocks:
     `gap` is the time that did not count. `due` is why a rebalance is wanted, empty if none is. Joins are gathered until
     `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
-    them. Deadlines up to `ticked_at` have been seen to. `seen`: the
-    source was. `replan`: a transfer that could not be called off is to be followed by
-    another rebalance.
+    them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called
+    off is to be followed by another rebalance. `copies` are those of the positions that were found below their copy. Until
+    `claims_until` consumers claim what they hold, while the ownership is rebuilt. `assignor_error`: why the group's plug-in
+    gave no answer last time.
     """
 
     gap: float = 0.0
@@ -136,6 +144,9 @@ class Clocks:
     expiries: int = 0
     ticked_at: float = float("-inf")
     replan: bool = False
+    copies: Mapping[ShardId, Offset] = field(default_factory=dict)
+    claims_until: float = 0.0
+    assignor_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,21 +43,32 @@ def scale(observation: Observation) -> Scale:
     declared = observation.declared
     current = observation.replicas
     if declared.settings.paused and observation.stateful_set is not None:
-        return Scale(current, current, held=PAUSED)
+        return Scale(current, current, _from(observation, current), held=PAUSED)
     if declared.scaling.mode is not ScalingMode.SHARDS:
         return _towards(observation, declared.replicas, None)
     view = observation.view
     if view is None or not view.discovered:
-        return Scale(current, current, held=WAITING_FOR_SHARDS)
+        # Whoever is above the limit goes whatever the number of shards is; it is not given any in the meantime.
+        limit = min(current, declared.scaling.max_replicas)
+        return Scale(current, current, _from(observation, limit), held=WAITING_FOR_SHARDS)
     wanted = -(-view.shards_in(*ACTIVE) // declared.scaling.shards_per_consumer)
     limited = min(max(wanted, declared.scaling.min_replicas), declared.scaling.max_replicas)
     return _towards(observation, limited, wanted)
 
 
 def _towards(observation: Observation, desired: int, wanted: int | None) -> Scale:
-    leaving = [(ordinal, observation.name_of(ordinal)) for ordinal in range(desired, observation.replicas)]
-    staying = max((ordinal + 1 for ordinal, name in leaving if not _may_go(observation, name)), default=desired)
-    return Scale(desired, staying, frozenset(name for _, name in leaving), wanted)
+    surplus = range(desired, observation.replicas)
+    staying = [ordinal for ordinal in surplus if not _may_go(observation, observation.name_of(ordinal))]
+    return Scale(desired, max(staying, default=desired - 1) + 1, _from(observation, desired), wanted)
+
+
+def _from(observation: Observation, first: int) -> frozenset[ConsumerId]:
+    """The consumers from this ordinal on, also those whose pods the StatefulSet counts no more and that have not ended yet.
+
+    Until its pod is gone a consumer that drained would take shards again if it were not told to leave any longer.
+    """
+    present = max((pod.ordinal + 1 for pod in observation.consumers), default=0)
+    return frozenset(observation.name_of(ordinal) for ordinal in range(first, max(observation.replicas, present)))
 
 
 def _may_go(observation: Observation, consumer: ConsumerId) -> bool:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.model import ConsumerId, GroupSpec, Incarnation, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
+from shardherd.core.rates import Rates
 from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
 
 
@@ -56,7 +58,8 @@ class Told:
     """Something worth telling users or counting; changes no state.
 
     `reason` is a documented constant: ConsumerJoined, ConsumerLeft, ConsumerDied, SessionTimeout, ReleaseTimeout,
-    ProgressTimeout, Rebalanced, ShardsAppeared, ShardClosed, ShardOver, SourceRecreated, CheckpointForced.
+    ProgressTimeout, Rebalanced, ShardsAppeared, ShardClosed, ShardOver, ShardRevived, SourceRecreated, CheckpointForced,
+    OwnershipLost, OwnershipRebuilt.
     """
 
     reason: str
@@ -75,7 +78,8 @@ Event = Put | Told
 class State:
     """The tables. Rows are frozen values; the derived indexes follow every put."""
 
-    def __init__(self, spec: GroupSpec, record: GroupRecord, clocks: Clocks) -> None:
+    def __init__(self, spec: GroupSpec, record: GroupRecord, clocks: Clocks, assignors: Assignors = ASSIGNORS) -> None:
+        self.assignors = assignors
         self.shards: dict[ShardId, ShardRecord] = {}
         self.consumers: dict[ConsumerId, ConsumerRecord] = {}
         self.sessions: dict[ConsumerId, Session] = {}
@@ -87,7 +91,14 @@ class State:
         self.in_flight: dict[ShardId, InFlight] = {}
         self.touched: dict[ConsumerId, int] = {}
         """The revision that last changed what a consumer may read."""
-        self.group: dict[str, Any] = {"spec": spec, "record": record, "clocks": clocks, "infos": {}, "touched_all": 0}
+        self.group: dict[str, Any] = {
+            "spec": spec,
+            "record": record,
+            "clocks": clocks,
+            "infos": {},
+            "rates": None,
+            "touched_all": 0,
+        }
         self.by_state: dict[ShardState, dict[ShardId, None]] = {state: {} for state in ShardState}
         self.held: dict[ConsumerId, dict[ShardId, None]] = {}
         self.under: dict[tuple[ConsumerId, Incarnation], dict[ShardId, None]] = {}
@@ -127,6 +138,12 @@ class State:
         """What the source said last."""
         infos: Mapping[ShardId, ShardInfo] = self.group["infos"]
         return infos
+
+    @property
+    def rates(self) -> Rates | None:
+        """How fast the shards grow; None where nobody asks."""
+        rates: Rates | None = self.group.get("rates")
+        return rates
 
     @property
     def touched_all(self) -> int:
@@ -193,6 +210,10 @@ class State:
     def put_infos(self, infos: Mapping[ShardId, ShardInfo]) -> None:
         """Take over what the source says now."""
         self._put(Table.GROUP, "infos", self.infos, infos)
+
+    def put_rates(self, rates: Rates | None) -> None:
+        """Take over how fast the shards grow."""
+        self._put(Table.GROUP, "rates", self.rates, rates)
 
     def touch_all(self) -> None:
         """Every consumer has something new to be told."""
@@ -296,7 +317,7 @@ class State:
 
     def copy(self) -> State:
         """An independent state with the same rows."""
-        twin = State(self.spec, self.record, self.clocks)
+        twin = State(self.spec, self.record, self.clocks, self.assignors)
         for table in Table:
             setattr(twin, table.value, dict(getattr(self, table.value)))
         twin.by_state = {state: dict(shards) for state, shards in self.by_state.items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardherd.core import heartbeats, liveness
+from shardherd.core import heartbeats, liveness, rebuild
 from shardherd.core.model import ConsumerId
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason, Session
@@ -27,6 +27,7 @@ def tick(state: State, now: float) -> None:
         for consumer, deadline in sorted(deadlines, key=lambda pair: consumer_key(pair[0])):
             if deadline <= now and consumer in state.sessions:
                 _end(state, consumer, reason)
+    rebuild.end_if_due(state, now)
     state.put_clocks(ticked_at=now)
 
 
@@ -47,6 +48,8 @@ def _deadlines(state: State) -> Iterator[float]:
         if not liveness.is_current(state, consumer, incarnation):
             yield liveness.gone_at(state, consumer, incarnation)
             yield liveness.reclaimable_at(state, consumer, incarnation)
+    if state.record.rebuilding:
+        yield state.clocks.claims_until
     if state.clocks.due:
         yield state.clocks.gather_until
         yield state.clocks.settle_until
@@ -81,7 +84,7 @@ def _progress(state: State) -> Iterator[tuple[ConsumerId, float]]:
 
 
 def _running(state: State) -> bool:
-    return state.clocks.source_reachable and state.clocks.commits
+    return state.clocks.source_reachable and state.clocks.commits and not state.record.rebuilding
 
 
 def _from(state: State, session: Session, since: float) -> float:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardherd.core import eligible, grants
+from shardherd.core import assignors, eligible, grants, growth
+from shardherd.core.conditions import ASSIGNOR_FAILED, CHECKPOINT_LOST, SOURCE_RECREATED, UNKNOWN_ASSIGNOR
 from shardherd.core.model import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason, ShardRecord
+from shardherd.core.scaling import PAUSED
 from shardherd.core.state import State
+
+REBUILDING = (
+    "who holds which shard was lost and is being found out from the consumers; nothing is granted or committed for one "
+    "sessionTimeout"
+)
 
 
 def group_view(state: State, now: float, wall: float) -> GroupView:
@@ -29,6 +36,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
         moves=clocks.moves,
         rebalances=clocks.rebalances,
         discovered=clocks.seen,
+        growths=tuple(growth.unread(each, state.positions) for each in state.record.growths),
         expired=tuple(
             (record.consumer, record.incarnation)
             for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
@@ -54,6 +62,7 @@ def _shard(state: State, record: ShardRecord, now: float) -> ShardView:
         end=info.end if info is not None else None,
         lag_records=lag,
         open=info.open if info is not None else True,
+        present=info is not None or not state.clocks.seen,
         state_age=max(0.0, now - record.since),
     )
 
@@ -79,19 +88,36 @@ def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
 def _withheld(state: State) -> tuple[Condition, ...]:
     found = list(state.clocks.withheld)
     if state.spec.settings.paused:
-        found.append(Condition("Paused", "spec.paused is true; nothing is granted or moved"))
+        found.append(Condition(PAUSED, "spec.paused is true; nothing is granted or moved"))
+    if state.record.rebuilding:
+        found.append(Condition("OwnershipRebuilding", REBUILDING))
+    assignor = state.spec.settings.assignor
+    if assignor not in state.assignors:
+        found.append(
+            Condition(UNKNOWN_ASSIGNOR, f"{assignors.unknown(assignor, state.assignors)}; nothing is granted or moved")
+        )
+    elif state.clocks.assignor_error:
+        found.append(
+            Condition(
+                ASSIGNOR_FAILED,
+                f"{state.clocks.assignor_error}; what is held stays, free shards go to who has least. "
+                "Mend the plug-in, or set another spec.assignor",
+            )
+        )
     if state.clocks.recreated:
         found.append(
             Condition(
-                "SourceRecreated",
-                f"{_named(state.clocks.recreated)}: other shards have taken these names; nothing is granted until a reset",
+                SOURCE_RECREATED,
+                f"{_named(state.clocks.recreated)}: the topic was deleted and made again, and the checkpoints are those of the "
+                "old one; nothing is granted. To read the new one from its beginning, delete this group and its Kafka group, "
+                "and apply it again",
             )
         )
     lost = [shard for shard in state.order if grants.checkpoint_lost(state, state.shards[shard])]
     if lost:
         found.append(
             Condition(
-                "CheckpointLost",
+                CHECKPOINT_LOST,
                 f"{_named(lost)}: the checkpoint is gone or lies before the first record; set it to decide where to read on",
             )
         )

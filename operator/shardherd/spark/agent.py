@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardherd.core.errors import ShardherdError, StaleIncarnationError
+from shardherd.core.errors import ShardherdError, StaleIncarnationError, UnknownGroupError
 from shardherd.core.model import (
     CheckpointRequest,
     Heartbeat,
@@ -74,6 +74,7 @@ class Agent:
         self._last_batch_at = now()
         self._bounds: dict[ShardId, Offset] | None = None
         self._stopping = False
+        self._group_gone = False
         self._left = asyncio.Event()
         self._news = asyncio.Event()  # something the coordinator should hear now
         self._work = asyncio.Event()  # something may be checkpointed or released
@@ -210,10 +211,12 @@ class Agent:
                 await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
                 return
             except ShardherdError as error:
+                self._group_gone = isinstance(error, UnknownGroupError)
                 self._observer.checkpoint("error")
                 if delay == FIRST_RETRY:
                     log.warning("checkpoint of %d shards failed (%s), will be sent again: %s", len(pending), error.code, error)
             else:
+                self._group_gone = False
                 for outcome in reply.outcomes:
                     self._observer.checkpoint(outcome.result.value)
                 for shard in self.tracker.acknowledge(pending, reply):
@@ -262,7 +265,8 @@ class Agent:
         self._news.set()
         self._records.set()
         until = min(deadline, self._now() + self.settings.drain_timeout)
-        while (self.tracker.busy or self.tracker.uncommitted()) and self._now() < until:
+        # A group that was deleted takes no checkpoint any more: only the micro-batch itself is worth waiting for.
+        while (self.tracker.busy or (self.tracker.uncommitted() and not self._group_gone)) and self._now() < until:
             waits = self._idle if self.tracker.busy else self._work
             try:
                 async with asyncio.timeout(min(0.05, max(0.001, until - self._now()))):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import TopicAlreadyExistsError
 
 from shardherd.adapters.kafka import KafkaConnector
 from shardherd.adapters.kubernetes.api import ApiError, KubernetesApi
 from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
 from shardherd.ports import ShardSource
+from tests.harness.member import live_member
 
 RUN = f"{time.time_ns():x}"[-7:]
 """Part of the names of this run's topics: a kept instance has those of the runs before."""
@@ -96,17 +96,12 @@ class KafkaLab:
 
     @asynccontextmanager
     async def member(self, topic: str, group_id: str) -> AsyncIterator[str]:
-        consumer = KafkaConsumer(topic, bootstrap_servers=self.servers, group_id=group_id, client_id="a-member")
-
-        async def assigned() -> bool:
-            await asyncio.to_thread(consumer.poll, 200)
-            return bool(consumer.assignment())
-
+        member = live_member(self.servers, topic, group_id)
+        client = await asyncio.to_thread(member.__enter__)
         try:
-            await eventually(assigned)
-            yield "a-member"
+            yield client
         finally:
-            await asyncio.to_thread(functools.partial(consumer.close, autocommit=False))
+            await asyncio.to_thread(member.__exit__, None, None, None)
 
     async def eventually(self, what: Callable[[], Awaitable[bool]]) -> None:
         await eventually(what)

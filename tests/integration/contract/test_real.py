@@ -17,7 +17,7 @@ from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model import GroupIdentity, ShardId
 from shardherd.ports import Caller, OffsetStore, OutcomeUnknownError, OwnershipUnavailableError, SourceUnavailableError
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.offsets import OffsetsContract, Open
@@ -86,6 +86,40 @@ class TestConfigMapOwnership(OwnershipContract):
         stored = await store.load(group)
         assert stored is not None
         assert stored.data == b"of the new group"
+
+    @pytest.mark.parametrize("data", ["bm90IGd6aXA=", "H4sIAAAAAAAA", None])
+    async def test_what_somebody_damaged_is_there_but_empty(
+        self, store: ConfigMapOwnership, group: GroupIdentity, api: KubernetesApi, data: str | None
+    ) -> None:
+        await store.save(group, b"first", None)
+        path = f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-state"
+        await api.acall("PATCH", path, {"binaryData": {"ownership.json.gz": data}}, content_type=MERGE_PATCH)
+
+        stored = await store.load(group)
+
+        assert stored is not None
+        assert stored.data == b""
+        await store.save(group, b"second", stored.version)
+
+    async def test_copies_of_a_deleted_group_of_the_same_name_are_not_taken_over(
+        self, store: ConfigMapOwnership, group: GroupIdentity
+    ) -> None:
+        deleted = GroupIdentity(group.namespace, group.name, "00000000-0000-0000-0000-000000000001")
+        await store.save_copies(deleted, {ShardId("clicks/0"): 5})
+
+        assert await store.load_copies(group) == {}
+        await store.save_copies(group, {ShardId("clicks/0"): 2})
+
+        assert await store.load_copies(group) == {ShardId("clicks/0"): 2}
+
+    async def test_a_damaged_copy_counts_as_none(
+        self, store: ConfigMapOwnership, group: GroupIdentity, api: KubernetesApi
+    ) -> None:
+        await store.save_copies(group, {ShardId("clicks/0"): 5})
+        path = f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-offsets-0"
+        await api.acall("PATCH", path, {"binaryData": {"offsets.json.gz": "bm90IGd6aXA="}}, content_type=MERGE_PATCH)
+
+        assert await store.load_copies(group) == {}
 
     async def test_a_server_that_does_not_answer_leaves_a_write_unknown(self, group: GroupIdentity) -> None:
         nowhere = KubernetesApi(Configuration(host="http://127.0.0.1:1"))

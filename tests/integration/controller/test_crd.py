@@ -171,7 +171,8 @@ KAFKA = "spec.source.kafka"
         pytest.param({"replicas": -1}, "spec.replicas in body should be greater than or equal to 0", id="negative replicas"),
         pytest.param(
             {"assignor": "Magic"},
-            'Unsupported value: "Magic": supported values:',
+            'spec.assignor "Magic" is none of Sticky, CooperativeSticky, Range, RoundRobin and Weighted: set one of them, '
+            "or a plug-in, whose name has a dot",
             id="an assignor that does not exist",
         ),
         pytest.param(

@@ -60,7 +60,7 @@ async def test_of_two_coordinators_the_older_steps_down_and_commits_nothing(rig:
     with pytest.raises(CoordinatorUnavailableError):
         await consumer.commit(dict.fromkeys(consumer.held, 99))
 
-    assert "changed by another writer" in await asyncio.wait_for(older.server.lost(), 5)
+    assert "was written by another coordinator" in await asyncio.wait_for(older.server.lost(), 5)
     assert await rig.kafka.connector.offsets(spec).read(shards(topic, 0, 1, 2, 3)) == dict.fromkeys(
         shards(topic, 0, 1, 2, 3), 5
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,7 +24,9 @@ from shardherd.core.model import (
     HeartbeatReply,
     Incarnation,
     Leave,
+    ShardId,
 )
+from shardherd.core.requests import ForceCheckpointReply
 
 RUN = Incarnation("uid-0", 1)
 NAME = ConsumerId("clicks-0")
@@ -113,6 +116,16 @@ async def test_checkpoints_leaving_and_the_group_have_their_paths(server: Server
         ("POST", f"{base}/leave", protocol.dumps(Leave(NAME, RUN))),
         ("GET", base, b""),
     ]
+
+
+async def test_a_forced_checkpoint_has_its_path_and_gives_its_warning(server: Server, client: AsyncConsumerClient) -> None:
+    server.answer = lambda: ok(ForceCheckpointReply("order can break"))
+
+    assert await client.force_checkpoint(ShardId("t/0"), 3) == "order can break"
+
+    ((method, path, _, body),) = server.requests
+    assert (method, path) == ("PUT", "/v1/namespaces/demo/consumergroups/clicks/shards/t/0/checkpoint")
+    assert json.loads(body) == {"offset": 3}
 
 
 async def test_the_token_is_read_anew_for_every_request(server: Server) -> None:
@@ -244,6 +257,8 @@ def test_the_plain_client_makes_the_same_calls(threaded: Server) -> None:
     client.leave(Leave(NAME, RUN))
     threaded.answer = lambda: ok(VIEW)
     assert client.group() == VIEW
+    threaded.answer = lambda: ok(ForceCheckpointReply())
+    assert client.force_checkpoint(ShardId("t/0"), 3) == ""
 
     client.close()
     client.close()

@@ -55,7 +55,7 @@ VIEW = GroupView(
     group_epoch=4,
     revision=5,
     shards=(
-        ShardView(SHARD, ShardState.TRANSFER, NAME, ConsumerId("clicks-1"), 3, 100, 0, 120, 20, True, 1.5),
+        ShardView(SHARD, ShardState.TRANSFER, NAME, ConsumerId("clicks-1"), 3, 100, 0, 120, 20, True, False, 1.5),
         ShardView(ShardId("t/1"), ShardState.WAIT),
     ),
     consumers=(ConsumerView(NAME, RUN, True, False, 1, 0.125),),

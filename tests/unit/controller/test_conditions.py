@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core.conditions import Finding, dated, findings
-from shardherd.core.model import Condition, GroupSettings, ShardState
+from shardherd.core.model import Condition, GroupSettings, Growth, ShardId, ShardState
 from shardherd.core.observed import Observation, Owned, OwnedSet, Scaling, ScalingMode, Trouble
 from shardherd.core.scaling import scale
 from tests.unit.controller.builders import WALL, consumers, declared, observation, pods, shards, view
@@ -35,9 +35,17 @@ def test_a_group_that_works_says_so_in_every_condition() -> None:
 def test_an_ordered_group_also_says_whether_order_is_kept() -> None:
     ordered = declared(settings=GroupSettings(ordered=True))
     assert found(observation(declared=ordered))["OrderPreserved"] == ("True", "OrderKept", "Every shard waits for its parents.")
-    grown = view(shards(8), withheld=(Condition("PartitionGrowth", "clicks grew from 4 to 8 at offset 17."),))
-    seen = found(observation(declared=ordered, view=grown))
-    assert seen["OrderPreserved"] == ("False", "PartitionGrowth", "clicks grew from 4 to 8 at offset 17.")
+    ends = tuple((ShardId(f"clicks/{number}"), 17 + number) for number in range(4))
+    seen = found(observation(declared=ordered, view=view(shards(8), growths=(Growth("clicks", 4, 8, ends),))))
+    assert seen["OrderPreserved"] == (
+        "False",
+        "PartitionGrowth",
+        "Topic clicks grew from 4 to 8 partitions, and keys moved between them: records may be read out of order until these "
+        "are read: clicks/0 below 17, clicks/1 below 18, clicks/2 below 19 and 1 more.",
+    )
+    assert seen["Ready"][0] == "True"
+    read = found(observation(declared=ordered, view=view(shards(8), growths=(Growth("clicks", 4, 8, ()),))))
+    assert read["OrderPreserved"][0] == "True"
 
 
 class TestReady:
@@ -55,6 +63,11 @@ class TestReady:
             "Shard clicks/0 is on the way to another consumer for over 60 s.",
         )
 
+    def test_shards_that_the_source_has_no_more_are_missed_by_nobody(self) -> None:
+        gone = (*shards(8), *shards(4, ShardState.NOT_ALLOC, present=False))
+        seen = found(observation(view=view(gone, consumers=consumers(4, 4))))
+        assert (seen["Ready"][0], seen["Balanced"][0]) == ("True", "True")
+
     def test_shards_without_a_holder_end_it_and_are_named(self) -> None:
         assert found(observation(view=view(shards(5, ShardState.NOT_ALLOC))))["Ready"] == (
             "False",
@@ -71,6 +84,12 @@ class TestReady:
         broken = pods(0, 1, ready=False, trouble=Trouble("ImageUnavailable", "no image"))
         seen = found(observation(view=withheld, consumers=broken))
         assert seen["Ready"] == ("False", "GroupHasLiveMembers", "console-consumer is a member of shop.clicks.")
+
+    @pytest.mark.parametrize("reason", ["OwnershipUnreadable", "SnapshotTooLarge"])
+    def test_a_stored_state_that_does_not_go_on_is_the_deepest_cause_and_stalls_the_group(self, reason: str) -> None:
+        stuck = view((), withheld=(Condition(reason, "format 99"),), source_reachable=True, discovered=False)
+        seen = found(observation(view=stuck))
+        assert (seen["Stalled"], seen["Ready"]) == (("True", reason, "format 99"), ("False", reason, "format 99"))
 
     def test_it_needs_every_wanted_consumer(self) -> None:
         seen = found(observation(consumers=(*pods(0), *pods(1, ready=False))))

@@ -67,14 +67,18 @@ def test_an_executor_is_no_driver_and_the_other_way_round() -> None:
         ),
         (
             {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(3, code=137, reason="OOMKilled")},
-            "CrashLooping",
-            "The application in pod clicks-0 ended with exit code 137 (OOMKilled) and was started again 0 times; "
+            "ConsumerEnded",
+            "The application in pod clicks-0 ended with exit code 137 (OOMKilled) and is being started again; "
             "it said: ValueError: no",
         ),
         (
-            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(3, code=0, reason="Completed")},
+            {
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": terminated(3, code=0, reason="Completed"),
+                "restartCount": 1,
+            },
             "CrashLooping",
-            "The application in pod clicks-0 ended with exit code 0 and was started again 0 times; it said: ValueError: no",
+            "The application in pod clicks-0 ended with exit code 0 and was started again 1 time; it said: ValueError: no",
         ),
     ],
 )

@@ -194,6 +194,26 @@ async def test_a_group_that_was_made_again_under_the_same_name_is_another_one(be
     assert bench.condition("Stalled") == ("False", "NotStalled")
 
 
+async def test_a_group_that_is_made_again_while_its_end_is_read_is_not_missed(bench: Bench) -> None:
+    await bench.reconcile()
+    bench.cluster.remove("ConsumerGroup", *KEY)
+    bench.controller.saw_group(KEY, resource(), gone=True)
+    other = resource(uid="22222222-0000-0000-0000-000000000000")
+
+    def made_again() -> None:
+        bench.cluster.put("ConsumerGroup", other)
+        bench.controller.saw_group(KEY, other, gone=False)
+
+    bench.cluster.after_read = made_again
+    assert await bench.reconcile(after=1)
+    bench.cluster.after_read = lambda: None
+    assert bench.coordination.forgotten == [IDENTITY]
+
+    assert await bench.reconcile(after=1)
+    assert bench.coordination.specs[-1].identity.uid == other["metadata"]["uid"]
+    assert bench.condition("Stalled") == ("True", "NameTaken")
+
+
 async def test_a_status_that_we_wrote_ourselves_wakes_nobody(bench: Bench) -> None:
     await bench.reconcile()
     await bench.reconcile(after=2)

@@ -9,7 +9,7 @@ import pytest
 from shardherd.core.model import ConsumerId, GroupSettings, ShardState
 from shardherd.core.observed import Memory, OwnedSet, Scaling, ScalingMode
 from shardherd.core.scaling import PAUSED, SETTLE, WAITING_FOR_SHARDS, Scale, remember, scale
-from tests.unit.controller.builders import NOW, consumers, declared, observation, shards, view
+from tests.unit.controller.builders import NOW, consumers, declared, observation, pods, shards, view
 
 C1, C2 = ConsumerId("clicks-1"), ConsumerId("clicks-2")
 
@@ -33,6 +33,7 @@ def test_consumers_follow_shards_within_the_limits(count: int, limits: tuple[int
         declared=declared(scaling=Scaling(min_replicas=limits[0], max_replicas=limits[1], shards_per_consumer=4)),
         view=view(shards(count)),
         stateful_set=None,
+        consumers=(),
     )
     assert scale(seen) == Scale(desired, desired, wanted_by_shards=wanted)
 
@@ -54,8 +55,9 @@ def test_other_modes_do_as_replicas_says_whatever_the_shards(mode: ScalingMode) 
 
 
 def test_nothing_is_started_before_the_shards_are_known() -> None:
-    assert scale(observation(view=None, stateful_set=None)) == Scale(0, 0, held=WAITING_FOR_SHARDS)
-    assert scale(observation(view=view(discovered=False), stateful_set=None)) == Scale(0, 0, held=WAITING_FOR_SHARDS)
+    assert scale(observation(view=None, stateful_set=None, consumers=())) == Scale(0, 0, held=WAITING_FOR_SHARDS)
+    unread = observation(view=view(discovered=False), stateful_set=None, consumers=())
+    assert scale(unread) == Scale(0, 0, held=WAITING_FOR_SHARDS)
 
 
 def test_what_runs_is_left_alone_while_the_shards_are_not_known() -> None:
@@ -110,6 +112,17 @@ class TestScalingIn:
     def test_a_coordinator_that_shows_nothing_does_not_count_as_holding_nothing(self) -> None:
         fixed = declared(scaling=Scaling(mode=ScalingMode.FIXED), replicas=1)
         assert self.after(30, view=None, declared=fixed).replicas == 3
+
+    def test_they_are_leaving_until_their_pods_are_gone(self) -> None:
+        shrunk = replace(
+            self.seen, stateful_set=OwnedSet(replicas=1), view=view(shards(4)), consumers=pods(0, 1, 2, deleting=True)
+        )
+        assert scale(shrunk) == Scale(1, 1, frozenset({C1, C2}), 1)
+        assert scale(replace(shrunk, consumers=pods(0))) == Scale(1, 1, frozenset(), 1)
+
+    def test_a_restarted_operator_gives_those_above_the_limit_nothing_while_it_does_not_know_the_shards(self) -> None:
+        limited = declared(scaling=Scaling(max_replicas=2))
+        assert scale(replace(self.seen, declared=limited, view=None)) == Scale(3, 3, frozenset({C2}), held=WAITING_FOR_SHARDS)
 
     def test_growing_again_calls_it_off(self) -> None:
         assert self.after(30, view=view(shards(12))) == Scale(3, 3, frozenset(), 3)

@@ -16,7 +16,7 @@ from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
 from shardherd.coordinator import CoordinatorServer
 from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError
-from shardherd.core.model import ConsumerId, Heartbeat, HeldShard, Incarnation
+from shardherd.core.model import ConsumerId, Heartbeat, HeldShard, Incarnation, ShardId
 from shardherd.ports import Caller
 from tests.unit.coordinator.rig import IDENTITY, Rig, spec_of
 
@@ -120,9 +120,25 @@ async def test_shards_may_be_looked_at(service: Service, client: AsyncConsumerCl
         "end": 0,
         "lagRecords": 0,
         "open": True,
+        "present": True,
         "stateAgeMs": 0,
     }
     assert [row["consumer"] for row in group["consumers"]] == ["clicks-0"]
+
+
+async def test_checkpoints_are_read_one_by_one_and_all_at_once_also_without_an_owner(service: Service) -> None:
+    service.kafka.committed["demo.clicks"] = {ShardId(f"t/{number}"): 10 + number for number in range(4)}
+    service.server.coordination.apply(spec_of())
+    await service.server.lead()
+    await service.settled()
+
+    _, everything = await service.get(f"{BASE}/shards")
+    _, one = await service.get(f"{BASE}/shards/t/2")
+
+    assert {row["shard"]: (row["checkpoint"], row["holder"]) for row in everything} == {
+        f"t/{number}": (10 + number, None) for number in range(4)
+    }
+    assert one["checkpoint"] == 12
 
 
 async def test_a_shard_that_does_not_exist_is_named(service: Service) -> None:
@@ -238,7 +254,7 @@ async def test_a_forced_checkpoint_that_was_not_written_is_not_acknowledged(serv
     answer = await send(service, "PUT", f"{BASE}/shards/t/1/checkpoint", b'{"offset":7}', Authorization="Bearer admin")
 
     assert (answer[0], answer[2]["error"]["shard"], answer[2]["error"]["group"]) == (503, "t/1", "demo/clicks")
-    assert "could not be set to 7" in answer[2]["error"]["message"]
+    assert "was not written; ask again" in answer[2]["error"]["message"]
 
 
 @pytest.mark.parametrize(("rights", "status"), [({"get"}, 200), ({"update"}, 403), (set(), 403)])

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import CheckpointResult
+from shardherd.core.model import CheckpointResult, ShardId
+from shardherd.core.requests import ForceCheckpoint, ForceCheckpointReply
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
 from tests.unit.coordinator.rig import Rig, drain
 
@@ -159,7 +160,7 @@ async def test_a_leader_that_a_newer_one_has_fenced_steps_down(rig: Rig) -> None
     with pytest.raises(CoordinatorUnavailableError):
         await consumer.commit(99)
 
-    assert "is at version" in await rig.runtime.lost()
+    assert "was written by another coordinator" in await rig.runtime.lost()
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
     assert newer.runtime.leading
     await newer.runtime.stop()
@@ -191,3 +192,82 @@ async def test_positions_that_do_not_change_are_committed_again_every_day(rig: R
     await rig.becomes(lambda: rig.kafka.commits == commits + 1)
 
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
+
+
+async def test_a_daily_look_puts_right_what_somebody_else_moved_and_tells_of_it(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.commit(7)
+    rig.kafka.committed[GROUP_ID] |= {ShardId("t/0"): 3, ShardId("t/1"): 9}
+    del rig.kafka.committed[GROUP_ID][ShardId("t/2")]
+
+    rig.clock.advance(24 * 3600.0)
+    rig.runtime.beat()
+    await rig.becomes(lambda: "CheckpointRestored" in rig.events.reasons())
+
+    assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
+    (told,) = [event.message for event in rig.events.events if event.reason == "CheckpointRestored"]
+    assert told.endswith("t/0 at 3 instead of 7, t/1 at 9 instead of 7, t/2 at none instead of 7")
+
+
+async def test_a_daily_look_that_finds_all_in_order_tells_nothing(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.commit(7)
+    commits = rig.kafka.commits
+
+    rig.clock.advance(24 * 3600.0)
+    rig.runtime.beat()
+    await rig.becomes(lambda: rig.kafka.commits == commits + 1)
+
+    assert "CheckpointRestored" not in rig.events.reasons()
+
+
+async def test_a_shard_that_the_source_has_no_more_does_not_keep_the_others_from_being_refreshed(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.commit(7)
+    rig.kafka.topics["t"].pop()
+    await rig.becomes(lambda: rig.group.mailbox is not None and len(rig.group.mailbox.group.refreshable) == 3)
+    commits = rig.kafka.commits
+
+    rig.clock.advance(24 * 3600.0)
+    rig.runtime.beat()
+    await rig.becomes(lambda: rig.kafka.commits == commits + 1)
+
+
+async def test_a_daily_look_that_fails_is_made_again_soon(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.commit(7)
+    commits = rig.kafka.commits
+    rig.kafka.faults.fail("read", AWAY)
+
+    rig.clock.advance(24 * 3600.0)
+    rig.runtime.beat()
+    await asyncio.sleep(0.05)
+    assert rig.kafka.commits == commits
+    rig.clock.advance(600.0)
+    rig.runtime.beat()
+
+    await rig.becomes(lambda: rig.kafka.commits == commits + 1)
+
+
+async def test_a_forced_checkpoint_is_durable_when_it_is_answered(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.commit(7)
+
+    assert await rig.group.ask(ForceCheckpoint(ShardId("t/0"), 3)) == ForceCheckpointReply()
+
+    assert rig.kafka.committed[GROUP_ID][ShardId("t/0")] == 3
+    await consumer.heartbeat()
+    assert consumer.positions[ShardId("t/0")] == 3
+
+
+@pytest.mark.parametrize("error", [AWAY, UNKNOWN, FENCED])
+async def test_a_forced_checkpoint_that_was_not_written_is_not_acknowledged(rig: Rig, error: Exception) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.commit(7)
+    rig.kafka.faults.fail("commit", error)
+
+    with pytest.raises(CoordinatorUnavailableError, match="the checkpoint of shard t/0 was not written; ask again"):
+        await rig.group.ask(ForceCheckpoint(ShardId("t/0"), 3))
+
+    assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
+    assert await consumer.commit(8) == OK, "nobody was fenced"

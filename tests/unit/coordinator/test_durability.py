@@ -13,11 +13,10 @@ from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.group import Group, Result
 from shardherd.core.model import Leave
 from shardherd.core.records import Ownership
-from shardherd.core.requests import Request
+from shardherd.core.requests import Request, SettingsChanged
 from shardherd.ports import (
     OutcomeUnknownError,
     OwnershipConflictError,
-    OwnershipGoneError,
     OwnershipTooLargeError,
     OwnershipUnavailableError,
 )
@@ -106,31 +105,112 @@ async def test_a_write_of_unknown_outcome_that_did_not_happen_is_made_again(rig:
 
 async def test_a_write_over_another_coordinators_is_the_end(rig: Rig) -> None:
     await rig.serving()
+    rival = Rig(beside=rig)
+    rival.runtime.apply(rig.group.spec)
+    await rival.becomes(lambda: rival.runtime.ready)
 
-    rig.ownership.faults.fail("save", OwnershipConflictError("at version 9, not 8"))
     with pytest.raises(CoordinatorUnavailableError, match="ask again"):
         await rig.consumer(1).heartbeat()
 
-    assert await rig.runtime.lost() == "at version 9, not 8"
+    assert "was written by another coordinator" in await rig.runtime.lost()
     assert not rig.runtime.leading
+    await rival.runtime.stop()
 
 
-async def test_an_ownership_that_was_deleted_ends_its_group_alone_and_is_made_anew_if_the_group_stays(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shardherd.coordinator.runner.GONE_PATIENCE", 0.01)
+async def test_a_write_over_somebodys_annotation_is_made_again(rig: Rig) -> None:
     await rig.serving()
-    identity = rig.group.spec.identity
-    before = rig.group.mailbox
+    newcomer = rig.consumer(1)
 
-    rig.ownership.faults.fail("save", OwnershipGoneError("deleted by hand"))
+    rig.ownership.faults.fail("save", OwnershipConflictError("at version 9, not 8"), times=2)
+    await newcomer.heartbeat()
+
+    assert newcomer.name in (await stored(rig)).consumers
+    assert rig.runtime.leading
+
+
+async def test_of_two_settings_the_older_is_not_told_again_after_the_newer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardherd.coordinator.mailbox.INSIST_AFTER", 0.02)
+    await rig.serving()
+    spec = rig.group.spec
+
+    rig.ownership.faults.fail("save", REFUSED)
+    rig.runtime.apply(replace(spec, settings=replace(spec.settings, paused=True)))
+    await rig.becomes(lambda: not rig.ownership.faults.before["save"])
+    rig.runtime.apply(spec)
+    handled: list[Request] = []
+    handle = Group.handle
+
+    def watched(group: Group, request: Request, now: float) -> Result:
+        handled.append(request)
+        return handle(group, request, now)
+
+    monkeypatch.setattr(Group, "handle", watched)
+    rig.runtime.consumer_died(IDENTITY, rig.consumer(0).name, rig.consumer(0).incarnation)
+    rig.ownership.faults.fail("save", REFUSED)
+    # Both were refused; the death is told again, and so is the newer of the settings alone.
+    await rig.becomes(lambda: not rig.alive())
+
+    assert [each.spec.settings.paused for each in handled if isinstance(each, SettingsChanged)] == [False, False]
+    assert not rig.group.spec.settings.paused
+
+
+async def test_what_timed_out_and_could_not_be_stored_is_not_tried_without_pause(rig: Rig) -> None:
+    await rig.serving()
+
+    rig.ownership.faults.fail("save", REFUSED, times=1000)
+    await rig.advance(50.0)
+    left = len(rig.ownership.faults.before["save"])
+    for _ in range(100):
+        await drain()
+
+    assert 900 < left < 1000
+    assert len(rig.ownership.faults.before["save"]) == left
+
+
+async def test_an_ownership_that_is_deleted_under_its_leader_is_written_anew_as_it_was(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.heartbeat()
+    held, mailbox = dict(consumer.held), rig.group.mailbox
+
+    rig.ownership.tamper(IDENTITY, None)
+    await rig.consumer(1).heartbeat()
+
+    found = await stored(rig)
+    assert {name: row.owner_epoch for name, row in found.shards.items()} == held
+    assert set(found.consumers) == {consumer.name, rig.consumer(1).name}
+    assert rig.group.mailbox is mailbox
+    assert rig.runtime.leading
+
+
+async def test_an_ownership_that_is_deleted_during_a_write_of_unknown_outcome_is_written_anew(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+
+    rig.ownership.faults.fail("save", UNKNOWN)
+    rig.ownership.tamper(IDENTITY, None)
+    await rig.consumer(1).heartbeat()
+
+    assert set((await stored(rig)).consumers) == {consumer.name, rig.consumer(1).name}
+
+
+async def test_an_ownership_that_was_damaged_while_we_lead_is_written_over(rig: Rig) -> None:
+    await rig.serving()
+    newcomer = rig.consumer(1)
+
+    rig.ownership.tamper(IDENTITY, b"{}")
+    await newcomer.heartbeat()
+
+    assert newcomer.name in (await stored(rig)).consumers
+    assert rig.runtime.leading
+
+
+async def test_an_ownership_that_a_later_version_wrote_is_the_end(rig: Rig) -> None:
+    await rig.serving()
+
+    rig.ownership.tamper(IDENTITY, b'{"format": 99}')
     with pytest.raises(CoordinatorUnavailableError, match="ask again"):
         await rig.consumer(1).heartbeat()
 
-    await rig.becomes(lambda: rig.runtime.group(identity.namespace, identity.name).mailbox not in (None, before))
-    await rig.consumer(2).heartbeat()
-    assert rig.runtime.leading
-    assert rig.consumer(2).name in (await stored(rig)).consumers
+    assert "format 99" in await rig.runtime.lost()
 
 
 async def test_after_an_unknown_outcome_another_coordinators_write_is_the_end(rig: Rig) -> None:

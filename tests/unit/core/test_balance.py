@@ -1,51 +1,9 @@
-"""Who gets what: joins, crashes, drains, and the worked examples of the specification."""
+"""Who gets what: joins, restarts, drains, pauses. The specification's own examples are in a file of their own."""
 
 from __future__ import annotations
 
 from shardherd.core.model import ConsumerId
-from tests.builders import Play, moved, spec, started, topic, with_settings
-
-
-def test_ten_shards_three_consumers_hold_3_3_4() -> None:
-    assert sorted(started(10, 3).counts().values()) == [3, 3, 4]
-
-
-def test_crash_moves_only_the_dead_consumers_shards() -> None:
-    play = started(10, 3)
-    before = play.holders()
-    lost = play.held_by("g-1")
-    assert len(lost) == 3
-
-    play.die("g-1")
-    assert moved(before, play.holders()) == lost
-    assert play.counts() == {"g-0": 5, "g-2": 5}
-
-    after_crash = play.holders()
-    play.run("g-1", start=2)
-    play.settle("g-0", "g-1", "g-2")
-    assert len(moved(after_crash, play.holders())) == 3
-    assert sorted(play.counts().values()) == [3, 3, 4]
-
-
-def test_two_join_three_each_hold_two() -> None:
-    play = started(10, 3)
-    before = play.holders()
-    by_count = sorted(("g-0", "g-1", "g-2"), key=lambda name: len(play.held_by(name)))
-    play.beat("g-3", "g-4")
-    play.settle("g-0", "g-1", "g-2", "g-3", "g-4")
-    assert play.counts() == {"g-0": 2, "g-1": 2, "g-2": 2, "g-3": 2, "g-4": 2}
-    lost = moved(before, play.holders())
-    assert [sum(before[name] == consumer for name in lost) for consumer in by_count] == [1, 1, 2]
-    assert play.view.moves == 4
-
-
-def test_two_groups_share_a_stream_without_effect() -> None:
-    one, two = Play(spec(2, assignor="Range")), Play(spec(1, assignor="Range"))
-    for play, names in ((one, ("A", "B")), (two, ("C",))):
-        play.discover(topic(4))
-        play.settle(*names)
-    assert one.holders() == {"0": "A", "1": "A", "2": "B", "3": "B"}
-    assert two.holders() == {"0": "C", "1": "C", "2": "C", "3": "C"}
+from tests.builders import Play, spec, started, topic, with_settings
 
 
 def test_the_first_assignment_waits_for_all_wanted_consumers() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shardherd.core.model import Condition
+from shardherd.core.model import Condition, Growth
 from shardherd.core.requests import ConditionsChanged
-from tests.builders import Play, info, shard, spec, started, topic, with_settings
+from tests.builders import Play, info, shard, spec, started, topic, with_settings, with_topics
 
 
 def test_a_start_position_is_durable_before_the_first_grant() -> None:
@@ -37,7 +37,7 @@ def test_latest_holds_for_the_first_discovery_only() -> None:
 def test_a_durable_position_counts_more_than_the_start_position() -> None:
     play = Play(spec(1, starting="Latest"))
     play.log = {shard("0"): 42}
-    assert play.discover([info("0", end=90)]).commit == {}
+    assert play.discover([info("0", end=90)]).commit == {shard("0"): 42}, "so that it bears a note of this group"
     play.beat("g-0")
     assert play.confirmed("g-0")["0"].position == 42
 
@@ -110,6 +110,36 @@ def test_a_finished_shard_frees_its_consumer_for_others() -> None:
     assert play.counts() == {"g-0": 1, "g-1": 1}
 
 
+def test_an_ordered_topic_that_grows_is_out_of_order_until_what_was_there_is_read() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover(topic(2, end=100))
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 100)
+    play.discover([*topic(2, end=120), info("2", end=0), info("3", end=0)])
+    assert play.view.growths == (Growth("t", 2, 4, ((shard("0"), 120), (shard("1"), 120))),)
+    assert play.view.withheld == ()
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 120)
+    assert play.view.growths == (Growth("t", 2, 4, ((shard("1"), 120),)),)
+    play.restart()
+    assert play.view.growths == (Growth("t", 2, 4, ((shard("1"), 120),)),)
+    play.discover([*topic(2, end=120), info("2", end=0), info("3", end=0)])
+    play.settle("g-0")
+    play.checkpoint("g-0", "1", 120)
+    play.discover(topic(4, end=120))
+    assert not play.view.growths
+
+
+def test_neither_a_split_nor_another_topic_nor_an_unordered_group_is_a_growth() -> None:
+    split = Play(spec(1, ordered=True))
+    split.discover([info("0")])
+    split.discover([info("0", open=False), info("1", parents=["0"]), info("2", parents=["0"]), *topic(2, name="other")])
+    unordered = Play(spec(1))
+    unordered.discover(topic(2))
+    unordered.discover(topic(4))
+    assert (split.view.growths, unordered.view.growths) == ((), ())
+
+
 def test_order_true_to_false_releases_waiting() -> None:
     play = Play(spec(1, ordered=True))
     play.discover([info("0", open=False), info("1", parents=["0"])])
@@ -148,6 +178,32 @@ def test_a_condition_withholds_grants_until_it_is_gone() -> None:
     play.ask(ConditionsChanged())
     play.discover(topic(2))
     assert play.counts() == {"g-0": 2}
+
+
+def test_a_shard_that_the_source_has_no_more_is_not_present() -> None:
+    play = started(2, 1)
+    assert [shard.present for shard in play.view.shards] == [True, True]
+    play.discover(topic(1))
+    assert [shard.present for shard in play.view.shards] == [True, False]
+
+
+def test_a_topic_that_the_source_names_no_more_is_dropped_and_comes_back_under_higher_epochs() -> None:
+    both = with_topics(spec(1), "t", "u")
+    play = Play(both)
+    play.discover([info("0"), info("u/0")])
+    play.settle("g-0")
+    play.checkpoint("g-0", "u/0", 40)
+    epoch = play.confirmed("g-0")["u/0"].owner_epoch
+    play.restart(spec(1))
+    play.discover([info("0")])
+    play.settle("g-0")
+    assert play.states() == {"0": "ALREADY_ALLOC"}
+    assert set(play.confirmed("g-0")) == {"0"}
+    play.restart(both)
+    play.discover([info("0"), info("u/0")])
+    play.settle("g-0")
+    again = play.confirmed("g-0")["u/0"]
+    assert (again.owner_epoch, again.position) == (epoch + 1, 40)
 
 
 def test_a_recreated_topic_is_granted_to_nobody() -> None:

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shardherd.core.errors import OwnershipFormatError
+from shardherd.core.errors import OwnershipDamagedError, OwnershipFormatError
 from shardherd.core.group import Group
 from shardherd.core.model import ConsumerId, ShardState
-from shardherd.core.ownership import decode, encode
+from shardherd.core.ownership import decode, dumps, encode, loads
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from shardherd.core.requests import ShardsDiscovered
 from tests.builders import Play, incarnation, info, shard, spec, started
@@ -33,6 +35,9 @@ def eventful() -> Play:
     return play
 
 
+STORED = eventful().group.ownership
+
+
 def test_what_is_encoded_is_decoded_to_the_same_through_json() -> None:
     ownership = eventful().group.ownership
     assert timeless(decode(json.loads(json.dumps(encode(ownership))))) == timeless(ownership)
@@ -45,10 +50,47 @@ def test_the_stored_form_is_versioned_and_says_so_when_it_is_unknown() -> None:
         decode({**stored, "format": 2})
 
 
-@pytest.mark.parametrize("damage", [{"shards": {}}, {"group": {}}, {"runs": []}, {"consumers": [{}]}])
-def test_a_damaged_ownership_is_refused_by_name(damage: dict[str, Any]) -> None:
-    with pytest.raises(OwnershipFormatError, match="damaged"):
+@pytest.mark.parametrize(
+    "damage",
+    [{"shards": {}}, {"group": {}}, {"runs": []}, {"consumers": [{}]}, {"consumers": []}, {"format": None}, {"format": "1"}],
+)
+def test_a_damaged_ownership_is_told_apart_from_one_of_another_version(damage: dict[str, Any]) -> None:
+    with pytest.raises(OwnershipDamagedError, match="damaged"):
         decode({**encode(started(1, 1).group.ownership), **damage})
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("state", 1), ("holder", -1), ("run", -1), ("next", 0), ("since", 9), ("epoch", [1, 1]), ("state", 7)]
+)
+def test_a_row_that_cannot_be_is_damage(column: str, value: Any) -> None:
+    stored = encode(started(1, 1).group.ownership)
+    stored["shards"][column] = value if isinstance(value, list) else [value]
+    with pytest.raises(OwnershipDamagedError, match="damaged"):
+        decode(stored)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"7", b'{"format":1}', b"\xff\x00", b"[" * 100_000])
+def test_a_text_that_no_version_wrote_is_damage(text: bytes) -> None:
+    with pytest.raises(OwnershipDamagedError, match="damaged"):
+        loads(text)
+
+
+@given(cut=st.integers(0, 400), flipped=st.integers(0, 7))
+def test_whatever_befalls_the_stored_text_it_is_read_as_it_was_or_refused(cut: int, flipped: int) -> None:
+    text = dumps(STORED)
+    at = cut % len(text)
+    for damaged in (text[:at], text[:at] + bytes([text[at] ^ (1 << flipped)]) + text[at + 1 :]):
+        try:
+            found = loads(damaged)
+        except (OwnershipDamagedError, OwnershipFormatError):
+            continue
+        assert isinstance(found, Ownership)
+
+
+def test_an_ownership_without_what_a_later_version_added_is_read() -> None:
+    stored = encode(started(1, 1).group.ownership)
+    del stored["group"]["rebuilding"]
+    assert decode(stored).group.rebuilding is False
 
 
 def test_a_hundred_thousand_shards_fit_in_300_kilobytes() -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError
+from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, UnknownGroupError
 from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.offsets import Offsets
@@ -342,6 +342,21 @@ def test_a_drain_gives_a_micro_batch_up_that_does_not_end() -> None:
         assert scene.loop.time() - began == pytest.approx(60, abs=0.2)
         assert scene.stopped == ["the running micro-batch did not end within drainTimeout"]
         assert scene.coordinator.leaves == 1
+
+    story(body)
+
+
+def test_a_drain_does_not_wait_for_checkpoints_of_a_group_that_was_deleted() -> None:
+    async def body(scene: Scene) -> None:
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        began = scene.loop.time()
+        scene.coordinator.fault = UnknownGroupError("there is no group demo/clicks", group="demo/clicks")
+        draining = asyncio.create_task(scene.agent.drain(began + 80))
+        await asyncio.sleep(5)
+        assert not draining.done(), "the micro-batch is still awaited"
+        scene.agent.finished(end)
+        assert not await draining
+        assert scene.loop.time() - began < 7
 
     story(body)
 

@@ -19,6 +19,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.shards import Partition
+from shardherd.core.naming import selects
 from shardherd.ports import SourceUnavailableError
 
 LOOK_TIMEOUT = 5.0
@@ -44,7 +45,7 @@ class Interest:
     pattern: str = ""
 
     def matches(self, topic: str) -> bool:
-        return re.fullmatch(self.pattern, topic) is not None if self.pattern else topic in self.topics
+        return selects(self.topics, self.pattern, topic)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,13 @@ class KafkaOffsetStore:
 
     async def read(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
         """The committed offsets of these shards; none is pending when this returns. Raises SourceUnavailableError."""
+        return {shard: offset for shard, (offset, _) in (await self._read(shards)).items()}
+
+    async def notes(self, shards: Sequence[ShardId]) -> Mapping[ShardId, str]:
+        """The metadata of the committed offsets of these shards. Raises SourceUnavailableError."""
+        return {shard: note for shard, (_, note) in (await self._read(shards)).items() if note}
+
+    async def _read(self, shards: Sequence[ShardId]) -> Mapping[ShardId, tuple[Offset, str]]:
         topics: dict[str, list[int]] = {}
         for shard in shards:
             topic, partition = partition_of(shard)
@@ -87,8 +94,8 @@ class KafkaOffsetStore:
                 await self._connection.run(what, self._clean, READ_TIMEOUT)
         return await self._connection.run(what, lambda wire: self._fetch(wire, topics), READ_TIMEOUT)
 
-    async def commit(self, offsets: Mapping[ShardId, Offset]) -> None:
-        """Write the offsets in one transaction.
+    async def commit(self, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str]) -> None:
+        """Write the offsets in one transaction, with the notes as their metadata.
 
         Raises CommitFencedError if another producer has taken the transactional id, OutcomeUnknownError if the last step may
         have happened, SourceUnavailableError if it surely did not.
@@ -97,9 +104,9 @@ class KafkaOffsetStore:
             if self._producer is None:
                 raise CommitFencedError(f"the offsets of Kafka group {self._group!r} were not taken over yet")
             what = f"commit offsets of group {self._group!r}"
-            asked = _Step()
+            topics, asked = _topics(offsets, notes), _Step()
             try:
-                await self._connection.run(what, lambda wire: self._transaction(wire, offsets, asked), COMMIT_TIMEOUT)
+                await self._connection.run(what, lambda wire: self._transaction(wire, topics, asked), COMMIT_TIMEOUT)
             except SourceUnavailableError as error:
                 self._dirty = True
                 if isinstance(error.__cause__, _FENCED):
@@ -113,7 +120,7 @@ class KafkaOffsetStore:
                 self._dirty = True
                 raise
 
-    async def _transaction(self, wire: Wire, offsets: Mapping[ShardId, Offset], asked: _Step) -> None:
+    async def _transaction(self, wire: Wire, topics: list[Any], asked: _Step) -> None:
         if self._dirty:
             await self._clean(wire, fenced=False)
         producer = self._producer
@@ -124,9 +131,7 @@ class KafkaOffsetStore:
         await ask_coordinator(
             wire,
             self._group,
-            lambda: TxnOffsetCommitRequest(
-                group_id=self._group, topics=_topics(offsets), max_version=_COMMIT_VERSION, **identity
-            ),
+            lambda: TxnOffsetCommitRequest(group_id=self._group, topics=topics, max_version=_COMMIT_VERSION, **identity),
             _first_error,
         )
         asked.to_commit = True
@@ -166,7 +171,7 @@ class KafkaOffsetStore:
         )
         return response
 
-    async def _fetch(self, wire: Wire, topics: Mapping[str, list[int]]) -> dict[ShardId, Offset]:
+    async def _fetch(self, wire: Wire, topics: Mapping[str, list[int]]) -> dict[ShardId, tuple[Offset, str]]:
         group = OffsetFetchRequest.OffsetFetchRequestGroup
         wanted = [group.OffsetFetchRequestTopics(name=name, partition_indexes=parts) for name, parts in topics.items()]
         response, _ = await ask_coordinator(
@@ -178,7 +183,10 @@ class KafkaOffsetStore:
             lambda answer: int(answer.groups[0].error_code) or _first_error(answer.groups[0]),
         )
         return {
-            shard_of(topic.name, partition.partition_index): int(partition.committed_offset)
+            shard_of(topic.name, partition.partition_index): (
+                int(partition.committed_offset),
+                str(partition.metadata or ""),
+            )
             for topic in response.groups[0].topics
             for partition in topic.partitions
             if partition.committed_offset >= 0
@@ -198,13 +206,16 @@ class _Step:
     to_commit: bool = False
 
 
-def _topics(offsets: Mapping[ShardId, Offset]) -> list[Any]:
+def _topics(offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str]) -> list[Any]:
     topic_type = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     by_topic: dict[str, list[Any]] = {}
     for shard, offset in offsets.items():
         topic, partition = partition_of(shard)
         entry = topic_type.TxnOffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+            partition_index=partition,
+            committed_offset=offset,
+            committed_leader_epoch=-1,
+            committed_metadata=notes.get(shard, ""),
         )
         by_topic.setdefault(topic, []).append(entry)
     return [topic_type(name=topic, partitions=partitions) for topic, partitions in by_topic.items()]

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import base64
 import gzip
+import logging
+import zlib
 from typing import Any
 
-from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
+from shardherd.adapters.kubernetes.configmaps import metadata, owned, path
+from shardherd.adapters.kubernetes.copies import ConfigMapCopies
 from shardherd.core.model import GroupIdentity
 from shardherd.ports import (
     OutcomeUnknownError,
@@ -19,6 +23,8 @@ from shardherd.ports import (
     OwnershipUnavailableError,
     StoredOwnership,
 )
+
+log = logging.getLogger(__name__)
 
 KEY = "ownership.json.gz"
 """To look at it: kubectl get configmap NAME-state -o jsonpath='{.binaryData.ownership\\.json\\.gz}' | base64 -d | gunzip"""
@@ -30,14 +36,14 @@ TIMEOUT = 5.0
 """Seconds for one read or write; well below the time for which a renewed lease is certain."""
 
 
-class ConfigMapOwnership:
+class ConfigMapOwnership(ConfigMapCopies):
     """OwnershipStore in ConfigMaps; the version is the resourceVersion."""
 
-    def __init__(self, api: KubernetesApi) -> None:
-        self._api = api
-
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
-        """The stored ownership of this very group; one of a deleted group of the same name counts as none."""
+        """The stored ownership of this very group; one of a deleted group of the same name counts as none.
+
+        What somebody has damaged is empty.
+        """
         try:
             found = await self._api.acall("GET", _path(group), timeout=TIMEOUT)
         except ApiError as error:
@@ -46,10 +52,9 @@ class ConfigMapOwnership:
             raise OwnershipUnavailableError(f"cannot read the ownership of group {group}: {error}") from error
         except ApiUnavailableError as error:
             raise OwnershipUnavailableError(f"cannot read the ownership of group {group}: {error}") from error
-        if not _owned(found, group):
+        if not owned(found, group):
             return None
-        data = gzip.decompress(base64.b64decode(found["binaryData"][KEY]))
-        return StoredOwnership(data, found["metadata"]["resourceVersion"])
+        return StoredOwnership(_unpack(found, group), found["metadata"]["resourceVersion"])
 
     async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
         """See OwnershipStore. A leftover of a deleted group of the same name is replaced."""
@@ -84,7 +89,7 @@ class ConfigMapOwnership:
                 raise
             try:
                 found = await self._api.acall("GET", _path(group), timeout=TIMEOUT)
-                if _owned(found, group):
+                if owned(found, group):
                     raise
                 leftover = {"preconditions": {"uid": found["metadata"]["uid"]}}
                 await self._api.acall("DELETE", _path(group), leftover, timeout=TIMEOUT)
@@ -95,11 +100,15 @@ class ConfigMapOwnership:
 
 
 def _path(group: GroupIdentity) -> str:
-    return f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-state"
+    return path(group, "state")
 
 
-def _owned(found: Any, group: GroupIdentity) -> bool:
-    return any(owner.get("uid") == group.uid for owner in found["metadata"].get("ownerReferences", ()))
+def _unpack(found: Any, group: GroupIdentity) -> bytes:
+    try:
+        return gzip.decompress(base64.b64decode(found["binaryData"][KEY]))
+    except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
+        log.error("the ownership of group %s is damaged: %r", group, error)  # noqa: TRY400
+        return b""
 
 
 def _config_map(group: GroupIdentity, data: bytes, version: str | None) -> dict[str, Any]:
@@ -109,30 +118,12 @@ def _config_map(group: GroupIdentity, data: bytes, version: str | None) -> dict[
             f"the ownership of group {group} takes {len(packed)} bytes compressed, over the limit of {LIMIT}; consume fewer"
             " shards in this group"
         )
-    metadata: dict[str, Any] = {
-        "name": f"{group.name}-state",
-        "namespace": group.namespace,
-        "labels": {
-            "app.kubernetes.io/name": "shardherd",
-            "app.kubernetes.io/managed-by": "shardherd",
-            "shardherd.dev/consumergroup": group.name,
-        },
-        "ownerReferences": [
-            {
-                "apiVersion": "shardherd.dev/v1alpha1",
-                "kind": "ConsumerGroup",
-                "name": group.name,
-                "uid": group.uid,
-                "controller": True,
-                "blockOwnerDeletion": False,
-            }
-        ],
-    }
+    about = metadata(group, "state")
     if version is not None:
-        metadata["resourceVersion"] = version
+        about["resourceVersion"] = version
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata,
+        "metadata": about,
         "binaryData": {KEY: base64.b64encode(packed).decode()},
     }

@@ -22,6 +22,7 @@ class MemoryKafka:
     topics: dict[str, list[list[int]]] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     committed: dict[str, dict[ShardId, Offset]] = field(default_factory=dict)
+    noted: dict[str, dict[ShardId, str]] = field(default_factory=dict)
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     writers: dict[str, int] = field(default_factory=dict)
     reachable: bool = True
@@ -107,7 +108,13 @@ class MemoryOffsetStore:
         committed = self._kafka.committed.get(self._group, {})
         return {shard: committed[shard] for shard in shards if shard in committed}
 
-    async def commit(self, offsets: Mapping[ShardId, Offset]) -> None:
+    async def notes(self, shards: Sequence[ShardId]) -> Mapping[ShardId, str]:
+        await _enter(self._kafka, "read", self._servers)
+        committed = self._kafka.committed.get(self._group, {})
+        noted = self._kafka.noted.get(self._group, {})
+        return {shard: noted[shard] for shard in shards if shard in committed and shard in noted}
+
+    async def commit(self, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str]) -> None:
         await _enter(self._kafka, "commit", self._servers)
         if self._writer == 0 or self._writer != self._kafka.writers.get(self._group):
             raise CommitFencedError(f"another producer has taken over transactional id 'shardherd.{self._group}'")
@@ -116,6 +123,10 @@ class MemoryOffsetStore:
             if int(number) >= len(self._kafka.topics.get(topic, ())):
                 raise SourceUnavailableError(f"Kafka at {self._servers}: cannot commit {shard}: UnknownTopicOrPartitionError")
         self._kafka.committed.setdefault(self._group, {}).update(offsets)
+        noted = self._kafka.noted.setdefault(self._group, {})
+        for shard in offsets:
+            noted.pop(shard, None)
+        noted.update(notes)
         self._kafka.commits += 1
         self._kafka.faults.leave("commit")
 

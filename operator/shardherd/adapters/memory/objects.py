@@ -7,6 +7,7 @@ and the server's own fields (UID, status) stay.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from shardherd.core.model import GroupIdentity
@@ -27,6 +28,8 @@ class MemoryCluster:
         self.available = True
         self.refuse: dict[str, str] = {}
         """By kind: what the server says to an apply of it."""
+        self.after_read: Callable[[], None] = lambda: None
+        """What happens between the server's reading and the arrival of its answer."""
 
     def put(self, kind: str, manifest: Manifest) -> None:
         """The object is there, by whatever way."""
@@ -40,6 +43,11 @@ class MemoryCluster:
     async def read(self, namespace: str, name: str) -> GroupObjects | None:
         self._answer()
         self.reads += 1
+        found = self._read(namespace, name)
+        self.after_read()
+        return found
+
+    def _read(self, namespace: str, name: str) -> GroupObjects | None:
         group = self._get("ConsumerGroup", namespace, name)
         if group is None:
             return None

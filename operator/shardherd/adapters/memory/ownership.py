@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Mapping
 
 from shardherd.adapters.memory.faults import Faults
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model import GroupIdentity, Offset, ShardId
 from shardherd.ports import OwnershipConflictError, OwnershipGoneError, OwnershipTooLargeError, StoredOwnership
 
 
 class MemoryOwnership:
-    """OwnershipStore in memory. `faults` knows the operations "load" and "save"."""
+    """OwnershipStore in memory. `faults` knows "load", "save", "load_copies" and "save_copies"."""
 
     def __init__(self, limit: int = 900 * 1024) -> None:
         self.faults = Faults()
         self.saves = 0
         self.limit = limit
+        self.copies: dict[GroupIdentity, Mapping[ShardId, Offset]] = {}
         self._stored: dict[GroupIdentity, StoredOwnership] = {}
         self._versions = 0
+
+    def tamper(self, group: GroupIdentity, data: bytes | None) -> None:
+        """What somebody does by hand: put these bytes there, or delete what is there."""
+        self._versions += 1
+        self._stored.pop(group, None)
+        if data is not None:
+            self._stored[group] = StoredOwnership(data, str(self._versions))
 
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
         await self.faults.enter("load")
@@ -41,3 +50,12 @@ class MemoryOwnership:
         self._stored[group] = StoredOwnership(data, str(self._versions))
         self.faults.leave("save")
         return str(self._versions)
+
+    async def load_copies(self, group: GroupIdentity) -> Mapping[ShardId, Offset]:
+        await self.faults.enter("load_copies")
+        return dict(self.copies.get(group, {}))
+
+    async def save_copies(self, group: GroupIdentity, copies: Mapping[ShardId, Offset]) -> None:
+        await self.faults.enter("save_copies")
+        self.copies[group] = dict(copies)
+        self.faults.leave("save_copies")

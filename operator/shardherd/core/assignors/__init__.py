@@ -1,12 +1,38 @@
 """Assignors: which consumer should hold which shard.
 
-Each is a function of a `Problem` to an array of consumer indexes. `target` is what the rebalance calls. Must not know of
-states, epochs or time.
+Each is a function of a `Problem` to an array of consumer indexes. `target` is what the rebalance calls. Plug-ins need what is
+named here and nothing else. Must not know of states, epochs or time.
 """
 
 from __future__ import annotations
 
-from shardherd.core.assignors.names import ASSIGNORS, is_known, target
-from shardherd.core.assignors.problem import NOBODY, Assignment, Problem
+from shardherd.core.assignors.names import (
+    ASSIGNORS,
+    EVEN,
+    WEIGHTLESS,
+    Assignor,
+    AssignorFailedError,
+    Assignors,
+    kept,
+    target,
+    unknown,
+)
+from shardherd.core.assignors.problem import NOBODY, Assignment, Delta, Problem
+from shardherd.core.assignors.sticky import sticky
 
-__all__ = ["ASSIGNORS", "NOBODY", "Assignment", "Problem", "is_known", "target"]
+__all__ = [
+    "ASSIGNORS",
+    "EVEN",
+    "NOBODY",
+    "WEIGHTLESS",
+    "Assignment",
+    "Assignor",
+    "AssignorFailedError",
+    "Assignors",
+    "Delta",
+    "Problem",
+    "kept",
+    "sticky",
+    "target",
+    "unknown",
+]

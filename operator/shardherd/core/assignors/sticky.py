@@ -1,38 +1,50 @@
 """Sticky: counts differ by at most one, and of all such assignments one that moves the fewest shards.
 
-The default assignor, and the one that fills the gaps of the others. The first assignment equals RoundRobin's.
+The default assignor, and the one that fills the gaps of the others. Balance comes first, then the fewest moves, then zones: of
+the shards that one consumer has too many, those of other zones go first, and what is free goes to its own zone while there is
+room. No shard moves for its zone alone. The first assignment equals RoundRobin's.
+
+Linear in the shards: who has too much, and who gets what, is computed for all consumers at once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from shardherd.core.assignors.problem import NOBODY, Assignment, Problem
+from shardherd.core.assignors import subscriptions
+from shardherd.core.assignors.kafka import round_robin
+from shardherd.core.assignors.problem import NOBODY, Assignment, Flags, Indexes, Problem
+
+_RADIX = 1 << 16
+"""numpy sorts integers of 16 bits by radix, in linear time."""
 
 
 def sticky(problem: Problem) -> Assignment:
     """Each consumer keeps what it has up to its fair share; the rest goes, in order, to whoever has least."""
-    receives = problem.receives
-    if not receives.any():
+    if not problem.receives.any():
         return problem.current.copy()
-    loads = np.bincount(problem.current[problem.current != NOBODY], minlength=len(problem.consumers)).astype(np.int64)
-    quotas = shares(len(problem.shards), loads, receives)
+    if problem.differing:
+        return subscriptions.sticky(problem)
+    if not (problem.current != NOBODY).any() and problem.receives.all() and problem.shard_zones is None:
+        return round_robin(problem)
+    loads = problem.loads(problem.current)
+    settled = problem.loads(np.where(problem.pending, NOBODY, problem.current)) if problem.pending.any() else loads
+    quotas = shares(len(problem.shards), loads, settled, problem.receives)
     target = problem.current.copy()
-    for consumer in np.flatnonzero(loads > quotas):
-        rows = np.flatnonzero(problem.current == consumer)
-        # Those on their way here first, then the last in order: moving the former costs nothing more.
-        rows = rows[np.lexsort((-rows, ~problem.pending[rows]))]
-        target[rows[: loads[consumer] - quotas[consumer]]] = NOBODY
+    target[too_many(problem, np.maximum(loads - quotas, 0))] = NOBODY
     free = np.flatnonzero(target == NOBODY)
-    kept = np.minimum(loads, quotas)
-    target[free] = fill(len(free), kept, quotas, receives)
+    room = np.where(problem.receives, quotas - np.minimum(loads, quotas), 0)
+    if problem.shard_zones is not None and problem.consumer_zones is not None:
+        free, room = _fill_zones(problem, target, free, quotas, room)
+    target[free] = fill(quotas - room, room)
     return target
 
 
-def shares(total: int, loads: Assignment, receives: np.typing.NDArray[np.bool_]) -> Assignment:
+def shares(total: int, loads: Indexes, settled: Indexes, receives: Flags) -> Indexes:
     """How many shards each consumer should hold; consumers that may not receive never get more than they have.
 
-    The ones too many go to those that have more already, so that they need not give them up.
+    `settled` counts the shards of each load that are not on their way. Where the shares cannot be equal, the larger ones go to
+    those that would have to give up a settled shard otherwise, then to those that have most.
     """
     quotas = np.zeros(len(loads), dtype=np.int64)
     open_ = np.ones(len(loads), dtype=np.bool_)
@@ -48,17 +60,70 @@ def shares(total: int, loads: Assignment, receives: np.typing.NDArray[np.bool_])
     indexes = np.flatnonzero(open_)
     base, extra = divmod(left, len(indexes))
     quotas[indexes] = base
-    by_load = indexes[np.lexsort((indexes, -loads[indexes]))]
-    quotas[by_load[:extra]] += 1
+    by_need = indexes[np.lexsort((indexes, -loads[indexes], settled[indexes] <= base))]
+    quotas[by_need[:extra]] += 1
     return quotas
 
 
-def fill(count: int, loads: Assignment, quotas: Assignment, receives: np.typing.NDArray[np.bool_]) -> Assignment:
-    """Who gets the next `count` shards: each goes to the least loaded consumer, the first in order of those."""
-    consumers = np.flatnonzero(receives & (quotas > loads))
-    room = (quotas - loads)[consumers]
-    owners = np.repeat(consumers, room)
-    starts = np.repeat(np.cumsum(room) - room, room)
-    levels = np.arange(len(owners)) - starts + np.repeat(loads[consumers], room)
-    order = np.lexsort((owners, levels))
-    return owners[order][:count].astype(np.int64)
+def too_many(problem: Problem, surplus: Indexes) -> Indexes:
+    """The shards that each consumer gives up, `surplus` (by consumer) of its own.
+
+    Those on their way to it first, as moving them costs nothing more; then those of other zones; then the last in order.
+    """
+    gives = np.append(surplus > 0, False)
+    if not gives.any():
+        return np.empty(0, dtype=np.int64)
+    rows = np.flatnonzero(gives[problem.current])[::-1]
+    holders = problem.current[rows]
+    ranks = holders * 4 + _reluctance(problem, rows, holders) if _has_reasons(problem) else holders
+    small = (int(ranks.max()) if len(ranks) else 0) < _RADIX
+    order = np.argsort(ranks.astype(np.uint16) if small else ranks, kind="stable")
+    sizes = np.bincount(holders, minlength=len(surplus))
+    begins = np.cumsum(sizes) - sizes
+    sorted_holders = holders[order]
+    places = np.arange(len(rows)) - begins[sorted_holders]
+    return rows[order[places < surplus[sorted_holders]]]
+
+
+def fill(loads: Indexes, room: Indexes) -> Indexes:
+    """The consumers of the next `room.sum()` shards: each goes to the least loaded with room, the first in order of those.
+
+    Computed level by level: between two loads that occur, the same consumers take turns.
+    """
+    takers = np.flatnonzero(room > 0)
+    begins, ends = loads[takers], (loads + room)[takers]
+    steps = np.unique(np.concatenate((begins, ends)))
+    turns = [
+        np.tile(takers[(begins <= low) & (ends > low)], high - low)
+        for low, high in zip(steps[:-1].tolist(), steps[1:].tolist(), strict=True)
+    ]
+    return np.concatenate(turns) if turns else np.empty(0, dtype=np.int64)
+
+
+def _has_reasons(problem: Problem) -> bool:
+    return problem.shard_zones is not None or bool(problem.pending.any())
+
+
+def _reluctance(problem: Problem, rows: Indexes, holders: Indexes) -> Indexes:
+    """How much a consumer wants to keep each of these shards: 0 to 2."""
+    settled = ~problem.pending[rows]
+    at_home = np.zeros(len(rows), dtype=np.bool_)
+    if problem.shard_zones is not None and problem.consumer_zones is not None:
+        at_home = problem.shard_zones[rows] == problem.consumer_zones[holders]
+    return np.where(settled, 1 + at_home, 0)
+
+
+def _fill_zones(problem: Problem, target: Assignment, free: Indexes, quotas: Indexes, room: Indexes) -> tuple[Indexes, Indexes]:
+    """Give free shards to consumers of their own zones; what is still free, and how much room is left."""
+    assert problem.shard_zones is not None
+    assert problem.consumer_zones is not None
+    room = room.copy()
+    for zone in np.unique(problem.shard_zones[free]):
+        inside = np.where(problem.consumer_zones == zone, room, 0)
+        if zone == NOBODY or not inside.any():
+            continue
+        rows = free[problem.shard_zones[free] == zone]
+        takers = fill(quotas - inside, inside)[: len(rows)]
+        target[rows[: len(takers)]] = takers
+        room -= np.bincount(takers, minlength=len(room))
+    return free[target[free] == NOBODY], room

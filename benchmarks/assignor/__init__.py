@@ -1,0 +1,1 @@
+"""The Sticky assignor against Kafka's: `python -m benchmarks.assignor`."""

@@ -1,0 +1,37 @@
+"""Whether a topic of an ordered group grew, and which shards must be read how far until keys are in order again.
+
+A key goes to hash(key) mod n. With another n it moves, also between shards that existed before, and no shard knows its
+predecessor: a growing topic is no split. So order is lost until everything written before the growth has been read. Called by
+`discovery` and `views`; it reports, and withholds nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from shardherd.core.model import Growth, Offset, ShardId, ShardInfo
+from shardherd.core.naming import shard_key, split
+from shardherd.core.records import ShardRecord
+
+
+def grown(known: Mapping[ShardId, ShardRecord], fresh: Iterable[ShardId], infos: Mapping[ShardId, ShardInfo]) -> list[Growth]:
+    """One Growth for each known topic that has shards without parents among the fresh ones."""
+    added = Counter(split(shard)[0] for shard in fresh if not infos[shard].parents)
+    found = []
+    for topic in sorted(added):
+        before = sorted((shard for shard in known if split(shard)[0] == topic and shard in infos), key=shard_key)
+        if before:
+            ends = tuple((shard, infos[shard].end) for shard in before)
+            found.append(Growth(topic, len(before), len(before) + added[topic], ends))
+    return found
+
+
+def unread(growth: Growth, positions: Mapping[ShardId, Offset]) -> Growth:
+    """The part of it that is still to be read; with no `ends` left keys are in order again."""
+    return Growth(
+        growth.topic,
+        growth.before,
+        growth.after,
+        tuple((shard, end) for shard, end in growth.ends if positions.get(shard, 0) < end),
+    )

@@ -1,0 +1,52 @@
+"""A note goes with every durable position: whose it is, and the epochs under which it was committed.
+
+Written by the coordinator's commits, read when a group's ownership is loaded. It tells an ownership that was lost, or is older
+than the positions, from a group that is new, and below which epochs nothing may be granted. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardherd.core.model import ShardId
+from shardherd.core.records import Ownership
+
+FORMAT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One position's note: the UID of its group, the epochs of the leader and of the grant, and which shard bore the name."""
+
+    uid: str
+    leader_epoch: int
+    owner_epoch: int
+    source_id: str = ""
+
+    def __str__(self) -> str:
+        return f"{FORMAT} {self.uid} {self.leader_epoch} {self.owner_epoch} {self.source_id}"
+
+
+def parse(text: str) -> Note | None:
+    """The note that was written, or None for a text that is none of ours or of another format."""
+    parts = text.split(" ")
+    if len(parts) != 5 or parts[0] != FORMAT or not (parts[2].isdecimal() and parts[3].isdecimal()):
+        return None
+    return Note(parts[1], int(parts[2]), int(parts[3]), parts[4])
+
+
+def of_group(uid: str, texts: Mapping[ShardId, str]) -> dict[ShardId, Note]:
+    """The notes of this very group among these texts."""
+    notes = {shard: parse(text) for shard, text in texts.items()}
+    return {shard: note for shard, note in notes.items() if note is not None and note.uid == uid}
+
+
+def outdated(ownership: Ownership, texts: Mapping[ShardId, str]) -> bool:
+    """Whether positions were committed under a leader or a grant that this ownership, taken over already, never heard of."""
+    notes = of_group(ownership.group.uid, texts)
+    leader, rows = ownership.group.leader_epoch, ownership.shards
+    return any(
+        note.leader_epoch >= leader or (shard in rows and note.owner_epoch > rows[shard].owner_epoch)
+        for shard, note in notes.items()
+    )

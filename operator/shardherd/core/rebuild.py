@@ -1,0 +1,98 @@
+"""Who holds what, when the stored ownership was lost: from the notes of the durable positions, and from what consumers claim.
+
+Called by `core.group`. For one session timeout consumers name what they hold, and keep it; nothing is granted and no checkpoint
+is taken. Of two claims the one under the higher epoch is right. Afterwards what nobody claimed is free, under epochs above all
+that were found. A holder that stayed silent has stopped by then, or is fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shardherd.core import grants
+from shardherd.core.errors import CoordinatorUnavailableError
+from shardherd.core.model import Heartbeat, Offset, ShardId, ShardState
+from shardherd.core.naming import shard_key
+from shardherd.core.notes import Note
+from shardherd.core.state import State, Told
+
+
+def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, Offset], now: float) -> None:
+    """At the first look of a group of which nothing is stored: if there is a trace of it, its ownership was lost.
+
+    `notes` are those of its durable positions, `copies` earlier positions of this very group.
+    """
+    if not notes and not copies:
+        return
+    leader = max((note.leader_epoch for note in notes.values()), default=0)
+    state.put_record(rebuilding=True, leader_epoch=max(state.record.leader_epoch, leader + 1))
+    timeout = state.spec.settings.session_timeout
+    state.put_clocks(claims_until=now + timeout)
+    state.tell(
+        Told(
+            "OwnershipLost",
+            f"who holds which shard was lost, and is found out from {len(notes)} committed positions and from the consumers; "
+            f"nothing is granted or committed for {timeout:g} s",
+            warning=True,
+        )
+    )
+
+
+def check_claims(state: State, request: Heartbeat) -> None:
+    """Raises CoordinatorUnavailableError for a heartbeat that names shards before it is known whether it may."""
+    if request.held and not state.record.discovered:
+        group = str(state.spec.identity)
+        raise CoordinatorUnavailableError(
+            f"{request.consumer} names shards of group {group}, of which nothing is known until its source was read; ask again",
+            group=group,
+            consumer=request.consumer,
+        )
+
+
+def claim(state: State, request: Heartbeat, now: float) -> None:
+    """A heartbeat names what its consumer was granted before the ownership was lost: it keeps that."""
+    if not state.record.rebuilding:
+        return
+    if request.revision > state.record.revision:
+        # Revisions go on above those that were given out before.
+        state.put_record(revision=request.revision)
+    claims: dict[ShardId, int] = {}
+    for pair in request.held:
+        claims[pair.shard] = max(pair.owner_epoch, claims.get(pair.shard, 0))
+    for shard in sorted(claims, key=shard_key):
+        _claim(state, request, shard, claims[shard], now)
+
+
+def end_if_due(state: State, now: float) -> None:
+    """The time for claims is over: what nobody claimed is free."""
+    if not state.record.rebuilding or now < state.clocks.claims_until:
+        return
+    state.put_record(rebuilding=False)
+    highest = max((record.owner_epoch for record in state.shards.values()), default=0)
+    free = [state.shards[shard] for of in (ShardState.NOT_ALLOC, ShardState.WAIT) for shard in state.by_state[of]]
+    for record in free:
+        state.put_shard(replace(record, owner_epoch=highest))
+    state.put_clocks(resumed_at=now)
+    held = len(state.shards) - len(free)
+    state.tell(Told("OwnershipRebuilt", f"{held} shards were claimed by their holders, {len(free)} are free"))
+    grants.want_rebalance(state, "OwnershipRebuilt")
+
+
+def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: float) -> None:
+    record = state.shards.get(shard)
+    if (
+        record is None
+        or not grants.movable(state, shard)
+        or (record.holder, record.incarnation)
+        == (
+            request.consumer,
+            request.incarnation,
+        )
+    ):
+        return
+    if record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch:
+        grants.reclaim(state, record, now)
+        record = state.shards[shard]
+    if record.state is ShardState.NOT_ALLOC and epoch >= record.owner_epoch:
+        grants.restore(state, record, request.consumer, epoch, now)

@@ -1,0 +1,171 @@
+"""Weighted: even in work, not in numbers; seldom moving; and where its weights come from."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardherd.core.assignors import Problem
+from shardherd.core.assignors.sticky import sticky
+from shardherd.core.assignors.weighted import weighted
+from shardherd.core.model import ConsumerId, ShardId
+from tests.builders import Play, info, spec, with_settings
+from tests.unit.core.assigning import C0, C1, Assigned, C, by_name, holders, partitions
+
+
+def weighing(*weights: float) -> dict[ShardId, float]:
+    """Weights of t/0, t/1 and so on."""
+    return dict(zip(partitions(t=len(weights)), weights, strict=True))
+
+
+def assigned(
+    weights: dict[ShardId, float], consumers: list[ConsumerId], before: Assigned | None = None, *capacities: float
+) -> Assigned:
+    able = dict(zip(consumers, capacities, strict=True)) if capacities else None
+    asked = Problem.of(list(weights), consumers, holders(before or {}), weights=weights, capacities=able)
+    return asked.named(weighted(asked))
+
+
+def test_one_heavy_shard_weighs_as_much_as_many_light_ones() -> None:
+    assert assigned(weighing(60, 10, 10, 10, 10, 10, 10), [C0, C1]) == by_name(c0="tp0", c1="tp1 tp2 tp3 tp4 tp5 tp6")
+
+
+def test_a_consumer_of_twice_the_capacity_gets_twice_the_work() -> None:
+    assert assigned(weighing(10, 10, 10, 10, 10, 10), [C0, C1], None, 2, 1) == by_name(c0="tp0 tp2 tp3 tp5", c1="tp1 tp4")
+
+
+def test_a_consumer_that_joins_gets_its_part() -> None:
+    before = by_name(c0="tp0 tp1", c1="tp2 tp3")
+    assert assigned(weighing(10, 10, 10, 10), C, before) == by_name(c0="tp0", c1="tp2 tp3", c2="tp1")
+
+
+def test_the_shards_of_a_consumer_that_left_go_the_heaviest_first_to_who_has_least() -> None:
+    before = by_name(c0="tp0", c1="tp1")
+    assert assigned(weighing(30, 20, 12, 5, 5), [C0, C1], before) == by_name(c0="tp0 tp3", c1="tp1 tp2 tp4")
+
+
+@pytest.mark.parametrize(("heavier", "moves"), [(109, False), (130, True)])
+def test_only_a_difference_of_more_than_a_tenth_of_the_mean_moves_a_shard(heavier: float, moves: bool) -> None:
+    # c0 could give its lightest shard of 1: it gains by that only what the loads differ by.
+    before = by_name(c0="tp0 tp1", c1="tp2 tp3")
+    after = assigned(weighing(heavier - 1, 1, 99, 1), [C0, C1], before)
+    assert (after != before) is moves
+
+
+def test_what_weighs_nothing_is_spread_too() -> None:
+    after = assigned(weighing(100, 100, 0, 0, 0, 0), [C0, C1])
+    assert [len(held) for held in after.values()] == [3, 3]
+
+
+def test_a_shard_of_unknown_weight_weighs_the_mean_of_the_others() -> None:
+    weights = weighing(30, 10, float("nan"))
+    assert assigned(weights, [C0, C1]) == by_name(c0="tp0", c1="tp1 tp2")
+
+
+@pytest.mark.parametrize("weights", [None, weighing(*[float("nan")] * 5), weighing(0, 0, 0, 0, 0)])
+def test_without_weights_shards_are_counted(weights: dict[ShardId, float] | None) -> None:
+    asked = Problem.of(partitions(t=5), [C0, C1], dict.fromkeys(partitions(t=5), C0), weights=weights)
+    assert asked.named(weighted(asked)) == asked.named(sticky(asked)) == by_name(c0="tp0 tp1 tp2", c1="tp3 tp4")
+
+
+def test_a_negative_weight_is_refused() -> None:
+    asked = Problem.of(partitions(t=1), [C0], weights=weighing(-2))
+    with pytest.raises(ValueError, match=r"a shard has the weight -2\.0: weights are amounts of work, at least 0"):
+        weighted(asked)
+
+
+def test_a_capacity_of_nothing_is_refused() -> None:
+    asked = Problem.of(partitions(t=1), [C0], weights=weighing(1), capacities={C0: 0})
+    with pytest.raises(ValueError, match=r"a consumer has the capacity 0\.0: it must be above 0"):
+        weighted(asked)
+
+
+def test_a_consumer_that_may_not_receive_only_gives() -> None:
+    asked = Problem.of(partitions(t=3), C, holders(by_name(c2="tp0 tp1 tp2")), weights=weighing(10, 10, 10))
+    asked.receives[2] = False
+    assert asked.named(weighted(asked)) == by_name(c0="tp2", c1="tp1", c2="tp0")
+
+
+# A group that weighs its shards by what is written to them.
+
+
+def writing(play: Play, seconds: float, *rates: float, ends: list[float], names: tuple[str, ...]) -> None:
+    """So many records a second are written to shards 0, 1 and so on; the source is looked at every second."""
+    for _ in range(int(seconds)):
+        play.wait(1.0)
+        ends[:] = [end + rate for end, rate in zip(ends, rates, strict=True)]
+        play.discover(tuple(info(str(number), end=int(end)) for number, end in enumerate(ends)))
+        for name in names:
+            play.consumer(name).progress += 1
+        play.beat(*names)
+
+
+RATES = (60.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0)
+
+
+def weighing_group() -> tuple[Play, list[float]]:
+    """Two consumers, and shard 0 is written to as much as the six others."""
+    play = Play(spec(2, assignor="Weighted"))
+    ends = [100.0] * len(RATES)
+    play.discover(tuple(info(str(number)) for number in range(len(RATES))))
+    play.settle("g-0", "g-1")
+    return play, ends
+
+
+def test_a_group_counts_its_shards_until_it_has_seen_how_fast_they_grow() -> None:
+    play, ends = weighing_group()
+    assert sorted(play.counts().values()) == [3, 4]
+    writing(play, 10, *RATES, ends=ends, names=("g-0", "g-1"))
+    assert sorted(play.counts().values()) == [1, 6]
+    assert play.view.last_rebalance is not None
+    assert play.view.last_rebalance.reason == "WeightsChanged"
+
+
+def test_while_the_rates_stay_nothing_moves() -> None:
+    play, ends = weighing_group()
+    writing(play, 10, *RATES, ends=ends, names=("g-0", "g-1"))
+    moves = play.view.moves
+    writing(play, 600, *RATES, ends=ends, names=("g-0", "g-1"))
+    assert play.view.moves == moves
+
+
+def test_a_burst_of_half_a_minute_moves_nothing() -> None:
+    play, ends = weighing_group()
+    writing(play, 60, *RATES, ends=ends, names=("g-0", "g-1"))
+    moves = play.view.moves
+    writing(play, 30, 60, 20, 20, 10, 10, 10, 10, ends=ends, names=("g-0", "g-1"))
+    writing(play, 300, *RATES, ends=ends, names=("g-0", "g-1"))
+    assert play.view.moves == moves
+
+
+def test_rates_that_have_changed_for_good_move_shards() -> None:
+    play, ends = weighing_group()
+    writing(play, 60, *RATES, ends=ends, names=("g-0", "g-1"))
+    writing(play, 1200, 10, 10, 10, 10, 10, 10, 10, ends=ends, names=("g-0", "g-1"))
+    assert sorted(play.counts().values()) == [3, 4]
+
+
+def test_another_coordinator_moves_nothing_before_it_has_seen_the_rates() -> None:
+    play, ends = weighing_group()
+    writing(play, 60, *RATES, ends=ends, names=("g-0", "g-1"))
+    before = play.holders()
+    play.restart()
+    play.discover(tuple(info(str(number), end=int(end)) for number, end in enumerate(ends)))
+    play.settle("g-0", "g-1")
+    writing(play, 60, *RATES, ends=ends, names=("g-0", "g-1"))
+    assert play.holders() == before
+
+
+def test_a_shard_that_is_free_does_not_wait_for_rates() -> None:
+    play, _ = weighing_group()
+    play.die("g-0")
+    assert play.counts() == {"g-1": 7}
+
+
+def test_a_group_that_stops_weighing_forgets_the_rates() -> None:
+    play, ends = weighing_group()
+    writing(play, 10, *RATES, ends=ends, names=("g-0", "g-1"))
+    play.change(with_settings(play.group.spec, assignor="Sticky"))
+    writing(play, 1, *RATES, ends=ends, names=("g-0", "g-1"))
+    play.settle("g-0", "g-1")
+    assert sorted(play.counts().values()) == [3, 4]
+    assert play.group._state.rates is None
