@@ -297,7 +297,8 @@ class Group:
         self._count_moves()
 
     def _count_moves(self) -> None:
-        moves = sum(1 for event in self._state.journal if isinstance(event, Put) and _is_move(event))
+        journal = self._state.journal
+        moves = sum(1 for event in journal if isinstance(event, Put) and event.table is SHARDS and _is_move(event))
         if moves:
             self._state.put_clocks(moves=self._state.clocks.moves + moves)
             rebalance.transfer_ended(self._state)
@@ -337,7 +338,7 @@ def _only_postpones(state: State, event: Event) -> bool:
 
 
 def _is_move(event: Put) -> bool:
-    if event.table is not SHARDS or event.before is None:
+    if event.before is None:
         return False
     before: ShardRecord = event.before
     after: ShardRecord = event.after
