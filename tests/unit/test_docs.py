@@ -42,3 +42,16 @@ def test_every_link_to_a_file_of_ours_leads_somewhere(document: str) -> None:
     text = (ROOT / document).read_text()
     links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")}
     assert {link for link in links if link and not ((ROOT / document).parent / link).exists()} == set()
+
+
+def test_every_test_that_the_page_on_safety_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "safety.md").read_text()))
+    written = {name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())}
+    assert len(named) > 50
+    assert named - written == set()
+
+
+def test_every_rule_of_the_page_on_safety_names_a_test() -> None:
+    rows = [row for row in (ROOT / "docs" / "safety.md").read_text().splitlines() if row.startswith("| ")]
+    rules = [row for row in rows if not row.startswith("| rule")]
+    assert [row for row in rules if "`test_" not in row] == []

@@ -255,7 +255,7 @@ class Controller:
 
     def _wake(self, key: Key) -> None:
         self._group(key).dirty = True
-        self._worklist.add(key)
+        self._worklist.add(key, news=True)
 
     def _failed(self, key: Key) -> None:
         self._metrics.reconcile_errors.labels(*key).inc()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 @dataclass
 class _Worker:
     woken: asyncio.Event = field(default_factory=asyncio.Event)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
 
@@ -50,10 +52,12 @@ class Worklist:
         self._first_retry = first_retry
         self._workers: dict[Key, _Worker] = {}
 
-    def add(self, key: Key) -> None:
-        """Have this key worked on soon."""
+    def add(self, key: Key, *, news: bool = False) -> None:
+        """Have this key worked on soon; with `news` also if a failure is being waited out: a death must not wait for it."""
         worker = self._workers.setdefault(key, _Worker())
         worker.woken.set()
+        if news:
+            worker.news.set()
         if worker.task is None:
             worker.task = asyncio.create_task(self._run(key, worker), name=f"reconcile {key[0]}/{key[1]}")
 
@@ -70,12 +74,17 @@ class Worklist:
         while True:
             await worker.woken.wait()
             worker.woken.clear()
+            worker.news.clear()
             try:
                 remains = await self._work(key)
             except Exception:
                 logger.exception("reconciling failed; next attempt in %g s", retry, extra=fields(group="/".join(key)))
                 self._failed(key)
-                await asyncio.sleep(retry)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(retry):
+                        await worker.news.wait()
+                        # News come in bursts, and each may fail again.
+                        await asyncio.sleep(self._min_interval)
                 retry = min(2 * retry, LAST_RETRY)
                 worker.woken.set()
                 continue

@@ -47,8 +47,7 @@ LOADING_PATIENCE = 2.0
 """Seconds that a request waits for a group that is being loaded: after a restart most are loaded sooner."""
 
 MEMBERS_INTERVAL = 60.0
-MEMBERS_INTERVAL_WHILE_THERE = 5.0
-"""Seconds between looks at the foreign members of the Kafka group."""
+"""Seconds between looks at the foreign members of the Kafka group; while there are some, every look at the source does."""
 
 
 class GroupRunner:

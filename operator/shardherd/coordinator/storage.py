@@ -103,7 +103,7 @@ class GroupStorage:
         await self.save(codec.loads(self._written))
 
     async def _find_out(self, data: bytes, leader_epoch: int) -> bool:
-        """After an unknown outcome: whether `data` is stored. If not, the version to write over is known again."""
+        """After a write that may have failed: whether `data` is stored. If not, the version to write over is known again."""
         while True:
             self._check_lease()
             try:
@@ -114,6 +114,7 @@ class GroupStorage:
                 continue
             self._version = stored.version if stored is not None else None
             if stored is None:
+                await asyncio.sleep(RETRY)
                 return False
             try:
                 found = self._read(stored)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from shardherd.core import assignors, eligible, grants, rates
-from shardherd.core.assignors.problem import names_array, topic_numbers
+from shardherd.core.assignors.problem import names_array
 from shardherd.core.assignors.weighted import HYSTERESIS
 from shardherd.core.conditions import ASSIGNOR_FAILED
-from shardherd.core.model import ConsumerId, ShardId, ShardState
-from shardherd.core.records import ShardRecord
+from shardherd.core.model import ConsumerId, ShardState
 from shardherd.core.state import State, Told
 
 DRIFT = 2 * HYSTERESIS
@@ -42,27 +41,36 @@ def note_rates(state: State, now: float) -> None:
 def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
     """What the assignor is asked: the shards that can be placed now, in their order, and who has them."""
     index = {consumer: at for at, consumer in enumerate(consumers)}
-    shards: list[ShardId] = []
+    rows: list[int] = []
     current: list[int] = []
     pending: list[bool] = []
-    for shard in state.order:
+    takers = {consumer for consumer, incoming in state.incoming.items() if incoming and eligible.may_be_next(state, consumer)}
+    present = {consumer for consumer in state.consumers if eligible.present(state, consumer)}
+    infos = state.infos
+    for row, shard in enumerate(state.order):
         record = state.shards[shard]
-        if record.state is ShardState.WAIT or record.state is ShardState.OVER or not _counts(state, record):
+        if record.state is ShardState.NOT_ALLOC:
+            if not grants.grantable(state, record):
+                continue
+        elif record.holder not in present or shard not in infos or grants.checkpoint_lost(state, record):
+            # WAIT and OVER have no holder. One whose holder has gone and must not move yet is left where it is.
             continue
         owner, is_pending = record.holder, False
-        if record.next_consumer is not None and eligible.may_be_next(state, record.next_consumer):
+        if record.next_consumer in takers:
             owner, is_pending = record.next_consumer, record.next_consumer in index
-        shards.append(shard)
-        current.append(index.get(owner, assignors.NOBODY) if owner is not None else assignors.NOBODY)
+        rows.append(row)
+        current.append(assignors.NOBODY if owner is None else index.get(owner, assignors.NOBODY))
         pending.append(is_pending)
+    interned = state.interned
+    names = interned.names[rows] if len(rows) < len(interned.names) else interned.names
     weights = None
     if looks_at_weights(state) and state.rates is not None:
         per_second = state.rates.per_second
-        weights = np.array([per_second.get(shard, np.nan) for shard in shards], dtype=np.float64)
+        weights = np.array([per_second.get(shard, np.nan) for shard in names], dtype=np.float64)
     return assignors.Problem(
-        names_array(shards),
+        names,
         names_array(consumers),
-        topic_numbers(shards)[0],
+        interned.topics[rows],
         np.array(current, dtype=np.int64),
         np.array(pending, dtype=np.bool_),
         np.array([eligible.receives(state, consumer) for consumer in consumers], dtype=np.bool_),
@@ -96,11 +104,3 @@ def _drifted(state: State) -> bool:
     if len(work) < 2:
         return False
     return max(work) - min(work) > DRIFT * sum(work) / len(work)
-
-
-def _counts(state: State, record: ShardRecord) -> bool:
-    """Whether a shard can be placed now. One whose holder has gone and must not move yet is left where it is."""
-    if record.state is ShardState.NOT_ALLOC:
-        return grants.grantable(state, record)
-    present = record.holder is not None and eligible.present(state, record.holder)
-    return present and record.shard in state.infos and not grants.checkpoint_lost(state, record)

@@ -178,8 +178,12 @@ def _adopt(state: State, durable: Mapping[ShardId, Offset], fresh: frozenset[Sha
     for shard, position in durable.items():
         if shard in fresh or shard not in state.shards or shard in state.in_flight:
             continue
-        if grants.checkpoint_lost(state, state.shards[shard]):
-            state.put_position(shard, position)
+        if not grants.checkpoint_lost(state, state.shards[shard]):
+            continue
+        state.put_position(shard, position)
+        if not grants.checkpoint_lost(state, state.shards[shard]):
+            # While it was lost the balance left the shard out.
+            grants.want_rebalance(state, "CheckpointFound")
 
 
 def _commit_starts(state: State) -> None:

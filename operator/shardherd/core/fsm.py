@@ -1,6 +1,7 @@
 """The nine transitions of a shard. This table is the law: nothing else changes a shard's state.
 
-`core.group` and its parts ask `step`; the numbers are those of the specification. Must not know who holds what or why.
+`core.grants` asks `step` for every change; the numbers are those of the specification. The diagram and the table of
+docs/state-machine.md are made from it. Must not know who holds what or why.
 """
 
 from __future__ import annotations
@@ -26,6 +27,23 @@ class Cause(StrEnum):
     KEPT = "Kept"
     REWOUND = "Rewound"
     FINISHED = "Finished"
+
+
+MEANINGS = MappingProxyType(
+    {
+        Cause.APPEARED: "the source shows a new shard that need not wait",
+        Cause.APPEARED_BEHIND: "the source shows a new shard in an ordered group, and an ancestor is not read to its end",
+        Cause.ANCESTORS_DONE: "every ancestor is read to its end or gone, or the group is not ordered any more",
+        Cause.GRANTED: "it is given to a consumer, under a new epoch",
+        Cause.HOLDER_GONE: "its holder expired, died or left",
+        Cause.REVOKED: "it is to go to another consumer: the next consumer is known, the holder is asked to give it up",
+        Cause.RELEASED: "the holder no longer names it: the next consumer gets it, under a new epoch",
+        Cause.KEPT: "there is no next consumer any more: the holder keeps it, under the same epoch",
+        Cause.REWOUND: "a forced checkpoint lies before its end",
+        Cause.FINISHED: "it is closed, and its checkpoint is at its end",
+    }
+)
+"""What each cause means, for the documentation."""
 
 
 class Edge(NamedTuple):

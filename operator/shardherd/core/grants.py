@@ -62,7 +62,8 @@ def want_rebalance(state: State, reason: str) -> None:
 
 def appear(state: State, record: ShardRecord, behind: bool) -> None:
     """Row 1: a new shard, waiting if the data of an ancestor is not consumed."""
-    state.put_shard(replace(record, state=step(None, Cause.APPEARED_BEHIND if behind else Cause.APPEARED)))
+    after = step(None, Cause.APPEARED_BEHIND if behind else Cause.APPEARED)
+    state.put_shard(record if record.state is after else replace(record, state=after))
 
 
 def wake(state: State, record: ShardRecord, now: float) -> None:

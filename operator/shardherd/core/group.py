@@ -34,7 +34,7 @@ from shardherd.core.model import (
 )
 from shardherd.core.naming import selects, split
 from shardherd.core.notes import Note
-from shardherd.core.records import Clocks, GroupRecord, Ownership, Session, ShardRecord
+from shardherd.core.records import Clocks, GroupRecord, Ownership, Session
 from shardherd.core.requests import (
     CheckpointsCommitted,
     CheckpointsFailed,
@@ -48,7 +48,7 @@ from shardherd.core.requests import (
     ShardsDiscovered,
     Tick,
 )
-from shardherd.core.state import IN_FLIGHT, POSITIONS, SESSIONS, SHARDS, TOUCHED, Event, Put, State, Table, Told
+from shardherd.core.state import IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Event, Put, State, Table, Told
 
 __all__ = ["Event", "Group", "Put", "Result", "Told"]
 
@@ -297,18 +297,16 @@ class Group:
         self._count_moves()
 
     def _count_moves(self) -> None:
-        journal = self._state.journal
-        moves = sum(1 for event in journal if isinstance(event, Put) and event.table is SHARDS and _is_move(event))
-        if moves:
+        if moves := self._state.moved:
             self._state.put_clocks(moves=self._state.clocks.moves + moves)
             rebalance.transfer_ended(self._state)
 
 
 def _result(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
-    """What these events ask for, found in one pass: a batch of checkpoints makes thousands."""
-    persist, everyone = False, False
+    """What these events lead to. One pass: there may be hundreds of thousands."""
     commit: dict[ShardId, Offset] = {}
     woken: set[ConsumerId] = set()
+    everyone = persist = False
     for event in events:
         if not isinstance(event, Put):
             continue
@@ -327,6 +325,15 @@ def _result(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
     return Result(events, reply, persist, commit, frozenset(state.sessions) if everyone else frozenset(woken))
 
 
+def _named(spec: GroupSpec, shard: ShardId) -> bool:
+    """Whether the source names this shard's topic. A pattern that is none names everything: the source says what is wrong."""
+    topic, partition = split(shard)
+    try:
+        return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
+    except re.error:
+        return True
+
+
 def _only_postpones(state: State, event: Event) -> bool:
     """Whether this change makes no deadline earlier. (A heartbeat may name a shard again that was to be released.)"""
     if not isinstance(event, Put):
@@ -335,20 +342,3 @@ def _only_postpones(state: State, event: Event) -> bool:
     if table is SESSIONS:
         return event.before is not None and event.after is not None and not state.moving.get(event.key)
     return table is IN_FLIGHT or table is POSITIONS or table is TOUCHED
-
-
-def _is_move(event: Put) -> bool:
-    if event.before is None:
-        return False
-    before: ShardRecord = event.before
-    after: ShardRecord = event.after
-    return before.last_holder not in (None, after.last_holder)
-
-
-def _named(spec: GroupSpec, shard: ShardId) -> bool:
-    """Whether the source names this shard's topic. A pattern that is none names everything: the source says what is wrong."""
-    topic, partition = split(shard)
-    try:
-        return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
-    except re.error:
-        return True

@@ -17,7 +17,9 @@ from shardherd.core.state import State, Told
 
 PROVEN = frozenset({EndReason.DIED, EndReason.LEFT})
 KEPT_UIDS = 64
-"""Superseded pod UIDs remembered per name; a pod that was replaced 64 times ago is long gone and its token is not valid."""
+"""Superseded pod UIDs remembered per name. A superseded pod can speak only while it exists, since the token of a pod that is
+gone is not valid any more; so this is how many of one name may exist at a time and still be refused here. The list must end
+somewhere: UIDs do not compress, and those of a consumer that is replaced every few minutes would outgrow the stored form."""
 
 
 def check(state: State, consumer: ConsumerId, incarnation: Incarnation) -> None:
@@ -232,7 +234,12 @@ def _move_on(state: State, consumer: ConsumerRecord, shard: ShardId, now: float)
 
 
 def _yields(state: State, consumer: ConsumerRecord, before: Incarnation, now: float) -> bool:
-    """Whether a newer run of a consumer leaves its name's shards to others: it is cold, they are not, and no grace is left."""
+    """Whether a newer run of a consumer leaves its name's shards to others: it is cold, they are not, and no grace is left.
+
+    With `rejoinGrace` 0 shards move at proof of death. A later start of the pod is that proof, so it makes no difference
+    whether the proof or its first heartbeat arrives first: either way the warm consumers read on within milliseconds, not after
+    a cold start. A cold run keeps, and replays, what its name still holds: within its grace, and where nobody else is warm.
+    """
     cold = not eligible.receives(state, consumer.consumer)
     return cold and reclaimable_at(state, consumer.consumer, before) <= now and bool(eligible.receivers(state))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from shardherd.core.assignors import ASSIGNORS, Assignors
+from shardherd.core.assignors import ASSIGNORS, Assignors, Interned
 from shardherd.core.model import ConsumerId, GroupSpec, Incarnation, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.rates import Rates
@@ -39,7 +39,7 @@ POSITIONS, IN_FLIGHT, TOUCHED = Table.POSITIONS, Table.IN_FLIGHT, Table.TOUCHED
 
 
 class Put(NamedTuple):
-    """One row of a table changed. None stands for no row."""
+    """One row of a table changed. None stands for no row. A tuple, as a rebalance makes hundreds of thousands."""
 
     table: Table
     key: Any
@@ -110,8 +110,12 @@ class State:
         """Whether shards may be held by a run that is not the current one: nothing of it has changed since there were none."""
         self.restored_at: float = 0.0
         self.journal: list[Event] = []
+        self.moved = 0
+        """How many shards changed hands in this request."""
         self._grown = False
         self._order: list[ShardId] | None = []
+        self._interned: Interned | None = None
+        self._tables = self._by_table()
 
     # What is read most, by name.
 
@@ -160,7 +164,11 @@ class State:
             return
         revision = self.grow_revision()
         self._put(Table.SHARDS, after.shard, before, after)
-        if before is None or _told(before) == _told(after):
+        if before is None:
+            return
+        if before.last_holder is not None and before.last_holder != after.last_holder:
+            self.moved += 1
+        if _told(before) == _told(after):
             return
         for consumer in (before.holder, after.holder):
             if consumer is not None and self.touched.get(consumer) != revision:
@@ -252,6 +260,7 @@ class State:
     def begin(self) -> None:
         """Start a new journal."""
         self.journal = []
+        self.moved = 0
         self._grown = False
 
     def redo(self, events: tuple[Event, ...]) -> None:
@@ -268,7 +277,7 @@ class State:
 
     def set(self, table: Table, key: Any, before: Any, after: Any) -> None:
         """Set one row and the indexes that depend on it."""
-        rows: dict[Any, Any] = getattr(self, table)
+        rows = self._tables[table]
         if after is None:
             rows.pop(key, None)
         else:
@@ -303,7 +312,7 @@ class State:
             if after.next_consumer is not None:
                 self.incoming.setdefault(after.next_consumer, {})[after.shard] = None
         if before is None or after is None:
-            self._order = None
+            self._order = self._interned = None
         if before is None or after is None or before.parents != after.parents:
             self._index_parents(before, after)
 
@@ -322,6 +331,13 @@ class State:
             self._order = sorted(self.shards, key=shard_key)
         return self._order
 
+    @property
+    def interned(self) -> Interned:
+        """All shards in their natural order, as arrays."""
+        if self._interned is None:
+            self._interned = Interned.of(self.order)
+        return self._interned
+
     # Copies.
 
     def copy(self) -> State:
@@ -329,15 +345,19 @@ class State:
         twin = State(self.spec, self.record, self.clocks, self.assignors)
         for table in Table:
             setattr(twin, table.value, dict(getattr(self, table.value)))
+        twin._tables = twin._by_table()
         twin.by_state = {state: dict(shards) for state, shards in self.by_state.items()}
         twin.held = {consumer: dict(shards) for consumer, shards in self.held.items()}
         twin.under = {key: dict(shards) for key, shards in self.under.items()}
         twin.moving = {consumer: dict(shards) for consumer, shards in self.moving.items()}
         twin.incoming = {consumer: dict(shards) for consumer, shards in self.incoming.items()}
         twin.children = dict(self.children)
-        twin._order = self._order
+        twin._order, twin._interned = self._order, self._interned
         twin.restored_at = self.restored_at
         return twin
+
+    def _by_table(self) -> dict[Table, dict[Any, Any]]:
+        return {table: getattr(self, table.value) for table in Table}
 
     def ownership(self) -> Ownership:
         """What must survive the coordinator, as a value of its own."""

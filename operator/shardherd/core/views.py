@@ -8,7 +8,7 @@ from shardherd.core import assignors, eligible, grants, growth
 from shardherd.core.conditions import ASSIGNOR_FAILED, CHECKPOINT_LOST, SOURCE_RECREATED, UNKNOWN_ASSIGNOR
 from shardherd.core.model import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
 from shardherd.core.naming import consumer_key
-from shardherd.core.records import EndReason, ShardRecord
+from shardherd.core.records import EndReason
 from shardherd.core.scaling import PAUSED
 from shardherd.core.state import State
 
@@ -27,7 +27,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
     return GroupView(
         group_epoch=state.record.group_epoch,
         revision=state.record.revision,
-        shards=tuple(_shard(state, state.shards[shard], now) for shard in state.order),
+        shards=_shards(state, now),
         consumers=_consumers(state, now),
         source_reachable=clocks.source_reachable,
         source_error=clocks.source_error,
@@ -45,26 +45,35 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
     )
 
 
-def _shard(state: State, record: ShardRecord, now: float) -> ShardView:
-    info = state.infos.get(record.shard)
-    position = state.positions.get(record.shard)
-    lag = None
-    if info is not None and (position is not None or not record.started):
-        lag = max(0, info.end - (position if position is not None else record.start))
-    return ShardView(
-        shard=record.shard,
-        state=record.state,
-        holder=record.holder,
-        next_consumer=record.next_consumer,
-        owner_epoch=record.owner_epoch,
-        checkpoint=position,
-        begin=info.begin if info is not None else None,
-        end=info.end if info is not None else None,
-        lag_records=lag,
-        open=info.open if info is not None else True,
-        present=info is not None or not state.clocks.seen,
-        state_age=max(0.0, now - record.since),
-    )
+def _shards(state: State, now: float) -> tuple[ShardView, ...]:
+    """All shards in their order. Nothing is looked up or computed twice: there may be 100,000."""
+    infos, positions, seen = state.infos, state.positions, state.clocks.seen
+    views = []
+    for shard in state.order:
+        record, info, position = state.shards[shard], infos.get(shard), positions.get(shard)
+        age = now - record.since
+        begin = end = lag = None
+        if info is not None:
+            begin, end = info.begin, info.end
+            if position is not None or not record.started:
+                lag = end - (position if position is not None else record.start)
+        views.append(
+            ShardView(
+                shard=shard,
+                state=record.state,
+                holder=record.holder,
+                next_consumer=record.next_consumer,
+                owner_epoch=record.owner_epoch,
+                checkpoint=position,
+                begin=begin,
+                end=end,
+                lag_records=lag if lag is None or lag > 0 else 0,
+                open=info is None or info.open,
+                present=info is not None or not seen,
+                state_age=age if age > 0.0 else 0.0,
+            )
+        )
+    return tuple(views)
 
 
 def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:

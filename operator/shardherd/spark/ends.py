@@ -81,6 +81,12 @@ class EndWatcher:
             self._failing = True
             self._closed.wait(RETRY_DELAY)
             return
+        except Exception:
+            # Without this thread no new record would ever be seen again.
+            log.exception("a failure of ours while learning where the shards end, trying on")
+            self._failing = True
+            self._closed.wait(RETRY_DELAY)
+            return
         if self._failing:
             log.info("Kafka answers again")
         self._failing = False

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+
 from shardherd.client import AsyncConsumerClient
 from shardherd.spark.agent import Agent
 from shardherd.spark.brokers import Brokers
@@ -134,7 +136,12 @@ class AgentRuntime:
             await asyncio.sleep(TASKS_INTERVAL)
             if self._spark is None or not agent.tracker.busy:
                 continue
-            done = await self._loop.run_in_executor(None, self._tasks_done)
+            try:
+                done = await self._loop.run_in_executor(None, self._tasks_done)
+            except Py4JError as error:
+                # One look that failed is no standstill; the next one may succeed.
+                log.warning("cannot count the finished tasks, trying on: %s", error)
+                continue
             if done != known:
                 known = done
                 agent.tracker.progress += 1

@@ -34,8 +34,7 @@ class ReaderServer:
         self._agent = agent
         self._path = path
         self._facts = facts
-        self._free = asyncio.Event()
-        self._free.set()
+        self._one = asyncio.Lock()
         self._server: asyncio.Server | None = None
         self._endings: set[asyncio.Task[None]] = set()
         self._queries = 0
@@ -55,16 +54,15 @@ class ReaderServer:
         try:
             try:
                 async with asyncio.timeout(PREDECESSOR_WAIT):
-                    await self._free.wait()
+                    await self._one.acquire()
             except TimeoutError:
                 await self._send(writer, {"error": "another streaming query of this application reads from shardherd already"})
                 return
-            self._free.clear()
             self._queries += 1
             try:
                 await self._answer(reader, writer)
             finally:
-                self._free.set()
+                self._one.release()
                 ending = asyncio.create_task(self._ended(self._queries))
                 self._endings.add(ending)
                 ending.add_done_callback(self._endings.discard)

@@ -18,19 +18,26 @@ from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.core.model import GroupIdentity, ShardId
-from shardherd.ports import Caller, OffsetStore, OutcomeUnknownError, OwnershipUnavailableError, SourceUnavailableError
+from shardherd.ports import (
+    Caller,
+    OffsetStore,
+    OutcomeUnknownError,
+    OwnershipGoneError,
+    OwnershipUnavailableError,
+    SourceUnavailableError,
+)
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.offsets import OffsetsContract, Open
 from tests.contract.ownership import OwnershipContract
 from tests.contract.source import SourceContract
 from tests.harness.cluster import Names
-from tests.integration.contract.labs import RUN, KafkaLab, KubernetesLab, spec_of
+from tests.harness.definition import define_resource
+from tests.integration.contract.labs import RUN, KafkaLab, KubernetesLab, eventually, spec_of
 
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[KubernetesApi]:
-    cluster.kubectl("apply", "--server-side", "-f", "crds/consumergroup.yaml")
-    cluster.kubectl("wait", "--for=condition=Established", "crd/consumergroups.shardherd.dev")
+    define_resource(cluster)
     api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
     yield api
     api.close()
@@ -100,6 +107,14 @@ class TestConfigMapOwnership(OwnershipContract):
         assert stored is not None
         assert stored.data == b""
         await store.save(group, b"second", stored.version)
+
+    async def test_a_namespace_that_is_gone_is_no_rival(self, store: ConfigMapOwnership) -> None:
+        nowhere = GroupIdentity("no-such-namespace", "clicks", "00000000-0000-0000-0000-000000000001")
+
+        with pytest.raises(OwnershipUnavailableError, match="clicks"):
+            await store.save(nowhere, b"first", None)
+        with pytest.raises(OwnershipGoneError, match="clicks"):
+            await store.save(nowhere, b"second", "12345")
 
     async def test_copies_of_a_deleted_group_of_the_same_name_are_not_taken_over(
         self, store: ConfigMapOwnership, group: GroupIdentity
@@ -260,6 +275,16 @@ class TestTokens(TokensContract):
         token = await kubernetes.token(namespace, lab.caller.service_account, None, audience="another")
 
         assert await lab.reviewer.review(token) is None
+
+    async def test_the_token_of_a_pod_that_is_gone_is_nobodys(
+        self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str
+    ) -> None:
+        kubernetes.delete(f"/api/v1/namespaces/{namespace}/pods/{lab.caller.pod}?gracePeriodSeconds=0")
+
+        async def refused() -> bool:
+            return await lab.reviewer.review(lab.valid) is None
+
+        await eventually(refused)
 
     async def test_a_token_that_is_not_bound_to_a_pod_has_no_pod(
         self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str

@@ -27,9 +27,9 @@ from shardherd.controller.reconcile import Controller
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
 from shardherd.telemetry.metrics import OperatorMetrics
 from tests.harness.cluster import Names
+from tests.harness.definition import define_resource
 
 ROOT = Path(__file__).resolve().parents[3]
-CRD = ROOT / "crds" / "consumergroup.yaml"
 CHART = ROOT / "charts" / "shardherd"
 GROUPS = "consumergroups"
 RESOURCE = "consumergroups.shardherd.dev"
@@ -90,8 +90,7 @@ class PlayedCoordination:
 
 def install_rights(cluster: Cluster, namespace: str) -> str:
     """Apply the chart's service account and roles in this namespace; returns a token of that account."""
-    cluster.kubectl("apply", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE}", "--timeout=30s")
+    define_resource(cluster)
     rendered = cluster.helm("template", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")
     wanted = [
         item for item in yaml.safe_load_all(rendered) if item and ("Role" in item["kind"] or item["kind"] == "ServiceAccount")

@@ -14,8 +14,9 @@ from shardherd.adapters.kubernetes.cluster import KubernetesCluster
 from shardherd.ports import ClusterRefusedError, ClusterUnavailableError
 from tests.contract.objects import MANIFESTS, ClusterContract, Json, ObjectsLab, read
 from tests.harness.cluster import Names
+from tests.harness.definition import define_resource
 from tests.integration.contract.labs import eventually
-from tests.integration.controller.bench import CRD, RESOURCE, unique
+from tests.integration.controller.bench import unique
 
 
 class RealObjectsLab(ObjectsLab):
@@ -53,8 +54,7 @@ class RealObjectsLab(ObjectsLab):
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[KubernetesApi]:
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE}", "--timeout=30s")
+    define_resource(cluster)
     api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
     yield api
     api.close()

@@ -15,7 +15,8 @@ from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesA
 from shardherd.controller.declared import declared
 from shardherd.controller.merge import merge
 from tests.harness.cluster import Names
-from tests.integration.controller.bench import CRD, RESOURCE, ROOT, unique
+from tests.harness.definition import define_resource
+from tests.integration.controller.bench import RESOURCE, ROOT, unique
 
 Json = dict[str, Any]
 
@@ -59,8 +60,7 @@ class Groups:
 
 @pytest.fixture(scope="module")
 def groups(cluster: Cluster, names: Names) -> Iterator[Groups]:
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE}", "--timeout=30s")
+    define_resource(cluster)
     namespace = unique(names, "crd")
     cluster.kubectl("create", "namespace", namespace)
     api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)

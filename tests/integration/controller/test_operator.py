@@ -20,7 +20,8 @@ import yaml
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
 from tests.harness.cluster import Names
-from tests.integration.controller.bench import CRD, RESOURCE, ROOT, install_rights, unique, until
+from tests.harness.definition import define_resource
+from tests.integration.controller.bench import RESOURCE, ROOT, install_rights, unique, until
 
 MEBIBYTE = 1024 * 1024
 
@@ -177,8 +178,7 @@ def test_it_waits_for_the_definition_of_its_resource(operator: OperatorProcess, 
     cluster.kubectl("delete", "crd", RESOURCE)
     operator.start()
     until(lambda: "waiting for the definition of ConsumerGroup" in operator.log.read_text())
-    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE}", "--timeout=30s")
+    define_resource(cluster)
     operator.group("waiting", topic="there-is-none")
 
     def told() -> bool:

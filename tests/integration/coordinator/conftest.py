@@ -9,14 +9,14 @@ import pytest
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from tests.harness.cluster import Names
+from tests.harness.definition import define_resource
 from tests.integration.contract.labs import KafkaLab, KubernetesLab
 from tests.integration.coordinator.rig import Rig
 
 
 @pytest.fixture(scope="module")
 def kubernetes(cluster: Cluster) -> Iterator[KubernetesLab]:
-    cluster.kubectl("apply", "--server-side", "-f", "crds/consumergroup.yaml")
-    cluster.kubectl("wait", "--for=condition=Established", "crd/consumergroups.shardherd.dev")
+    define_resource(cluster)
     api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
     yield KubernetesLab(api)
     api.close()

@@ -67,6 +67,66 @@ async def test_of_two_coordinators_the_older_steps_down_and_commits_nothing(rig:
     assert [each.result for each in await latest.commit(dict.fromkeys(latest.held, 6))] == [CheckpointResult.OK] * 4
 
 
+async def test_an_ownership_that_is_deleted_under_its_leader_is_written_anew_as_it_was(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,))
+    coordinator.server.coordination.apply(spec)
+    first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
+    await settle([first], lambda: len(first.held) == 4)
+    config_map = f"/api/v1/namespaces/{rig.namespace}/configmaps/{spec.identity.name}-state"
+
+    rig.kubernetes.delete(config_map)
+    await settle([first, second], lambda: len(first.held) == len(second.held) == 2)
+
+    found = await rig.kubernetes.api.acall("GET", config_map)
+    assert found["metadata"]["ownerReferences"][0]["uid"] == spec.identity.uid
+    assert {*first.held.values(), *second.held.values()} == {1, 2}, "the epochs go on"
+
+
+async def test_an_ownership_that_was_deleted_while_no_operator_ran_is_rebuilt_and_nothing_moves(
+    rig: Rig, name: str, topic: str
+) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,))
+    coordinator.server.coordination.apply(spec)
+    first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
+    await settle([first, second], lambda: len(first.held) == len(second.held) == 2)
+    await first.commit(dict.fromkeys(first.held, 7))
+    before = dict(first.held), dict(second.held)
+    await coordinator.stop()
+    rig.kubernetes.delete(f"/api/v1/namespaces/{rig.namespace}/configmaps/{spec.identity.name}-state")
+
+    again = await rig.coordinator()
+    again.server.coordination.apply(spec)
+    first.client = (await rig.consumer(again, spec, 0)).client
+    second.client = (await rig.consumer(again, spec, 1)).client
+    await becomes(lambda: (view := again.server.coordination.view(spec.identity)) is not None and view.discovered)
+
+    assert [condition.reason for condition in again.view(spec.identity).withheld] == ["OwnershipRebuilding"]
+    for _ in range(3):
+        await asyncio.gather(first.heartbeat(), second.heartbeat())
+        assert (first.held, second.held) == before
+    assert first.positions == dict.fromkeys(first.held, 7)
+    assert [each.result for each in await first.commit(dict.fromkeys(first.held, 8))] == [CheckpointResult.WITHHELD] * 2
+
+
+async def test_a_forced_checkpoint_is_where_the_holder_reads_on(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+    (shard,) = shards(topic, 2)
+    await consumer.commit({shard: 7})
+
+    assert await consumer.client.force_checkpoint(shard, 3) == ""
+
+    assert await rig.kafka.connector.offsets(spec).read([shard]) == {shard: 3}
+    assert [each.result for each in await consumer.commit({shard: 9})] == [CheckpointResult.FENCED]
+    await consumer.heartbeat()
+    assert (consumer.positions[shard], consumer.held[shard]) == (3, 2)
+
+
 async def test_past_the_lease_a_parked_heartbeat_is_closed_unanswered(rig: Rig, name: str, topic: str) -> None:
     coordinator = await rig.coordinator()
     spec = await rig.group(name, (topic,), consumers=1)

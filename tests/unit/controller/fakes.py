@@ -50,7 +50,7 @@ class FakeCoordination:
 class ByHand(Worklist):
     """A worklist that does nothing by itself: the test reconciles."""
 
-    def add(self, key: Key) -> None:
+    def add(self, key: Key, *, news: bool = False) -> None:
         """Nothing: `Bench.reconcile` is called instead."""
 
 

@@ -88,6 +88,19 @@ async def test_a_failed_run_is_tried_again_and_counted() -> None:
     await todo.close()
 
 
+async def test_news_do_not_wait_until_a_failure_is_tried_again() -> None:
+    work = Work()
+    work.fail = 1
+    todo = Worklist(work, work.failures.append, min_interval=0.001, first_retry=3600.0)
+    todo.add(A)
+    await work.until_runs(1)
+    await asyncio.sleep(0)
+    todo.add(A)
+    todo.add(A, news=True)
+    await work.until_runs(2)
+    await todo.close()
+
+
 async def test_a_key_that_is_gone_may_come_back() -> None:
     work = Work()
     work.remains = False

@@ -11,7 +11,7 @@ import pytest
 from shardherd.core import ownership
 from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.group import Group, Result
-from shardherd.core.model import Leave
+from shardherd.core.model import GroupIdentity, Leave
 from shardherd.core.records import Ownership
 from shardherd.core.requests import Request, SettingsChanged
 from shardherd.ports import (
@@ -19,6 +19,7 @@ from shardherd.ports import (
     OwnershipConflictError,
     OwnershipTooLargeError,
     OwnershipUnavailableError,
+    StoredOwnership,
 )
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain
 
@@ -115,6 +116,30 @@ async def test_a_write_over_another_coordinators_is_the_end(rig: Rig) -> None:
     assert "was written by another coordinator" in await rig.runtime.lost()
     assert not rig.runtime.leading
     await rival.runtime.stop()
+
+
+async def test_a_write_of_unknown_outcome_that_arrives_after_it_was_read_back_is_known_as_our_own(rig: Rig) -> None:
+    await rig.serving()
+    before = await rig.ownership.load(IDENTITY)
+    assert before is not None
+    load = rig.ownership.load
+
+    async def late(group: GroupIdentity) -> StoredOwnership | None:
+        """Reads what was before; then the write that was thought lost arrives."""
+        found = await load(group)
+        if reads:
+            reads.pop()
+            assert rig.group.mailbox is not None
+            await rig.ownership.save(group, ownership.dumps(rig.group.mailbox.group.ownership), before.version)
+        return found
+
+    reads = [1]
+    rig.ownership.load = late  # type: ignore[method-assign]
+    rig.ownership.faults.fail("save", UNKNOWN)
+    await rig.consumer(1).heartbeat()
+
+    assert rig.runtime.leading
+    assert rig.consumer(1).name in (await stored(rig)).consumers
 
 
 async def test_a_write_over_somebodys_annotation_is_made_again(rig: Rig) -> None:

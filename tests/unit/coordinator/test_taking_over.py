@@ -13,8 +13,9 @@ from shardherd.adapters.memory.kafka import MemoryOffsetStore
 from shardherd.coordinator.coordination import ThreadSafeCoordination
 from shardherd.core.errors import CoordinatorUnavailableError, UnknownGroupError
 from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardState
+from shardherd.core.ownership import loads
 from shardherd.core.records import ShardRecord
-from shardherd.ports import OwnershipUnavailableError
+from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 
 
@@ -158,6 +159,33 @@ async def test_an_ownership_that_cannot_be_read_is_tried_again(rig: Rig) -> None
     (consumer,) = await rig.serving()
 
     assert len(consumer.held) == 4
+
+
+async def test_a_leader_that_is_just_ending_may_write_once_more_while_it_is_taken_over(rig: Rig) -> None:
+    rig.ownership.faults.fail("save", OwnershipConflictError("at version 9, not 8"), times=2)
+
+    (consumer,) = await rig.serving()
+
+    assert len(consumer.held) == 4
+
+
+async def test_while_another_writes_all_the_time_the_group_is_not_served_and_says_why(rig: Rig) -> None:
+    rig.ownership.faults.fail("save", OwnershipConflictError("at version 9, not 8"), times=5)
+    rig.runtime.apply(spec_of())
+    await rig.becomes(lambda: rig.runtime.view(IDENTITY) is not None)
+
+    assert rig.view.source_error == "the ownership of group demo/clicks is being written by another coordinator"
+    await rig.serving()
+
+
+async def test_taking_over_again_after_an_unknown_outcome_takes_the_next_leader_epoch(rig: Rig) -> None:
+    rig.ownership.faults.fail("save", OutcomeUnknownError("no answer within 5 s"), done=True)
+
+    await rig.serving()
+
+    stored = await rig.ownership.load(IDENTITY)
+    assert stored is not None
+    assert loads(stored.data).group.leader_epoch == 2
 
 
 async def test_an_ownership_of_a_format_that_is_not_ours_is_named_and_left_alone(rig: Rig) -> None:

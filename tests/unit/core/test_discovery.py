@@ -218,6 +218,15 @@ def test_a_recreated_topic_is_granted_to_nobody() -> None:
     assert play.counts() == {"g-0": 0}
 
 
+def test_an_id_that_the_source_did_not_tell_at_first_is_noted_when_it_does_and_then_holds() -> None:
+    play = Play(spec(1))
+    play.discover([info("0")])
+    play.discover([info("0", source_id="a")])
+    assert "SourceRecreated" not in {condition.reason for condition in play.view.withheld}
+    play.discover([info("0", source_id="b")])
+    assert "SourceRecreated" in {condition.reason for condition in play.view.withheld}
+
+
 def test_a_lost_checkpoint_keeps_the_shard_where_it_is() -> None:
     play = started(2, 1)
     del play.log[shard("1")]

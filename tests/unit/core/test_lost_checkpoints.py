@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardherd.core.group import Group
 from shardherd.core.model import CheckpointResult, ShardId
+from shardherd.core.requests import ForceCheckpoint
 from tests.builders import Play, info, shard, started, topic
 
 
@@ -48,6 +49,42 @@ def test_a_position_that_is_restored_at_the_source_is_found_at_the_next_look() -
     play.settle("g-0")
     assert lost(play) == []
     assert {name: each.position for name, each in play.confirmed("g-0").items()} == {"0": 40, "1": 7}
+
+
+def test_a_forced_checkpoint_below_the_copy_is_believed_all_the_same() -> None:
+    play = started(2, 1)
+    play.checkpoint("g-0", "0", 40)
+    play.log[shard("0")] = 10
+    restarted(play, {shard("0"): 40, shard("1"): 3})
+    assert lost(play) == ["t/0, t/1"]
+    play.ask(ForceCheckpoint(shard("0"), 20))
+    play.discover(topic(2))
+    play.settle("g-0")
+    assert lost(play) == ["t/1"]
+    assert {name: each.position for name, each in play.confirmed("g-0").items()} == {"0": 20}
+
+
+def test_a_shard_that_was_left_out_of_the_balance_while_it_was_lost_counts_again_when_it_is_found() -> None:
+    play = started(2, 1)
+    play.log = {}
+    restarted(play, {shard("0"): 0})
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 2, "g-1": 0}
+    play.log |= {shard("0"): 5, shard("1"): 7}
+    play.discover(topic(2))
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 1, "g-1": 1}
+
+
+def test_a_position_that_is_below_its_copy_is_looked_up_again_and_again() -> None:
+    play = started(2, 1)
+    play.checkpoint("g-0", "0", 40)
+    play.log[shard("0")] = 10
+    restarted(play, {shard("0"): 40})
+    assert play.group.unread(topic(2)) == (shard("0"),)
+    play.log[shard("0")] = 39
+    play.discover(topic(2))
+    assert lost(play) == ["t/0"]
 
 
 def test_a_lost_shard_does_not_change_hands_when_its_holder_restarts() -> None:

@@ -67,10 +67,9 @@ class ConfigMapOwnership(ConfigMapCopies):
         except ApiUnavailableError as error:
             raise OutcomeUnknownError(f"the ownership of group {group} may or may not be written: {error}") from error
         except ApiError as error:
-            if error.status == 404 and error.reason == "NotFound" and expected is not None:
+            if error.status == 404 and expected is not None:
                 raise OwnershipGoneError(f"the ownership of group {group} was deleted: {error}") from error
-            # It was written by somebody else (409), or its namespace is gone (404): we are not the only writer.
-            if error.status in (404, 409) and error.reason in ("NotFound", "Conflict", "AlreadyExists"):
+            if error.status == 409 and error.reason in ("Conflict", "AlreadyExists"):
                 raise OwnershipConflictError(
                     f"the ownership of group {group} was changed by another writer: {error}"
                 ) from error

@@ -17,7 +17,7 @@ from shardherd.core.assignors.names import (
     target,
     unknown,
 )
-from shardherd.core.assignors.problem import NOBODY, Assignment, Delta, Problem
+from shardherd.core.assignors.problem import NOBODY, Assignment, Delta, Interned, Problem
 from shardherd.core.assignors.sticky import sticky
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "AssignorFailedError",
     "Assignors",
     "Delta",
+    "Interned",
     "Problem",
     "kept",
     "sticky",

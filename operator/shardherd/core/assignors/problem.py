@@ -26,6 +26,19 @@ Assignment = Indexes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Interned:
+    """The names of shards in their natural order, and the number of each shard's topic. Made once for a set of shards."""
+
+    names: Names
+    topics: Indexes
+
+    @classmethod
+    def of(cls, shards: Sequence[ShardId]) -> Interned:
+        """These shards, which are in their order."""
+        return cls(names_array(shards), topic_numbers(shards)[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """Shards and consumers, each in their natural order, and who holds what now. With n shards and m consumers:
 

@@ -1,0 +1,43 @@
+"""The thread that learns where the shards end outlives whatever happens to it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from shardherd.core.model import Offset, ShardId
+from shardherd.spark import ends
+from shardherd.spark.brokers import BrokersUnavailableError
+from shardherd.spark.ends import EndWatcher
+
+SHARD = ShardId("clicks/0")
+
+
+class Source:
+    """Raises what it is given, one after the other; then answers."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+
+    def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
+        if self.errors:
+            raise self.errors.pop(0)
+        return dict.fromkeys(shards, 7)
+
+
+def test_neither_brokers_that_are_away_nor_a_defect_end_the_looks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ends, "RETRY_DELAY", 0.001)
+    changed = threading.Event()
+    watcher = EndWatcher(Source(BrokersUnavailableError("away"), KeyError("a defect")), changed.set, 0.001)
+    watcher.start()
+    try:
+        watcher.watch((SHARD,))
+        assert changed.wait(5)
+        assert watcher.known() == {SHARD: 7}
+    finally:
+        watcher.close()
+    assert "a failure of ours" in caplog.text
