@@ -38,6 +38,15 @@ def create_topic(servers: str, partitions: int) -> str:
     return name
 
 
+def delete_topic(servers: str, topic: str) -> None:
+    """It is of no use any more; thousands of partitions make a broker slow."""
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    try:
+        admin.delete_topics([topic])
+    finally:
+        admin.close()
+
+
 def grow_topic(servers: str, topic: str, partitions: int) -> None:
     """So many partitions from now on."""
     admin = KafkaAdminClient(bootstrap_servers=servers)

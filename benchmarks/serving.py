@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -27,6 +28,7 @@ from shardherd.adapters.memory import (
     MemoryOwnership,
     MemoryTokens,
 )
+from shardherd.cli import GC_THRESHOLDS
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, Incarnation, KafkaSource
@@ -107,6 +109,7 @@ def main() -> None:
     parser.add_argument("--profile", default="", help="write a profile to this file at the end")
     arguments = parser.parse_args()
     logging.basicConfig(level=arguments.log, format="%(asctime)s %(name)s %(message)s")
+    gc.set_threshold(*GC_THRESHOLDS)
     if arguments.core >= 0:
         os.sched_setaffinity(0, {arguments.core})
     if arguments.profile:

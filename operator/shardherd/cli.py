@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -30,6 +31,10 @@ logger = logging.getLogger(__name__)
 
 LEASE = "shardherd"
 """Name of the Lease that the leader holds in the operator's namespace."""
+
+GC_THRESHOLDS = (100_000, 50, 100)
+"""Allocations until Python looks for cycles, and how rarely for older ones. A batch of checkpoints makes a hundred thousand
+short-lived values and no cycle; with Python's own 700, a busy coordinator spends up to a fifth of its time on looking."""
 
 FAILED, MISCONFIGURED = 1, 2
 """Exit codes: it may not or cannot go on, and the settings are wrong."""
@@ -71,6 +76,7 @@ async def operate(settings: Settings, configuration: Configuration | None = None
 
     `configuration` says where the API server is and who we are; by default the pod's service account, else the kubeconfig.
     """
+    gc.set_threshold(*GC_THRESHOLDS)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

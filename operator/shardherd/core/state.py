@@ -195,13 +195,22 @@ class State:
 
     def put_position(self, shard: ShardId, after: Offset) -> None:
         """A position is durable."""
-        if self.positions.get(shard) != after:
-            self._put(POSITIONS, shard, self.positions.get(shard), after)
+        # This and the next are what a batch of checkpoints is made of, so they write by themselves what `set` would.
+        before = self.positions.get(shard)
+        if before != after:
+            self.positions[shard] = after
+            self.journal.append(Put(POSITIONS, shard, before, after))
 
     def put_in_flight(self, shard: ShardId, after: InFlight | None) -> None:
         """A commit begins, or its outcome is known."""
-        if self.in_flight.get(shard) != after:
-            self._put(IN_FLIGHT, shard, self.in_flight.get(shard), after)
+        before = self.in_flight.get(shard)
+        if before == after:
+            return
+        if after is None:
+            del self.in_flight[shard]
+        else:
+            self.in_flight[shard] = after
+        self.journal.append(Put(IN_FLIGHT, shard, before, after))
 
     def put_record(self, **changes: Any) -> None:
         """Change stored scalars of the group."""

@@ -28,8 +28,8 @@ LOOK_TIMEOUT = 5.0
 FRESH = 0.4
 """A look this young (seconds) serves another group too; below half of the discovery interval of 1 s."""
 
-SETTLING_LOOKS, SETTLING = 5, 0.1
-"""How often, and after how many seconds, it looks again while the leaders of new partitions appear."""
+BORN_WITHIN = 60.0
+"""A partition that was not there so many seconds ago, in a topic that was, begins at 0. Its broker takes a while to say so."""
 
 BEGIN_MAX_AGE = 10.0
 """Begin offsets move by retention only; they are asked for this often (seconds)."""
@@ -99,18 +99,8 @@ class Catalogue:
             if last is not None and interest in last.interests and time.monotonic() - last.taken < FRESH:
                 return last
             wanted = frozenset([*self._interests, interest])
-            look = self._last = await self._look(wanted)
-            for _ in range(SETTLING_LOOKS):
-                # Partitions that were just added: their leaders come in a moment, long before the next look.
-                if last is None or not look.leaderless or look.leaderless == last.leaderless:
-                    break
-                await asyncio.sleep(SETTLING)
-                last, look = look, await self._look(wanted)
-                self._last = look
-            return look
-
-    async def _look(self, interests: frozenset[Interest]) -> Look:
-        return await self._connection.run("list its topics", lambda wire: self._take(wire, interests), LOOK_TIMEOUT)
+            self._last = await self._connection.run("list its topics", lambda wire: self._take(wire, wanted), LOOK_TIMEOUT)
+            return self._last
 
     async def _take(self, wire: Wire, interests: frozenset[Interest]) -> Look:
         topics = await _topics(wire, interests)
@@ -132,12 +122,23 @@ class Catalogue:
         begins = await self._begin_offsets(wire, leaders, ids)
         ends = await _offsets(wire, leaders, LATEST)
         last = self._last.extents if self._last is not None else {}
+        grown = self._grown(ids, taken)
         extents = {partition: Extent(begins[partition], end) for partition, end in ends.items() if partition in begins}
         for partition in (leaders.keys() | leaderless) - extents.keys():
             if partition in last:
                 extents[partition] = last[partition]
+            elif partition[0] in grown:
+                extents[partition] = Extent(0, 0)
         missing = frozenset((leaders.keys() | leaderless) - extents.keys())
         return Look(taken, interests, ids, extents, refused, missing)
+
+    def _grown(self, ids: Mapping[str, str], now: float) -> frozenset[str]:
+        """The topics of which any partition that was not seen before is a new one."""
+        last = self._last
+        if last is None or now - last.taken > BORN_WITHIN:
+            return frozenset()
+        whole = {partition[0] for partition in last.extents} - {partition[0] for partition in last.leaderless}
+        return frozenset(name for name in whole if last.topic_ids.get(name) == ids.get(name))
 
     async def _begin_offsets(
         self, wire: Wire, leaders: Mapping[Partition, int], ids: Mapping[str, str]

@@ -34,7 +34,6 @@ class KafkaShardSource:
         self._source = source
         self._interest = Interest(source.topics, source.topic_pattern)
         self._registered = False
-        self._seen: set[tuple[str, int]] = set()
         self._leave = leave
         self._closed = False
 
@@ -49,11 +48,8 @@ class KafkaShardSource:
             if topic in look.refused or topic not in look.topic_ids:
                 raise SourceUnavailableError(_refusal(topic, servers, look.refused.get(topic, "")))
         for partition in sorted(look.leaderless):
-            # A partition that was just added gets its leader in a moment; until then it is not there yet.
-            fresh = bool(self._seen) and partition not in self._seen
-            if self._interest.matches(partition[0]) and not fresh:
+            if self._interest.matches(partition[0]):
                 raise SourceUnavailableError(f"Kafka at {servers}: {shard_of(*partition)} has no leader; start its broker")
-        self._seen |= {partition for partition in look.extents if self._interest.matches(partition[0])}
         shards = tuple(
             ShardInfo(shard_of(*partition), extent.begin, extent.end, source_id=look.topic_ids[partition[0]])
             for partition, extent in sorted(look.extents.items())
