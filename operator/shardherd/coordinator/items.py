@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardherd.coordinator.parking import Parked
+from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.model import CheckpointReply, CheckpointResult, Offset, ShardId
 from shardherd.core.requests import Reply, Request
 
@@ -38,8 +39,16 @@ class Committing:
     answer: asyncio.Future[Any] | None = None
 
     def settled(self, durable: Mapping[ShardId, Offset]) -> Reply:
-        """The reply, now that these positions are known to be durable: OK becomes WITHHELD where it is not so."""
+        """The reply, now that these positions are known to be durable: OK becomes WITHHELD where it is not so.
+
+        Raises CoordinatorUnavailableError for a forced checkpoint that is not durable: it has no other way to say so.
+        """
         if not isinstance(self.reply, CheckpointReply):
+            for shard, offset in self.offsets.items():
+                if durable.get(shard) != offset:
+                    raise CoordinatorUnavailableError(
+                        f"position {offset} of shard {shard} could not be written; set it again", shard=shard
+                    )
             return self.reply
         return CheckpointReply(
             tuple(

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.core.errors import CoordinatorUnavailableError, ShardherdError
 from shardherd.core.group import Group, Result, Told
-from shardherd.core.model import GroupIdentity, Heartbeat
+from shardherd.core.model import GroupIdentity, Heartbeat, Offset, ShardId
 from shardherd.core.requests import ClockGap, Request, Tick
 from shardherd.ports import OwnershipTooLargeError, OwnershipUnavailableError
 
@@ -202,8 +202,7 @@ class Mailbox:
                 self._committing(Committing(result.commit))
             case Outcome(durable=durable, settles=settles):
                 for waiting in settles:
-                    if waiting.answer is not None:
-                        _resolve(waiting.answer, waiting.settled(durable))
+                    _settle(waiting, durable)
                 if result.commit:
                     self._committing(Committing(result.commit))
             case Waited(parked=parked) if self._parking.holds(parked):
@@ -238,6 +237,16 @@ class Mailbox:
         return CoordinatorUnavailableError(
             f"the coordinator stops serving group {self._identity}; ask again", group=str(self._identity)
         )
+
+
+def _settle(waiting: Committing, durable: Mapping[ShardId, Offset]) -> None:
+    """Answer a request whose commit has come to its end."""
+    if waiting.answer is None or waiting.answer.done():
+        return
+    try:
+        waiting.answer.set_result(waiting.settled(durable))
+    except ShardherdError as error:
+        waiting.answer.set_exception(error)
 
 
 def _resolve(answer: asyncio.Future[Any], value: object) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.model import CheckpointResult
+from shardherd.core.requests import ForceCheckpoint
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
 from tests.unit.coordinator.rig import Rig, drain
 
@@ -191,3 +192,16 @@ async def test_positions_that_do_not_change_are_committed_again_every_day(rig: R
     await rig.becomes(lambda: rig.kafka.commits == commits + 1)
 
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
+
+
+async def test_a_forced_checkpoint_that_was_not_written_is_not_answered_as_done(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    shard = next(iter(consumer.held))
+    await consumer.commit(7)
+    rig.kafka.faults.fail("commit", AWAY)
+    rig.kafka.faults.hold("discover")
+
+    with pytest.raises(CoordinatorUnavailableError, match=f"position 3 of shard {shard} could not be written"):
+        await rig.group.ask(ForceCheckpoint(shard, 3))
+
+    assert rig.kafka.committed[GROUP_ID][shard] == 7
