@@ -121,7 +121,7 @@ class Client:
         loop = process.loop
         call = Call(self._consumer, request, wait, loop.create_future(), self._world.time)
         if not self._world.call_coordinator(call):
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(8.0 if self._world.rng.random() < 0.7 else 0.02)  # unanswered, or refused
             raise CoordinatorUnavailableError("no coordinator is ready")
         timer = loop.call_later(TIMEOUT + wait, call.resolve, CoordinatorUnavailableError("no answer from the coordinator"))
         try:
@@ -195,7 +195,7 @@ class ConsumerRun:
         self.agent: Agent
         self._ended = ended
         self._engine: asyncio.Task[None] | None = None
-        self._trigger = world.rng.uniform(10.0, 20.0)
+        self._trigger = world.rng.uniform(12.0, 30.0)
         self._settings = AgentSettings(
             group_uid=world.spec.identity.uid,
             consumer=run.consumer,

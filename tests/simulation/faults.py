@@ -46,10 +46,12 @@ def heal(world: World) -> None:
 
 
 def reset_lost(world: World) -> None:
-    """A user sets positions that were lost to what they were."""
+    """A user sets positions that were lost to what they were, and asks again where he does not know what became of it."""
     leader = world.leader()
     if leader is None:
         return
+    for shard, offset in sorted(world.kafka.unanswered.items()):
+        world.timeline.at(world.time, leader.process.loop, leader.force, shard, offset)
     for book in world.ledger.shards.values():
         if book.durable is None and book.highest is not None:
             world.timeline.at(world.time, leader.process.loop, leader.force, book.name, book.highest)

@@ -116,10 +116,11 @@ class OperatorRun:
 
     async def _force(self, shard: ShardId, offset: int) -> None:
         identity = self.world.spec.identity
-        self.world.kafka.forcing[shard] = offset
+        self.world.kafka.forcing[shard] = self.world.kafka.unanswered[shard] = offset
         try:
             await self.runtime.group(identity.namespace, identity.name).ask(ForceCheckpoint(shard, offset))
             self.world.ledger.forced(shard, offset)
+            self.world.kafka.unanswered.pop(shard, None)
             self.world.say(f"a user has set {shard} to {offset}")
         except ShardherdError as error:
             self.world.say(f"setting {shard} to {offset} failed: {error}")

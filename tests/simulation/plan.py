@@ -75,13 +75,15 @@ class Plan:
 def plan(seed: int) -> Plan:
     """The schedule of a seed: always the same."""
     rng = random.Random(seed)
-    consumers = rng.randint(2, 5)
+    consumers = rng.choice((2, 2, 3, 3, 3, 4, 5))
     shards = min(32, 4 + int(rng.expovariate(0.14))) if rng.random() < 0.95 else 32
-    session = rng.choice((120.0, 150.0))
+    ordered = rng.random() < 0.5
+    heartbeat = 25.0
+    session = heartbeat * rng.choice((6.0, 7.0) if ordered else (3.0, 4.0, 6.0))
     settings = GroupSettings(
-        ordered=rng.random() < 0.5,
+        ordered=ordered,
         assignor=rng.choice(("Sticky", "Sticky", "Sticky", "RoundRobin", "Range")),
-        heartbeat_interval=20.0,
+        heartbeat_interval=heartbeat,
         session_timeout=session,
         rejoin_grace=rng.choice((0.0, 0.0, session)),
         release_timeout=rng.choice((30.0, 60.0)),
@@ -104,7 +106,7 @@ def plan(seed: int) -> Plan:
         drift=rng.choice((0.0, 0.001, 0.01)),
         as_json=rng.random() < 0.1,
         keeps_location=rng.random() < 0.8,
-        discovery=rng.choice((8.0, 12.0)),
-        look=rng.choice((0.5, *[5.0] * 19)),
+        discovery=rng.choice((12.0, 18.0)),
+        look=rng.choice((0.5, *[10.0] * 19)),
         steps=tuple(sorted(steps)),
     )

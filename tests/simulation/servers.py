@@ -138,6 +138,8 @@ class Kafka:
         """When a commit of each coordinator last came to nothing, or to nothing that it knows of."""
         self.forcing: dict[ShardId, Offset] = {}
         """Positions that a user has asked for and that are not durable yet."""
+        self.unanswered: dict[ShardId, Offset] = {}
+        """Positions that a user has asked for and does not know the fate of."""
 
     def infos(self) -> tuple[ShardInfo, ...]:
         return tuple(ShardInfo(s.name, s.begin, s.end, s.open, s.parents, "id-1") for s in self.ledger.shards.values())
