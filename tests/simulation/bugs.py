@@ -1,20 +1,21 @@
 """Bugs that are planted into the real code, one at a time, to show that the simulation finds them.
 
-Each is a small change of one function. `planted(name)` makes it for as long as the context lasts. What they break is the rule of
-the protocol that their name says.
+Each is a small change of one function. `planted(name)` makes it for as long as the context lasts. Each breaks the rule of the
+protocol that its name says.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from shardherd.coordinator import commits, mailbox, runner, runtime, storage
+from shardherd.coordinator import commits, mailbox, runtime, storage
 from shardherd.core import checkpoints, eligible, grants, heartbeats, lineage, liveness, ownership, timers, tracker
-from shardherd.core.model import CheckpointReply, ShardState
+from shardherd.core.model import CheckpointReply, ConfirmedShard, ShardState
 from shardherd.spark.agent import Agent
 from tests.simulation import network
 
@@ -83,7 +84,7 @@ def _transfer_in_reply() -> list[Patch]:
         for shard in state.under.get((consumer, record.incarnation), ()) if record is not None else ():
             row, position = state.shards[shard], state.positions.get(shard)
             if row.state is ShardState.TRANSFER and position is not None:
-                found.append(heartbeats.ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
+                found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
         return tuple(found)
 
     return [(heartbeats, "confirmed", confirmed)]
@@ -94,7 +95,7 @@ def _answers_before_leader_epoch() -> list[Patch]:
         stored = await self._store.load(self._group)
         if stored is None:
             return await real(self)
-        found = ownership.decode(storage.json.loads(stored.data))
+        found = ownership.decode(json.loads(stored.data))
         self._version, self._written = stored.version, stored.data
         self.leader_epoch = found.group.leader_epoch + 1
         return replace(found, group=replace(found.group, leader_epoch=self.leader_epoch))
@@ -210,10 +211,6 @@ def _no_self_stop() -> list[Patch]:
     return [(Agent, "silence_limit", property(lambda _: float("inf")))]
 
 
-def _standstill_is_silence() -> list[Patch]:
-    return [(runtime.Runtime, "_woke", lambda *_: None)]
-
-
 def _replays_what_others_hold() -> list[Patch]:
     def replay(self: Any, named: Any) -> Any:
         self.abandon()
@@ -276,7 +273,6 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "same-name takeover without proof": _takeover_without_proof,
     "acknowledged before durable": _acknowledged_before_durable,
     "no self-stop": _no_self_stop,
-    "a standstill of the coordinator counts as silence": _standstill_is_silence,
     "a replay of what others hold": _replays_what_others_hold,
     "the lease is not looked at": _lease_is_not_looked_at,
     "a hung consumer keeps its shards": _release_never_times_out,
@@ -300,6 +296,3 @@ def planted(name: str) -> Iterator[None]:
                 delattr(target, attribute)
             else:
                 setattr(target, attribute, value)
-
-
-__all__ = ["BUGS", "planted", "runner"]

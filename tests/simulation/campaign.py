@@ -77,7 +77,7 @@ def simulate(seeds: Iterable[int], *, stop_at_first: bool = False, bug: str | No
     """Run these schedules here, one after the other."""
     logging.disable(logging.CRITICAL)
     report = Report()
-    real = grants.step
+    real: Callable[[Any, Any], Any] = grants.__dict__["step"]
 
     def counted(state: Any, cause: Any) -> Any:
         after = real(state, cause)
@@ -109,7 +109,8 @@ def _one(seed: int, report: Report) -> None:
     world = World(plan(seed))
     try:
         world.run()
-    except Exception as error:  # noqa: BLE001: whatever it is, the seed shows it again
+    except Exception as error:  # noqa: BLE001
+        # Whatever it is, the seed shows it again.
         report.broken.append((seed, f"{type(error).__name__}: {error}"))
     report.schedules += 1
     report.counts.update(world.ledger.counts)

@@ -1,7 +1,7 @@
 """One run of a consumer: the real agent of `shardherd.spark`, and in Spark's place a loop of micro-batches that drives it.
 
-The loop does what Spark's engine and our stream reader do: it logs the planned end of a micro-batch, reads and writes its ranges
-in tasks, logs its end, and after a restart replays what was logged and not finished. Its two logs survive the process.
+The loop does what Spark's engine and our stream reader do: it logs the planned end of a micro-batch, reads and writes its
+ranges in tasks, logs its end, and after a restart replays what was logged and not finished. Its two logs survive the process.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Ends:
         self._watched = tuple(shards)
 
     def known(self) -> Mapping[ShardId, Offset]:
-        if self._world.reaches(self._consumer.run.consumer, "kafka"):
+        if self._world.reaches(self._consumer.process.name, "kafka"):
             self._known = {shard: self._world.end_of(shard) for shard in self._watched}
         return self._known
 
@@ -218,6 +218,17 @@ class ConsumerRun:
     @property
     def alive(self) -> bool:
         return not self.process.dead
+
+    def reading(self) -> list[ShardId]:
+        """The shards of the micro-batch that is under way."""
+        if not self.location.planned:
+            return []
+        shards = parse(self.location.planned, self._settings.group_uid).shards
+        return [shard for shard, each in shards.items() if each.start < each.stop]
+
+    def holds(self) -> tuple[ShardId, ...]:
+        """What its agent holds."""
+        return self.agent.tracker.shards if self._engine is not None else ()
 
     def exit(self, reason: str) -> None:
         """The process ends."""
@@ -307,7 +318,7 @@ class ConsumerRun:
         self.process.loop.call_later(0.12, self.agent.finished, end)
 
     async def _work(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
-        while self.hang_until > self.world.time or not self.world.reaches(self.run.consumer, "kafka"):
+        while self.hang_until > self.world.time or not self.world.reaches(self.process.name, "kafka"):  # noqa: ASYNC110
             await asyncio.sleep(2.0)
         for each in task:
             self.world.writes(each.shard, each.start, each.stop, ranges[each.shard].epoch, self.run)

@@ -135,13 +135,13 @@ def _cut_consumer(both: bool) -> Fault:
         run = _consumer(world)
         if run is None:
             return False
-        name = str(run.run.consumer)
+        name = run.process.name
         others = [operator.name for operator in world.operators]
         inward, outward = [(other, name) for other in others], [(name, other) for other in others]
         links = [*inward, *outward] if both else world.rng.choice((inward, outward))
         if world.rng.random() < 0.3:
             links += [(name, "kafka"), ("kafka", name)]
-        _cut(world, links, world.rng.uniform(5.0, 200.0))
+        _cut(world, links, world.rng.uniform(10.0, 260.0))
         return True
 
     return fault
@@ -151,11 +151,14 @@ def _delete_by_force(world: World) -> bool:
     run = _consumer(world)
     if run is None:
         return False
-    name = str(run.run.consumer)
-    if world.rng.random() < 0.5:
+    name = run.process.name
+    if world.rng.random() < 0.7:
         links = [(name, operator.name) for operator in world.operators]
-        _cut(world, links, world.rng.uniform(1.0, 15.0))
-    if world.rng.random() < 0.4:
+        links += [(operator.name, name) for operator in world.operators]
+        _cut(world, links, world.rng.uniform(20.0, 160.0))
+        for seconds in (3.0, 30.0, 60.0):
+            world.timeline.after(seconds, world.produce, run.holds())
+    if world.rng.random() < 0.3:
         world.stand_still(run.process, world.rng.uniform(2.0, 100.0))
     world.delete_by_force(run.run.consumer)
     return True
@@ -193,7 +196,7 @@ def _operator_still(low: float, high: float) -> Fault:
 
 
 def _two_leaders(world: World) -> bool:
-    """The leader stands still, mostly in the middle of a commit or a write, for longer than its lease; another one takes over."""
+    """The leader stands still, mostly in the middle of a commit or a write, until another one has taken over."""
     operator = world.leader()
     if operator is None:
         return False
@@ -258,6 +261,30 @@ def _weather(weather: Weather) -> Fault:
     return fault
 
 
+_late = _weather(Weather(delay=8.0))
+
+
+def _slow_commits(world: World) -> bool:
+    """Commits take seconds; perhaps a consumer dies during one of them."""
+    queue = world.network.armed.setdefault(("kafka", "commit"), deque())
+    queue.extend(["slow"] * world.rng.randint(2, 6))
+    if world.rng.random() < 0.5:
+        return True
+
+    def wait(left: int) -> None:
+        leader = world.leader()
+        run = _consumer(world)
+        if leader is None or run is None or not left:
+            return
+        if world.network.under_way(leader.process, "commit"):
+            run.exit("crashed during a slow commit")
+        else:
+            world.timeline.after(0.5, wait, left - 1)
+
+    wait(200)
+    return True
+
+
 def _clock_jumps(world: World) -> bool:
     jump = world.rng.choice((-3600.0, 3600.0, 120.0))
     if world.rng.random() < 0.6:
@@ -301,19 +328,31 @@ def _offsets_expire(world: World) -> bool:
 
 
 def _force(world: World) -> bool:
-    leader = world.leader()
+    """A user sets a position back, if possible of a shard that is being read; its consumer may fail soon after."""
     books = [book for book in world.ledger.shards.values() if book.durable]
-    if leader is None or not books:
+    if world.leader() is None or not books:
         return False
-    book = world.rng.choice(books)
-    target = world.rng.randint(0, book.durable or 0)
-    world.timeline.at(world.time, leader.process.loop, leader.force, book.name, target)
-    if world.rng.random() < 0.4:
-        # The consumer that reads it is started again soon after.
-        row = world.ledger.stored.shards.get(book.name) if world.ledger.stored else None
-        pod = world.pods.get(row.holder) if row is not None and row.holder is not None else None
-        if pod is not None and pod.run is not None:
-            world.timeline.after(world.rng.uniform(0.0, 4.0), pod.run.exit, "crashed after a reset")
+
+    def wait(left: int) -> None:
+        reading = [run for run in world.runs() if run.alive and run.reading()]
+        if not reading and left:
+            world.timeline.after(0.5, wait, left - 1)
+            return
+        run = world.rng.choice(reading) if reading else None
+        shard = world.rng.choice(run.reading()) if run is not None else world.rng.choice(books).name
+        leader = world.leader()
+        if leader is None:
+            return
+        target = world.rng.randint(0, world.ledger.shards[shard].durable or 0)
+        world.timeline.at(world.time, leader.process.loop, leader.force, shard, target)
+        if run is not None and world.rng.random() < 0.4:
+            world.timeline.after(world.rng.uniform(0.0, 2.0), run.exit, "crashed after a reset")
+        elif world.rng.random() < 0.5:
+            _late(world)
+        elif run is not None:
+            world.timeline.after(world.rng.uniform(0.0, 2.0), run.restart_query)
+
+    wait(200)
     return True
 
 
@@ -418,12 +457,12 @@ _KINDS: dict[str, Fault] = {
     "operator is cut off one way": _cut_operator,
     "messages are lost": _weather(Weather(loss=0.2)),
     "messages are doubled and reordered": _weather(Weather(double=0.3, delay=2.0)),
-    "messages are late": _weather(Weather(delay=8.0)),
+    "messages are late": _late,
     "clock jumps": _clock_jumps,
     "write conflict": _write_conflict,
     "reply to a write is lost": _armed("kube", ("save",), "unanswered"),
     "API server refuses": _down("kube"),
-    "commits are slow": _armed("kafka", ("commit",) * 4, "slow"),
+    "commits are slow": _slow_commits,
     "commit lands late": _armed("kafka", ("commit",), "late"),
     "operator crashes in a commit": _crash_in_commit,
     "reply to a commit is lost": _armed("kafka", ("commit",), "unanswered"),

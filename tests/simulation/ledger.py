@@ -147,7 +147,8 @@ class Ledger:
         owner = (row.holder, row.incarnation)
         if self.grants.setdefault((row.shard, row.owner_epoch), owner) != owner:
             raise BrokenError(
-                f"{row.shard}: epoch {row.owner_epoch} was granted to {self.grants[row.shard, row.owner_epoch]}, then to {owner}"
+                f"{row.shard}: epoch {row.owner_epoch} was granted to"
+                f" {self.grants[row.shard, row.owner_epoch]}, then to {owner}"
             )
         if was is None or was.holder is None or was.owner_epoch != row.owner_epoch:
             self.counts["grants"] += 1
@@ -227,8 +228,8 @@ class Ledger:
                 raise BrokenError(f"{outcome.shard}: position {outcome.offset} is acknowledged, durable is {book.landed[0]}")
             if book.landed[1] > outcome.expected_epoch and book.landed[0] == outcome.offset and not book.rewound:
                 raise BrokenError(
-                    f"{outcome.shard}: position {outcome.offset} of epoch {outcome.expected_epoch} became durable when the shard"
-                    f" had been granted under epoch {book.landed[1]}"
+                    f"{outcome.shard}: position {outcome.offset} of epoch {outcome.expected_epoch} became durable when the"
+                    f" shard had been granted under epoch {book.landed[1]}"
                 )
 
     def expired(self, consumer: ConsumerId, reason: str, silence: float) -> None:
@@ -284,7 +285,9 @@ class Ledger:
         limit = self.session_timeout if self.ordered else self.loss_limit
         silent = self.now - max(run.acknowledged, run.stood)
         if silent > 1.05 * limit + 10.0:
-            raise BrokenError(f"{run} begins to read {silent:.0f} s after its last acknowledged heartbeat (limit {limit:.0f} s)")
+            raise BrokenError(
+                f"{run} begins to read {silent:.0f} s after its last acknowledged heartbeat (limit {limit:.0f} s)"
+            )
 
     # What is asked at the end.
 

@@ -1,4 +1,4 @@
-"""What one seed stands for: the size of the world, its settings, and when which fault begins. Drawn once, then only carried out."""
+"""What one seed stands for: the size of the world, its settings, and when which fault begins. Decides nothing later."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def plan(seed: int) -> Plan:
     consumers = rng.choice((2, 2, 3, 3, 3, 4, 5))
     shards = min(32, 4 + int(rng.expovariate(0.14))) if rng.random() < 0.95 else 32
     ordered = rng.random() < 0.5
-    heartbeat = 25.0
+    heartbeat = 30.0
     session = heartbeat * rng.choice((6.0, 7.0) if ordered else (3.0, 4.0, 6.0))
     settings = GroupSettings(
         ordered=ordered,
@@ -104,9 +104,9 @@ def plan(seed: int) -> Plan:
         operators=rng.choice((1, 1, 2)),
         spec=GroupSpec(identity, source, settings, consumers),
         drift=rng.choice((0.0, 0.001, 0.01)),
-        as_json=rng.random() < 0.1,
+        as_json=rng.random() < 0.05,
         keeps_location=rng.random() < 0.8,
-        discovery=rng.choice((12.0, 18.0)),
-        look=rng.choice((0.5, *[10.0] * 19)),
+        discovery=rng.choice((15.0, 25.0)),
+        look=rng.choice((0.5, *[20.0] * 19)),
         steps=tuple(sorted(steps)),
     )

@@ -1,6 +1,6 @@
-"""What survives every process: the API server with one Lease and one ConfigMap, and Kafka with shards, offsets and producer epochs.
+"""What survives every process: the API server with a Lease and a ConfigMap, and Kafka with offsets and producer epochs.
 
-The adapters here stand where the real ones do. The Lease is held by the real `LeaseLeadership`; only its API server is simulated.
+The adapters here stand where the real ones do. The Lease is held by the real `LeaseLeadership`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,13 @@ class SimulatedOwnership:
 
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
         return await self._network.call(
-            self._process, "kube", "load", lambda: self._server.load(self._process.name), 5.0, OwnershipUnavailableError, OwnershipUnavailableError
+            self._process,
+            "kube",
+            "load",
+            lambda: self._server.load(self._process.name),
+            5.0,
+            OwnershipUnavailableError,
+            OwnershipUnavailableError,
         )
 
     async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:

@@ -128,7 +128,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     def time(self) -> float:
         return self._zero + self.timeline.now * self._rate
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         handle = _Callback(callback, args, context)
         if not self.dead:
             self.timeline.ready(self, handle)
@@ -136,13 +136,13 @@ class VirtualLoop(base_events.BaseEventLoop):
             self.held.append(handle)
         return handle
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         handle = _Callback(callback, args, context, when)
         if not self.dead:
             self.timeline.add((when - self._zero) / self._rate + TICK, self, handle)
         return handle
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

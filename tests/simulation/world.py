@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -165,9 +165,13 @@ class World:
                     continue  # an answer that came when nobody waited for it any more
                 raise BrokenError(f"{process.name}: {complaint.get('message')}: {error!r}") from error
 
+    def runs(self) -> list[ConsumerRun]:
+        """The newest run of every pod."""
+        return [pod.run for pod in self.pods.values() if pod.run is not None]
+
     def _processes(self) -> list[Process]:
-        runs = [pod.run for pod in self.pods.values() if pod.run is not None]
-        return [each.process for each in (*runs, *self.zombies, *self.operators)]
+        everyone: list[ConsumerRun | OperatorRun] = [*self.runs(), *self.zombies, *self.operators]
+        return [each.process for each in everyone]
 
     def _settle(self) -> None:
         """No more faults: everything is owned within the bound, then consumed, then at rest."""
@@ -270,6 +274,12 @@ class World:
         for book in self.rng.sample(open_shards, min(len(open_shards), self.rng.randint(1, 3))):
             book.end += self.rng.randint(1, 60)
 
+    def produce(self, shards: Iterable[ShardId]) -> None:
+        """New records on these shards, as far as they are open."""
+        for shard in shards:
+            if self.ledger.shards[shard].open and not self.healed:
+                self.ledger.shards[shard].end += self.rng.randint(1, 30)
+
     def end_of(self, shard: ShardId) -> Offset:
         return self.ledger.shards[shard].end
 
@@ -289,7 +299,7 @@ class World:
         pod.starts += 1
         self.last_start = self.time
         run = Run(pod.name, Incarnation(pod.uid, pod.starts), acknowledged=self.time)
-        process = Process(str(pod.name), self.timeline, self.rng, self.plan.drift)
+        process = Process(f"{pod.name}/{pod.uid}", self.timeline, self.rng, self.plan.drift)
         self.say(f"{run} starts")
         location = self.locations.setdefault(pod.name, Location())
         pod.run = ConsumerRun(self, process, run, location, self._container_ended, as_json=self.plan.as_json)
@@ -396,8 +406,8 @@ class World:
         """SIGSTOP."""
         self.say(f"{process.name} stands still for {seconds:.0f} s")
         process.loop.stop_until(self.time + seconds)
-        for run in [*(pod.run for pod in self.pods.values()), *self.zombies]:
-            if run is not None and run.process is process:
+        for run in (*self.runs(), *self.zombies):
+            if run.process is process:
                 run.run.stood = max(run.run.stood, self.time + seconds)
         for operator in self.operators:
             if operator.process is process:
@@ -418,8 +428,8 @@ class World:
         heard = max(self._heard.get(name, 0.0), self._stood.get(operator.name, 0.0))
         self.ledger.expired(name, reason, self.time - heard)
         pod = self.pods.get(name)
-        for run in [*(pod.run for pod in self.pods.values()), *self.zombies]:
-            if run is not None and run.run.consumer == name:
+        for run in (*self.runs(), *self.zombies):
+            if run.run.consumer == name:
                 run.run.violent = run.run.violent or f"expired by {reason}"
         if reason != "SessionTimeout" and pod is not None and pod.run is not None:
             self.timeline.after(22.0, self._replace_expired, pod, pod.run)
@@ -447,7 +457,7 @@ class World:
             error = ForbiddenError("the token is that of a pod that is gone")
             self.timeline.at(self.time + 0.01, call.caller.process.loop, call.resolve, error)
             return True
-        self.network.send(call.caller.run.consumer, operator.name, operator.process.loop, self._serve, operator, call)
+        self.network.send(call.caller.process.name, operator.name, operator.process.loop, self._serve, operator, call)
         return True
 
     def _serve(self, operator: OperatorRun, call: Call) -> None:
@@ -458,7 +468,7 @@ class World:
     def give_up(self, call: Call) -> None:
         for operator in self.operators:
             if operator.name == call.coordinator and operator.alive:
-                self.network.send(call.caller.run.consumer, operator.name, operator.process.loop, operator.abandon, call)
+                self.network.send(call.caller.process.name, operator.name, operator.process.loop, operator.abandon, call)
 
     def answered(self, operator: OperatorRun, call: Call, outcome: Any) -> None:
         if isinstance(outcome, HeartbeatReply) and isinstance(call.request, Heartbeat):
@@ -467,7 +477,7 @@ class World:
             self.ledger.accepted(call.request, outcome)
         if self.tell is not None:
             self.say(f"{operator.name} -> {call.caller.run}: {described(call.request, outcome)}")
-        self.network.send(operator.name, call.caller.run.consumer, call.caller.process.loop, call.resolve, outcome)
+        self.network.send(operator.name, call.caller.process.name, call.caller.process.loop, call.resolve, outcome)
 
     def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None:
         self.say(f"{run} reads {shard} from {start} to {stop}")
