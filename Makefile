@@ -9,6 +9,8 @@ unexport KUBECONFIG
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 CLUSTER ?= demo
+SEEDS ?= 10000
+SEED_START ?= 0
 
 .PHONY: help
 help: ## Show this list.
@@ -33,6 +35,14 @@ test: venv ## Everything: lint, types, all tests, end to end on a real node.
 .PHONY: test-long
 test-long: venv ## The simulation and the properties with many more examples (SHARDHERD_LONG=1).
 	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation
+
+.PHONY: simulate
+simulate: venv ## Simulated schedules of a whole group (SEEDS=10000 SEED_START=0), with counts of what they hit.
+	@$(PY) -m tests.simulation --seeds $(SEEDS) --start $(SEED_START)
+
+.PHONY: planted-bugs
+planted-bugs: venv ## Look for each planted bug among the first 1,000 schedules.
+	@$(PY) -m tests.simulation --planted-bugs --seeds 1000
 
 .PHONY: lint
 lint: venv ## Format, lint, types and import contracts.

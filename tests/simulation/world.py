@@ -1,441 +1,507 @@
-"""A whole group in simulated time: the real `Group`, the real `Tracker` in every consumer, and everything between them unkind.
+"""One simulated world: consumers, operators, the servers between them, and what keeps them running as a cluster would.
 
-Messages are lost, doubled and reordered; consumers crash, hang, pause and are replaced; the coordinator crashes between any two
-of its steps; writes and commits fail. One seed is one run. The world checks itself at every step: `BrokenError`
-names the promise.
-It is one module, though long, so that a run can be read from top to bottom.
+`World(plan).run()` carries a schedule out and raises BrokenError at the first promise that does not hold.
 """
 
 from __future__ import annotations
 
-import heapq
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardherd.core.errors import ShardherdError, StaleIncarnationError
-from shardherd.core.group import Group, Result
+from shardherd.coordinator import runtime
+from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, ShardherdError
 from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
     ConsumerId,
-    GroupSpec,
+    GroupView,
     Heartbeat,
     HeartbeatReply,
     Incarnation,
-    Leave,
+    Offset,
     ShardId,
-    ShardInfo,
+    ShardState,
 )
-from shardherd.core.ownership import decode, encode
-from shardherd.core.requests import (
-    CheckpointsCommitted,
-    CheckpointsFailed,
-    ConsumerDied,
-    Request,
-    SettingsChanged,
-    ShardsDiscovered,
-    Tick,
-)
-from shardherd.core.tracker import ReadRange
-from tests.builders import spec
-from tests.simulation.promises import SELF_STOP, SETTINGS, BrokenError, Pod, Promises, Stored
+from shardherd.spark import agent
+from tests.simulation import faults
+from tests.simulation.consumer import Call, ConsumerRun, Location
+from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
+from tests.simulation.network import Network, Process
+from tests.simulation.operator import OperatorRun
+from tests.simulation.plan import CHAOS, FAULTS, Plan
+from tests.simulation.servers import ApiServer, Kafka
+from tests.simulation.virtual import Timeline
+
+DELIVERIES = 300
+"""Messages that a schedule has at least."""
+
+RESTARTS = 90.0
+"""Seconds that everything has to come up again after the last fault: processes, the lease, and a warm-up batch."""
+
+RECONCILE = 20.0
+"""Seconds between two reconciliations of the controller."""
+
+CONSUMING = 240.0
+"""Seconds after everything is owned in which everything must be consumed."""
 
 
+@dataclass
+class Pod:
+    """A pod of the group. `run` is its container's; `gone` once it was deleted by force and nobody sees it any more."""
+
+    name: ConsumerId
+    uid: str
+    starts: int = 0
+    run: ConsumerRun | None = None
+    deleting: bool = False
+
+
+@dataclass
 class World:
-    """One run. `chaos` seconds of faults, then quiet; `finish` asserts what must hold after the quiet."""
+    """See the module. `tell` gets a line for everything that happens, for a reader of a replay."""
 
-    def __init__(self, seed: int, *, ordered: bool, shards: int = 6, consumers: int = 3, grace: float = 0.0) -> None:
-        self.rng = random.Random(seed)
-        self.now = 0.0
-        self.ordered = ordered
-        self.stored = Stored()
-        self.spec: GroupSpec = spec(consumers, ordered=ordered, rejoin_grace=grace, **SETTINGS)
-        self.group: Group | None = None
-        self.generation = 0
-        self.pods: dict[ConsumerId, Pod] = {}
-        self.zombies: list[Pod] = []
-        self.promises = Promises(self.stored, ordered)
-        self.faults = True
+    plan: Plan
+    tell: Callable[[str], None] | None = None
+    pods: dict[ConsumerId, Pod] = field(default_factory=dict)
+    zombies: list[ConsumerRun] = field(default_factory=list)
+    operators: list[OperatorRun] = field(default_factory=list)
+    endpoints: list[OperatorRun] = field(default_factory=list)
+    hit: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        settings = plan.spec.settings
+        agent.LOOK = max(1.0, plan.look)
+        runtime.BEAT = plan.look
+        self.rng = random.Random(plan.seed ^ 0x5EED)
+        self.timeline = Timeline()
+        self.ledger = Ledger(self.timeline, settings.ordered, settings.session_timeout, 120.0)
+        self.ordered_ever = settings.ordered
+        self.network = Network(self.timeline, self.rng, say=self.say if self.tell else None)
+        self.api = ApiServer(self.ledger)
+        self.kafka = Kafka(self.ledger)
+        self.spec = plan.spec
+        self.discovery = plan.discovery
+        self.locations: dict[ConsumerId, Location] = {}
+        self.proofs: list[tuple[ConsumerId, Incarnation]] = []
+        self.healed = False
+        self.healed_at = 0.0
+        self.last_start = 0.0
         self.uids = 0
-        self._events: list[tuple[float, int, Callable[[], object]]] = []
-        self._order = 0
-        for number in range(shards):
-            self._add_shard(ShardId(f"t/{number}"), ())
-        for number in range(consumers):
-            self._start_pod(ConsumerId(f"g-{number}"))
-        self._take_over()
-        self._every(1.0, self._produce)
-        self._every(1.0, self._discover)
-        self._every(0.25, self._tick)
-        self._every(1.0, self._control)
-        self._every(0.5, self._chaos)
+        self.operator_number = 0
+        self.wanted: dict[ConsumerId, None] = {}
+        self._heard: dict[ConsumerId, float] = {}
+        self._stood: dict[str, float] = {}
+        self._led_since = 0.0
 
-    # Time.
+    # Its life.
 
-    def run(self, seconds: float) -> None:
-        """Let the world go on."""
-        until = self.now + seconds
-        while self._events and self._events[0][0] <= until:
-            self.now, _, action = heapq.heappop(self._events)
-            action()
-        self.now = until
+    def run(self) -> World:
+        """The whole schedule. Raises BrokenError."""
+        try:
+            self._begin()
+            self._until(CHAOS)
+            while self.network.delivered < DELIVERIES:
+                self._until(self.timeline.now + 60.0)
+            self._settle()
+        finally:
+            self._end()
+        return self
 
-    def after(self, seconds: float, action: Callable[[], object]) -> None:
-        """Do something later."""
-        self._order += 1
-        heapq.heappush(self._events, (self.now + seconds, self._order, action))
+    def _begin(self) -> None:
+        for number in range(self.plan.shards):
+            self.add_shard(ShardId(f"t/{number}"))
+        for number in range(self.plan.consumers):
+            self.add_pod(ConsumerId(f"g-{number}"))
+        for _ in range(self.plan.operators):
+            self.start_operator()
+        for when, kind in self.plan.steps:
+            self.timeline.at(when, None, self._step, kind)
+        self.timeline.after(RECONCILE, self._reconcile)
+        for _ in range(18):
+            self.timeline.at(self.rng.uniform(1.0, CHAOS), None, self._produce)
 
-    def _every(self, seconds: float, action: Callable[[], None]) -> None:
-        def again() -> None:
-            action()
-            self.after(seconds, again)
+    def _reconcile(self) -> None:
+        """The controller tells the coordinator what is declared, again and again."""
+        leader = self.leader()
+        if leader is not None:
+            self.timeline.at(self.time, leader.process.loop, leader.apply, self.spec)
+        self.timeline.after(RECONCILE, self._reconcile)
 
-        self.after(seconds, again)
+    def _step(self, kind: str) -> None:
+        self.say(f"--- {kind}")
+        if faults.happen(self, kind) and kind in FAULTS:
+            self.hit.add(kind)
 
-    def _happens(self, probability: float) -> bool:
-        return self.faults and self.rng.random() < probability
+    def _until(self, when: float) -> None:
+        """Go on until then, looking for failures inside the processes."""
+        while self.timeline.now < when:
+            self.timeline.run(min(when, self.timeline.now + 20.0))
+            self._complaints()
+
+    def _silent(self) -> None:
+        """Nobody who is silent for long stays a consumer."""
+        leader = self.leader()
+        stored = self.ledger.stored
+        if leader is None or stored is None:
+            return
+        since = max(self._led_since, self._stood.get(leader.name, 0.0))
+        limit = 2 * self.spec.settings.session_timeout + 40.0
+        for consumer in stored.consumers.values():
+            silent = self.time - max(self._heard.get(consumer.consumer, 0.0), since)
+            if consumer.present and silent > limit:
+                raise BrokenError(f"{consumer.consumer} is silent for {silent:.0f} s and is still a consumer")
+
+    def _complaints(self) -> None:
+        self._silent()
+        for process in self._processes():
+            for complaint in process.loop.complaints:
+                error = complaint.get("exception")
+                if isinstance(error, AssertionError):
+                    raise error
+                if isinstance(error, ShardherdError) and "never retrieved" in str(complaint.get("message")):
+                    continue  # an answer that came when nobody waited for it any more
+                raise BrokenError(f"{process.name}: {complaint.get('message')}: {error!r}") from error
+
+    def runs(self) -> list[ConsumerRun]:
+        """The newest run of every pod."""
+        return [pod.run for pod in self.pods.values() if pod.run is not None]
+
+    def _processes(self) -> list[Process]:
+        everyone: list[ConsumerRun | OperatorRun] = [*self.runs(), *self.zombies, *self.operators]
+        return [each.process for each in everyone]
+
+    def _settle(self) -> None:
+        """No more faults: everything is owned within the bound, then consumed, then at rest."""
+        faults.heal(self)
+        self.healed, self.healed_at = True, self.timeline.now
+        settings = self.spec.settings
+        while True:
+            self._until(self.timeline.now + 10.0)
+            why = self._unowned() or self.ledger.unfinished()
+            if not why and not self.kafka.unanswered:
+                grants = self.ledger.counts["grants"]
+                self._until(self.timeline.now + 2 * settings.heartbeat_interval)
+                why = self._unowned() or self.ledger.unfinished()
+                if not why and self.ledger.counts["grants"] == grants:
+                    return
+                why = why or "shards still move"
+            faults.reset_lost(self)
+            bound = (
+                2 * settings.session_timeout
+                + max(settings.release_timeout, settings.progress_timeout) * 2 ** self._doublings()
+                + settings.rejoin_grace
+                + settings.heartbeat_interval
+                + RESTARTS
+            )
+            since = self.timeline.now - max(self.healed_at, min(self.last_start, self.healed_at + 600.0))
+            if self._unowned():
+                if since > bound:
+                    raise BrokenError(f"{since:.0f} s after the last fault (bound {bound:.0f} s): {why}")
+            elif since > bound + CONSUMING:
+                raise BrokenError(f"{since:.0f} s after the last fault everything is owned, but {why}")
+
+    def _end(self) -> None:
+        for process in self._processes():
+            process.on_death = lambda: None
+            process.loop.kill()
+        self.tell = None
+        self.timeline.run(self.timeline.now)
+
+    # What is seen from outside.
+
+    @property
+    def time(self) -> float:
+        return self.timeline.now
+
+    def say(self, text: str) -> None:
+        if self.tell is not None:
+            self.tell(f"{self.timeline.now:9.3f}  {text}")
+
+    def leader(self) -> OperatorRun | None:
+        """The operator that leads now, if one does."""
+        for operator in self.operators:
+            if operator.alive and operator.process.loop.stopped_until <= self.time and operator.runtime.leading:
+                return operator
+        return None
+
+    def view(self) -> GroupView | None:
+        leader = self.leader()
+        return leader.runtime.view(self.spec.identity) if leader is not None else None
+
+    def _doublings(self) -> int:
+        leader = self.leader()
+        if leader is None:
+            return 0
+        runner = leader.runtime.group(self.spec.identity.namespace, self.spec.identity.name)
+        return 0 if runner.mailbox is None else int(runner.mailbox.group._state.clocks.doublings)
+
+    def _unowned(self) -> str:
+        """What keeps the group from rest; empty if nothing does."""
+        view = self.view()
+        if view is None:
+            return "no operator leads"
+        if view.withheld:
+            return f"grants are withheld: {view.withheld}"
+        if len(view.shards) != len(self.ledger.shards):
+            return f"{len(view.shards)} of {len(self.ledger.shards)} shards are known"
+        for shard in view.shards:
+            if shard.state not in (ShardState.ALREADY_ALLOC, ShardState.OVER):
+                return f"{shard.shard} is {shard.state}, held by {shard.holder}"
+        names = {consumer.consumer for consumer in view.consumers if consumer.ready and not consumer.draining}
+        if names != set(self.wanted):
+            return f"ready consumers are {sorted(names)}, wanted {sorted(self.wanted)}"
+        counts = [consumer.shards for consumer in view.consumers]
+        if self.spec.settings.assignor != "Range" and max(counts) - min(counts) > 1:
+            return f"uneven: {counts}"
+        open_end = [book.name for book in self.ledger.shards.values() if not book.open and book.durable == book.end]
+        over = {shard.shard for shard in view.shards if shard.state is ShardState.OVER}
+        if left := [name for name in open_end if name not in over]:
+            return f"{left} are closed and consumed, and not OVER"
+        return ""
 
     # The source.
 
-    def _add_shard(self, shard: ShardId, parents: tuple[ShardId, ...]) -> None:
-        self.stored.ends[shard] = 0
-        self.stored.parents[shard] = parents
-        self.stored.written[shard] = set()
+    def add_shard(self, name: ShardId, parents: tuple[ShardId, ...] = ()) -> None:
+        book = Shard(name, parents, born=self.time)
+        book.ordered_from_birth = self.spec.settings.ordered
+        self.ledger.shards[name] = book
 
     def _produce(self) -> None:
-        if not self.faults:
+        open_shards = [book for book in self.ledger.shards.values() if book.open]
+        for book in self.rng.sample(open_shards, min(len(open_shards), self.rng.randint(1, 3))):
+            book.end += self.rng.randint(1, 60)
+
+    def produce(self, shards: Iterable[ShardId]) -> None:
+        """New records on these shards, as far as they are open."""
+        for shard in shards:
+            if self.ledger.shards[shard].open and not self.healed:
+                self.ledger.shards[shard].end += self.rng.randint(1, 30)
+
+    def end_of(self, shard: ShardId) -> Offset:
+        return self.ledger.shards[shard].end
+
+    # Pods.
+
+    def add_pod(self, name: ConsumerId) -> None:
+        self.uids += 1
+        pod = self.pods[name] = Pod(name, f"uid-{self.uids}")
+        self.wanted[name] = None
+        if not self.plan.keeps_location:
+            self.locations.pop(name, None)
+        self.start_container(pod)
+
+    def start_container(self, pod: Pod) -> None:
+        if self.pods.get(pod.name) is not pod or (pod.run is not None and pod.run.alive):
             return
-        for shard in self.stored.ends:
-            if shard not in self.stored.closed:
-                self.stored.ends[shard] += self.rng.randrange(0, 20)
+        pod.starts += 1
+        self.last_start = self.time
+        run = Run(pod.name, Incarnation(pod.uid, pod.starts), acknowledged=self.time)
+        process = Process(f"{pod.name}/{pod.uid}", self.timeline, self.rng, self.plan.drift)
+        self.say(f"{run} starts")
+        location = self.locations.setdefault(pod.name, Location())
+        pod.run = ConsumerRun(self, process, run, location, self._container_ended, as_json=self.plan.as_json)
 
-    def _split(self) -> None:
-        open_ = [shard for shard in self.stored.ends if shard not in self.stored.closed]
-        if len(self.stored.ends) > 14:
+    def _container_ended(self, ended: ConsumerRun, reason: str) -> None:
+        self.say(f"{ended.run} has ended: {reason}")
+        if reason != "drained":
+            ended.run.violent = ended.run.violent or reason
+        pod = self.pods.get(ended.run.consumer)
+        if pod is None or pod.run is not ended:
             return
-        parent = self.rng.choice(open_)
-        merged = [parent]
-        if self.rng.random() < 0.4 and len(open_) > 3:
-            merged.append(self.rng.choice([shard for shard in open_ if shard != parent]))
-        self.stored.closed.update(merged)
-        for _ in range(1 if len(merged) == 2 else 2):
-            self._add_shard(ShardId(f"t/{len(self.stored.ends)}"), tuple(merged))
-
-    # The coordinator.
-
-    def _take_over(self) -> None:
-        self.generation += 1
-        if self.stored.ownership is None:
-            self.group = Group.new(self.spec, self.now)
-        else:
-            ownership = decode(self.stored.ownership)
-            self.group = Group.restore(ownership, dict(self.stored.positions), self.spec, self.now, self.generation)
-            self.stored.ownership = encode(self.group.ownership)
-
-    def _tell(self, request: Request, generation: int | None = None) -> None:
-        """A request that must not get lost, unless with the coordinator that it is meant for."""
-        if generation is not None and generation != self.generation:
+        ordered = self.spec.settings.ordered
+        delay = self.rng.uniform(0.1, 2.0) + (self.rng.uniform(0.0, 6.0) if ordered else 0.0)
+        self.timeline.after(delay, self._prove, ended)
+        if not pod.deleting:
+            self.timeline.after(self.rng.uniform(1.0, 8.0), self.start_container, pod)
             return
-        if not self._ask(request):
-            self.after(0.3, lambda: self._tell(request, generation))
+        del self.pods[pod.name]
+        if pod.name in self.wanted:
+            self.timeline.after(self.rng.uniform(1.0, 5.0), self._replace, pod.name)
 
-    def _ask(self, request: Request, answer: Callable[[Any], None] | None = None) -> bool:
-        """One request through the coordinator, which may crash at every step. Whether it was taken in."""
-        group = self.group
-        if group is None:
+    def _replace(self, name: ConsumerId) -> None:
+        if name in self.wanted and name not in self.pods:
+            self.add_pod(name)
+
+    def _prove(self, ended: ConsumerRun) -> None:
+        proof = (ended.run.consumer, ended.incarnation)
+        self.proofs = [*self.proofs[-16:], proof]
+        leader = self.leader()
+        if leader is not None:
+            self.say(f"proof of death: {ended.run}")
+            self.timeline.at(self.time, leader.process.loop, leader.died, *proof)
+
+    def delete_pod(self, name: ConsumerId) -> None:
+        """SIGTERM, and SIGKILL when the grace is over."""
+        pod = self.pods.get(name)
+        if pod is None or pod.deleting or pod.run is None:
+            return
+        pod.deleting = True
+        run = pod.run
+        if not run.alive:
+            self._container_ended(run, "killed")
+            return
+        self.say(f"{run.run} gets SIGTERM")
+        run.terminate()
+        self.timeline.after(90.0, run.process.kill)
+
+    def delete_by_force(self, name: ConsumerId) -> None:
+        """The pod is forgotten; its process goes on where nobody sees it."""
+        pod = self.pods.pop(name)
+        if pod.run is not None and pod.run.alive:
+            pod.run.run.violent = "its pod was deleted by force"
+            self.zombies.append(pod.run)
+            self.timeline.after(60.0, setattr, pod.run, "cut_off_forever", True)
+        self._replace(name)
+
+    # Operators.
+
+    def start_operator(self) -> None:
+        self.operators = [operator for operator in self.operators if operator.alive]
+        if len(self.operators) >= self.plan.operators:
+            return
+        self.operator_number += 1
+        self.last_start = self.time
+        process = Process(f"operator-{self.operator_number}", self.timeline, self.rng, self.plan.drift)
+        self.say(f"{process.name} starts")
+        self.operators.append(OperatorRun(self, process))
+
+    def operator_ended(self, operator: OperatorRun, reason: str) -> None:
+        self.say(f"{operator.name} has ended: {reason}")
+        for call in operator.calls:
+            if self.rng.random() < 0.8:
+                gone = CoordinatorUnavailableError("the connection was reset")
+                self.timeline.at(self.time + 0.01, call.caller.process.loop, call.resolve, gone)
+        self.timeline.after(self.rng.uniform(0.1, 2.0), self.forget_endpoint, operator)
+        self.timeline.after(self.rng.uniform(1.0, 6.0), self.start_operator)
+
+    def forget_endpoint(self, operator: OperatorRun) -> None:
+        if operator in self.endpoints:
+            self.endpoints.remove(operator)
+
+    def leads(self, operator: OperatorRun) -> None:
+        self.say(f"{operator.name} leads")
+        self._led_since = self.time
+        operator.runtime.apply(self.spec)
+        for proof in self.proofs:
+            operator.runtime.consumer_died(self.spec.identity, *proof)
+        self.timeline.after(self.rng.uniform(0.1, 1.5), self.add_endpoint, operator)
+
+    def add_endpoint(self, operator: OperatorRun) -> None:
+        if operator.alive and operator.runtime.leading and operator not in self.endpoints:
+            self.endpoints.append(operator)
+
+    def change_spec(self, **changes: Any) -> None:
+        """The user edits the resource."""
+        names = {name: changes.pop(name) for name in ("wanted", "leaving") if name in changes}
+        self.spec = replace(self.spec, settings=replace(self.spec.settings, **changes), **names)
+        self.say(f"spec: {changes} {names}")
+        leader = self.leader()
+        if leader is not None:
+            self.timeline.at(self.time + 0.05, leader.process.loop, leader.apply, self.spec)
+
+    def stand_still(self, process: Process, seconds: float) -> None:
+        """SIGSTOP."""
+        self.say(f"{process.name} stands still for {seconds:.0f} s")
+        process.loop.stop_until(self.time + seconds)
+        for run in (*self.runs(), *self.zombies):
+            if run.process is process:
+                run.run.stood = max(run.run.stood, self.time + seconds)
+        for operator in self.operators:
+            if operator.process is process:
+                self._stood[operator.name] = self.time + seconds
+                self.timeline.after(min(10.0, seconds), self._not_ready, operator)
+                self.timeline.after(seconds + 0.5, self.add_endpoint, operator)
+
+    def _not_ready(self, operator: OperatorRun) -> None:
+        if operator.process.loop.stopped_until > self.time:
+            self.forget_endpoint(operator)
+
+    def event(self, operator: OperatorRun, reason: str, message: str) -> None:
+        self.say(f"{operator.name}: {reason}: {message}")
+        self.ledger.counts[f"event {reason}"] += 1
+        if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout"):
+            return
+        name = ConsumerId(message.split()[0])
+        heard = max(self._heard.get(name, 0.0), self._stood.get(operator.name, 0.0))
+        self.ledger.expired(name, reason, self.time - heard)
+        pod = self.pods.get(name)
+        for run in (*self.runs(), *self.zombies):
+            if run.run.consumer == name:
+                run.run.violent = run.run.violent or f"expired by {reason}"
+        if reason != "SessionTimeout" and pod is not None and pod.run is not None:
+            self.timeline.after(22.0, self._replace_expired, pod, pod.run)
+
+    def _replace_expired(self, pod: Pod, run: ConsumerRun) -> None:
+        if self.pods.get(pod.name) is pod and pod.run is run and run.alive:
+            self.delete_pod(pod.name)
+
+    # Between them.
+
+    def reaches(self, source: str, target: str) -> bool:
+        return (source, target) not in self.network.cut and (target, source) not in self.network.cut
+
+    def call_coordinator(self, call: Call) -> bool:
+        endpoints = self.endpoints
+        if not endpoints:
             return False
-        try:
-            result = group.handle(request, self.now)
-        except ShardherdError as error:
-            if answer is not None:
-                answer(error)
+        operator = endpoints[-1]
+        if len(endpoints) > 1 and self.rng.random() < 0.3:
+            operator = self.rng.choice(endpoints)
+        if not operator.alive:
+            return False
+        call.coordinator = operator.name
+        if call.caller.cut_off_forever:
+            error = ForbiddenError("the token is that of a pod that is gone")
+            self.timeline.at(self.time + 0.01, call.caller.process.loop, call.resolve, error)
             return True
-        group.apply(result.events)
-        if result.persist:
-            if self._happens(0.02):
-                group.revert(result.events)
-                return False
-            self.stored.ownership = encode(group.ownership)
-        if self._happens(0.003):
-            self._crash_coordinator()
-            return False
-        self.promises.reply(request, result)
-        if result.commit:
-            generation = self.generation
-            self.after(self.rng.uniform(0.01, 0.4), lambda: self._commit(generation, request, result, answer))
-        elif answer is not None:
-            answer(result.reply)
+        self.network.send(call.caller.process.name, operator.name, operator.process.loop, self._serve, operator, call)
         return True
 
-    def _commit(self, generation: int, request: Request, result: Result, answer: Callable[[Any], None] | None) -> None:
-        if self.generation != generation:
-            # The old leader is fenced at the store: nothing of it is written any more.
-            return
-        if self._happens(0.05):
-            self._tell(CheckpointsFailed(frozenset(result.commit)), generation)
-            return
-        for shard, offset in result.commit.items():
-            self.promises.commit(shard, offset)
-            self.stored.positions[shard] = offset
-        if self._happens(0.02):
-            self._crash_coordinator()
-            return
-        self._tell(CheckpointsCommitted(dict(result.commit)), generation)
-        if answer is not None and self.generation == generation:
-            answer(result.reply)
+    def _serve(self, operator: OperatorRun, call: Call) -> None:
+        if isinstance(call.request, Heartbeat):
+            self._heard[call.request.consumer] = self.time
+        operator.serve(call)
 
-    def _crash_coordinator(self) -> None:
-        self.group = None
-        self.generation += 1
-        self.after(self.rng.uniform(0.2, 6.0), self._take_over_if_down)
+    def give_up(self, call: Call) -> None:
+        for operator in self.operators:
+            if operator.name == call.coordinator and operator.alive:
+                self.network.send(call.caller.process.name, operator.name, operator.process.loop, operator.abandon, call)
 
-    def _take_over_if_down(self) -> None:
-        if self.group is None:
-            self._take_over()
+    def answered(self, operator: OperatorRun, call: Call, outcome: Any) -> None:
+        if isinstance(outcome, HeartbeatReply) and isinstance(call.request, Heartbeat):
+            self.ledger.told(call.request, outcome, operator.name)
+        elif isinstance(outcome, CheckpointReply) and isinstance(call.request, CheckpointRequest):
+            self.ledger.accepted(call.request, outcome)
+        if self.tell is not None:
+            self.say(f"{operator.name} -> {call.caller.run}: {described(call.request, outcome)}")
+        self.network.send(operator.name, call.caller.process.name, call.caller.process.loop, call.resolve, outcome)
 
-    def _discover(self) -> None:
-        if self.group is None or self._happens(0.05):
-            return
-        infos = tuple(
-            ShardInfo(shard, 0, end, shard not in self.stored.closed, self.stored.parents[shard])
-            for shard, end in self.stored.ends.items()
-        )
-        unread = self.group.unread(infos)
-        durable = {shard: self.stored.positions[shard] for shard in unread if shard in self.stored.positions}
-        self._ask(ShardsDiscovered(infos, durable))
+    def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None:
+        self.say(f"{run} reads {shard} from {start} to {stop}")
+        self.ledger.read(shard, start, stop, run)
+        self.ledger.late(run)
 
-    def _tick(self) -> None:
-        if self.group is None:
-            return
-        deadline = self.group.next_deadline()
-        if deadline is not None and deadline <= self.now:
-            if not self._ask(Tick()):
-                return
-            later = self.group.next_deadline() if self.group is not None else None
-            if later is not None and later <= self.now:
-                raise BrokenError(f"a tick at {self.now} left a deadline at {later}")
+    def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
+        self.say(f"{run} has written {shard} from {start} to {stop} under epoch {epoch}")
+        self.ledger.write(shard, start, stop, epoch, run)
 
-    # The controller.
 
-    def _control(self) -> None:
-        if self.group is None:
-            return
-        for consumer, incarnation in self.group.view(self.now).expired:
-            pod = self.pods.get(consumer)
-            if pod is not None and pod.incarnation == incarnation:
-                pod.alive = False
-                self._prove(pod, 1.0)
-                self._start_pod(consumer)
-        for consumer in self.spec.leaving:
-            pod = self.pods.get(consumer)
-            held = {view.consumer: view.shards for view in self.group.view(self.now).consumers}
-            if pod is not None and not pod.draining and held.get(consumer, 0) == 0:
-                pod.draining = True
-                self.after(0.5, lambda pod=pod: self._end_drained(pod))  # type: ignore[misc]
-
-    def _end_drained(self, pod: Pod) -> None:
-        if not pod.alive or self.pods.get(pod.name) is not pod:
-            return
-        pod.alive = False
-        del self.pods[pod.name]
-        self._tell(Leave(pod.name, pod.incarnation))
-        self._prove(pod, 1.0)
-
-    def _start_pod(self, name: ConsumerId, start: int = 1, uid: str = "") -> None:
-        if not uid:
-            self.uids += 1
-            uid = f"uid-{self.uids}"
-        pod = Pod(name, Incarnation(uid, start), acknowledged=self.now)
-        self.pods[name] = pod
-        self.after(self.rng.uniform(0.1, 2.0), lambda: setattr(pod, "ready", True))
-        self._loop(pod, 1.0, self._beat)
-        self._loop(pod, 0.2, self._work)
-        self._loop(pod, 0.7, self._checkpoint)
-
-    def _prove(self, pod: Pod, probability: float) -> None:
-        if self.rng.random() >= probability:
-            return
-
-        self.after(self.rng.uniform(0.1, 2.0), lambda: self._tell(ConsumerDied(pod.name, pod.incarnation)))
-
-    # Consumers.
-
-    def _loop(self, pod: Pod, seconds: float, action: Callable[[Pod], None]) -> None:
-        def again() -> None:
-            if not pod.alive:
-                return
-            if pod.paused_until > self.now:
-                self.after(pod.paused_until - self.now, again)
-                return
-            action(pod)
-            self.after(seconds, again)
-
-        self.after(self.rng.uniform(0, seconds), again)
-
-    def _send(self, pod: Pod, request: Request, answer: Callable[[Any], None]) -> None:
-        """Over the network: late, lost, or twice. So is the answer."""
-
-        def answered(reply: Any) -> None:
-            if pod.cut or self._happens(0.05):
-                return
-            self.after(self.rng.uniform(0.005, 0.8 if self.faults else 0.02), lambda: self._deliver(pod, reply, answer))
-
-        for _ in range(2 if self._happens(0.05) else 1):
-            if not pod.cut and not self._happens(0.05):
-                self.after(self.rng.uniform(0.005, 0.8 if self.faults else 0.02), lambda: self._ask(request, answered))
-
-    def _deliver(self, pod: Pod, reply: Any, answer: Callable[[Any], None]) -> None:
-        if not pod.alive:
-            return
-        if pod.paused_until > self.now:
-            self.after(pod.paused_until - self.now, lambda: self._deliver(pod, reply, answer))
-        elif isinstance(reply, StaleIncarnationError):
-            self._exit(pod)
-        elif not isinstance(reply, ShardherdError):
-            answer(reply)
-
-    def _exit(self, pod: Pod) -> None:
-        """The process ends; the kubelet starts the container again, if the pod is still there."""
-        pod.alive = False
-        if self.pods.get(pod.name) is pod:
-            self._start_pod(pod.name, pod.incarnation.start + 1, pod.incarnation.pod_uid)
-
-    def _beat(self, pod: Pod) -> None:
-        pod.seq += 1
-        seq = pod.seq
-        pod.sent_at[seq] = self.now
-        heartbeat = Heartbeat(
-            pod.name,
-            pod.incarnation,
-            seq,
-            pod.tracker.revision,
-            pod.tracker.held(),
-            pod.ready,
-            progress=pod.tracker.progress,
-        )
-
-        def answer(reply: HeartbeatReply) -> None:
-            pod.acknowledged = max(pod.acknowledged, pod.sent_at[seq])
-            if seq != pod.seq:
-                return
-            pod.tracker.confirm(reply)
-            if pod.tracker.release():
-                self._beat(pod)
-
-        self._send(pod, heartbeat, answer)
-
-    def _stopped(self, pod: Pod) -> bool:
-        """An ordered group's consumer that was not heard for long stops itself: it may not write any more."""
-        if self.ordered and self.now - pod.acknowledged >= SELF_STOP:
-            self._exit(pod)
-            return True
-        return False
-
-    def _work(self, pod: Pod) -> None:
-        if self._stopped(pod) or pod.tracker.busy or pod.hung_until > self.now:
-            return
-        handed = pod.tracker.hand_out(dict(self.stored.ends), 30)
-        ranges = {shard: each for shard, each in handed.items() if each.start < each.stop}
-        if ranges:
-            self.promises.order(ranges)
-            self.after(self.rng.uniform(0.05, 1.0), lambda: self._finish(pod, handed, ranges))
-
-    def _finish(self, pod: Pod, handed: Mapping[ShardId, ReadRange], ranges: Mapping[ShardId, ReadRange]) -> None:
-        if not pod.alive:
-            return
-        late = max(pod.paused_until, pod.hung_until) - self.now
-        if late > 0:
-            self.after(late, lambda: self._finish(pod, handed, ranges))
-            return
-        if self._stopped(pod):
-            return
-        for shard, each in ranges.items():
-            self.promises.write(shard, each)
-        pod.tracker.finish(handed)
-        self._checkpoint(pod)
-
-    def _checkpoint(self, pod: Pod) -> None:
-        sent = pod.tracker.uncommitted()
-        if not sent:
-            if pod.tracker.release():
-                self._beat(pod)
-            return
-
-        def answer(reply: CheckpointReply) -> None:
-            pod.tracker.acknowledge(sent, reply)
-            if pod.tracker.release():
-                self._beat(pod)
-
-        self._send(pod, CheckpointRequest(pod.name, pod.incarnation, sent), answer)
-
-    # Faults.
-
-    def _chaos(self) -> None:
-        if not self.faults:
-            return
-        if self.pods and self._happens(0.10):
-            self._hurt(self.rng.choice(sorted(self.pods)))
-        if self._happens(0.01):
-            self._crash_coordinator()
-        if self._happens(0.03):
-            self._split()
-        if self._happens(0.04):
-            self._scale()
-
-    def _hurt(self, name: ConsumerId) -> None:
-        pod = self.pods[name]
-        match self.rng.randrange(6):
-            case 0 | 1:
-                pod.alive = False
-                self._prove(pod, 0.7)
-                self.after(self.rng.uniform(0.5, 12), lambda: self._restart(pod))
-            case 2:
-                # Deleted by force: the process may go on without anybody knowing.
-                zombie = self.rng.random() < 0.5
-                pod.alive = zombie
-                pod.cut = self.rng.random() < 0.5
-                self.zombies.append(pod)
-                self._start_pod(name)
-            case 3:
-                pod.paused_until = self.now + self.rng.uniform(1, 25)
-            case 4:
-                pod.hung_until = self.now + self.rng.uniform(1, 40)
-            case 5:
-                pod.cut = True
-                self.after(self.rng.uniform(1, 20), lambda: setattr(pod, "cut", False))
-
-    def _restart(self, pod: Pod) -> None:
-        if self.pods.get(pod.name) is pod and not pod.alive:
-            self._start_pod(pod.name, pod.incarnation.start + 1, pod.incarnation.pod_uid)
-
-    def _scale(self) -> None:
-        names = sorted(self.pods)
-        if self.rng.random() < 0.5 and len(names) < 6:
-            free = next(ConsumerId(f"g-{number}") for number in range(9) if ConsumerId(f"g-{number}") not in self.pods)
-            self._start_pod(free)
-            self._change(len(names) + 1, frozenset(self.spec.leaving - {free}))
-        elif len(names) > 2:
-            self._change(len(names) - 1, frozenset({names[-1]}))
-
-    def _change(self, wanted: int, leaving: frozenset[ConsumerId]) -> None:
-        self.spec = replace(self.spec, wanted=wanted, leaving=leaving)
-        self._tell(SettingsChanged(self.spec))
-
-    def calm(self) -> None:
-        """No more faults: what is down comes back, what hangs goes on, the source stands still."""
-        self.faults = False
-        self._change(len(self.pods), frozenset())
-        self._take_over_if_down()
-        for pod in [*self.pods.values(), *self.zombies]:
-            pod.cut, pod.paused_until, pod.hung_until = False, min(pod.paused_until, self.now), min(pod.hung_until, self.now)
-            pod.draining = False
-            self._restart(pod)
-            # One whose name nobody has any more is not let in: its token's pod does not exist.
-            pod.alive = pod.alive and pod.name in self.pods
-
-    def finish(self) -> None:
-        """What must hold after the quiet."""
-        assert self.group is not None
-        self.promises.rest(self.group.view(self.now), list(self.pods))
+def described(request: Any, outcome: Any) -> str:
+    """A request and its answer in one line."""
+    if isinstance(request, Heartbeat):
+        held = " ".join(f"{each.shard}@{each.owner_epoch}" for each in request.held) or "nothing"
+        asked = f"heartbeat {request.seq} at revision {request.revision}, holding {held}"
+    elif isinstance(request, CheckpointRequest):
+        asked = "checkpoint " + " ".join(f"{each.shard}@{each.owner_epoch}:{each.offset}" for each in request.checkpoints)
+    else:
+        asked = type(request).__name__.lower()
+    if isinstance(outcome, HeartbeatReply):
+        confirmed = " ".join(f"{each.shard}@{each.owner_epoch}:{each.position}" for each in outcome.confirmed) or "nothing"
+        fenced = "".join(f" fenced {each.shard}@{each.owner_epoch}" for each in outcome.fenced)
+        return f"{asked} => revision {outcome.revision}, confirmed {confirmed}{fenced}"
+    if isinstance(outcome, CheckpointReply):
+        return f"{asked} => " + " ".join(f"{each.shard}:{each.result}" for each in outcome.outcomes)
+    return f"{asked} => {outcome!r}"

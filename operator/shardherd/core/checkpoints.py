@@ -65,8 +65,12 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
             continue
         flight = state.in_flight.get(shard)
         before = state.positions.get(shard)
+        lost = grants.checkpoint_lost(state, record)
         state.put_in_flight(shard, None)
         state.put_position(shard, offset)
+        if lost and not grants.checkpoint_lost(state, record):
+            # While it was lost the balance left the shard out.
+            grants.want_rebalance(state, "CheckpointFound")
         advanced = advanced or before is None or offset > before
         if not record.started:
             state.put_shard(replace(record, started=True))

@@ -37,6 +37,9 @@ IDLE_WAIT = 0.05
 KEEP_WARM_AFTER = 45.0
 """Seconds without a micro-batch after which an empty one is made: Spark ends Python workers that were idle for 60 s."""
 
+LOOK = 1.0
+"""Most seconds between two looks at how long the coordinator has been silent."""
+
 FIRST_RETRY, LAST_RETRY = 0.1, 2.0
 """Seconds before a failed request to the coordinator is made again; doubled each time up to the second."""
 
@@ -232,7 +235,7 @@ class Agent:
     async def _watch_silence(self) -> None:
         """Stop reading when the coordinator must believe us dead, or has been away for longer than was allowed."""
         while not self._stopping:
-            wait = 1.0
+            wait = LOOK
             if self.acknowledged_at is not None and (self.tracker.held() or self.tracker.busy):
                 silent = self._now() - self.acknowledged_at
                 wait = self.silence_limit - silent
@@ -242,7 +245,7 @@ class Agent:
                         f"(limit {self.silence_limit:.0f} s): check that the operator runs and can be reached"
                     )
                     return
-            await asyncio.sleep(min(1.0, max(0.01, wait)))
+            await asyncio.sleep(min(LOOK, max(0.01, wait)))
 
     @property
     def silence_limit(self) -> float:

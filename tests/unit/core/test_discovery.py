@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardherd.core.model import Condition, Growth
-from shardherd.core.requests import ConditionsChanged
+from shardherd.core.requests import ConditionsChanged, ForceCheckpoint
 from tests.builders import Play, info, shard, spec, started, topic, with_settings, with_topics
 
 
@@ -238,6 +238,20 @@ def test_a_lost_checkpoint_keeps_the_shard_where_it_is() -> None:
     play.die("g-0")
     play.settle("g-1")
     assert play.holders() == {"0": "g-1", "1": None}
+
+
+def test_a_checkpoint_that_was_lost_and_set_again_counts_in_the_balance_at_once() -> None:
+    play = started(4, 1)
+    for number in ("2", "3"):
+        del play.log[shard(number)]
+    play.restart()
+    play.discover(topic(4))
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 3, "g-1": 1}
+    for number in ("2", "3"):
+        play.ask(ForceCheckpoint(shard(number), 0))
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 2, "g-1": 2}
 
 
 def test_a_checkpoint_below_the_first_record_is_lost_too() -> None:

@@ -1,0 +1,71 @@
+"""`python -m tests.simulation`: many schedules, one schedule step by step, or the planted bugs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from tests.simulation import campaign
+from tests.simulation.bugs import BUGS
+from tests.simulation.campaign import Report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many schedules")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="how many processes")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="show one schedule step by step")
+    parser.add_argument("--bug", choices=list(BUGS), help="with this bug in the real code")
+    parser.add_argument("--planted-bugs", action="store_true", help="look for every planted bug among the first seeds")
+    parser.add_argument("--worker", type=int, nargs=3, metavar=("FROM", "TO", "STEP"), help=argparse.SUPPRESS)
+    parser.add_argument("--stop-at-first", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.worker is not None:
+        report = campaign.simulate(range(*chosen.worker), stop_at_first=chosen.stop_at_first, bug=chosen.bug)
+        print(report.as_json())
+        return 0
+    if chosen.replay is not None:
+        broken = campaign.replay(chosen.replay, print, chosen.bug)
+        print(broken or "every promise was kept")
+        return 1 if broken else 0
+    if chosen.planted_bugs:
+        return _planted(chosen.seeds, chosen.workers)
+    report = campaign.spread(chosen.seeds, chosen.start, chosen.workers, bug=chosen.bug)
+    _print(report)
+    return 1 if report.broken or report.never_hit() else 0
+
+
+def _planted(seeds: int, workers: int) -> int:
+    found = campaign.find_bugs(list(BUGS), seeds, workers)
+    for name, first in found.items():
+        print(f"{name}: " + (f"not found within {seeds} seeds" if first is None else f"seed {first[0]}: {first[1][:160]}"))
+    count = sum(first is not None for first in found.values())
+    print(f"found: {count}/{len(found)}")
+    return 0 if count == len(found) else 1
+
+
+def _print(report: Report) -> None:
+    for title, counts in (
+        ("pairs of faults", report.pairs),
+        ("faults", report.faults),
+        ("what happened", report.counts),
+    ):
+        print(f"{title}:")
+        for name, count in sorted(counts.items()):
+            print(f"  {count:10d}  {name}")
+    print("transitions:")
+    for name in campaign.TRANSITIONS:
+        print(f"  {report.transitions[name]:10d}  {name}" + ("" if report.transitions[name] else "  NEVER HIT"))
+    for seed, what in sorted(report.broken)[:20]:
+        print(f"BROKEN: seed {seed}: {what[:300]}\n  replay it with: {campaign.REPLAY} {seed}")
+    print(
+        f"{report.schedules} schedules in {report.seconds:.0f} s, {len(report.broken)} broken, at least"
+        f" {report.fewest_deliveries} deliveries in each,"
+        f" {len(report.faults)} kinds of faults, {len(report.pairs)} pairs of them"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

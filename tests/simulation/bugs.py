@@ -1,0 +1,297 @@
+"""Bugs that are planted into the real code, one at a time, to show that the simulation finds them.
+
+Each is a small change of one function. `planted(name)` makes it for as long as the context lasts. Each breaks the rule of the
+protocol that its name says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from shardherd.coordinator import commits, mailbox, runtime, storage
+from shardherd.core import checkpoints, eligible, grants, heartbeats, lineage, liveness, ownership, timers, tracker
+from shardherd.core.model import CheckpointReply, ConfirmedShard, ShardState
+from shardherd.spark.agent import Agent
+from tests.simulation import network
+
+Patch = tuple[Any, str, Any]
+
+
+def _no_epoch_check() -> list[Patch]:
+    real = checkpoints._validate_one
+
+    def validate(state: Any, request: Any, checkpoint: Any, begun: Any) -> Any:
+        record = state.shards.get(checkpoint.shard)
+        if record is not None and record.holder is not None:
+            request = replace(request, consumer=record.holder, incarnation=record.incarnation)
+            checkpoint = replace(checkpoint, owner_epoch=record.owner_epoch)
+        return real(state, request, checkpoint, begun)
+
+    return [(checkpoints, "_validate_one", validate)]
+
+
+def _wall_clock() -> list[Patch]:
+    return [(network.Process, "now", network.Process.wall)]
+
+
+def _reply_before_persist() -> list[Patch]:
+    real = storage.GroupStorage.save
+
+    async def save(self: Any, what: Any) -> None:
+        asyncio.get_running_loop().create_task(real(self, what))
+
+    return [(storage.GroupStorage, "save", save)]
+
+
+def _checkpoint_before_completion() -> list[Patch]:
+    real = tracker.Tracker.hand_out
+
+    def hand_out(self: Any, ends: Any, budget: Any) -> Any:
+        handed = real(self, ends, budget)
+        for shard, each in handed.items():
+            self._grants[shard].done = each.stop
+        return handed
+
+    return [(tracker.Tracker, "hand_out", hand_out)]
+
+
+def _epoch_not_persisted() -> list[Patch]:
+    real = ownership.encode
+
+    def encode(value: Any) -> Any:
+        data = real(value)
+        data["shards"]["epoch"] = [1 for _ in data["shards"]["epoch"]]
+        return data
+
+    return [(ownership, "encode", encode)]
+
+
+def _child_before_parent() -> list[Patch]:
+    return [(lineage, "may_be_read", lambda *_: True)]
+
+
+def _transfer_in_reply() -> list[Patch]:
+    real = heartbeats.confirmed
+
+    def confirmed(state: Any, consumer: Any) -> Any:
+        found = list(real(state, consumer))
+        record = state.consumers.get(consumer)
+        for shard in state.under.get((consumer, record.incarnation), ()) if record is not None else ():
+            row, position = state.shards[shard], state.positions.get(shard)
+            if row.state is ShardState.TRANSFER and position is not None:
+                found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
+        return tuple(found)
+
+    return [(heartbeats, "confirmed", confirmed)]
+
+
+def _answers_before_leader_epoch() -> list[Patch]:
+    async def take(self: Any) -> Any:
+        stored = await self._store.load(self._group)
+        if stored is None:
+            return await real(self)
+        found = ownership.loads(stored.data)
+        self._version, self._written = stored.version, stored.data
+        self.leader_epoch = found.group.leader_epoch + 1
+        return replace(found, group=replace(found.group, leader_epoch=self.leader_epoch))
+
+    real = storage.GroupStorage.take
+    return [(storage.GroupStorage, "take", take)]
+
+
+def _offsets_before_init() -> list[Patch]:
+    real_take, real_read = commits.Committer.take_over, commits.Committer.read
+
+    async def take_over(self: Any) -> None:
+        self.seen = dict(await self._offsets.read(tuple(self._positions_of_all())))
+        await real_take(self)
+
+    async def read(self: Any, shards: Any) -> Any:
+        seen, self.seen = getattr(self, "seen", None), None
+        return {shard: seen[shard] for shard in shards if shard in seen} if seen else await real_read(self, shards)
+
+    def all_shards(self: Any) -> Any:
+        return [f"t/{number}" for number in range(40)]
+
+    return [
+        (commits.Committer, "take_over", take_over),
+        (commits.Committer, "read", read),
+        (commits.Committer, "_positions_of_all", all_shards),
+    ]
+
+
+def _stale_release() -> list[Patch]:
+    def released(state: Any, record: Any) -> bool:
+        if record.holder is None or record.incarnation is None:
+            return True
+        session = state.sessions.get(record.holder)
+        return session is not None and session.heard and record.shard not in session.named
+
+    return [(heartbeats, "released", released)]
+
+
+def _believes_earlier_range() -> list[Patch]:
+    real = tracker.Tracker.finish
+
+    def finish(self: Any, named: Any) -> None:
+        real(self, named)
+        for shard, each in named.items():
+            grant = self._grants.get(shard)
+            if grant is not None and shard not in self._in_flight:
+                grant.done = max(grant.done, each.stop)
+
+    return [(tracker.Tracker, "finish", finish)]
+
+
+def _released_in_flight() -> list[Patch]:
+    def release(self: Any) -> Any:
+        free = [shard for shard, grant in sorted(self._grants.items()) if grant.revoked and grant.done <= grant.durable]
+        for shard in free:
+            self._in_flight.pop(shard, None)
+            self._drop(shard)
+        return tuple(free)
+
+    return [(tracker.Tracker, "release", release)]
+
+
+def _init_without_proof() -> list[Patch]:
+    async def retake(self: Any) -> None:
+        await self.take_over()
+
+    return [(commits.Committer, "retake", retake)]
+
+
+def _dropped_replay_counts() -> list[Patch]:
+    real = tracker.Tracker.replay
+
+    def replay(self: Any, named: Any) -> Any:
+        ours = real(self, named)
+        for shard, logged in named.items():
+            grant = self._grants.get(shard)
+            if shard not in ours and grant is not None and logged.start < logged.stop:
+                self._in_flight[shard] = tracker._Taken(logged, grant.epoch)
+        return ours
+
+    return [(tracker.Tracker, "replay", replay)]
+
+
+def _force_does_not_fence() -> list[Patch]:
+    return [(grants, "fence_holder", lambda *_: None)]
+
+
+def _closed_is_never_over() -> list[Patch]:
+    return [(grants, "finish_if_done", lambda *_: False)]
+
+
+def _grant_during_commit() -> list[Patch]:
+    return [(grants, "movable", lambda *_: True), (eligible, "movable", lambda *_: True)]
+
+
+def _takeover_without_proof() -> list[Patch]:
+    return [(liveness, "gone_at", lambda *_: float("-inf"))]
+
+
+def _acknowledged_before_durable() -> list[Patch]:
+    real = mailbox.Mailbox._finish
+
+    def finish(self: Any, item: Any, result: Any) -> None:
+        if isinstance(result.reply, CheckpointReply) and result.commit:
+            mailbox._resolve(item.answer, result.reply)
+        real(self, item, result)
+
+    return [(mailbox.Mailbox, "_finish", finish)]
+
+
+def _no_self_stop() -> list[Patch]:
+    return [(Agent, "silence_limit", property(lambda _: float("inf")))]
+
+
+def _replays_what_others_hold() -> list[Patch]:
+    def replay(self: Any, named: Any) -> Any:
+        self.abandon()
+        ours = {}
+        for shard, logged in named.items():
+            if logged.start < logged.stop:
+                ours[shard] = logged
+                grant = self._grants.get(shard)
+                if grant is not None:
+                    grant.position = max(grant.position, logged.stop)
+                    self._in_flight[shard] = tracker._Taken(logged, grant.epoch)
+        return ours
+
+    return [(tracker.Tracker, "replay", replay)]
+
+
+def _lease_is_not_looked_at() -> list[Patch]:
+    return [
+        (runtime.Runtime, "leading", property(lambda self: self._leading_since is not None)),
+        (storage.GroupStorage, "_check_lease", lambda _: None),
+        (commits.Committer, "_check_lease", lambda _: None),
+    ]
+
+
+def _release_never_times_out() -> list[Patch]:
+    return [(timers, "_releases", lambda _: iter(())), (timers, "_progress", lambda _: iter(()))]
+
+
+def _revision_goes_unnoticed() -> list[Patch]:
+    real = tracker.Tracker.confirm
+
+    def confirm(self: Any, reply: Any) -> None:
+        epochs = {shard: grant.epoch for shard, grant in self._grants.items()}
+        real(self, replace(reply, confirmed=tuple(each for each in reply.confirmed if each.shard not in epochs)))
+        for each in reply.confirmed:
+            if each.shard in epochs:
+                self._grants[each.shard].revoked = False
+
+    return [(tracker.Tracker, "confirm", confirm)]
+
+
+BUGS: dict[str, Callable[[], list[Patch]]] = {
+    "no epoch check": _no_epoch_check,
+    "wall clock instead of monotonic": _wall_clock,
+    "reply before persist": _reply_before_persist,
+    "checkpoint before completion": _checkpoint_before_completion,
+    "epoch not persisted": _epoch_not_persisted,
+    "child before parent": _child_before_parent,
+    "TRANSFER in B": _transfer_in_reply,
+    "leader answers before it wrote leader_epoch": _answers_before_leader_epoch,
+    "offsets read before init_transactions": _offsets_before_init,
+    "release by a stale heartbeat": _stale_release,
+    "a range of an earlier process believed after a restart": _believes_earlier_range,
+    "a shard released while its range is in flight": _released_in_flight,
+    "a leader that re-inits before it proves that it leads": _init_without_proof,
+    "a dropped replay range checkpointed": _dropped_replay_counts,
+    "forced checkpoint that does not fence": _force_does_not_fence,
+    "a closed shard at its end never OVER": _closed_is_never_over,
+    "a grant during an in-flight commit": _grant_during_commit,
+    "same-name takeover without proof": _takeover_without_proof,
+    "acknowledged before durable": _acknowledged_before_durable,
+    "no self-stop": _no_self_stop,
+    "a replay of what others hold": _replays_what_others_hold,
+    "the lease is not looked at": _lease_is_not_looked_at,
+    "a hung consumer keeps its shards": _release_never_times_out,
+    "a new epoch goes unnoticed": _revision_goes_unnoticed,
+}
+
+
+@contextlib.contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With this bug in the real code."""
+    patches = BUGS[name]()
+    missing = object()
+    before = [(target, attribute, target.__dict__.get(attribute, missing)) for target, attribute, _ in patches]
+    for target, attribute, value in patches:
+        setattr(target, attribute, value)
+    try:
+        yield
+    finally:
+        for target, attribute, value in before:
+            if value is missing:
+                delattr(target, attribute)
+            else:
+                setattr(target, attribute, value)

@@ -1,0 +1,180 @@
+"""Many schedules, by as many processes as there are cores, and what they hit.
+
+Called by the tests and by `python -m tests.simulation`. Every worker is a process of its own with a fixed hash seed, so that a
+schedule is the same whoever runs it.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardherd.core import fsm, grants
+from tests.simulation.bugs import planted
+from tests.simulation.plan import plan
+from tests.simulation.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+REPLAY = "PYTHONHASHSEED=0 .venv/bin/python -m tests.simulation --replay"
+
+TRANSITIONS = tuple(
+    f"{edge.number}: {before or 'new'} -> {edge.to} ({cause})" for (before, cause), edge in fsm.TRANSITIONS.items()
+)
+
+
+@dataclass
+class Report:
+    """What some schedules did. `broken` holds (seed, what broke)."""
+
+    schedules: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    transitions: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[str] = field(default_factory=Counter)
+    fewest_deliveries: int = 10**9
+    broken: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, other: Report) -> None:
+        self.schedules += other.schedules
+        self.seconds = max(self.seconds, other.seconds)
+        self.counts.update(other.counts)
+        self.transitions.update(other.transitions)
+        self.faults.update(other.faults)
+        self.pairs.update(other.pairs)
+        self.fewest_deliveries = min(self.fewest_deliveries, other.fewest_deliveries)
+        self.broken += other.broken
+
+    def never_hit(self) -> list[str]:
+        """The transitions that no schedule took."""
+        return [name for name in TRANSITIONS if not self.transitions[name]]
+
+    def as_json(self) -> str:
+        return json.dumps(self.__dict__)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        raw: dict[str, Any] = json.loads(text)
+        for name in ("counts", "transitions", "faults", "pairs"):
+            raw[name] = Counter(raw[name])
+        raw["broken"] = [(seed, what) for seed, what in raw["broken"]]
+        return cls(**raw)
+
+
+def simulate(seeds: Iterable[int], *, stop_at_first: bool = False, bug: str | None = None) -> Report:
+    """Run these schedules here, one after the other."""
+    logging.disable(logging.CRITICAL)
+    report = Report()
+    real: Callable[[Any, Any], Any] = grants.__dict__["step"]
+
+    def counted(state: Any, cause: Any) -> Any:
+        after = real(state, cause)
+        edge = fsm.TRANSITIONS[state, cause]
+        report.transitions[f"{edge.number}: {state or 'new'} -> {edge.to} ({cause})"] += 1
+        return after
+
+    begun = time.monotonic()
+    grants.__dict__["step"] = counted
+    gc.freeze()
+    gc.disable()
+    try:
+        with planted(bug) if bug else nullcontext():
+            for seed in seeds:
+                _one(seed, report)
+                if report.schedules % 25 == 0:
+                    gc.collect()
+                if stop_at_first and report.broken:
+                    break
+    finally:
+        gc.enable()
+        grants.__dict__["step"] = real
+        logging.disable(logging.NOTSET)
+    report.seconds = time.monotonic() - begun
+    return report
+
+
+def _one(seed: int, report: Report) -> None:
+    world = World(plan(seed))
+    try:
+        world.run()
+    except Exception as error:  # noqa: BLE001
+        # Whatever it is, the seed shows it again.
+        report.broken.append((seed, f"{type(error).__name__}: {error}"))
+    report.schedules += 1
+    report.counts.update(world.ledger.counts)
+    report.counts.update(world.network.counts)
+    report.counts["messages delivered"] += world.network.delivered
+    report.fewest_deliveries = min(report.fewest_deliveries, world.network.delivered)
+    report.faults.update(world.hit)
+    report.pairs.update(f"{one} + {other}" for one, other in itertools.combinations(sorted(world.hit), 2))
+
+
+def replay(seed: int, tell: Callable[[str], None], bug: str | None = None) -> str:
+    """One schedule step by step. What broke, empty if nothing did."""
+    logging.disable(logging.CRITICAL)
+    drawn = plan(seed)
+    tell(f"{drawn.consumers} consumers, {drawn.shards} shards, {drawn.operators} operators, {drawn.spec.settings}")
+    try:
+        with planted(bug) if bug else nullcontext():
+            World(drawn, tell).run()
+    except AssertionError as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        logging.disable(logging.NOTSET)
+    return ""
+
+
+def spread(count: int, start: int, workers: int, *, bug: str | None = None, stop_at_first: bool = False) -> Report:
+    """Run `count` schedules from `start` on in so many processes of their own."""
+    processes = []
+    for worker in range(workers):
+        arguments = ["--worker", str(start + worker), str(start + count), str(workers)]
+        if bug:
+            arguments += ["--bug", bug]
+        if stop_at_first:
+            arguments += ["--stop-at-first"]
+        processes.append(_start(arguments))
+    report = Report()
+    for process in processes:
+        output, _ = process.communicate()
+        if process.returncode != 0:
+            raise RuntimeError(f"a worker of the simulation ended with {process.returncode}: {output[-2000:]}")
+        report.add(Report.from_json(output.splitlines()[-1]))
+    return report
+
+
+def find_bugs(names: Sequence[str], seeds: int, workers: int) -> dict[str, tuple[int, str] | None]:
+    """For each planted bug the first seed below `seeds` that shows it, and what broke."""
+    found: dict[str, tuple[int, str] | None] = {}
+    waiting = list(names)
+    running: dict[str, subprocess.Popen[str]] = {}
+    while waiting or running:
+        while waiting and len(running) < workers:
+            name = waiting.pop(0)
+            running[name] = _start(["--worker", "0", str(seeds), "1", "--bug", name, "--stop-at-first"])
+        name, process = next(iter(running.items()))
+        output, _ = process.communicate()
+        if process.returncode != 0:
+            raise RuntimeError(f"the search for {name!r} ended with {process.returncode}: {output[-2000:]}")
+        broken = Report.from_json(output.splitlines()[-1]).broken
+        found[name] = broken[0] if broken else None
+        del running[name]
+    return found
+
+
+def _start(arguments: Sequence[str]) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT}"}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)

@@ -1,0 +1,329 @@
+"""One run of a consumer: the real agent of `shardherd.spark`, and in Spark's place a loop of micro-batches that drives it.
+
+The loop does what Spark's engine and our stream reader do: it logs the planned end of a micro-batch, reads and writes its
+ranges in tasks, logs its end, and after a restart replays what was logged and not finished. Its two logs survive the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from shardherd import protocol
+from shardherd.core.errors import CoordinatorUnavailableError, ShardherdError
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    GroupSpec,
+    Heartbeat,
+    HeartbeatReply,
+    Incarnation,
+    Leave,
+    Offset,
+    ShardId,
+)
+from shardherd.core.tracker import ReadRange
+from shardherd.spark.agent import Agent
+from shardherd.spark.offsets import Offsets, parse
+from shardherd.spark.planning import ShardRange, plan_tasks
+from shardherd.spark.surroundings import AgentSettings
+from tests.simulation.ledger import Run
+from tests.simulation.network import Process
+
+CANCEL_GRACE = 3.0
+TIMEOUT = 10.0
+
+
+@dataclass
+class Location:
+    """Spark's checkpoint location: the offset log's newest entry and the commit log's."""
+
+    planned: str = ""
+    finished: str = ""
+
+
+class Around(Protocol):
+    """What a consumer finds around it in the world."""
+
+    rng: random.Random
+    spec: GroupSpec
+
+    def call_coordinator(self, call: Call) -> bool: ...
+
+    def give_up(self, call: Call) -> None: ...
+
+    def reaches(self, source: str, target: str) -> bool: ...
+
+    def end_of(self, shard: ShardId) -> Offset: ...
+
+    def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None: ...
+
+    def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    @property
+    def time(self) -> float: ...
+
+
+@dataclass(eq=False)
+class Call:
+    """One request of a consumer to the coordinator, and where its answer goes."""
+
+    caller: ConsumerRun
+    request: Heartbeat | CheckpointRequest | Leave
+    wait: float
+    answer: asyncio.Future[Any]
+    sent: float
+    coordinator: str = ""
+    serving: asyncio.Task[None] | None = None
+
+    def resolve(self, outcome: Any) -> None:
+        """The answer arrives: a reply or an error."""
+        if self.answer.done():
+            return
+        if isinstance(outcome, Exception):
+            self.answer.set_exception(outcome)
+            return
+        if isinstance(outcome, HeartbeatReply):
+            self.caller.run.acknowledged = max(self.caller.run.acknowledged, self.sent)
+        self.answer.set_result(outcome)
+
+
+class Client:
+    """Stands where AsyncConsumerClient does: the same calls and errors, over the simulated network."""
+
+    def __init__(self, consumer: ConsumerRun, world: Around, *, as_json: bool) -> None:
+        self._consumer = consumer
+        self._world = world
+        self._as_json = as_json
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
+        reply: HeartbeatReply = await self._ask(heartbeat, wait, HeartbeatReply)
+        return reply
+
+    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
+        reply: CheckpointReply = await self._ask(request, 0.0, CheckpointReply)
+        return reply
+
+    async def leave(self, leave: Leave) -> None:
+        await self._ask(leave, 0.0, None)
+
+    async def _ask(self, request: Any, wait: float, kind: Any) -> Any:
+        process = self._consumer.process
+        if not process.await_outside():
+            raise asyncio.CancelledError
+        if self._as_json:
+            request = protocol.loads(type(request), protocol.dumps(request))
+        loop = process.loop
+        call = Call(self._consumer, request, wait, loop.create_future(), self._world.time)
+        if not self._world.call_coordinator(call):
+            await asyncio.sleep(8.0 if self._world.rng.random() < 0.7 else 0.02)  # unanswered, or refused
+            raise CoordinatorUnavailableError("no coordinator is ready")
+        timer = loop.call_later(TIMEOUT + wait, call.resolve, CoordinatorUnavailableError("no answer from the coordinator"))
+        try:
+            reply = await call.answer
+        except asyncio.CancelledError:
+            self._world.give_up(call)
+            raise
+        except ShardherdError as error:
+            if self._as_json:
+                raise protocol.load_error(protocol.error_status(error), protocol.dump_error(error)) from error
+            raise
+        finally:
+            timer.cancel()
+        if not process.await_outside():
+            raise asyncio.CancelledError
+        if self._as_json and kind is not None:
+            reply = protocol.loads(kind, protocol.dumps(reply), strict=False)
+        return reply
+
+
+class Ends:
+    """Stands where EndWatcher does."""
+
+    def __init__(self, consumer: ConsumerRun, world: Around) -> None:
+        self._consumer, self._world = consumer, world
+        self._watched: tuple[ShardId, ...] = ()
+        self._known: dict[ShardId, Offset] = {}
+
+    def watch(self, shards: Iterable[ShardId]) -> None:
+        self._watched = tuple(shards)
+
+    def known(self) -> Mapping[ShardId, Offset]:
+        if self._world.reaches(self._consumer.process.name, "kafka"):
+            self._known = {shard: self._world.end_of(shard) for shard in self._watched}
+        return self._known
+
+
+class Silent:
+    """An Observer that is not interested."""
+
+    def heartbeat(self, result: str) -> None:
+        """Nothing."""
+
+    def checkpoint(self, result: str) -> None:
+        """Nothing."""
+
+    def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None:
+        """Nothing."""
+
+
+class ConsumerRun:
+    """One run. `ended` is called with what ended it, once it is dead."""
+
+    def __init__(
+        self,
+        world: Around,
+        process: Process,
+        run: Run,
+        location: Location,
+        ended: Callable[[ConsumerRun, str], None],
+        *,
+        as_json: bool,
+    ) -> None:
+        self.world = world
+        self.process = process
+        self.run = run
+        self.location = location
+        self.hang_until = 0.0
+        self.cut_off_forever = False
+        settings = world.spec.settings
+        self.agent: Agent
+        self._ended = ended
+        self._engine: asyncio.Task[None] | None = None
+        self._trigger = world.rng.uniform(12.0, 30.0)
+        self._settings = AgentSettings(
+            group_uid=world.spec.identity.uid,
+            consumer=run.consumer,
+            incarnation=run.incarnation,
+            heartbeat_interval=settings.heartbeat_interval,
+            session_timeout=settings.session_timeout,
+            coordinator_loss_limit=120.0,
+            drain_timeout=60.0,
+            ordered=settings.ordered,
+        )
+        self._client = Client(self, world, as_json=as_json)
+        self._reason = "killed"
+        process.on_death = lambda: self._ended(self, self._reason)
+        process.loop.timeline.at(process.loop.timeline.now, process.loop, self._boot)
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.run.incarnation
+
+    @property
+    def alive(self) -> bool:
+        return not self.process.dead
+
+    def reading(self) -> list[ShardId]:
+        """The shards of the micro-batch that is under way."""
+        if not self.location.planned:
+            return []
+        shards = parse(self.location.planned, self._settings.group_uid).shards
+        return [shard for shard, each in shards.items() if each.start < each.stop]
+
+    def holds(self) -> tuple[ShardId, ...]:
+        """What its agent holds."""
+        return self.agent.tracker.shards if self._engine is not None else ()
+
+    def exit(self, reason: str) -> None:
+        """The process ends."""
+        self._reason = reason
+        self.process.kill()
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.process.loop.timeline.at(self.process.loop.timeline.now, self.process.loop, self._terminated)
+
+    def restart_query(self) -> None:
+        """The query fails and the application starts it again, in the same process."""
+        self.process.loop.timeline.at(self.process.loop.timeline.now, self.process.loop, self._query_again)
+
+    # In the process.
+
+    def _boot(self) -> None:
+        loop = self.process.loop
+        self.agent = Agent(self._settings, self._client, Ends(self, self.world), Silent(), self._stop, now=loop.time)
+        self.agent.pace.bound = 1000
+        loop.create_task(self.agent.run())
+        self._engine = loop.create_task(self._query(self.world.rng.uniform(0.5, 4.0)))
+
+    async def _stop(self, reason: str) -> None:
+        """The agent may not read any longer: jobs are cancelled, the process ends within the grace."""
+        self.run.violent = self.run.violent or reason
+        rng, loop = self.world.rng, self.process.loop
+        if self._engine is not None and rng.random() < 0.7:
+            self._engine.cancel()
+        loop.call_later(rng.uniform(0.01, CANCEL_GRACE), self.exit, f"stopped itself: {reason}")
+
+    def _terminated(self) -> None:
+        self.process.loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        clean = await self.agent.drain(self.agent._now() + 80.0)
+        if not clean:
+            self.run.violent = self.run.violent or "drained with work left over"
+        self.exit("drained")
+
+    def _query_again(self) -> None:
+        if self._engine is None or self.agent.draining:
+            return
+        self.run.violent = self.run.violent or "its query failed"
+        self._engine.cancel()
+        self.process.loop.call_later(1.0, self._query_ended, self._engine)
+
+    def _query_ended(self, engine: asyncio.Task[None]) -> None:
+        if self._engine is engine and not self.agent.draining:
+            self.agent.query_ended()
+            self._engine = self.process.loop.create_task(self._query(2.0))
+
+    async def _query(self, startup: float) -> None:
+        await asyncio.sleep(startup)
+        agent, location, uid = self.agent, self.location, self._settings.group_uid
+        start = parse(location.finished, uid) if location.finished else Offsets(uid)
+        if location.planned:
+            end = parse(location.planned, uid)
+            ours = frozenset(await agent.replay(end))
+            self.world.say(f"{self.run} replays {sorted(ours)} of {location.planned}")
+            await self._batch(start, end, {shard: each for shard, each in end.shards.items() if shard in ours})
+            start = end
+        while True:
+            end = await agent.latest(start, None)
+            if end is start:
+                await asyncio.sleep(self._trigger)
+                continue
+            location.planned = end.as_text()
+            if not self.process.await_outside():
+                return
+            await self._batch(start, end, end.shards)
+            start = end
+
+    async def _batch(self, start: Offsets, end: Offsets, ranges: Mapping[ShardId, ReadRange]) -> None:
+        """Read and write the ranges, then log that it is finished, and tell the agent a little later."""
+        rng, world = self.world.rng, self.world
+        tasks = plan_tasks(ranges, 2, every_slot=end.warm > start.warm)
+        if any(tasks):
+            for each in [each for task in tasks for each in task]:
+                world.reads(each.shard, each.start, each.stop, self.run)
+            for task in tasks:
+                await asyncio.sleep(rng.uniform(0.05, 3.0) if rng.random() < 0.9 else rng.uniform(3.0, 12.0))
+                await self._work(task, ranges)
+        self.location.finished, self.location.planned = end.as_text(), ""
+        if not self.process.await_outside():
+            return
+        self.process.loop.call_later(0.12, self.agent.finished, end)
+
+    async def _work(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
+        while self.hang_until > self.world.time or not self.world.reaches(self.process.name, "kafka"):  # noqa: ASYNC110
+            await asyncio.sleep(2.0)
+        for each in task:
+            self.world.writes(each.shard, each.start, each.stop, ranges[each.shard].epoch, self.run)
+
+
+def settings_with(spec: GroupSpec, **changes: Any) -> GroupSpec:
+    """The same spec with other settings."""
+    return replace(spec, settings=replace(spec.settings, **changes))

@@ -1,0 +1,330 @@
+"""Every record and every grant of one simulated world, and the promises that are checked with each of them.
+
+The world tells it what really happened: what was stored, what is durable, what a consumer was told, what was written to the
+sink. It knows nothing of how that came about. A broken promise raises BrokenError, which says which and where.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    CheckpointResult,
+    ConsumerId,
+    Heartbeat,
+    HeartbeatReply,
+    Incarnation,
+    Offset,
+    ShardId,
+    ShardState,
+)
+from shardherd.core.records import Ownership, ShardRecord
+from tests.simulation.virtual import Timeline
+
+HELD = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
+
+
+class BrokenError(AssertionError):
+    """A promise of the protocol does not hold."""
+
+
+@dataclass
+class Run:
+    """One run of a consumer, as the ledger judges it.
+
+    `violent`: it was killed, expired, fenced or ended by itself, so that what it wrote may be read again by others. `stood`:
+    the time until which its process last stood still: a write under way then may come late.
+    """
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+    violent: str = ""
+    stood: float = float("-inf")
+    acknowledged: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.consumer} ({self.incarnation.pod_uid}, start {self.incarnation.start})"
+
+
+@dataclass(slots=True)
+class Written:
+    """Records of one shard that reached the sink together."""
+
+    start: Offset
+    stop: Offset
+    run: Run
+    epoch: int
+
+
+@dataclass
+class Shard:
+    """One shard of the source, what is durable of it, and what the sink has of it."""
+
+    name: ShardId
+    parents: tuple[ShardId, ...] = ()
+    begin: Offset = 0
+    end: Offset = 0
+    open: bool = True
+    born: float = 0.0
+    durable: Offset | None = None
+    highest: Offset | None = None
+    """The last durable position, also when the source has forgotten it."""
+    landed: tuple[Offset, int] = (-1, 0)
+    """The last position that became durable, and the epoch that was stored at that moment."""
+    prefix: Offset = 0
+    """All records below are in the sink since they were last asked for."""
+    beyond: list[tuple[Offset, Offset]] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
+    newest_epoch: int = 0
+    rewound: bool = False
+    ordered_from_birth: bool = False
+    last_position: dict[int, Offset] = field(default_factory=dict)
+
+
+@dataclass
+class Ledger:
+    """The books of one world."""
+
+    timeline: Timeline
+    ordered: bool
+    session_timeout: float
+    loss_limit: float
+    shards: dict[ShardId, Shard] = field(default_factory=dict)
+    stored: Ownership | None = None
+    writer: str = ""
+    """The coordinator that wrote the ownership last: the one that leads."""
+    grants: dict[tuple[ShardId, int], tuple[ConsumerId, Incarnation]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    heard: dict[ConsumerId, float] = field(default_factory=dict)
+    paused: bool = False
+
+    @property
+    def now(self) -> float:
+        return self.timeline.now
+
+    # What the stores say.
+
+    def store(self, after: Ownership, writer: str) -> None:
+        """An ownership was written."""
+        before = self.stored
+        self.stored = after
+        taken_over = writer != self.writer
+        self.writer = writer
+        self.counts["ownership writes"] += 1
+        if before is None:
+            return
+        old, new = before.group, after.group
+        if new.leader_epoch < old.leader_epoch or new.revision < old.revision or new.group_epoch < old.group_epoch:
+            raise BrokenError(f"epochs of the group went back: {old} became {new}")
+        if taken_over:
+            if new.leader_epoch <= old.leader_epoch:
+                raise BrokenError(f"{writer} wrote the ownership without a leader epoch of its own: {new.leader_epoch}")
+            if before.shards.keys() != after.shards.keys() or any(
+                _grant(before.shards[name]) != _grant(row) for name, row in after.shards.items()
+            ):
+                raise BrokenError(f"{writer} changed grants by taking over")
+        for name, row in after.shards.items():
+            was = before.shards.get(name)
+            if was is row:
+                continue
+            self._grant_changed(was, row)
+        if gone := before.shards.keys() - after.shards.keys():
+            raise BrokenError(f"shards {sorted(gone)} are no longer in the ownership")
+
+    def _grant_changed(self, was: ShardRecord | None, row: ShardRecord) -> None:
+        if (row.holder is not None) != (row.state in HELD) or (row.next_consumer is not None) != (
+            row.state is ShardState.TRANSFER
+        ):
+            raise BrokenError(f"{row.shard} is {row.state} with holder {row.holder} and next consumer {row.next_consumer}")
+        if was is not None and row.owner_epoch < was.owner_epoch:
+            raise BrokenError(f"{row.shard}: the owner epoch went back from {was.owner_epoch} to {row.owner_epoch}")
+        if row.holder is None or row.incarnation is None:
+            return
+        owner = (row.holder, row.incarnation)
+        if self.grants.setdefault((row.shard, row.owner_epoch), owner) != owner:
+            raise BrokenError(
+                f"{row.shard}: epoch {row.owner_epoch} was granted to"
+                f" {self.grants[row.shard, row.owner_epoch]}, then to {owner}"
+            )
+        if was is None or was.holder is None or was.owner_epoch != row.owner_epoch:
+            self.counts["grants"] += 1
+            if was is not None and (was.holder or was.last_holder) not in (None, row.holder):
+                self.counts["moves"] += 1
+
+    def land(self, shard: ShardId, offset: Offset, writer: str) -> None:
+        """A position became durable."""
+        book = self.shards[shard]
+        row = self.stored.shards.get(shard) if self.stored is not None else None
+        forced = book.rewound and offset < (book.highest or 0)
+        if book.highest is not None and offset < book.highest and not forced:
+            raise BrokenError(f"{shard}: the durable position went back from {book.highest} to {offset}, by {writer}")
+        if offset > book.end:
+            raise BrokenError(f"{shard}: position {offset} is durable, but its end is {book.end}")
+        start = book.highest if book.highest is not None else offset if row is None or not row.started else 0
+        if offset > start and (gap := self.missing(book, start, offset)) is not None:
+            raise BrokenError(f"{shard}: position {offset} is durable, but records {gap[0]} to {gap[1]} never reached the sink")
+        book.durable = book.highest = offset
+        book.landed = (offset, row.owner_epoch if row is not None else 0)
+        self.counts["positions made durable"] += 1
+
+    def force(self, shard: ShardId, offset: Offset) -> None:
+        """A position that a user has asked for became durable."""
+        book = self.shards[shard]
+        book.rewound = True
+        book.highest = book.durable = offset
+        book.landed = (offset, self.stored.shards[shard].owner_epoch if self.stored else 0)
+
+    def forced(self, shard: ShardId, offset: Offset) -> None:
+        """The user was told so: what lies above it is to be read again, what lies below need not be."""
+        book = self.shards[shard]
+        book.prefix, book.beyond = offset, []
+
+    def forget(self, shard: ShardId) -> None:
+        """The source has forgotten a durable position."""
+        self.shards[shard].durable = None
+
+    # What consumers are told.
+
+    def told(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
+        """The answer to a heartbeat leaves this coordinator."""
+        self.counts["heartbeats answered"] += 1
+        if writer != self.writer:
+            raise BrokenError(f"{writer} answers a heartbeat, but {self.writer} has written its leader epoch")
+        for each in reply.confirmed:
+            row = self.stored.shards.get(each.shard) if self.stored is not None else None
+            owner = (heartbeat.consumer, heartbeat.incarnation)
+            if row is None or (row.holder, row.incarnation, row.owner_epoch) != (*owner, each.owner_epoch):
+                raise BrokenError(f"{heartbeat.consumer} is told that it holds {each}, but stored is {row}")
+            if row.state is not ShardState.ALREADY_ALLOC:
+                raise BrokenError(f"{heartbeat.consumer} is told to read {each.shard}, which is {row.state}")
+            book = self.shards[each.shard]
+            if each.owner_epoch in book.last_position:
+                continue
+            book.last_position[each.owner_epoch] = each.position
+            if each.position != book.highest:
+                raise BrokenError(
+                    f"{each.shard}: {heartbeat.consumer} is granted epoch {each.owner_epoch} at position {each.position}, but"
+                    f" durable is {book.highest}"
+                )
+
+    def accepted(self, request: CheckpointRequest, reply: CheckpointReply) -> None:
+        """The answer to a checkpoint leaves a coordinator."""
+        for outcome in reply.outcomes:
+            self.counts[f"checkpoints {outcome.result}"] += 1
+            if outcome.result is not CheckpointResult.OK:
+                continue
+            book = self.shards[outcome.shard]
+            owner = (request.consumer, request.incarnation)
+            if self.grants.get((outcome.shard, outcome.expected_epoch)) != owner:
+                raise BrokenError(
+                    f"{outcome.shard}: a checkpoint of {request.consumer} under epoch {outcome.expected_epoch} was accepted,"
+                    f" which belongs to {self.grants.get((outcome.shard, outcome.expected_epoch))}"
+                )
+            if book.landed[0] < outcome.offset and not book.rewound:
+                raise BrokenError(f"{outcome.shard}: position {outcome.offset} is acknowledged, durable is {book.landed[0]}")
+            if book.landed[1] > outcome.expected_epoch and book.landed[0] == outcome.offset and not book.rewound:
+                raise BrokenError(
+                    f"{outcome.shard}: position {outcome.offset} of epoch {outcome.expected_epoch} became durable when the"
+                    f" shard had been granted under epoch {book.landed[1]}"
+                )
+
+    def expired(self, consumer: ConsumerId, reason: str, silence: float) -> None:
+        """A coordinator says that a consumer is silent. `silence`: for how long it really has been."""
+        self.counts[f"expired by {reason}"] += 1
+        if reason == "SessionTimeout" and silence < 0.9 * self.session_timeout:
+            raise BrokenError(f"{consumer} was expired, but was heard {silence:.1f} s before")
+
+    # What consumers do.
+
+    def read(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None:
+        """A consumer begins to read a range."""
+        book = self.shards[shard]
+        if self.ordered and book.ordered_from_birth:
+            for parent in self._ancestors(shard):
+                ancestor = self.shards[parent]
+                if ancestor.open or ancestor.prefix < ancestor.end:
+                    if ancestor.rewound:
+                        continue
+                    raise BrokenError(f"{run} reads {shard} from {start} before its ancestor {parent} is consumed")
+        if stop > book.end:
+            raise BrokenError(f"{run} reads {shard} up to {stop}, but it ends at {book.end}")
+
+    def write(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
+        """Records reach the sink."""
+        book = self.shards[shard]
+        if self.ordered and epoch < book.newest_epoch and run.stood < self.now - 0.001:
+            raise BrokenError(
+                f"{shard}: {run} writes {start} to {stop} under epoch {epoch} after a write under {book.newest_epoch}"
+            )
+        book.newest_epoch = max(book.newest_epoch, epoch)
+        for segment in book.written:
+            if segment.start < stop and start < segment.stop:
+                self._repeated(book, segment, start, stop, epoch, run)
+        book.written.append(Written(start, stop, run, epoch))
+        self.counts["records written"] += stop - start
+        self._cover(book, start, stop)
+
+    def _repeated(self, book: Shard, segment: Written, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
+        count = min(stop, segment.stop) - max(start, segment.start)
+        self.counts["records written again"] += count
+        if book.rewound or segment.run.violent or run.violent:
+            return
+        if segment.run is run and segment.epoch == epoch:
+            return  # its own micro-batch, tried again
+        raise BrokenError(
+            f"{book.name}: {run} writes records {max(start, segment.start)} to {min(stop, segment.stop)} under epoch {epoch},"
+            f" which {segment.run} wrote under epoch {segment.epoch}, and nothing has happened to either"
+        )
+
+    def late(self, run: Run) -> None:
+        """A consumer that was not heard for long still reads: only so long."""
+        limit = self.session_timeout if self.ordered else self.loss_limit
+        silent = self.now - max(run.acknowledged, run.stood)
+        if silent > 1.05 * limit + 10.0:
+            raise BrokenError(
+                f"{run} begins to read {silent:.0f} s after its last acknowledged heartbeat (limit {limit:.0f} s)"
+            )
+
+    # What is asked at the end.
+
+    def unfinished(self) -> str:
+        """What was produced and is not consumed and durable; empty if all is."""
+        for book in self.shards.values():
+            if book.prefix < book.end:
+                return f"{book.name}: records from {book.prefix} of {book.end} have not reached the sink"
+            if book.durable != book.end and book.end > 0:
+                return f"{book.name}: durable up to {book.durable} of {book.end}"
+        return ""
+
+    def missing(self, book: Shard, start: Offset, stop: Offset) -> tuple[Offset, Offset] | None:
+        """The first records of a range that are not in the sink."""
+        at = max(start, book.prefix)
+        for low, high in sorted(book.beyond):
+            if low > at:
+                break
+            at = max(at, high)
+        return (at, stop) if at < stop else None
+
+    def _cover(self, book: Shard, start: Offset, stop: Offset) -> None:
+        book.beyond.append((start, stop))
+        book.beyond.sort()
+        while book.beyond and book.beyond[0][0] <= book.prefix:
+            book.prefix = max(book.prefix, book.beyond.pop(0)[1])
+
+    def _ancestors(self, shard: ShardId) -> Iterable[ShardId]:
+        found: list[ShardId] = []
+        stack = list(self.shards[shard].parents)
+        while stack:
+            parent = stack.pop()
+            if parent not in found:
+                found.append(parent)
+                stack.extend(self.shards[parent].parents)
+        return found
+
+
+def _grant(row: ShardRecord) -> object:
+    return (row.state, row.holder, row.incarnation, row.owner_epoch, row.held_since_epoch, row.next_consumer)

@@ -1,0 +1,175 @@
+"""One run of an operator: the real coordinator runtime under the real lease logic, and just enough of a controller.
+
+It serves consumers' calls as the API does: nothing goes out unless it leads at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol, cast
+
+from shardherd.adapters.kubernetes.api import KubernetesApi
+from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
+from shardherd.coordinator.ports import CoordinatorPorts
+from shardherd.coordinator.runtime import Runtime
+from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError, ShardherdError
+from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, Heartbeat, Incarnation, ShardId
+from shardherd.core.requests import ForceCheckpoint
+from shardherd.ports import Caller
+from tests.simulation.consumer import Call
+from tests.simulation.ledger import Ledger
+from tests.simulation.network import Network, Process
+from tests.simulation.servers import ApiServer, Kafka, LeaseApi, SimulatedConnector, SimulatedOwnership
+
+TIMES = LeaseTimes(duration=30.0, renew_deadline=20.0, retry=9.0)
+
+
+class Around(Protocol):
+    """What an operator finds around it in the world."""
+
+    spec: GroupSpec
+    network: Network
+    api: ApiServer
+    kafka: Kafka
+    ledger: Ledger
+    discovery: float
+
+    def leads(self, operator: OperatorRun) -> None: ...
+
+    def operator_ended(self, operator: OperatorRun, reason: str) -> None: ...
+
+    def answered(self, operator: OperatorRun, call: Call, outcome: Any) -> None: ...
+
+    def event(self, operator: OperatorRun, reason: str, message: str) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class _Quiet:
+    """Metrics and tokens that nobody asks for."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_arguments, **_named: None
+
+    async def review(self, token: str) -> Caller | None:
+        raise AssertionError(f"nobody presents a token here: {token}")
+
+
+class OperatorRun:
+    """One process of the operator. All methods but `kill` belong to its loop."""
+
+    def __init__(self, world: Around, process: Process) -> None:
+        self.world = world
+        self.process = process
+        self.calls: dict[Call, None] = {}
+        self._reason = "killed"
+        server = world.api
+        leadership = LeaseLeadership(
+            cast("KubernetesApi", LeaseApi(process, world.network, server)), process, "shardherd", "leader", process.name, TIMES
+        )
+        quiet: Any = _Quiet()
+        self._leadership = leadership
+        self.runtime = Runtime(
+            CoordinatorPorts(
+                clock=process,
+                leadership=leadership,
+                ownership=SimulatedOwnership(process, world.network, server),
+                connector=SimulatedConnector(
+                    process, world.network, world.kafka, lambda: server.written_at.get(process.name, float("-inf"))
+                ),
+                tokens=quiet,
+                events=self,
+                metrics=quiet,
+            ),
+            discovery_interval=world.discovery,
+            unknown_group_grace=15.0,
+        )
+        process.on_death = lambda: world.operator_ended(self, self._reason)
+        timeline = process.loop.timeline
+        timeline.at(timeline.now, process.loop, self._boot)
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+    @property
+    def alive(self) -> bool:
+        return not self.process.dead
+
+    def record(self, group: GroupIdentity, reason: str, message: str, *, warning: bool = False) -> None:
+        """EventRecorder."""
+        self.world.event(self, reason, message)
+
+    # What the controller does.
+
+    def apply(self, spec: GroupSpec) -> None:
+        if self.runtime.leading:
+            self.runtime.apply(spec)
+
+    def died(self, consumer: ConsumerId, incarnation: Incarnation) -> None:
+        if self.runtime.leading:
+            self.runtime.consumer_died(self.world.spec.identity, consumer, incarnation)
+
+    def force(self, shard: ShardId, offset: int) -> None:
+        """A user sets a position."""
+        self.process.loop.create_task(self._force(shard, offset))
+
+    async def _force(self, shard: ShardId, offset: int) -> None:
+        identity = self.world.spec.identity
+        self.world.kafka.forcing[shard] = self.world.kafka.unanswered[shard] = offset
+        try:
+            await self.runtime.group(identity.namespace, identity.name).ask(ForceCheckpoint(shard, offset))
+            self.world.ledger.forced(shard, offset)
+            self.world.kafka.unanswered.pop(shard, None)
+            self.world.say(f"a user has set {shard} to {offset}")
+        except ShardherdError as error:
+            self.world.say(f"setting {shard} to {offset} failed: {error}")
+
+    # What the API does.
+
+    def serve(self, call: Call) -> None:
+        task = self.process.loop.create_task(self._serve(call))
+        call.serving = task
+        self.calls[call] = None
+
+    def abandon(self, call: Call) -> None:
+        """The caller has closed the connection."""
+        if call.serving is not None:
+            call.serving.cancel()
+
+    async def _serve(self, call: Call) -> None:
+        runtime = self.runtime
+        identity = self.world.spec.identity
+        outcome: Any
+        try:
+            runtime.check_leading()
+            runner = runtime.group(identity.namespace, identity.name)
+            if isinstance(call.request, Heartbeat):
+                outcome = await runner.heartbeat(call.request, call.wait)
+            else:
+                outcome = await runner.ask(call.request)
+        except ShardherdError as error:
+            outcome = error
+        self.calls.pop(call, None)
+        if not runtime.leading and not isinstance(outcome, NotLeadingError):
+            outcome = CoordinatorUnavailableError("the connection was closed unanswered")
+        self.world.answered(self, call, outcome)
+
+    # Its life.
+
+    def _boot(self) -> None:
+        self.process.loop.create_task(self._main())
+
+    async def _main(self) -> None:
+        await asyncio.sleep(1.0)
+        await self._leadership.acquire()
+        self.runtime.lead()
+        self.world.leads(self)
+        watching = asyncio.create_task(self._watch())
+        self._reason = await self.runtime.lost()
+        watching.cancel()
+        self.process.kill()
+
+    async def _watch(self) -> None:
+        await self._leadership.lost()
+        self.runtime.step_down("the lease was lost")

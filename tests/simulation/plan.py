@@ -1,0 +1,112 @@
+"""What one seed stands for: the size of the world, its settings, and when which fault begins. Decides nothing later."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
+
+CHAOS = 600.0
+"""Seconds of faults; then the world heals."""
+
+FAULTS = (
+    "consumer crashes",
+    "consumer crashes at an await",
+    "consumer crashes again and again",
+    "consumer stands still",
+    "consumer stands still for minutes",
+    "consumer hangs in a micro-batch",
+    "consumer is cut off one way",
+    "consumer is cut off",
+    "consumer is deleted by force",
+    "query fails in a micro-batch",
+    "operator crashes",
+    "operator crashes at an await",
+    "operator stands still",
+    "two leaders",
+    "operator is cut off one way",
+    "messages are lost",
+    "messages are doubled and reordered",
+    "messages are late",
+    "clock jumps",
+    "write conflict",
+    "reply to a write is lost",
+    "API server refuses",
+    "commits are slow",
+    "commit lands late",
+    "operator crashes in a commit",
+    "reply to a commit is lost",
+    "Kafka refuses",
+    "offsets expire",
+    "position is set by force",
+    "shard splits",
+    "shards merge",
+    "shard closes",
+    "shards appear",
+)
+
+CHANGES = ("scale out", "scale in", "pod is drained", "group is paused", "order changes", "assignor changes")
+"""What users do; no faults, but they meet them."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One schedule. Times are seconds from the beginning."""
+
+    seed: int
+    consumers: int
+    shards: int
+    operators: int
+    spec: GroupSpec
+    drift: float
+    as_json: bool
+    keeps_location: bool
+    discovery: float
+    look: float
+    """Seconds between two looks of the agent at the silence, and between two beats of the runtime: fewer are cheaper."""
+    steps: tuple[tuple[float, str], ...]
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        return tuple(sorted({kind for _, kind in self.steps if kind in FAULTS}))
+
+
+def plan(seed: int) -> Plan:
+    """The schedule of a seed: always the same."""
+    rng = random.Random(seed)
+    consumers = rng.choice((2, 2, 3, 3, 3, 4, 5))
+    shards = min(32, 4 + int(rng.expovariate(0.14))) if rng.random() < 0.95 else 32
+    ordered = rng.random() < 0.5
+    heartbeat = 30.0
+    session = heartbeat * rng.choice((6.0, 7.0) if ordered else (3.0, 4.0, 6.0))
+    settings = GroupSettings(
+        ordered=ordered,
+        assignor=rng.choice(("Sticky", "Sticky", "Sticky", "RoundRobin", "Range")),
+        heartbeat_interval=heartbeat,
+        session_timeout=session,
+        rejoin_grace=rng.choice((0.0, 0.0, session)),
+        release_timeout=rng.choice((30.0, 60.0)),
+        progress_timeout=rng.choice((60.0, 90.0)),
+        initial_assignment_delay=10.0,
+    )
+    identity = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")
+    source = KafkaSource("broker:9092", ("t",), "", "demo.clicks")
+    steps = [(rng.uniform(15.0, 480.0), rng.choice(FAULTS)) for _ in range(rng.randint(3, 6))]
+    steps += [(rng.uniform(20.0, 500.0), rng.choice(CHANGES)) for _ in range(rng.randint(0, 2))]
+    if rng.random() < 0.4:
+        # Two at the same time meet each other.
+        steps.append((steps[0][0] + rng.uniform(0.0, 3.0), rng.choice(FAULTS)))
+    return Plan(
+        seed=seed,
+        consumers=consumers,
+        shards=shards,
+        operators=rng.choice((1, 1, 2)),
+        spec=GroupSpec(identity, source, settings, consumers),
+        drift=rng.choice((0.0, 0.001, 0.01)),
+        as_json=rng.random() < 0.05,
+        keeps_location=rng.random() < 0.8,
+        discovery=rng.choice((15.0, 25.0)),
+        look=rng.choice((0.5, *[20.0] * 19)),
+        steps=tuple(sorted(steps)),
+    )

@@ -1,0 +1,305 @@
+"""What survives every process: the API server with a Lease and a ConfigMap, and Kafka with offsets and producer epochs.
+
+The adapters here stand where the real ones do. The Lease is held by the real `LeaseLeadership`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
+from shardherd.core import ownership as codec
+from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo
+from shardherd.core.records import Ownership
+from shardherd.ports import (
+    CommitFencedError,
+    OutcomeUnknownError,
+    OwnershipConflictError,
+    OwnershipUnavailableError,
+    SourceUnavailableError,
+    StoredOwnership,
+)
+from tests.simulation.ledger import BrokenError, Ledger
+from tests.simulation.network import Network, Process
+
+
+class ApiServer:
+    """A Lease and a ConfigMap with resource versions."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.stored: StoredOwnership | None = None
+        self.copies: dict[ShardId, Offset] = {}
+        self.versions = 0
+        self.written_at: dict[str, float] = {}
+        """When each coordinator last wrote the ownership, or saw that what it wrote still stands."""
+        self._ledger = ledger
+        self._known: dict[bytes, Ownership] = {}
+
+    def touch(self) -> None:
+        """Somebody changes something else in the ConfigMap: only its version is another."""
+        if self.stored is not None:
+            self.stored = StoredOwnership(self.stored.data, self._version())
+
+    def remember(self, data: bytes, ownership: Ownership) -> None:
+        """What these bytes mean, so that they need not be read again."""
+        if len(self._known) > 8:
+            self._known.clear()
+        self._known[data] = ownership
+
+    def load(self, reader: str) -> StoredOwnership | None:
+        if self._ledger.writer == reader:
+            # It sees that nobody else has written: that proves as much as a write.
+            self.written_at[reader] = self._ledger.now
+        return self.stored
+
+    def save(self, data: bytes, expected: str | None, writer: str) -> str:
+        current = self.stored.version if self.stored is not None else None
+        if current != expected:
+            raise OwnershipConflictError(f"the ownership is at version {current}, not {expected}")
+        known = self._known.get(data)
+        self._ledger.store(known if known is not None else codec.loads(data), writer)
+        self.written_at[writer] = self._ledger.now
+        self.stored = StoredOwnership(data, self._version())
+        return self.stored.version
+
+    def lease_call(self, method: str, body: Any) -> Any:
+        if method == "GET":
+            if self.lease is None:
+                raise ApiError("there is no such lease", 404, "NotFound")
+            return {**self.lease, "spec": dict(self.lease["spec"]), "metadata": dict(self.lease["metadata"])}
+        if method == "POST" and self.lease is not None:
+            raise ApiError("the lease exists", 409, "AlreadyExists")
+        if method == "PUT" and (
+            self.lease is None or body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]
+        ):
+            raise ApiError("the lease was changed", 409, "Conflict")
+        metadata = {**body["metadata"], "resourceVersion": self._version()}
+        self.lease = {**body, "metadata": metadata}
+        return {**self.lease, "spec": dict(body["spec"]), "metadata": dict(metadata)}
+
+    def _version(self) -> str:
+        self.versions += 1
+        return str(self.versions)
+
+
+class LeaseApi:
+    """Stands where KubernetesApi does, for the Lease."""
+
+    def __init__(self, process: Process, network: Network, server: ApiServer) -> None:
+        self._process, self._network, self._server = process, network, server
+
+    async def acall(self, method: str, path: str, body: Any = None, *, timeout: float = 10.0, **_: Any) -> Any:
+        return await self._network.call(
+            self._process,
+            "kube",
+            "lease",
+            lambda: self._server.lease_call(method, body),
+            timeout,
+            ApiUnavailableError,
+            lambda told: ApiError(told, 429, "TooManyRequests"),
+        )
+
+
+class SimulatedOwnership:
+    """OwnershipStore over the network."""
+
+    def __init__(self, process: Process, network: Network, server: ApiServer) -> None:
+        self._process, self._network, self._server = process, network, server
+
+    async def load(self, group: GroupIdentity) -> StoredOwnership | None:
+        return await self._network.call(
+            self._process,
+            "kube",
+            "load",
+            lambda: self._server.load(self._process.name),
+            5.0,
+            OwnershipUnavailableError,
+            OwnershipUnavailableError,
+        )
+
+    async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
+        return await self._network.call(
+            self._process,
+            "kube",
+            "save",
+            lambda: self._server.save(data, expected, self._process.name),
+            5.0,
+            OutcomeUnknownError,
+            OwnershipUnavailableError,
+        )
+
+    async def load_copies(self, group: GroupIdentity) -> Mapping[ShardId, Offset]:
+        return await self._network.call(
+            self._process,
+            "kube",
+            "load copies",
+            lambda: dict(self._server.copies),
+            5.0,
+            OwnershipUnavailableError,
+            OwnershipUnavailableError,
+        )
+
+    async def save_copies(self, group: GroupIdentity, copies: Mapping[ShardId, Offset]) -> None:
+        taken = dict(copies)
+
+        def replace() -> None:
+            self._server.copies = taken
+
+        await self._network.call(
+            self._process, "kube", "save copies", replace, 5.0, OwnershipUnavailableError, OwnershipUnavailableError
+        )
+
+
+class Kafka:
+    """Shards, durable positions, and the epoch of the one producer that may change them."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.committed: dict[ShardId, Offset] = {}
+        self.notes: dict[ShardId, str] = {}
+        self.epoch = 0
+        self.initialised: dict[int, str] = {}
+        """Which coordinator got which epoch."""
+        self.failed_at: dict[str, float] = {}
+        """When a commit of each coordinator last came to nothing, or to nothing that it knows of."""
+        self.forcing: dict[ShardId, Offset] = {}
+        """Positions that a user has asked for and that are not durable yet."""
+        self.unanswered: dict[ShardId, Offset] = {}
+        """Positions that a user has asked for and does not know the fate of."""
+
+    def infos(self) -> tuple[ShardInfo, ...]:
+        return tuple(ShardInfo(s.name, s.begin, s.end, s.open, s.parents, "id-1") for s in self.ledger.shards.values())
+
+    def initialise(self, writer: str, proven_at: float) -> int:
+        """A new producer epoch; every earlier one is fenced."""
+        failed = self.failed_at.pop(writer, None)
+        if failed is not None and proven_at < failed - 1.0:  # another retake may be on its way
+            raise BrokenError(
+                f"{writer} takes the offsets over again after the commit that failed at {failed:.3f}, and last proved that it"
+                f" leads at {proven_at:.3f}"
+            )
+        self.epoch += 1
+        self.initialised[self.epoch] = writer
+        return self.epoch
+
+    def commit(self, epoch: int, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str], writer: str) -> None:
+        if epoch != self.epoch:
+            self.ledger.counts["commits fenced"] += 1
+            raise CommitFencedError(f"another producer has epoch {self.epoch}, this one had {epoch}")
+        for shard, offset in offsets.items():
+            if self.forcing.get(shard) == offset:
+                del self.forcing[shard]
+                self.ledger.force(shard, offset)
+            elif self.committed.get(shard) != offset or self.ledger.shards[shard].durable is None:
+                self.ledger.land(shard, offset, writer)
+            self.committed[shard] = offset
+        self.notes.update(notes)
+
+    def forget(self, shard: ShardId) -> None:
+        """Its offset expires."""
+        self.notes.pop(shard, None)
+        if self.committed.pop(shard, None) is not None:
+            self.ledger.forget(shard)
+
+
+class SimulatedConnector:
+    """SourceConnector over the network."""
+
+    def __init__(self, process: Process, network: Network, kafka: Kafka, proven_at: Callable[[], float]) -> None:
+        self._parts = (process, network, kafka, proven_at)
+
+    def source(self, spec: GroupSpec) -> SimulatedSource:
+        process, network, kafka, _ = self._parts
+        return SimulatedSource(process, network, kafka)
+
+    def offsets(self, spec: GroupSpec) -> SimulatedOffsets:
+        return SimulatedOffsets(*self._parts)
+
+
+class SimulatedSource:
+    """ShardSource over the network."""
+
+    def __init__(self, process: Process, network: Network, kafka: Kafka) -> None:
+        self._process, self._network, self._kafka = process, network, kafka
+
+    async def discover(self) -> tuple[ShardInfo, ...]:
+        return await self._network.call(
+            self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
+        )
+
+    async def live_members(self) -> tuple[str, ...]:
+        return await self._network.call(
+            self._process, "kafka", "members", lambda: (), 10.0, SourceUnavailableError, SourceUnavailableError
+        )
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class SimulatedOffsets:
+    """OffsetStore over the network, with the epoch that its last take_over got."""
+
+    def __init__(self, process: Process, network: Network, kafka: Kafka, proven_at: Callable[[], float]) -> None:
+        self._process, self._network, self._kafka, self._proven_at = process, network, kafka, proven_at
+        self._epoch = 0
+        self._dirty = False
+
+    async def take_over(self) -> None:
+        name = self._process.name
+
+        def initialise() -> int:
+            self._network.out_of_limbo()
+            return self._kafka.initialise(name, self._proven_at())
+
+        self._epoch = await self._network.call(
+            self._process, "kafka", "init", initialise, 15.0, SourceUnavailableError, SourceUnavailableError
+        )
+        self._dirty = False
+
+    async def read(self, shards: Sequence[ShardId]) -> Mapping[ShardId, Offset]:
+        def find() -> dict[ShardId, Offset]:
+            if self._dirty and self._epoch == self._kafka.epoch:
+                # Our own open transaction is ended by a new epoch under our own id.
+                self._kafka.epoch += 1
+                self._epoch = self._kafka.epoch
+                self._kafka.initialised[self._epoch] = self._process.name
+            committed = self._kafka.committed
+            return {shard: committed[shard] for shard in shards if shard in committed}
+
+        found = await self._network.call(
+            self._process, "kafka", "read", find, 10.0, SourceUnavailableError, SourceUnavailableError
+        )
+        self._dirty = False
+        return found
+
+    async def notes(self, shards: Sequence[ShardId]) -> Mapping[ShardId, str]:
+        def find() -> dict[ShardId, str]:
+            notes = self._kafka.notes
+            return {shard: notes[shard] for shard in shards if shard in notes}
+
+        return await self._network.call(
+            self._process, "kafka", "notes", find, 10.0, SourceUnavailableError, SourceUnavailableError
+        )
+
+    async def commit(self, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str]) -> None:
+        epoch, wanted, noted = self._epoch, dict(offsets), dict(notes)
+        try:
+            await self._network.call(
+                self._process,
+                "kafka",
+                "commit",
+                lambda: self._kafka.commit(epoch, wanted, noted, self._process.name),
+                10.0,
+                OutcomeUnknownError,
+                SourceUnavailableError,
+            )
+        except (OutcomeUnknownError, CommitFencedError, SourceUnavailableError) as error:
+            if not isinstance(error, SourceUnavailableError):
+                self._kafka.failed_at[self._process.name] = self._process.loop.timeline.now
+            self._dirty = True
+            raise
+
+    async def close(self) -> None:
+        """Nothing to close."""

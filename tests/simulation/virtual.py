@@ -1,0 +1,198 @@
+"""Virtual time for many processes in one: a timeline, and an event loop for each process that lives on it.
+
+The code under test runs unchanged on `VirtualLoop`: `asyncio.sleep` costs nothing, and what happens next depends only on what
+was scheduled. A process can stand still (its callbacks wait, its clock goes on) and can be killed (nothing of it runs again).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from asyncio import base_events, events
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+TICK = 1e-6
+"""A timer fires this much late (seconds), so that the clock has surely reached what was waited for."""
+
+
+class StuckError(AssertionError):
+    """Callbacks run for ever without time going on."""
+
+
+class _Callback(asyncio.TimerHandle):
+    """A handle that costs little: asyncio's own asks its loop about debugging."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Any, when: float = 0.0) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context if context is not None else contextvars.copy_context()
+        self._cancelled = False
+        self._when = when
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._args = ()
+
+    def __repr__(self) -> str:
+        return f"<callback {self._callback!r} at {self._when}>"
+
+    def run(self) -> None:
+        if not self._cancelled:
+            self._context.run(self._callback, *self._args)
+
+
+class Timeline:
+    """What happens when. `now` is seconds since the world began."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.steps = 0
+        self._heap: list[tuple[float, int, VirtualLoop | None, _Callback]] = []
+        self._ready: deque[tuple[VirtualLoop | None, _Callback]] = deque()
+        self._order = 0
+
+    def at(self, when: float, loop: VirtualLoop | None, callback: Callable[..., object], *args: Any) -> _Callback:
+        """Call back at that time, in that process (None: in the world around the processes)."""
+        handle = _Callback(callback, args, None, when)
+        self.add(when, loop, handle)
+        return handle
+
+    def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
+        """Call back in the world around the processes."""
+        self.at(self.now + seconds, None, callback, *args)
+
+    def add(self, when: float, loop: VirtualLoop | None, handle: _Callback) -> None:
+        self._order += 1
+        heapq.heappush(self._heap, (when, self._order, loop, handle))
+
+    def ready(self, loop: VirtualLoop | None, handle: _Callback) -> None:
+        self._ready.append((loop, handle))
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due until then."""
+        ready, heap = self._ready, self._heap
+        pop, next_ready = heapq.heappop, ready.popleft
+        set_running = events._set_running_loop
+        current: VirtualLoop | None = None
+        idle = 0
+        try:
+            while True:
+                if ready:
+                    loop, handle = next_ready()
+                    idle += 1
+                    if idle > 100_000:
+                        raise StuckError(f"time stands still at {self.now}: {handle!r}")
+                elif heap and heap[0][0] <= until:
+                    when, _, loop, handle = pop(heap)
+                    if when > self.now:
+                        self.now = when
+                        idle = 0
+                else:
+                    break
+                if handle._cancelled:
+                    continue
+                if loop is not None:
+                    if loop.stopped_until > self.now:
+                        loop.held.append(handle)
+                        continue
+                    if loop.dead:
+                        continue
+                if loop is not current:
+                    set_running(loop)
+                    current = loop
+                self.steps += 1
+                handle._context.run(handle._callback, *handle._args)
+        finally:
+            set_running(None)
+        self.now = max(self.now, until)
+
+
+class VirtualLoop(base_events.BaseEventLoop):
+    """The event loop of one process. Its clock starts anywhere and may run a little too fast or too slow."""
+
+    def __init__(self, timeline: Timeline, *, rate: float = 1.0, origin: float = 0.0) -> None:
+        super().__init__()
+        self.timeline = timeline
+        self.dead = False
+        self.stopped_until = 0.0
+        self.held: list[_Callback] = []
+        self.complaints: list[dict[str, Any]] = []
+        self._rate = rate
+        self._zero = origin - timeline.now * rate
+
+    def time(self) -> float:
+        return self._zero + self.timeline.now * self._rate
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        handle = _Callback(callback, args, context)
+        if not self.dead:
+            self.timeline.ready(self, handle)
+        else:
+            self.held.append(handle)
+        return handle
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
+        handle = _Callback(callback, args, context, when)
+        if not self.dead:
+            self.timeline.add((when - self._zero) / self._rate + TICK, self, handle)
+        return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.dead:
+            self.complaints.append(context)
+
+    def stop_until(self, when: float) -> None:
+        """Nothing of this process runs until then; what should have run does so afterwards, in order."""
+        if when <= self.stopped_until or self.dead:
+            return
+        self.stopped_until = when
+        self.timeline.at(when, None, self._go_on)
+
+    def resume(self) -> None:
+        """Stand still no longer."""
+        if self.stopped_until > self.timeline.now:
+            self.stopped_until = self.timeline.now
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self.stopped_until > self.timeline.now or self.dead:
+            return
+        held, self.held = self.held, []
+        for handle in held:
+            self.timeline.ready(self, handle)
+
+    def kill(self) -> None:
+        """The process is gone. What it was doing is unwound where nobody sees it, so that nothing complains later."""
+        if self.dead:
+            return
+        self.dead = True
+        self.held = []
+        self.timeline.after(0.0, self._unwind)
+
+    def _unwind(self) -> None:
+        events._set_running_loop(self)
+        try:
+            for _ in range(20):
+                tasks = asyncio.all_tasks(self)
+                for task in tasks:
+                    task.cancel()
+                while self.held:
+                    held, self.held = self.held, []
+                    for handle in held:
+                        handle.run()
+                if not tasks:
+                    return
+        finally:
+            events._set_running_loop(None)
+            self.close()
+
+    def close(self) -> None:
+        self._closed = True
