@@ -415,6 +415,12 @@ class World:
                 self.timeline.after(min(10.0, seconds), self._not_ready, operator)
                 self.timeline.after(seconds + 0.5, self.add_endpoint, operator)
 
+    def nothing_stands_still(self) -> None:
+        """What stood still until later goes on now."""
+        self._stood = {name: min(until, self.time) for name, until in self._stood.items()}
+        for run in (*self.runs(), *self.zombies):
+            run.run.stood = min(run.run.stood, self.time)
+
     def _not_ready(self, operator: OperatorRun) -> None:
         if operator.process.loop.stopped_until > self.time:
             self.forget_endpoint(operator)
@@ -426,7 +432,7 @@ class World:
             return
         name = ConsumerId(message.split()[0])
         heard = max(self._heard.get(name, 0.0), self._stood.get(operator.name, 0.0))
-        self.ledger.expired(name, reason, self.time - heard)
+        self._judge(self.ledger.expired, name, reason, self.time - heard)
         pod = self.pods.get(name)
         for run in (*self.runs(), *self.zombies):
             if run.run.consumer == name:
@@ -472,21 +478,33 @@ class World:
 
     def answered(self, operator: OperatorRun, call: Call, outcome: Any) -> None:
         if isinstance(outcome, HeartbeatReply) and isinstance(call.request, Heartbeat):
-            self.ledger.told(call.request, outcome, operator.name)
+            self._judge(self.ledger.told, call.request, outcome, operator.name)
         elif isinstance(outcome, CheckpointReply) and isinstance(call.request, CheckpointRequest):
-            self.ledger.accepted(call.request, outcome)
+            self._judge(self.ledger.accepted, call.request, outcome)
         if self.tell is not None:
             self.say(f"{operator.name} -> {call.caller.run}: {described(call.request, outcome)}")
         self.network.send(operator.name, call.caller.process.name, call.caller.process.loop, call.resolve, outcome)
 
+    def _judge(self, check: Callable[..., None], *arguments: Any) -> None:
+        """Check a promise from inside a process; what is broken ends the world, whatever that process makes of it."""
+        try:
+            check(*arguments)
+        except BrokenError as error:
+            self.timeline.at(self.time, None, _throw, error)
+            raise
+
     def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None:
         self.say(f"{run} reads {shard} from {start} to {stop}")
-        self.ledger.read(shard, start, stop, run)
-        self.ledger.late(run)
+        self._judge(self.ledger.read, shard, start, stop, run)
+        self._judge(self.ledger.late, run)
 
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         self.say(f"{run} has written {shard} from {start} to {stop} under epoch {epoch}")
-        self.ledger.write(shard, start, stop, epoch, run)
+        self._judge(self.ledger.write, shard, start, stop, epoch, run)
+
+
+def _throw(error: BrokenError) -> None:
+    raise error
 
 
 def described(request: Any, outcome: Any) -> str:
