@@ -93,7 +93,8 @@ class World:
         self.operator_number = 0
         self.wanted: dict[ConsumerId, None] = {}
         self._heard: dict[ConsumerId, float] = {}
-        self._stood: dict[str, float] = {}
+        self._stood: dict[str, tuple[float, float]] = {}
+        # When each operator last stood still, from and until.
         self._led_since = 0.0
 
     # Its life.
@@ -147,7 +148,7 @@ class World:
         stored = self.ledger.stored
         if leader is None or stored is None:
             return
-        since = max(self._led_since, self._stood.get(leader.name, 0.0))
+        since = max(self._led_since, self._stood.get(leader.name, (0.0, 0.0))[1])
         limit = 2 * self.spec.settings.session_timeout + 40.0
         for consumer in stored.consumers.values():
             silent = self.time - max(self._heard.get(consumer.consumer, 0.0), since)
@@ -204,11 +205,10 @@ class World:
                 raise BrokenError(f"{since:.0f} s after the last fault everything is owned, but {why}")
 
     def _end(self) -> None:
+        self.tell = None
         for process in self._processes():
             process.on_death = lambda: None
-            process.loop.kill()
-        self.tell = None
-        self.timeline.run(self.timeline.now)
+            process.loop.end()
 
     # What is seen from outside.
 
@@ -411,13 +411,13 @@ class World:
                 run.run.stood = max(run.run.stood, self.time + seconds)
         for operator in self.operators:
             if operator.process is process:
-                self._stood[operator.name] = self.time + seconds
+                self._stood[operator.name] = (self.time, self.time + seconds)
                 self.timeline.after(min(10.0, seconds), self._not_ready, operator)
                 self.timeline.after(seconds + 0.5, self.add_endpoint, operator)
 
     def nothing_stands_still(self) -> None:
         """What stood still until later goes on now."""
-        self._stood = {name: min(until, self.time) for name, until in self._stood.items()}
+        self._stood = {name: (begun, min(until, self.time)) for name, (begun, until) in self._stood.items()}
         for run in (*self.runs(), *self.zombies):
             run.run.stood = min(run.run.stood, self.time)
 
@@ -431,8 +431,10 @@ class World:
         if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout"):
             return
         name = ConsumerId(message.split()[0])
-        heard = max(self._heard.get(name, 0.0), self._stood.get(operator.name, 0.0))
-        self._judge(self.ledger.expired, name, reason, self.time - heard)
+        heard = self._heard.get(name, 0.0)
+        begun, until = self._stood.get(operator.name, (0.0, 0.0))
+        stood = max(0.0, until - max(begun, heard))
+        self._judge(self.ledger.expired, name, reason, self.time - heard - stood)
         pod = self.pods.get(name)
         for run in (*self.runs(), *self.zombies):
             if run.run.consumer == name:
