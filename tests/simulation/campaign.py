@@ -100,7 +100,6 @@ def simulate(seeds: Iterable[int], *, stop_at_first: bool = False, bug: str | No
     finally:
         gc.enable()
         grants.__dict__["step"] = real
-        logging.disable(logging.NOTSET)
     report.seconds = time.monotonic() - begun
     return report
 
@@ -131,8 +130,6 @@ def replay(seed: int, tell: Callable[[str], None], bug: str | None = None) -> st
             World(drawn, tell).run()
     except AssertionError as error:
         return f"{type(error).__name__}: {error}"
-    finally:
-        logging.disable(logging.NOTSET)
     return ""
 
 

@@ -1,8 +1,8 @@
 """Every interleaving of a small group: two consumers, two shards, one crash and one pause, over the real core.
 
-Breadth first from a group at rest: each step is one thing that one party does, or one message that arrives. As many messages as
-`explore` is told may be late, and are lost when the next one overtakes them. States that differ only in how long the counters
-have run are one.
+Breadth first from a group at rest: each step is one thing that one party does, or one message that arrives. So many messages
+as `explore` is told may be late, and are lost when the next one overtakes them.
+States that differ only in how long the counters have run are one.
 """
 
 from __future__ import annotations

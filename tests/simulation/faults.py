@@ -42,6 +42,7 @@ def heal(world: World) -> None:
         operator.process.die_at_await = 0
         _go_on(world, operator.process.loop)
         world.add_endpoint(operator)
+    world.nothing_stands_still()
     world.change_spec(paused=False)
 
 

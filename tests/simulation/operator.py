@@ -119,6 +119,7 @@ class OperatorRun:
         self.world.kafka.forcing[shard] = self.world.kafka.unanswered[shard] = offset
         try:
             await self.runtime.group(identity.namespace, identity.name).ask(ForceCheckpoint(shard, offset))
+            self.runtime.check_leading()  # else the connection is closed unanswered
             self.world.ledger.forced(shard, offset)
             self.world.kafka.unanswered.pop(shard, None)
             self.world.say(f"a user has set {shard} to {offset}")

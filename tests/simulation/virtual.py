@@ -177,6 +177,12 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.held = []
         self.timeline.after(0.0, self._unwind)
 
+    def end(self) -> None:
+        """As `kill`, at once: the world is over."""
+        self.dead = True
+        self.held = []
+        self._unwind()
+
     def _unwind(self) -> None:
         events._set_running_loop(self)
         try:

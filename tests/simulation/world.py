@@ -93,7 +93,8 @@ class World:
         self.operator_number = 0
         self.wanted: dict[ConsumerId, None] = {}
         self._heard: dict[ConsumerId, float] = {}
-        self._stood: dict[str, float] = {}
+        self._stood: dict[str, tuple[float, float]] = {}
+        # When each operator last stood still, from and until.
         self._led_since = 0.0
 
     # Its life.
@@ -147,7 +148,7 @@ class World:
         stored = self.ledger.stored
         if leader is None or stored is None:
             return
-        since = max(self._led_since, self._stood.get(leader.name, 0.0))
+        since = max(self._led_since, self._stood.get(leader.name, (0.0, 0.0))[1])
         limit = 2 * self.spec.settings.session_timeout + 40.0
         for consumer in stored.consumers.values():
             silent = self.time - max(self._heard.get(consumer.consumer, 0.0), since)
@@ -204,11 +205,10 @@ class World:
                 raise BrokenError(f"{since:.0f} s after the last fault everything is owned, but {why}")
 
     def _end(self) -> None:
+        self.tell = None
         for process in self._processes():
             process.on_death = lambda: None
-            process.loop.kill()
-        self.tell = None
-        self.timeline.run(self.timeline.now)
+            process.loop.end()
 
     # What is seen from outside.
 
@@ -411,9 +411,15 @@ class World:
                 run.run.stood = max(run.run.stood, self.time + seconds)
         for operator in self.operators:
             if operator.process is process:
-                self._stood[operator.name] = self.time + seconds
+                self._stood[operator.name] = (self.time, self.time + seconds)
                 self.timeline.after(min(10.0, seconds), self._not_ready, operator)
                 self.timeline.after(seconds + 0.5, self.add_endpoint, operator)
+
+    def nothing_stands_still(self) -> None:
+        """What stood still until later goes on now."""
+        self._stood = {name: (begun, min(until, self.time)) for name, (begun, until) in self._stood.items()}
+        for run in (*self.runs(), *self.zombies):
+            run.run.stood = min(run.run.stood, self.time)
 
     def _not_ready(self, operator: OperatorRun) -> None:
         if operator.process.loop.stopped_until > self.time:
@@ -425,8 +431,10 @@ class World:
         if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout"):
             return
         name = ConsumerId(message.split()[0])
-        heard = max(self._heard.get(name, 0.0), self._stood.get(operator.name, 0.0))
-        self.ledger.expired(name, reason, self.time - heard)
+        heard = self._heard.get(name, 0.0)
+        begun, until = self._stood.get(operator.name, (0.0, 0.0))
+        stood = max(0.0, until - max(begun, heard))
+        self._judge(self.ledger.expired, name, reason, self.time - heard - stood)
         pod = self.pods.get(name)
         for run in (*self.runs(), *self.zombies):
             if run.run.consumer == name:
@@ -472,21 +480,33 @@ class World:
 
     def answered(self, operator: OperatorRun, call: Call, outcome: Any) -> None:
         if isinstance(outcome, HeartbeatReply) and isinstance(call.request, Heartbeat):
-            self.ledger.told(call.request, outcome, operator.name)
+            self._judge(self.ledger.told, call.request, outcome, operator.name)
         elif isinstance(outcome, CheckpointReply) and isinstance(call.request, CheckpointRequest):
-            self.ledger.accepted(call.request, outcome)
+            self._judge(self.ledger.accepted, call.request, outcome)
         if self.tell is not None:
             self.say(f"{operator.name} -> {call.caller.run}: {described(call.request, outcome)}")
         self.network.send(operator.name, call.caller.process.name, call.caller.process.loop, call.resolve, outcome)
 
+    def _judge(self, check: Callable[..., None], *arguments: Any) -> None:
+        """Check a promise from inside a process; what is broken ends the world, whatever that process makes of it."""
+        try:
+            check(*arguments)
+        except BrokenError as error:
+            self.timeline.at(self.time, None, _throw, error)
+            raise
+
     def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None:
         self.say(f"{run} reads {shard} from {start} to {stop}")
-        self.ledger.read(shard, start, stop, run)
-        self.ledger.late(run)
+        self._judge(self.ledger.read, shard, start, stop, run)
+        self._judge(self.ledger.late, run)
 
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         self.say(f"{run} has written {shard} from {start} to {stop} under epoch {epoch}")
-        self.ledger.write(shard, start, stop, epoch, run)
+        self._judge(self.ledger.write, shard, start, stop, epoch, run)
+
+
+def _throw(error: BrokenError) -> None:
+    raise error
 
 
 def described(request: Any, outcome: Any) -> str:
