@@ -7,7 +7,7 @@ CoordinatorUnavailableError. Never retries: when to ask again is the caller's ru
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -28,6 +28,16 @@ from shardherd.core.model import (
 from shardherd.core.requests import ForceCheckpointReply
 
 T = TypeVar("T")
+
+
+class Coordinator(Protocol):
+    """What a consumer needs of the raw client."""
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply: ...
+
+    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply: ...
+
+    async def leave(self, leave: Leave) -> None: ...
 
 
 class AsyncConsumerClient:

@@ -21,12 +21,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
+from shardherd.client.aio import Coordinator
 from shardherd.client.holdings import Grant, Holdings, fenced
 from shardherd.core.errors import ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError, StaleIncarnationError
 from shardherd.core.model import (
-    CheckpointReply,
     CheckpointRequest,
     ConsumerId,
     Heartbeat,
@@ -47,16 +47,6 @@ FIRST_RETRY, LAST_RETRY = 0.1, 2.0
 
 LOSS_LIMIT = 300.0
 """Seconds that a consumer of an unordered group reads on without the coordinator; as `coordinatorLossLimit` by default."""
-
-
-class Coordinator(Protocol):
-    """What a consumer needs of the raw client."""
-
-    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply: ...
-
-    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply: ...
-
-    async def leave(self, leave: Leave) -> None: ...
 
 
 class ShardInHand:
