@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardherd.coordinator import commits, mailbox, runtime, storage
-from shardherd.core import checkpoints, eligible, grants, heartbeats, lineage, liveness, ownership, timers, tracker
+from shardherd.core import checkpoints, eligible, grants, heartbeats, lineage, liveness, ownership, tracker
 from shardherd.core.model import CheckpointReply, ConfirmedShard, ShardState
 from shardherd.spark.agent import Agent
 from tests.simulation import network
@@ -234,23 +234,6 @@ def _lease_is_not_looked_at() -> list[Patch]:
     ]
 
 
-def _release_never_times_out() -> list[Patch]:
-    return [(timers, "_releases", lambda _: iter(())), (timers, "_progress", lambda _: iter(()))]
-
-
-def _revision_goes_unnoticed() -> list[Patch]:
-    real = tracker.Tracker.confirm
-
-    def confirm(self: Any, reply: Any) -> None:
-        epochs = {shard: grant.epoch for shard, grant in self._grants.items()}
-        real(self, replace(reply, confirmed=tuple(each for each in reply.confirmed if each.shard not in epochs)))
-        for each in reply.confirmed:
-            if each.shard in epochs:
-                self._grants[each.shard].revoked = False
-
-    return [(tracker.Tracker, "confirm", confirm)]
-
-
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "no epoch check": _no_epoch_check,
     "wall clock instead of monotonic": _wall_clock,
@@ -274,8 +257,6 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "no self-stop": _no_self_stop,
     "a replay of what others hold": _replays_what_others_hold,
     "the lease is not looked at": _lease_is_not_looked_at,
-    "a hung consumer keeps its shards": _release_never_times_out,
-    "a new epoch goes unnoticed": _revision_goes_unnoticed,
 }
 
 

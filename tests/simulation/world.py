@@ -434,7 +434,9 @@ class World:
         heard = self._heard.get(name, 0.0)
         begun, until = self._stood.get(operator.name, (0.0, 0.0))
         stood = max(0.0, until - max(begun, heard))
-        self._judge(self.ledger.expired, name, reason, self.time - heard - stood)
+        # Of a standstill the runtime sees all but what is left until its next beat.
+        slack = self.plan.look if stood else 0.0
+        self._judge(self.ledger.expired, name, reason, self.time - heard - stood + slack)
         pod = self.pods.get(name)
         for run in (*self.runs(), *self.zombies):
             if run.run.consumer == name:
