@@ -430,7 +430,7 @@ def _pause_group(world: World) -> bool:
 def _order(world: World) -> bool:
     if not world.spec.settings.ordered:
         return False  # what is read already stays unordered, and the ledger's promise is that of ordered shards
-    world.ledger.ordered = False
+    world.ledger.unorder()
     world.change_spec(ordered=False)
     return True
 

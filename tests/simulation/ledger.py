@@ -101,6 +101,8 @@ class Ledger:
     counts: Counter[str] = field(default_factory=Counter)
     heard: dict[ConsumerId, float] = field(default_factory=dict)
     paused: bool = False
+    unordered_at: float | None = None
+    """When a user set `ordered` to false."""
 
     @property
     def now(self) -> float:
@@ -280,9 +282,15 @@ class Ledger:
             f" which {segment.run} wrote under epoch {segment.epoch}, and nothing has happened to either"
         )
 
+    def unorder(self) -> None:
+        """A user has set `ordered` to false."""
+        self.ordered, self.unordered_at = False, self.now
+
     def late(self, run: Run) -> None:
         """A consumer that was not heard for long still reads: only so long."""
-        limit = self.session_timeout if self.ordered else self.loss_limit
+        # Who has not heard that the group is not ordered any more stops by the limit that it knows.
+        knows_order = self.ordered or (self.unordered_at is not None and run.acknowledged <= self.unordered_at)
+        limit = self.session_timeout if knows_order else self.loss_limit
         silent = self.now - max(run.acknowledged, run.stood)
         if silent > 1.05 * limit + 10.0:
             raise BrokenError(

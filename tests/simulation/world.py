@@ -471,7 +471,8 @@ class World:
         return True
 
     def _serve(self, operator: OperatorRun, call: Call) -> None:
-        if isinstance(call.request, Heartbeat):
+        # One that arrives while the lease has lapsed is refused unheard.
+        if isinstance(call.request, Heartbeat) and operator.runtime.leading:
             self._heard[call.request.consumer] = self.time
         operator.serve(call)
 

@@ -253,6 +253,10 @@ class Agent:
         margin = max(2 * self.settings.heartbeat_interval, 5.0)
         return self.settings.session_timeout - margin if self.settings.ordered else self.settings.coordinator_loss_limit
 
+    @property
+    def _too_silent(self) -> bool:
+        return self.acknowledged_at is not None and self._now() - self.acknowledged_at >= self.silence_limit
+
     async def _end(self, reason: str) -> None:
         if not self._stopping:
             self._stopping = True
@@ -321,7 +325,8 @@ class Agent:
                 return start
 
     def _next(self, start: Offsets, limit: int | None) -> Offsets | None:
-        if self.draining or self._stopping:
+        if self.draining or self._stopping or self._too_silent:
+            # Too silent: this process stood still, and is asked before the watch over its silence has looked again.
             return None
         warm = start.warm
         if self._warm_wanted is not None and not self.ready:

@@ -346,6 +346,22 @@ def test_a_drain_gives_a_micro_batch_up_that_does_not_end() -> None:
     story(body)
 
 
+def test_a_process_that_stood_still_for_too_long_hands_out_nothing_even_before_it_has_looked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shardherd.spark.agent.LOOK", 3600.0)
+
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0))
+        scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+        scene.agent._now = lambda: scene.loop.time() + scene.agent.silence_limit
+        assert await scene.agent.latest(start, None) is start
+        scene.agent._now = scene.loop.time
+        assert await scene.agent.latest(start, None) is not start
+
+    story(body)
+
+
 def test_a_drain_does_not_wait_for_checkpoints_of_a_group_that_was_deleted() -> None:
     async def body(scene: Scene) -> None:
         end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
