@@ -390,8 +390,13 @@ class World:
         self.timeline.after(self.rng.uniform(0.1, 1.5), self.add_endpoint, operator)
 
     def add_endpoint(self, operator: OperatorRun) -> None:
-        if operator.alive and operator.runtime.leading and operator not in self.endpoints:
+        if not operator.alive or operator in self.endpoints:
+            return
+        if operator.runtime.leading:
             self.endpoints.append(operator)
+        else:
+            # Its lease lapsed while it stood still, and it may get it back: the readiness probe asks again.
+            self.timeline.after(5.0, self.add_endpoint, operator)
 
     def change_spec(self, **changes: Any) -> None:
         """The user edits the resource."""
