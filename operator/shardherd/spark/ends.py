@@ -72,18 +72,21 @@ class EndWatcher:
             if wanted := self._wanted:
                 self._look(wanted)
 
-    def _look(self, wanted: tuple[ShardId, ...]) -> None:
+    def _ask(self, wanted: tuple[ShardId, ...]) -> Mapping[ShardId, Offset] | None:
+        """The ends that the source says; None if it could not be learned, and the reason is logged."""
         try:
-            found = self._source.ends(wanted, TIMEOUT)
+            return self._source.ends(wanted, TIMEOUT)
         except (BrokersUnavailableError, SourceRefusedError) as error:
             if not self._failing:
                 log.warning("cannot learn where the shards end, trying on: %s", error)
-            self._failing = True
-            self._closed.wait(RETRY_DELAY)
-            return
         except Exception:
             # Without this thread no new record would ever be seen again.
             log.exception("a failure of ours while learning where the shards end, trying on")
+        return None
+
+    def _look(self, wanted: tuple[ShardId, ...]) -> None:
+        found = self._ask(wanted)
+        if found is None:
             self._failing = True
             self._closed.wait(RETRY_DELAY)
             return
