@@ -19,10 +19,10 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from shardherd.client import news
 from shardherd.client.aio import Coordinator
 from shardherd.client.holdings import Grant, Holdings, fenced
 from shardherd.core.errors import ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError, StaleIncarnationError
@@ -271,7 +271,9 @@ class AsyncConsumer:
             self._news.clear()
             message, sent_at = self._message(), self._now()
             request = asyncio.ensure_future(self._coordinator.heartbeat(message, self._settings.heartbeat_interval))
-            if not await self._answered(request):
+            # How a request ends that nobody waits for any more is of no interest.
+            request.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if not await news.answered(request, self._news):
                 continue  # given up: the next one tells the news
             try:
                 reply = request.result()
@@ -283,7 +285,7 @@ class AsyncConsumer:
                     self._end(f"the coordinator refuses this consumer: {error}")
                     return
                 log.warning("heartbeat %d of %s failed (%s), trying on: %s", self._seq, self._name, error.code, error)
-                await self._news_within(delay)
+                await news.within(self._news, delay)
                 delay = min(LAST_RETRY, delay * 2)
                 continue
             delay = FIRST_RETRY
@@ -291,28 +293,9 @@ class AsyncConsumer:
             self._settings = reply
             self.holdings.confirm(reply)
             self._stir()
-            if _said(message) == _said(self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
+            if news.said(message) == news.said(self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
                 # An answer before its time that changed nothing: do not turn it into a tight loop.
-                await self._news_within(reply.heartbeat_interval - (self._now() - sent_at))
-
-    async def _answered(self, request: asyncio.Future[HeartbeatReply]) -> bool:
-        """Wait for the answer, or give the request up because there is news."""
-        # How a request ends that nobody waits for any more is of no interest.
-        request.add_done_callback(lambda done: done.cancelled() or done.exception())
-        news = asyncio.ensure_future(self._news.wait())
-        both: list[asyncio.Future[Any]] = [request, news]
-        try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            return request.done()
-        finally:
-            news.cancel()
-            if not request.done():
-                request.cancel()
-
-    async def _news_within(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, seconds)):
-                await self._news.wait()
+                await news.within(self._news, reply.heartbeat_interval - (self._now() - sent_at))
 
     async def _checkpoints(self) -> None:
         delay = FIRST_RETRY
@@ -390,8 +373,3 @@ class AsyncConsumer:
             task.cancel()
         self._news.set()
         self._stir()
-
-
-def _said(message: Heartbeat) -> Heartbeat:
-    """The part of a heartbeat whose change is news."""
-    return replace(message, seq=0, progress=0)

@@ -13,8 +13,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
+from shardherd.client import news
+from shardherd.client.aio import Coordinator
 from shardherd.core.errors import ShardherdError, StaleIncarnationError, UnknownGroupError
 from shardherd.core.model import (
     CheckpointRequest,
@@ -27,7 +28,7 @@ from shardherd.core.model import (
 from shardherd.core.tracker import Tracker
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.pace import Pace
-from shardherd.spark.surroundings import AgentSettings, Coordinator, Ends, Observer
+from shardherd.spark.surroundings import AgentSettings, Ends, Observer
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class Agent:
             self._news.clear()
             message, sent_at = self._message(), self._now()
             request = asyncio.ensure_future(self._coordinator.heartbeat(message, self.settings.heartbeat_interval))
-            if not await self._unless_news(request):
+            if not await news.answered(request, self._news):
                 continue  # cancelled: the next one tells the news
             try:
                 reply = request.result()
@@ -133,7 +134,7 @@ class Agent:
                 if error.code != failing:
                     log.warning("heartbeat %d of %s failed (%s), trying on: %s", self._seq, message.consumer, error.code, error)
                 failing, self.trouble = error.code, str(error)
-                await self._news_within(delay)
+                await news.within(self._news, delay)
                 delay = min(LAST_RETRY, delay * 2)
                 continue
             if failing:
@@ -142,33 +143,9 @@ class Agent:
             self._observer.heartbeat("ok")
             self.acknowledged_at = sent_at
             self._confirm(reply)
-            if self._said(message) == self._said(self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
+            if news.said(message) == news.said(self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
                 # An answer before its time that changed nothing: do not turn it into a tight loop.
-                await self._news_within(reply.heartbeat_interval - (self._now() - sent_at))
-
-    async def _unless_news(self, request: asyncio.Future[HeartbeatReply]) -> bool:
-        """Wait for the answer, or give the request up because there is news. Returns whether it was answered."""
-        news = asyncio.ensure_future(self._news.wait())
-        try:
-            both: list[asyncio.Future[Any]] = [request, news]
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            return request.done()
-        finally:
-            news.cancel()
-            if not request.done():
-                request.cancel()
-
-    async def _news_within(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):  # not wait_for: in Python 3.11 it can swallow a cancellation
-                await self._news.wait()
-        except TimeoutError:
-            return
-
-    @staticmethod
-    def _said(message: Heartbeat) -> Heartbeat:
-        """The part of a heartbeat whose change is news."""
-        return replace(message, seq=0, progress=0)
+                await news.within(self._news, reply.heartbeat_interval - (self._now() - sent_at))
 
     def _confirm(self, reply: HeartbeatReply) -> None:
         before = set(self.tracker.positions())

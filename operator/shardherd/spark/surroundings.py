@@ -10,27 +10,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shardherd.core.model import (
-    CheckpointReply,
-    CheckpointRequest,
     ConsumerId,
-    Heartbeat,
-    HeartbeatReply,
     Incarnation,
-    Leave,
     Offset,
     ShardId,
 )
 from shardherd.core.tracker import ReadRange
-
-
-class Coordinator(Protocol):
-    """What the agent needs of the coordinator's client."""
-
-    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply: ...
-
-    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply: ...
-
-    async def leave(self, leave: Leave) -> None: ...
 
 
 class Ends(Protocol):
