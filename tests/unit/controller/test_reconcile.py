@@ -49,6 +49,33 @@ async def test_a_new_group_gets_its_objects_and_a_status(bench: Bench) -> None:
     assert bench.metric("shardherd_scale_decisions_total", direction="up") == 1
 
 
+async def test_a_resource_that_cannot_be_read_says_so_in_its_conditions_and_its_group_goes_on(bench: Bench) -> None:
+    await bench.reconcile()
+    broken = resource(generation=2)
+    del broken["spec"]["scaling"]
+    broken["status"] = bench.cluster.objects["ConsumerGroup", *KEY]["status"]
+    bench.cluster.put("ConsumerGroup", broken)
+    bench.controller.saw_group(KEY, broken, gone=False)
+    bench.cluster.writes.clear()
+    for _ in range(3):
+        assert await bench.reconcile(after=2)
+    assert bench.cluster.writes == ["status clicks"]
+    told = "ConsumerGroup shop/clicks cannot be read: KeyError 'scaling'; correct it: until then the group goes on as it was."
+    status = bench.cluster.objects["ConsumerGroup", *KEY]["status"]
+    conditions = {each["type"]: each for each in status["conditions"]}
+    for kind, value in (("Ready", "False"), ("Stalled", "True")):
+        assert (conditions[kind]["status"], conditions[kind]["reason"]) == (value, "InvalidSpec")
+        assert (conditions[kind]["message"], conditions[kind]["observedGeneration"]) == (told, 2)
+    assert (status["desiredReplicas"], bench.condition("ConsumersReady")) == (2, ("False", "Starting"))
+
+    mended = resource(generation=3)
+    mended["status"] = status
+    bench.cluster.put("ConsumerGroup", mended)
+    bench.controller.saw_group(KEY, mended, gone=False)
+    await bench.reconcile(after=2)
+    assert bench.condition("Stalled") == ("False", "NotStalled")
+
+
 async def test_nothing_is_written_or_read_again_while_nothing_changes(bench: Bench) -> None:
     await bench.reconcile()
     await bench.reconcile(after=2)
@@ -243,7 +270,7 @@ async def test_a_resource_that_cannot_be_read_harms_nobody_else(bench: Bench, ca
     bench.controller.saw_group(KEY, broken, gone=False)
     assert await bench.reconcile()
     assert "ConsumerGroup shop/clicks cannot be read" in caplog.text
-    assert bench.cluster.writes == []
+    assert bench.cluster.writes == ["status clicks"]
 
 
 def test_the_builders_resource_is_the_identity_that_tests_use() -> None:
