@@ -21,9 +21,15 @@ from shardherd.core import errors
 from shardherd.core.errors import InvalidRequestError, ProtocolVersionError, ShardherdError
 from shardherd.core.model import ConsumerId, Offset, ShardId
 
-PROTOCOL_VERSION = 1
-"""Grows with a change that a coordinator of the version before could not read. A change that only adds fields with defaults to
-requests, fields to replies, or calls, is none. Requests of the version before must be served: see `check_version`."""
+PROTOCOL_VERSION = 2
+"""Grows with a change that a coordinator of the version before could not read. A change that only adds fields to replies, or
+calls, is none. Requests of the version before must be served: see `check_version`. What each version brought:
+
+1. The first.
+2. Every request of a consumer names the UID of its group; a heartbeat may tell `zone` and `capacity`.
+"""
+
+_GROUP_UID_SINCE = 2
 
 PROTOCOL_HEADER = "Shardherd-Protocol"
 
@@ -41,8 +47,8 @@ _STATUS: Mapping[type[ShardherdError], int] = {
     errors.ForbiddenError: 403,
     errors.UnknownGroupError: 404,
     errors.UnknownShardError: 404,
-    errors.FencedEpochError: 409,
     errors.StaleIncarnationError: 410,
+    errors.GroupReplacedError: 410,
     errors.ProtocolVersionError: 426,
     errors.NotLeadingError: 503,
     errors.CoordinatorUnavailableError: 503,
@@ -88,6 +94,17 @@ def loads(kind: type[T], body: bytes, *, strict: bool = True) -> T:
     return cast("T", _decoder(cast("Any", kind), strict)(value, kind.__name__))
 
 
+def read_request(kind: type[T], body: bytes, version: int) -> T:
+    """What a consumer that speaks this version sent.
+
+    Raises InvalidRequestError as `loads` does, and if the group's UID is missing.
+    """
+    request = loads(kind, body)
+    if version >= _GROUP_UID_SINCE and not getattr(request, "group_uid", ""):
+        raise InvalidRequestError(f"field {kind.__name__}.groupUid is missing; send the UID of the ConsumerGroup")
+    return request
+
+
 def error_status(error: ShardherdError) -> int:
     """The HTTP status of an error; 500 for one that is our own fault."""
     return _STATUS.get(type(error), 500)
@@ -131,11 +148,11 @@ def served_versions() -> tuple[int, ...]:
     return tuple(range(max(1, PROTOCOL_VERSION - 1), PROTOCOL_VERSION + 1))
 
 
-def check_version(header: str | None) -> None:
-    """Raises ProtocolVersionError unless the header names a version that is served."""
+def check_version(header: str | None) -> int:
+    """The version that the header names. Raises ProtocolVersionError unless it is served."""
     served = [str(version) for version in served_versions()]
     if header in served:
-        return
+        return int(header)
     theirs = "no version" if header is None else f"version {header[:20]!r}"
     raise ProtocolVersionError(
         f"the header {PROTOCOL_HEADER} names {theirs}, this coordinator serves version {' and '.join(served)}; use an image of"

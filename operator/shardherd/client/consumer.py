@@ -1,6 +1,6 @@
 """A consumer of a group, for any Python program: it keeps the membership alive, and hands out the shards that it holds.
 
-    async with Consumer(client, name, incarnation) as consumer:
+    async with AsyncConsumer(client, name, incarnation, group_uid=uid) as consumer:
         while True:
             async with consumer.take() as shard:
                 records = read(shard.name, shard.position)
@@ -25,7 +25,7 @@ from typing import Any
 from shardherd.client import news
 from shardherd.client.aio import Coordinator
 from shardherd.client.holdings import Grant, Holdings, fenced
-from shardherd.core.errors import ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError, StaleIncarnationError
+from shardherd.core.errors import RUN_IS_OVER, ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model import (
     CheckpointRequest,
     ConsumerId,
@@ -79,6 +79,9 @@ class ShardInHand:
 class AsyncConsumer:
     """One run of a consumer, on one event loop. `async with` joins the group and, at its end, drains and leaves it.
 
+    `group_uid` is the UID of the ConsumerGroup. `zone` and `capacity` are for assignors that look at them: where this consumer
+    runs, and how much work it can do relative to the others.
+
     `ready` False joins without being given shards, until `become_ready` is called. `save_interval` in seconds: see
     `ShardInHand.save_checkpoint`. `loss_limit` in seconds: how long an unordered group's shards are read on without an answer.
     """
@@ -89,6 +92,9 @@ class AsyncConsumer:
         consumer: ConsumerId,
         incarnation: Incarnation,
         *,
+        group_uid: str,
+        zone: str = "",
+        capacity: int = 1,
         ready: bool = True,
         save_interval: float = SAVE_INTERVAL,
         loss_limit: float = LOSS_LIMIT,
@@ -101,6 +107,9 @@ class AsyncConsumer:
         self._coordinator = coordinator
         self._name = consumer
         self._incarnation = incarnation
+        self._group_uid = group_uid
+        self._zone = zone
+        self._capacity = capacity
         self._ready = ready
         self._draining = False
         self._save_interval = save_interval
@@ -186,7 +195,7 @@ class AsyncConsumer:
         clean = await self._settled(until)
         if not self.stopped:
             with contextlib.suppress(ShardherdError):
-                await self._coordinator.leave(Leave(self._name, self._incarnation))
+                await self._coordinator.leave(Leave(self._name, self._incarnation, self._group_uid))
             self._end("this consumer has left the group", logging.INFO)
         return clean
 
@@ -261,7 +270,17 @@ class AsyncConsumer:
     def _message(self) -> Heartbeat:
         books = self.holdings
         return Heartbeat(
-            self._name, self._incarnation, self._seq, books.revision, books.held(), self._ready, self._draining, books.progress
+            self._name,
+            self._incarnation,
+            self._seq,
+            books.revision,
+            books.held(),
+            self._ready,
+            self._draining,
+            books.progress,
+            self._group_uid,
+            self._zone,
+            self._capacity,
         )
 
     async def _heartbeats(self) -> None:
@@ -277,7 +296,7 @@ class AsyncConsumer:
                 continue  # given up: the next one tells the news
             try:
                 reply = request.result()
-            except StaleIncarnationError as error:
+            except RUN_IS_OVER as error:
                 self._end(str(error))
                 return
             except ShardherdError as error:
@@ -307,11 +326,11 @@ class AsyncConsumer:
                 await self._work_within(self._save_interval if not pending else self._until_due())
                 continue
             self._urgent = self._draining
-            request = CheckpointRequest(self._name, self._incarnation, pending)
+            request = CheckpointRequest(self._name, self._incarnation, pending, self._group_uid)
             self._trouble = None
             try:
                 reply = await self._coordinator.checkpoint(request)
-            except StaleIncarnationError as error:
+            except RUN_IS_OVER as error:
                 self._end(str(error))
                 return
             except ShardherdError as error:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource
+from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource, Weights, Zones
 from shardherd.core.observed import Declared, Scaling, ScalingMode
 
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
@@ -61,6 +61,8 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
         settings=GroupSettings(
             ordered=spec["ordered"],
             assignor=spec["assignor"],
+            zones=Zones(spec["assignorOptions"]["zones"]),
+            weights=Weights(spec["assignorOptions"]["weights"]),
             heartbeat_interval=seconds(spec["heartbeatInterval"]),
             session_timeout=seconds(spec["sessionTimeout"]),
             rejoin_grace=seconds(spec["rejoinGrace"]),

@@ -241,6 +241,9 @@ class Manifests:
             _from_field("SHARDHERD_CONSUMER", "metadata.name"),
             _from_field("SHARDHERD_POD_UID", "metadata.uid"),
             _from_field("SHARDHERD_POD_IP", "status.podIP"),
+            # Empty where the pod has none; a variable of the user's of the same name comes later and wins.
+            _from_field("SHARDHERD_ZONE", f"metadata.labels['{names.ZONE}']"),
+            _from_field("SHARDHERD_CAPACITY", f"metadata.annotations['{names.CAPACITY}']"),
             *({"name": name, "value": value} for name, value in values.items()),
         ]
 

@@ -37,6 +37,10 @@ _ALWAYS = (
 )
 
 
+_REFUSALS = (errors.InvalidRequestError, errors.StaleIncarnationError, errors.GroupReplacedError)
+"""What every request of a consumer may be refused with."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operation:
     """One call. `name` is its operationId and its handler's name; `who` says whose right it is.
@@ -66,7 +70,7 @@ OPERATIONS = (
         Heartbeat,
         HeartbeatReply,
         waits=True,
-        refusals=(errors.InvalidRequestError, errors.StaleIncarnationError),
+        refusals=_REFUSALS,
     ),
     Operation(
         "checkpoints",
@@ -76,7 +80,7 @@ OPERATIONS = (
         ITSELF,
         CheckpointRequest,
         CheckpointReply,
-        refusals=(errors.InvalidRequestError, errors.StaleIncarnationError),
+        refusals=_REFUSALS,
     ),
     Operation(
         "leave",
@@ -85,7 +89,7 @@ OPERATIONS = (
         "Say that this run goes and holds nothing more.",
         ITSELF,
         Leave,
-        refusals=(errors.InvalidRequestError, errors.StaleIncarnationError),
+        refusals=_REFUSALS,
     ),
     Operation("view", "GET", BASE, "The whole group as it is now.", LOOKS, reply=GroupView),
     Operation("shards", "GET", BASE + "/shards", "All shards, with their checkpoints.", LOOKS, reply=tuple[ShardView, ...]),

@@ -257,8 +257,9 @@ class GroupRunner:
             await asyncio.sleep(delay)
 
     async def _look(self, source: ShardSource, committer: Committer, copied: Mapping[ShardId, Offset]) -> None:
-        shards = await self._timed("discover", source.discover)
         group = self._mailbox().group
+        sizes = group.wants_sizes(self._ports.clock.now())
+        shards = await self._timed("discover", lambda: source.discover(sizes=sizes))
         unread = group.unread(shards)
         if self._facts.too_large:
             shards = tuple(info for info in shards if info.shard not in unread)

@@ -38,8 +38,10 @@ OK, UNCHANGED, FENCED, WITHHELD = (
 def validate(state: State, request: CheckpointRequest) -> CheckpointReply:
     """Phase one: which of the positions may be committed. The reply holds if the commit succeeds.
 
-    Raises StaleIncarnationError if the caller's whole incarnation is refused, InvalidRequestError for a negative offset.
+    Raises StaleIncarnationError or GroupReplacedError if the caller's whole incarnation is refused, InvalidRequestError for a
+    negative offset.
     """
+    liveness.check_group(state, request)
     liveness.check(state, request.consumer, request.incarnation)
     begun: set[ShardId] = set()
     outcomes = []

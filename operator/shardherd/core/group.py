@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from shardherd.core import checkpoints, discovery, heartbeats, liveness, rebalance, timers, views
+from shardherd.core import balance, checkpoints, discovery, heartbeats, liveness, rebalance, timers, views
 from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.model import (
     CheckpointRequest,
@@ -203,6 +203,10 @@ class Group:
             for info in shards
             if (info.shard not in rows or rows[info.shard].started if info.shard not in positions else info.shard in copies)
         )
+
+    def wants_sizes(self, now: float) -> bool:
+        """Whether the next ShardsDiscovered should have the shards' sizes in bytes."""
+        return balance.wants_sizes(self._state, now - self._state.clocks.gap)
 
     def view(self, now: float, wall: float = 0.0) -> GroupView:
         """A consistent picture. `wall` is the time since 1970 that `now` stands for."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardherd.core import eligible, grants
-from shardherd.core.errors import InvalidRequestError, StaleIncarnationError
-from shardherd.core.model import ConsumerId, Incarnation, Leave, ShardId, ShardState
+from shardherd.core.errors import GroupReplacedError, InvalidRequestError, StaleIncarnationError
+from shardherd.core.model import CheckpointRequest, ConsumerId, Heartbeat, Incarnation, Leave, ShardId, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import ConsumerRecord, EndReason
 from shardherd.core.requests import ConsumerDied
@@ -20,6 +20,21 @@ KEPT_UIDS = 64
 """Superseded pod UIDs remembered per name. A superseded pod can speak only while it exists, since the token of a pod that is
 gone is not valid any more; so this is how many of one name may exist at a time and still be refused here. The list must end
 somewhere: UIDs do not compress, and those of a consumer that is replaced every few minutes would outgrow the stored form."""
+
+
+def check_group(state: State, request: Heartbeat | CheckpointRequest | Leave) -> None:
+    """Refuse a consumer of a group that was deleted: one of the same name now has other shards and epochs.
+
+    Raises GroupReplacedError. A consumer that speaks version 1 of the protocol names no group; its incarnation tells it apart.
+    """
+    identity = state.spec.identity
+    if request.group_uid and request.group_uid != identity.uid:
+        raise GroupReplacedError(
+            f"{request.consumer} was started for ConsumerGroup {identity} of UID {request.group_uid}, which was deleted; the"
+            f" group of that name is now {identity.uid}: end this process",
+            group=str(identity),
+            consumer=request.consumer,
+        )
 
 
 def check(state: State, consumer: ConsumerId, incarnation: Incarnation) -> None:
@@ -68,6 +83,7 @@ def admit(state: State, consumer: ConsumerId, incarnation: Incarnation) -> bool:
 
 def leave(state: State, request: Leave) -> None:
     """A consumer goes. The same as its death, but nothing went wrong."""
+    check_group(state, request)
     record = state.consumers.get(request.consumer)
     if record is None:
         return

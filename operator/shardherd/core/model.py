@@ -52,7 +52,8 @@ class ShardInfo:
 
     `begin` and `end` are the first readable and the next-to-be-written offsets. `open` is False when nothing can be written
     to it any more. `parents` are the shards whose data comes before it; `source_id` changes when a shard of the same name is
-    another one (Kafka's topic id).
+    another one (Kafka's topic id). `zone` is where it is read from (the rack of its leader), empty where unknown. `size` is how
+    many bytes it has between `begin` and `end`, None where that was not asked or is not known.
     """
 
     shard: ShardId
@@ -61,14 +62,32 @@ class ShardInfo:
     open: bool = True
     parents: tuple[ShardId, ...] = ()
     source_id: str = ""
+    zone: str = ""
+    size: int | None = None
+
+
+class Zones(StrEnum):
+    """Whether shards are given to consumers of their own zone, as far as balance and few moves allow."""
+
+    PREFER = "Prefer"
+    IGNORE = "Ignore"
+
+
+class Weights(StrEnum):
+    """What a shard's weight is: the records, or the bytes, that are written to it in a second."""
+
+    RECORDS = "Records"
+    BYTES = "Bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The settings of one group that the protocol needs. Durations are in seconds."""
+    """The settings of one group that the protocol needs. Durations are in seconds. `zones` and `weights` are the assignor's."""
 
     ordered: bool = False
     assignor: str = "Sticky"
+    zones: Zones = Zones.PREFER
+    weights: Weights = Weights.RECORDS
     heartbeat_interval: float = 3.0
     session_timeout: float = 45.0
     rejoin_grace: float = 0.0
@@ -93,6 +112,9 @@ class Heartbeat:
     `seq` grows with every heartbeat of an incarnation. `revision` is that of the last reply that the consumer has applied
     (0 before the first). `ready` is True once it is warm and may be granted shards. `draining` asks for the release of all
     that it holds. `progress` grows whenever the consumer gets on (a checkpoint, a micro-batch begun or ended, a task done).
+
+    `group_uid` is the UID of the group that the consumer was started for; empty only in version 1 of the protocol. `zone` is
+    where it runs, empty if it does not know; `capacity` how much work it can do, relative to the others.
     """
 
     consumer: ConsumerId
@@ -103,6 +125,9 @@ class Heartbeat:
     ready: bool = True
     draining: bool = False
     progress: int = 0
+    group_uid: str = ""
+    zone: str = ""
+    capacity: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +171,12 @@ class ShardCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequest:
-    """Positions that a consumer asks to make durable."""
+    """Positions that a consumer asks to make durable. `group_uid` as in a heartbeat."""
 
     consumer: ConsumerId
     incarnation: Incarnation
     checkpoints: tuple[ShardCheckpoint, ...]
+    group_uid: str = ""
 
 
 class CheckpointResult(StrEnum):
@@ -189,10 +215,11 @@ class CheckpointReply:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A consumer that holds nothing more says that it goes."""
+    """A consumer that holds nothing more says that it goes. `group_uid` as in a heartbeat."""
 
     consumer: ConsumerId
     incarnation: Incarnation
+    group_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +242,7 @@ class ShardView:
     open: bool = True
     present: bool = True
     state_age: float = 0.0
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +256,8 @@ class ConsumerView:
     shards: int
     heartbeat_age: float
     cordoned: bool = False
+    zone: str = ""
+    capacity: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Told:
 
     `reason` is a documented constant: ConsumerJoined, ConsumerLeft, ConsumerDied, SessionTimeout, ReleaseTimeout,
     ProgressTimeout, Rebalanced, ShardsAppeared, ShardClosed, ShardOver, ShardRevived, SourceRecreated, CheckpointForced,
-    OwnershipLost, OwnershipRebuilt.
+    OwnershipLost, OwnershipRebuilt, ShardSizesUnknown.
     """
 
     reason: str

@@ -71,6 +71,7 @@ def _shards(state: State, now: float) -> tuple[ShardView, ...]:
                 open=info is None or info.open,
                 present=info is not None or not seen,
                 state_age=age if age > 0.0 else 0.0,
+                zone=info.zone if info is not None else "",
             )
         )
     return tuple(views)
@@ -89,6 +90,8 @@ def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
                 shards=len(state.held.get(consumer, ())),
                 heartbeat_age=max(0.0, now - session.last_heard),
                 cordoned=consumer in state.spec.cordoned,
+                zone=state.consumers[consumer].zone,
+                capacity=state.consumers[consumer].capacity,
             )
         )
     return tuple(views)

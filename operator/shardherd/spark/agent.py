@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from shardherd.client import news
 from shardherd.client.aio import Coordinator
-from shardherd.core.errors import ShardherdError, StaleIncarnationError, UnknownGroupError
+from shardherd.core.errors import RUN_IS_OVER, ShardherdError, UnknownGroupError
 from shardherd.core.model import (
     CheckpointRequest,
     Heartbeat,
@@ -112,6 +112,9 @@ class Agent:
             ready=self.ready,
             draining=self.draining,
             progress=self.tracker.progress,
+            group_uid=self.settings.group_uid,
+            zone=self.settings.zone,
+            capacity=self.settings.capacity,
         )
 
     async def _heartbeats(self) -> None:
@@ -125,7 +128,7 @@ class Agent:
                 continue  # cancelled: the next one tells the news
             try:
                 reply = request.result()
-            except StaleIncarnationError as error:
+            except RUN_IS_OVER as error:
                 self._observer.heartbeat(error.code)
                 await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
                 return
@@ -184,10 +187,11 @@ class Agent:
                 await self._work.wait()
                 self._work.clear()
                 continue
-            request = CheckpointRequest(self.settings.consumer, self.settings.incarnation, pending)
+            settings = self.settings
+            request = CheckpointRequest(settings.consumer, settings.incarnation, pending, settings.group_uid)
             try:
                 reply = await self._coordinator.checkpoint(request)
-            except StaleIncarnationError as error:
+            except RUN_IS_OVER as error:
                 await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
                 return
             except ShardherdError as error:
@@ -266,7 +270,7 @@ class Agent:
         delay = FIRST_RETRY
         while True:
             try:
-                await self._coordinator.leave(Leave(self.settings.consumer, self.settings.incarnation))
+                await self._coordinator.leave(Leave(self.settings.consumer, self.settings.incarnation, self.settings.group_uid))
                 break
             except ShardherdError as error:
                 log.warning("leaving failed (%s): %s", error.code, error)

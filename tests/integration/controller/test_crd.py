@@ -176,6 +176,11 @@ KAFKA = "spec.source.kafka"
             id="an assignor that does not exist",
         ),
         pytest.param(
+            {"assignorOptions": {"weights": "Messages"}},
+            'Unsupported value: "Messages": supported values: "Records", "Bytes"',
+            id="weights of a unit that does not exist",
+        ),
+        pytest.param(
             {"application": {"image": None}},
             "spec.application.image: Required value",
             id="no image",
@@ -267,6 +272,7 @@ def test_every_default_is_in_the_schema(groups: Groups) -> None:
         "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest"}},
         "ordered": False,
         "assignor": "Sticky",
+        "assignorOptions": {"zones": "Prefer", "weights": "Records"},
         "heartbeatInterval": "3s",
         "sessionTimeout": "45s",
         "rejoinGrace": "0s",

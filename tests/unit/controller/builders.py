@@ -38,6 +38,7 @@ _SPEC: dict[str, Any] = {
     "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest"}},
     "ordered": False,
     "assignor": "Sticky",
+    "assignorOptions": {"zones": "Prefer", "weights": "Records"},
     "heartbeatInterval": "3s",
     "sessionTimeout": "45s",
     "rejoinGrace": "0s",

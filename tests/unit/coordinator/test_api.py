@@ -21,7 +21,7 @@ from shardherd.ports import Caller
 from tests.unit.coordinator.rig import IDENTITY, Rig, spec_of
 
 BASE = "/v1/namespaces/demo/consumergroups/clicks"
-HEARTBEAT = Heartbeat(ConsumerId("clicks-0"), Incarnation("uid-0", 1), 1, 0)
+HEARTBEAT = Heartbeat(ConsumerId("clicks-0"), Incarnation("uid-0", 1), 1, 0, group_uid=IDENTITY.uid)
 
 
 @dataclass
@@ -122,6 +122,7 @@ async def test_shards_may_be_looked_at(service: Service, client: AsyncConsumerCl
         "open": True,
         "present": True,
         "stateAgeMs": 0,
+        "zone": "",
     }
     assert [row["consumer"] for row in group["consumers"]] == ["clicks-0"]
 

@@ -73,6 +73,27 @@ async def test_the_ownership_is_written_then_the_offsets_fenced_then_read(rig: R
     await again.runtime.stop()
 
 
+async def test_a_new_leader_answers_the_first_heartbeat_of_everyone_at_once_and_parks_the_next(rig: Rig) -> None:
+    consumers = await rig.serving(2)
+    await asyncio.gather(*(consumer.heartbeat() for consumer in consumers))
+    for _ in range(2):
+        await rig.runtime.stop()
+        rig = Rig(beside=rig)
+        rig.runtime.apply(spec_of(2))
+        await rig.becomes(lambda runner=rig.group: runner.mailbox is not None)  # type: ignore[misc]
+        for consumer in consumers:
+            consumer.rig = rig
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(consumer.heartbeat(wait=60) for consumer in consumers))
+
+        parked = [asyncio.create_task(consumer.heartbeat(wait=60)) for consumer in consumers]
+        await drain()
+        assert [task.done() for task in parked] == [False, False]
+        for task in parked:
+            task.cancel()
+    await rig.runtime.stop()
+
+
 async def test_a_new_leader_moves_nothing_and_goes_on_at_the_durable_positions(rig: Rig) -> None:
     first, second = await rig.serving(2)
     await first.commit(7)

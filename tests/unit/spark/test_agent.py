@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, UnknownGroupError
+from shardherd.core.errors import (
+    CoordinatorUnavailableError,
+    GroupReplacedError,
+    ShardherdError,
+    StaleIncarnationError,
+    UnknownGroupError,
+)
 from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.offsets import Offsets
@@ -305,12 +312,30 @@ def test_a_consumer_that_holds_nothing_waits_for_its_coordinator_for_ever() -> N
     story(body)
 
 
-def test_a_superseded_run_stops_at_once() -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [StaleIncarnationError("start 2 of this pod is the current run"), GroupReplacedError("the group was deleted")],
+    ids=lambda refusal: str(refusal.code),
+)
+def test_a_run_that_is_over_stops_at_once(refusal: ShardherdError) -> None:
     async def body(scene: Scene) -> None:
         await holding(scene, (A, 4, 0))
-        scene.coordinator.fault = StaleIncarnationError("start 2 of this pod is the current run")
+        scene.coordinator.fault = refusal
         assert await scene.until(lambda: bool(scene.stopped)) <= 3.1
-        assert "start 2 of this pod" in scene.stopped[0]
+        assert str(refusal) in scene.stopped[0]
+
+    story(body)
+
+
+def test_every_request_names_the_group_and_a_heartbeat_where_it_comes_from() -> None:
+    async def body(scene: Scene) -> None:
+        scene.agent.settings = replace(scene.agent.settings, zone="eu-1a", capacity=4)
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.agent.finished(end)
+        assert await scene.agent.drain(scene.loop.time() + 80)
+        said = scene.coordinator.heartbeats[-1]
+        assert (said.group_uid, said.zone, said.capacity) == (GROUP, "eu-1a", 4)
+        assert scene.coordinator.groups == {GROUP}
 
     story(body)
 
