@@ -75,7 +75,7 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
             grants.want_rebalance(state, "CheckpointFound")
         advanced = advanced or before is None or offset > before
         if not record.started:
-            state.put_shard(replace(record, started=True))
+            state.put_shard(record._replace(started=True))
             grants.want_rebalance(state, "ShardsAppeared")
         if flight is not None and flight.forced and offset == flight.offset:
             _forced(state, shard, now)
@@ -217,7 +217,7 @@ def _accept(state: State, shard: ShardId, info: ShardInfo | None) -> None:
     if shard in clocks.copies:
         state.put_clocks(copies={each: copy for each, copy in clocks.copies.items() if each != shard})
     if shard in clocks.recreated and info is not None:
-        state.put_shard(replace(state.shards[shard], source_id=info.source_id))
+        state.put_shard(state.shards[shard]._replace(source_id=info.source_id))
         state.put_clocks(recreated=tuple(each for each in clocks.recreated if each != shard))
 
 

@@ -6,7 +6,6 @@ Called by `core.group`. Resolves each shard's start position once; never chooses
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from shardherd.core import balance, checkpoints, grants, growth, lineage, rebuild
 from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
@@ -214,7 +213,7 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
         if reads and holder not in lagging and positions.get(shard, info.end) < info.end:
             lagging.add(holder)
     for record in unmarked:
-        state.put_shard(replace(record, source_id=infos[record.shard].source_id))
+        state.put_shard(record._replace(source_id=infos[record.shard].source_id))
     _note_recreated(state, tuple(sorted(recreated, key=shard_key)))
     readers = {consumer for consumer in lagging if consumer is not None}
     for consumer in sorted(state.lagging.keys() - readers):

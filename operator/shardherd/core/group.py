@@ -118,12 +118,12 @@ class Group:
         state.restored_at = now
         state.group["touched_all"] = record.revision
         for shard in (row for name, row in ownership.shards.items() if name not in dropped):
-            state.set(Table.SHARDS, shard.shard, None, replace(shard, since=now))
+            state.set(Table.SHARDS, shard.shard, None, shard._replace(since=now))
             position = durable.get(shard.shard)
             if position is not None:
                 state.set(Table.POSITIONS, shard.shard, None, position)
                 if not shard.started:
-                    state.set(Table.SHARDS, shard.shard, state.shards[shard.shard], replace(shard, since=now, started=True))
+                    state.set(Table.SHARDS, shard.shard, state.shards[shard.shard], shard._replace(since=now, started=True))
         for consumer in ownership.consumers.values():
             state.set(Table.CONSUMERS, consumer.consumer, None, consumer)
             if consumer.present:

@@ -1,7 +1,8 @@
 """The nouns of the protocol: shards, consumers, grants, and every request and reply of a group.
 
 Decides nothing. `core.group` takes the requests and gives the replies, `protocol` writes both as JSON, and the client, the
-coordinator and the agent share them. Everything is frozen; a change is a new value.
+coordinator and the agent share them. Everything is frozen; a change is a new value. What there are tens of thousands of is a
+named tuple, as it is made, compared and changed several times faster than a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 ShardId = NewType("ShardId", str)
 """Name of a shard within its group; for Kafka `topic/partition`."""
@@ -46,8 +47,7 @@ class Incarnation:
         return self.pod_uid == other.pod_uid and self.start > other.start
 
 
-@dataclass(frozen=True, slots=True)
-class ShardInfo:
+class ShardInfo(NamedTuple):
     """What the source says of one shard.
 
     `begin` and `end` are the first readable and the next-to-be-written offsets. `open` is False when nothing can be written
@@ -97,8 +97,7 @@ class GroupSettings:
     paused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HeldShard:
+class HeldShard(NamedTuple):
     """One shard that a consumer says it holds, under the epoch at which it was granted."""
 
     shard: ShardId
@@ -130,8 +129,7 @@ class Heartbeat:
     capacity: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ConfirmedShard:
+class ConfirmedShard(NamedTuple):
     """One shard of a heartbeat's reply: its grant, and the durable position to start from.
 
     `held_since_epoch` is the first epoch since which this consumer's name has held the shard without a gap, a forced
@@ -160,8 +158,7 @@ class HeartbeatReply:
     session_timeout: float = 45.0
 
 
-@dataclass(frozen=True, slots=True)
-class ShardCheckpoint:
+class ShardCheckpoint(NamedTuple):
     """A consumer's position in one shard, sent under the epoch that the range was handed out with."""
 
     shard: ShardId
@@ -191,8 +188,7 @@ class CheckpointResult(StrEnum):
     WITHHELD = "withheld"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointOutcome:
+class CheckpointOutcome(NamedTuple):
     """The answer for one shard of a checkpoint request.
 
     `actual_epoch` and `holder` say who holds it instead (0 and None: nobody).
@@ -222,8 +218,7 @@ class Leave:
     group_uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardView:
+class ShardView(NamedTuple):
     """One shard as others may see it.
 
     `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known. A shard is not

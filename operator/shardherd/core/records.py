@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shardherd.core.model import Condition, ConsumerId, Growth, Incarnation, Offset, ShardId, ShardState
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRecord:
+class ShardRecord(NamedTuple):
     """One shard. `since` (when it entered its state) is not stored; all else is.
 
     `holder`, `incarnation` and `owner_epoch` are the grant in ALREADY_ALLOC and TRANSFER; in other states `holder` is None and
@@ -87,8 +87,7 @@ class Session:
     progress_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class InFlight:
+class InFlight(NamedTuple):
     """A position whose commit is under way. Until its outcome is known the shard's ownership does not change."""
 
     offset: Offset

@@ -159,11 +159,15 @@ class State:
 
     def put_shard(self, after: ShardRecord) -> None:
         """Change or add a shard. The revision grows with the first such change of a request."""
-        before = self.shards.get(after.shard)
+        shard = after.shard
+        before = self.shards.get(shard)
         if before == after:
             return
         revision = self.grow_revision()
-        self._put(Table.SHARDS, after.shard, before, after)
+        # As in the two methods of positions below: a rebalance changes a hundred thousand.
+        self.shards[shard] = after
+        self._index(before, after)
+        self.journal.append(Put(SHARDS, shard, before, after))
         if before is None:
             return
         if before.last_holder is not None and before.last_holder != after.last_holder:
@@ -288,6 +292,8 @@ class State:
             self.unsettled = True
 
     def _index(self, before: ShardRecord | None, after: ShardRecord | None) -> None:
+        if before is not None and after is not None and _indexed(before) == _indexed(after):
+            return
         if before is not None:
             del self.by_state[before.state][before.shard]
             if before.holder is not None and before.incarnation is not None:
@@ -362,6 +368,11 @@ class State:
     def ownership(self) -> Ownership:
         """What must survive the coordinator, as a value of its own."""
         return Ownership(self.record, dict(self.shards), dict(self.consumers))
+
+
+def _indexed(record: ShardRecord) -> tuple[object, ...]:
+    """What the indexes depend on."""
+    return (record.state, record.holder, record.incarnation, record.next_consumer, record.parents)
 
 
 def _told(record: ShardRecord) -> tuple[ShardState, ConsumerId | None, Incarnation | None, int]:

@@ -47,10 +47,10 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
 
 def _shards(state: State, now: float) -> tuple[ShardView, ...]:
     """All shards in their order. Nothing is looked up or computed twice: there may be 100,000."""
-    infos, positions, seen = state.infos, state.positions, state.clocks.seen
+    shards, infos, positions, seen = state.shards, state.infos, state.positions, state.clocks.seen
     views = []
     for shard in state.order:
-        record, info, position = state.shards[shard], infos.get(shard), positions.get(shard)
+        record, info, position = shards[shard], infos.get(shard), positions.get(shard)
         age = now - record.since
         begin = end = lag = None
         if info is not None:
@@ -125,7 +125,7 @@ def _withheld(state: State) -> tuple[Condition, ...]:
                 "and apply it again",
             )
         )
-    lost = [shard for shard in state.order if grants.checkpoint_lost(state, state.shards[shard])]
+    lost = grants.lost_checkpoints(state)
     if lost:
         found.append(
             Condition(

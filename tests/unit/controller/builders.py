@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from shardherd.controller.manifests import Manifests
@@ -170,7 +169,7 @@ def observation(**fields: Any) -> Observation:
     """A group of two consumers that runs as declared: eight shards, four each."""
     held = (
         *shards(4),
-        *(replace(shard, shard=ShardId(f"clicks/{4 + n}"), holder=ConsumerId("clicks-1")) for n, shard in enumerate(shards(4))),
+        *(shard._replace(shard=ShardId(f"clicks/{4 + n}"), holder=ConsumerId("clicks-1")) for n, shard in enumerate(shards(4))),
     )
     values: dict[str, Any] = {
         "declared": declared(),

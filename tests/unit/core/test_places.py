@@ -19,7 +19,7 @@ ZONES = "abababab"
 
 def zoned(zones: str = ZONES) -> tuple[ShardInfo, ...]:
     """A topic whose shards are led in these zones; a dot stands for an unknown one."""
-    return tuple(replace(each, zone=zone.strip(".")) for each, zone in zip(topic(len(zones)), zones, strict=True))
+    return tuple(each._replace(zone=zone.strip(".")) for each, zone in zip(topic(len(zones)), zones, strict=True))
 
 
 def placed(consumers: Mapping[str, str], infos: tuple[ShardInfo, ...], **settings: Any) -> Play:
@@ -134,7 +134,7 @@ def written(play: Play, seconds: int, rates: tuple[float, ...], sizes: tuple[int
         ends = [int(play.now * rate) for rate in rates]
         infos = [info(str(number), end=end) for number, end in enumerate(ends)]
         if sizes and wanted:
-            infos = [replace(each, size=each.end * size) for each, size in zip(infos, sizes, strict=True)]
+            infos = [each._replace(size=each.end * size) for each, size in zip(infos, sizes, strict=True)]
         play.discover(infos)
         for name in names:
             play.consumer(name).progress += second
