@@ -15,6 +15,7 @@ from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
+    ConsumerId,
     Offset,
     ShardCheckpoint,
     ShardId,
@@ -45,6 +46,10 @@ def validate(state: State, request: CheckpointRequest) -> CheckpointReply:
     liveness.check(state, request.consumer, request.incarnation)
     begun: set[ShardId] = set()
     outcomes = []
+    current = state.consumers.get(request.consumer)
+    if current is not None and current.incarnation == request.incarnation:
+        # The very object that grants bear: to compare it with them costs nothing then.
+        request = replace(request, incarnation=current.incarnation)
     for checkpoint in request.checkpoints:
         if checkpoint.offset < 0:
             raise InvalidRequestError(
@@ -61,12 +66,13 @@ def validate(state: State, request: CheckpointRequest) -> CheckpointReply:
 def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
     """Phase two: these positions are durable."""
     advanced = False
+    got_on: set[ConsumerId] = set()
+    shards, positions, in_flight, infos = state.shards, state.positions, state.in_flight, state.infos
     for shard, offset in request.offsets.items():
-        record = state.shards.get(shard)
+        record = shards.get(shard)
         if record is None:
             continue
-        flight = state.in_flight.get(shard)
-        before = state.positions.get(shard)
+        flight, before, info = in_flight.get(shard), positions.get(shard), infos.get(shard)
         lost = grants.checkpoint_lost(state, record)
         state.put_in_flight(shard, None)
         state.put_position(shard, offset)
@@ -79,8 +85,11 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
             grants.want_rebalance(state, "ShardsAppeared")
         if flight is not None and flight.forced and offset == flight.offset:
             _forced(state, shard, now)
-        if not grants.finish_if_done(state, shard, now):
-            _got_on(state, shard, now)
+        open_ = info is not None and info.open
+        if (open_ or not grants.finish_if_done(state, shard, now)) and record.holder is not None:
+            got_on.add(record.holder)
+    for consumer in sorted(got_on):
+        _got_on(state, consumer, now)
     if advanced and state.clocks.doublings:
         state.put_clocks(doublings=0)
 
@@ -141,42 +150,31 @@ def _validate_one(
 ) -> CheckpointOutcome:
     shard = checkpoint.shard
     record = state.shards.get(shard)
-    holds = (
-        record is not None
-        and record.state in grants.HELD
-        and record.holder == request.consumer
-        and record.incarnation == request.incarnation
-        and record.owner_epoch == checkpoint.owner_epoch
-    )
-    if record is None or not holds:
-        held = record is not None and record.holder is not None
-        return CheckpointOutcome(
-            shard,
-            FENCED,
-            checkpoint.offset,
-            checkpoint.owner_epoch,
-            actual_epoch=record.owner_epoch if record is not None and held else 0,
-            holder=record.holder if record is not None else None,
-        )
-
-    def outcome(result: CheckpointResult) -> CheckpointOutcome:
-        return CheckpointOutcome(
-            shard, result, checkpoint.offset, checkpoint.owner_epoch, actual_epoch=record.owner_epoch, holder=record.holder
-        )
-
+    epoch, offset = checkpoint.owner_epoch, checkpoint.offset
+    if (
+        record is None
+        or record.owner_epoch != epoch
+        or record.holder != request.consumer
+        or record.incarnation != request.incarnation
+        or record.state not in grants.HELD
+    ):
+        holder = record.holder if record is not None else None
+        actual = record.owner_epoch if record is not None and holder is not None else 0
+        return CheckpointOutcome(shard, FENCED, offset, epoch, actual, holder)
     position = state.positions.get(shard)
-    if position is not None and checkpoint.offset <= position:
-        return outcome(UNCHANGED)
-    if shard in begun:
+    if position is not None and offset <= position:
+        result = UNCHANGED
+    elif shard in begun:
         flight = state.in_flight[shard]
-        state.put_in_flight(shard, InFlight(max(flight.offset, checkpoint.offset)))
-        return outcome(OK)
-    withheld = not state.clocks.commits or state.record.rebuilding or shard in state.clocks.recreated
-    if withheld or shard in state.in_flight or _gone(state, shard):
-        return outcome(WITHHELD)
-    state.put_in_flight(shard, InFlight(checkpoint.offset))
-    begun.add(shard)
-    return outcome(OK)
+        state.put_in_flight(shard, InFlight(max(flight.offset, offset)))
+        result = OK
+    elif shard in state.in_flight or _withheld(state, shard):
+        result = WITHHELD
+    else:
+        state.put_in_flight(shard, InFlight(offset))
+        begun.add(shard)
+        result = OK
+    return CheckpointOutcome(shard, result, offset, epoch, record.owner_epoch, record.holder)
 
 
 def _exists(info: ShardInfo, offset: Offset) -> bool:
@@ -184,9 +182,13 @@ def _exists(info: ShardInfo, offset: Offset) -> bool:
     return offset >= info.begin and (info.open or offset <= info.end)
 
 
-def _gone(state: State, shard: ShardId) -> bool:
-    """Whether the source has no such shard any more. Its checkpoint would fail, and with it those of others."""
-    return bool(state.infos) and shard not in state.infos
+def _withheld(state: State, shard: ShardId) -> bool:
+    """Whether nothing of this shard may be committed now, though it is held.
+
+    For one: the source has no such shard any more. Its checkpoint would fail, and with it those of others.
+    """
+    clocks, infos = state.clocks, state.infos
+    return not clocks.commits or state.record.rebuilding or shard in clocks.recreated or (bool(infos) and shard not in infos)
 
 
 def _order_warning(state: State, shard: ShardId) -> str:
@@ -221,8 +223,7 @@ def _accept(state: State, shard: ShardId, info: ShardInfo | None) -> None:
         state.put_clocks(recreated=tuple(each for each in clocks.recreated if each != shard))
 
 
-def _got_on(state: State, shard: ShardId, now: float) -> None:
-    holder = state.shards[shard].holder
-    session = state.sessions.get(holder) if holder is not None else None
-    if holder is not None and session is not None and session.progress_at != now:
-        state.put_session(holder, replace(session, progress_at=now))
+def _got_on(state: State, consumer: ConsumerId, now: float) -> None:
+    session = state.sessions.get(consumer)
+    if session is not None and session.progress_at != now:
+        state.put_session(consumer, replace(session, progress_at=now))

@@ -43,7 +43,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     liveness.check_group(state, request)
     _check_place(state, request)
     rebuild.check_claims(state, request)
-    new = liveness.admit(state, request.consumer, request.incarnation)
+    new = liveness.admit(state, request.consumer, request.incarnation, now)
     before = state.sessions.get(request.consumer)
     if before is not None and before.heard and request.seq <= before.seq:
         return

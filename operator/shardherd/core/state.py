@@ -26,6 +26,7 @@ class Table(StrEnum):
     CONSUMERS = "consumers"
     SESSIONS = "sessions"
     HEARD = "heard"
+    SUPERSEDED = "superseded"
     LAGGING = "lagging"
     POSITIONS = "positions"
     IN_FLIGHT = "in_flight"
@@ -85,6 +86,8 @@ class State:
         self.sessions: dict[ConsumerId, Session] = {}
         self.heard: dict[tuple[ConsumerId, Incarnation], float] = {}
         """When each incarnation that is no longer the current one was last heard."""
+        self.superseded: dict[tuple[ConsumerId, str], float] = {}
+        """When each pod, by its UID, was superseded."""
         self.lagging: dict[ConsumerId, float] = {}
         """Since when a consumer has had something to read."""
         self.positions: dict[ShardId, Offset] = {}
@@ -191,6 +194,10 @@ class State:
     def put_heard(self, consumer: ConsumerId, incarnation: Incarnation, after: float | None) -> None:
         """Note when an incarnation was last heard, or forget it."""
         self._put(Table.HEARD, (consumer, incarnation), self.heard.get((consumer, incarnation)), after)
+
+    def put_superseded(self, consumer: ConsumerId, pod_uid: str, after: float | None) -> None:
+        """Note when a pod of this name was superseded, or forget it."""
+        self._put(Table.SUPERSEDED, (consumer, pod_uid), self.superseded.get((consumer, pod_uid)), after)
 
     def put_lagging(self, consumer: ConsumerId, after: float | None) -> None:
         """Note since when a consumer has had something to read."""

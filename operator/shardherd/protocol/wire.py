@@ -7,6 +7,7 @@ that the library knows how to read and write; its fields have the names of JSON 
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import types
 from collections.abc import Callable
@@ -118,6 +119,9 @@ def _outward_of(kind: Any) -> Convert | None:
         members = get_args(kind)
         one = _outward_of(members[0])
         if members[-1] is Ellipsis:
+            if is_named_tuple(members[0]) and not _special_outward(members[0]):
+                structure = _structure(members[0], False)
+                return lambda value: list(itertools.starmap(structure, value))
             return None if one is None else lambda value: [one(item) for item in value]
         each = tuple(_outward_of(member) or _as_it_is for member in members)
         return lambda value: [write(item) for write, item in zip(each, value, strict=True)]
@@ -130,8 +134,7 @@ def _outward_of(kind: Any) -> Convert | None:
 def _record_outward(kind: Any) -> Convert:
     structure = _structure(kind, False)
     fields = fields_of(kind)
-    found = ((at, _milliseconds if each.milliseconds else _outward_of(each.kind)) for at, each in enumerate(fields))
-    special = [(at, convert) for at, convert in found if convert is not None]
+    special = _special_outward(kind)
     values: Convert = _as_it_is if is_named_tuple(kind) else _attributes(fields)
 
     def plain(value: Any) -> Any:
@@ -145,6 +148,13 @@ def _record_outward(kind: Any) -> Convert:
         return structure(*row)
 
     return converted if special else plain
+
+
+def _special_outward(kind: Any) -> list[tuple[int, Convert]]:
+    """The places of the fields that are not written as they are, and how they are."""
+    fields = enumerate(fields_of(kind))
+    found = ((at, _milliseconds if each.milliseconds else _outward_of(each.kind)) for at, each in fields)
+    return [(at, convert) for at, convert in found if convert is not None]
 
 
 def _attributes(fields: tuple[Field, ...]) -> Convert:
@@ -161,6 +171,9 @@ def _inward_of(kind: Any, strict: bool) -> Convert | None:
         members = get_args(kind)
         if members[-1] is Ellipsis:
             one = _inward_of(members[0], strict)
+            if is_named_tuple(members[0]) and not _special_inward(members[0], strict):
+                make = members[0]._make
+                return lambda value: tuple(map(make, map(astuple, value)))
             return tuple if one is None else lambda value: tuple([one(item) for item in value])
         each = tuple(_inward_of(member, strict) or _as_it_is for member in members)
         return lambda value: tuple([read(item) for read, item in zip(each, value, strict=True)])
@@ -171,9 +184,7 @@ def _inward_of(kind: Any, strict: bool) -> Convert | None:
 
 
 def _record_inward(kind: Any, strict: bool) -> Convert:
-    fields = enumerate(fields_of(kind))
-    found = ((at, _seconds if each.milliseconds else _inward_of(each.kind, strict)) for at, each in fields)
-    special = [(at, convert) for at, convert in found if convert is not None]
+    special = _special_inward(kind, strict)
     named_tuple = is_named_tuple(kind)
 
     def plain(value: Any) -> Any:
@@ -186,6 +197,13 @@ def _record_inward(kind: Any, strict: bool) -> Convert:
         return kind(*row)
 
     return converted if special else plain
+
+
+def _special_inward(kind: Any, strict: bool) -> list[tuple[int, Convert]]:
+    """The places of the fields that are not read as they are, and how they are."""
+    fields = enumerate(fields_of(kind))
+    found = ((at, _seconds if each.milliseconds else _inward_of(each.kind, strict)) for at, each in fields)
+    return [(at, convert) for at, convert in found if convert is not None]
 
 
 def _present(kind: Any) -> Any:

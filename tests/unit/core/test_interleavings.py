@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core.errors import GroupReplacedError, StaleIncarnationError
+from shardherd.core.liveness import KEPT_UIDS
 from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
@@ -182,6 +183,32 @@ def test_a_superseded_pod_is_refused_after_restarts_of_the_coordinator_and_of_it
         for start in (1, 2, 9):
             with pytest.raises(StaleIncarnationError, match="has taken its name over"):
                 play.ask(Heartbeat(ConsumerId("g-0"), incarnation("g-0", start, pod), 1, 0))
+
+
+def test_a_superseded_pod_is_refused_for_as_long_as_its_token_may_be_believed() -> None:
+    """However many pods of one name come meanwhile, and whatever coordinator they meet."""
+    play = started(1, 1)
+    for pod in range(2, 202):
+        play.now += 2.0
+        play.run("g-0", pod=pod)
+        play.beat("g-0")
+        if pod % 50 == 0:
+            play.restart()
+            play.discover(topic(1))
+    for pod in range(1, 201):
+        with pytest.raises(StaleIncarnationError, match="has taken its name over"):
+            play.ask(Heartbeat(ConsumerId("g-0"), incarnation("g-0", 9, pod), 1, 0))
+
+
+def test_the_superseded_pods_of_a_name_do_not_outgrow_the_stored_form() -> None:
+    play = started(1, 1)
+    for pod in range(2, 202):
+        play.now += 60.0
+        play.run("g-0", pod=pod)
+        play.beat("g-0")
+    stored = play.group.ownership.consumers[ConsumerId("g-0")].superseded
+    assert stored == tuple(incarnation("g-0", 1, pod).pod_uid for pod in range(201 - KEPT_UIDS, 201))
+    assert len(play.group._state.superseded) == KEPT_UIDS
 
 
 # A group that was deleted and made anew under the same name.
