@@ -154,6 +154,7 @@ class GroupRunner:
                 *((Condition(OWNERSHIP_UNREADABLE, self._unreadable),) if self._unreadable else ()),
             ),
             discovered=stored.group.discovered if stored else False,
+            source=self.spec.source.kind,
         )
 
     # Its life.
