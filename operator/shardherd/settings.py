@@ -67,8 +67,8 @@ class TelemetrySettings:
 
     metrics_port: default 9090, apart from the API so that a NetworkPolicy can tell scrapers from consumers.
     log_format: `json` (default, for collectors) or `text` (for people). log_level: default INFO, which is silent at rest.
-    shard_series_limit: a group with more shards than this is exported as a whole only, not by shard. Default 10,000, five series
-        each: what a Prometheus of common size takes. 0: never by shard.
+    shard_series_limit: a group with more shards than this is exported as a whole only, not by shard. Default 10,000, with five
+        series each: what a Prometheus of common size takes. 0: never by shard.
     """
 
     metrics_port: int = 9090
