@@ -6,8 +6,7 @@ coordinator and the agent share them. Everything is frozen; a change is a new va
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, NewType
 
@@ -330,6 +329,5 @@ class GroupSpec:
     wanted: int
     leaving: frozenset[ConsumerId] = frozenset()
     service_account: str = "default"
-    labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
     cordoned: frozenset[ConsumerId] = frozenset()
