@@ -7,10 +7,9 @@ named tuple, as it is made, compared and changed several times faster than a fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, NewType
+from typing import ClassVar, NamedTuple, NewType
 
 ShardId = NewType("ShardId", str)
 """Name of a shard within its group; for Kafka `topic/partition`."""
@@ -289,7 +288,7 @@ class GroupView:
     `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
     granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are
     the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced. `growths` are
-    those of an ordered group that are not read past yet.
+    those of an ordered group that are not read past yet. `source` is the kind of the source (`kafka`).
     """
 
     group_epoch: int
@@ -305,6 +304,7 @@ class GroupView:
     discovered: bool = False
     growths: tuple[Growth, ...] = ()
     expired: tuple[tuple[ConsumerId, Incarnation], ...] = ()
+    source: str = ""
 
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""
@@ -330,6 +330,8 @@ class KafkaSource:
     `starting_position` is Earliest or Latest, and holds for the shards of the first successful discovery only.
     """
 
+    kind: ClassVar[str] = "kafka"
+
     bootstrap_servers: str
     topics: tuple[str, ...]
     topic_pattern: str
@@ -352,6 +354,5 @@ class GroupSpec:
     wanted: int
     leaving: frozenset[ConsumerId] = frozenset()
     service_account: str = "default"
-    labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
     cordoned: frozenset[ConsumerId] = frozenset()
