@@ -9,6 +9,7 @@ never touches Spark: stopping is a callback.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -82,8 +83,7 @@ class Agent:
         self._left = asyncio.Event()
         self._news = asyncio.Event()  # something the coordinator should hear now
         self._work = asyncio.Event()  # something may be checkpointed or released
-        self._idle = asyncio.Event()  # nothing is in flight
-        self._idle.set()
+        self._turned = asyncio.Event()  # something was finished or made durable, or never will be
         self._records = asyncio.Event()  # something may be handed out
         self._joined = asyncio.Event()  # the first heartbeat was answered
 
@@ -169,15 +169,12 @@ class Agent:
 
     def _changed(self) -> None:
         """Something was finished, granted or revoked: see what can be checkpointed, released and told."""
-        if self.tracker.busy:
-            self._idle.clear()
-        else:
-            self._idle.set()
         if released := self.tracker.release():
             log.info("released %s", list(released))
             self._ends.watch(self.tracker.shards)
             self._news.set()
         self._work.set()
+        self._turned.set()
 
     async def _checkpoints(self) -> None:
         delay = FIRST_RETRY
@@ -196,6 +193,7 @@ class Agent:
                 return
             except ShardherdError as error:
                 self._group_gone = isinstance(error, UnknownGroupError)
+                self._turned.set()
                 self._observer.checkpoint("error")
                 if delay == FIRST_RETRY:
                     log.warning("checkpoint of %d shards failed (%s), will be sent again: %s", len(pending), error.code, error)
@@ -241,6 +239,7 @@ class Agent:
     async def _end(self, reason: str) -> None:
         if not self._stopping:
             self._stopping = True
+            self._turned.set()
             log.error("stopping: %s", reason)
             await self._stop(reason)
 
@@ -253,15 +252,11 @@ class Agent:
         self._news.set()
         self._records.set()
         until = min(deadline, self._now() + self.settings.drain_timeout)
-        # A group that was deleted takes no checkpoint any more: only the micro-batch itself is worth waiting for.
-        while (self.tracker.busy or (self.tracker.uncommitted() and not self._group_gone)) and self._now() < until:
-            waits = self._idle if self.tracker.busy else self._work
-            try:
-                async with asyncio.timeout(min(0.05, max(0.001, until - self._now()))):
-                    await waits.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(0.005)  # lets the checkpoint loop, which waits for the same event, go first
+        while self._unfinished and not self._stopping and self._now() < until:
+            self._turned.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until - self._now()):
+                    await self._turned.wait()
         clean = not self.tracker.busy and not self.tracker.uncommitted()
         if self.tracker.busy:
             await self._end("the running micro-batch did not end within drainTimeout")
@@ -281,6 +276,11 @@ class Agent:
         self._left.set()
         log.info("drained %s", "with nothing left over" if clean else "with work left over")
         return clean
+
+    @property
+    def _unfinished(self) -> bool:
+        """Whether a drain has something to wait for. A group that was deleted takes no checkpoint any more."""
+        return self.tracker.busy or (bool(self.tracker.uncommitted()) and not self._group_gone)
 
     # --- towards the stream reader ---------------------------------------------------------------------------------------
 

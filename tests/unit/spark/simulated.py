@@ -39,11 +39,14 @@ class _Jumping(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.time = 0.0
+        self.turns = 0
+        """How often the loop went round."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise AssertionError("everything waits for something that nobody will do")
         self.time += timeout
+        self.turns += 1
         return super().select(0)
 
 

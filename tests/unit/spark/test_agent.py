@@ -17,7 +17,7 @@ from shardherd.core.errors import (
 from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.offsets import Offsets
-from tests.unit.spark.simulated import GROUP, Scene, story
+from tests.unit.spark.simulated import GROUP, Scene, SimulatedLoop, story
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
 NOTHING = Offsets(GROUP)
@@ -400,6 +400,36 @@ def test_a_drain_does_not_wait_for_checkpoints_of_a_group_that_was_deleted() -> 
         scene.agent.finished(end)
         assert not await draining
         assert scene.loop.time() - began < 7
+
+    story(body)
+
+
+def test_a_drain_that_waits_for_a_checkpoint_lets_the_loop_sleep() -> None:
+    async def body(scene: Scene) -> None:
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+        scene.agent.finished(end)
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        assert isinstance(scene.loop, SimulatedLoop)
+        turns = scene.loop.jumping.turns
+        await asyncio.sleep(20)
+        assert scene.loop.jumping.turns - turns < 200, "it looked again and again"
+        scene.coordinator.fault = None
+        assert await scene.until(draining.done) <= 2.1
+        assert draining.result()
+        assert scene.coordinator.checkpoints == [(A, 4, 100)]
+
+    story(body)
+
+
+def test_a_drain_does_not_wait_on_once_its_run_is_over() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        await asyncio.sleep(1)
+        scene.coordinator.fault = StaleIncarnationError("start 2 of this pod is the current run")
+        assert await scene.until(draining.done) <= 3.2
+        assert not draining.result()
 
     story(body)
 
