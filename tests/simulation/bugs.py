@@ -152,7 +152,7 @@ def _released_in_flight() -> list[Patch]:
         free = [shard for shard, grant in sorted(self._grants.items()) if grant.revoked and grant.done <= grant.durable]
         for shard in free:
             self._in_flight.pop(shard, None)
-            self._drop(shard)
+            self._give_up(shard)
         return tuple(free)
 
     return [(tracker.Tracker, "release", release)]

@@ -217,11 +217,11 @@ class AsyncConsumer:
         """Whether nothing is in hand and nothing unsaved, before `until`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until - self._now())), self._changed:
-                while self.holdings.in_hand or self.holdings.unsaved():
+                while self.holdings.in_hand or self.holdings.uncommitted():
                     if self.stopped:
                         return False
                     await self._changed.wait()
-        return not self.holdings.in_hand and not self.holdings.unsaved()
+        return not self.holdings.in_hand and not self.holdings.uncommitted()
 
     async def _save(self, grant: Grant, offset: Offset, now: bool) -> None:
         if self.stopped:
@@ -319,7 +319,7 @@ class AsyncConsumer:
     async def _checkpoints(self) -> None:
         delay = FIRST_RETRY
         while not self.stopped:
-            pending = self.holdings.unsaved()
+            pending = self.holdings.uncommitted()
             if not pending:
                 self._unsaved_since = None
             if not pending or not self._due():
@@ -342,7 +342,7 @@ class AsyncConsumer:
                     self._news.set()
             self._rounds += 1
             self._stir()
-            if self.holdings.unsaved() != pending:
+            if self.holdings.uncommitted() != pending:
                 delay = FIRST_RETRY
                 self._unsaved_since = self._now()
                 continue
