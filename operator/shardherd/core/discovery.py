@@ -23,7 +23,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     infos = {info.shard: info for info in request.shards}
     state.put_infos(infos)
     state.put_clocks(seen=True)
-    fresh = sorted((shard for shard in infos if shard not in state.shards), key=shard_key)
+    fresh = sorted(infos.keys() - state.shards.keys(), key=shard_key)
     _note_growth(state, fresh, infos)
     first = not state.record.discovered
     notes = of_group(state.record.uid, request.notes)
@@ -43,7 +43,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         if not grants.finish_if_done(state, shard, now):
             # A forced checkpoint that the coordinator before us made durable, and ended before it could act upon it.
             checkpoints.revive(state, shard, now)
-    if not before or any(shard not in infos for shard in before):
+    if not before or before.keys() - infos.keys():
         _wake_waiting(state, now)
     _look_at_each(state, infos, now)
     balance.note_rates(state, now)
