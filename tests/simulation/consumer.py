@@ -195,7 +195,7 @@ class ConsumerRun:
         self.agent: Agent
         self._ended = ended
         self._engine: asyncio.Task[None] | None = None
-        self._trigger = world.rng.uniform(12.0, 30.0)
+        self._trigger = world.rng.uniform(12.0, 40.0)
         self._settings = AgentSettings(
             group_uid=world.spec.identity.uid,
             consumer=run.consumer,

@@ -106,7 +106,7 @@ def plan(seed: int) -> Plan:
         drift=rng.choice((0.0, 0.001, 0.01)),
         as_json=rng.random() < 0.05,
         keeps_location=rng.random() < 0.8,
-        discovery=rng.choice((15.0, 25.0)),
+        discovery=rng.choice((15.0, 40.0)),
         look=rng.choice((0.5, *[20.0] * 19)),
         steps=tuple(sorted(steps)),
     )

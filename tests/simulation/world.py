@@ -158,6 +158,7 @@ class World:
     def _complaints(self) -> None:
         self._silent()
         for process in self._processes():
+            process.loop.forget_done()
             for complaint in process.loop.complaints:
                 error = complaint.get("exception")
                 if isinstance(error, AssertionError):

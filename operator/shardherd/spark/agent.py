@@ -9,6 +9,7 @@ never touches Spark: stopping is a callback.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -82,8 +83,7 @@ class Agent:
         self._left = asyncio.Event()
         self._news = asyncio.Event()  # something the coordinator should hear now
         self._work = asyncio.Event()  # something may be checkpointed or released
-        self._idle = asyncio.Event()  # nothing is in flight
-        self._idle.set()
+        self._finished = asyncio.Event()  # a drain need not wait any more: nothing is in flight or left to be made durable
         self._records = asyncio.Event()  # something may be handed out
         self._joined = asyncio.Event()  # the first heartbeat was answered
 
@@ -166,10 +166,9 @@ class Agent:
 
     def _changed(self) -> None:
         """Something was finished, granted or revoked: see what can be checkpointed, released and told."""
-        if self.tracker.busy:
-            self._idle.clear()
-        else:
-            self._idle.set()
+        # A group that was deleted takes no checkpoint any more: only the micro-batch itself is worth waiting for.
+        if self.draining and not self.tracker.busy and (self._group_gone or not self.tracker.uncommitted()):
+            self._finished.set()
         if released := self.tracker.release():
             log.info("released %s", list(released))
             self._ends.watch(self.tracker.shards)
@@ -192,6 +191,7 @@ class Agent:
                 return
             except ShardherdError as error:
                 self._group_gone = isinstance(error, UnknownGroupError)
+                self._changed()
                 self._observer.checkpoint("error")
                 if delay == FIRST_RETRY:
                     log.warning("checkpoint of %d shards failed (%s), will be sent again: %s", len(pending), error.code, error)
@@ -248,16 +248,10 @@ class Agent:
         self.draining = True
         self._news.set()
         self._records.set()
-        until = min(deadline, self._now() + self.settings.drain_timeout)
-        # A group that was deleted takes no checkpoint any more: only the micro-batch itself is worth waiting for.
-        while (self.tracker.busy or (self.tracker.uncommitted() and not self._group_gone)) and self._now() < until:
-            waits = self._idle if self.tracker.busy else self._work
-            try:
-                async with asyncio.timeout(min(0.05, max(0.001, until - self._now()))):
-                    await waits.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(0.005)  # lets the checkpoint loop, which waits for the same event, go first
+        self._changed()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(deadline - self._now(), self.settings.drain_timeout)):
+                await self._finished.wait()
         clean = not self.tracker.busy and not self.tracker.uncommitted()
         if self.tracker.busy:
             await self._end("the running micro-batch did not end within drainTimeout")
@@ -288,18 +282,24 @@ class Agent:
         self.finished(start)
         if self._warm_wanted is None and not self.ready:
             self._warm_wanted = start.warm + 1
-        deadline = self._now() + IDLE_WAIT
-        while True:
-            self._records.clear()
-            end = self._next(start, limit)
-            left = deadline - self._now()
-            if end is not None or left <= 0 or self.draining:
-                return end or start
-            try:
-                async with asyncio.timeout(left):
-                    await self._records.wait()
-            except TimeoutError:
-                return start
+        over = False
+
+        def end_the_wait() -> None:
+            nonlocal over
+            over = True
+            self._records.set()
+
+        # A timer of our own: cheaper than to be cancelled by a timeout, and this is asked all the time.
+        timer = asyncio.get_running_loop().call_later(IDLE_WAIT, end_the_wait)
+        try:
+            while True:
+                self._records.clear()
+                end = self._next(start, limit)
+                if end is not None or over or self.draining:
+                    return end or start
+                await self._records.wait()
+        finally:
+            timer.cancel()
 
     def _next(self, start: Offsets, limit: int | None) -> Offsets | None:
         if self.draining or self._stopping or self._too_silent:
