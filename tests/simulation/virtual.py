@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import heapq
 from asyncio import base_events, events
 from collections import deque
@@ -123,6 +124,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.complaints: list[dict[str, Any]] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._ready_now = timeline.ready.append
+        self.create_future = functools.partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self._rate = rate
         self._zero = origin - timeline.now * rate
 
