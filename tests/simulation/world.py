@@ -26,7 +26,8 @@ from shardherd.core.model import (
 )
 from shardherd.spark import agent
 from tests.simulation import faults
-from tests.simulation.consumer import Call, ConsumerRun, Location
+from tests.simulation.calls import Call, HttpAnswer
+from tests.simulation.consumer import ConsumerRun, Location
 from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
 from tests.simulation.network import Network, Process
 from tests.simulation.operator import OperatorRun
@@ -303,7 +304,7 @@ class World:
         process = Process(f"{pod.name}/{pod.uid}", self.timeline, self.rng, self.plan.drift)
         self.say(f"{run} starts")
         location = self.locations.setdefault(pod.name, Location())
-        pod.run = ConsumerRun(self, process, run, location, self._container_ended, as_json=self.plan.as_json)
+        pod.run = ConsumerRun(self, process, run, location, self._container_ended, over_http=self.plan.over_http)
 
     def _container_ended(self, ended: ConsumerRun, reason: str) -> None:
         self.say(f"{ended.run} has ended: {reason}")
@@ -354,7 +355,7 @@ class World:
         if pod.run is not None and pod.run.alive:
             pod.run.run.violent = "its pod was deleted by force"
             self.zombies.append(pod.run)
-            self.timeline.after(60.0, setattr, pod.run, "cut_off_forever", True)
+            self.timeline.after(60.0, setattr, pod.run.caller, "cut_off_forever", True)
         self._replace(name)
 
     # Operators.
@@ -487,14 +488,16 @@ class World:
             if operator.name == call.coordinator and operator.alive:
                 self.network.send(call.caller.process.name, operator.name, operator.process.loop, operator.abandon, call)
 
-    def answered(self, operator: OperatorRun, call: Call, outcome: Any) -> None:
+    def answered(self, operator: OperatorRun, call: Call, outcome: Any, http: HttpAnswer | None) -> None:
+        """An answer leaves an operator: what it means, and what goes over the wire if that is HTTP."""
         if isinstance(outcome, HeartbeatReply) and isinstance(call.request, Heartbeat):
             self._judge(self.ledger.told, call.request, outcome, operator.name)
         elif isinstance(outcome, CheckpointReply) and isinstance(call.request, CheckpointRequest):
             self._judge(self.ledger.accepted, call.request, outcome)
         if self.tell is not None:
             self.say(f"{operator.name} -> {call.caller.run}: {described(call.request, outcome)}")
-        self.network.send(operator.name, call.caller.process.name, call.caller.process.loop, call.resolve, outcome)
+        process = call.caller.process
+        self.network.send(operator.name, process.name, process.loop, call.resolve, outcome if http is None else http)
 
     def _judge(self, check: Callable[..., None], *arguments: Any) -> None:
         """Check a promise from inside a process; what is broken ends the world, whatever that process makes of it."""
