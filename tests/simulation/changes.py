@@ -24,7 +24,7 @@ def force_position(world: World) -> bool:
         return False
 
     def wait(left: int) -> None:
-        reading = [run for run in world.runs() if run.alive and run.reading()]
+        reading = [run for run in world.pods.runs() if run.alive and run.reading()]
         if not reading and left:
             world.timeline.after(0.5, wait, left - 1)
             return
@@ -76,18 +76,18 @@ def add_shards(world: World) -> bool:
 
 
 def scale_out(world: World) -> bool:
-    if len(world.wanted) >= 5 or world.spec.leaving:
+    if len(world.pods.wanted) >= 5 or world.spec.leaving:
         return False
-    world.add_pod(ConsumerId(f"g-{len(world.wanted)}"))
-    world.change_spec(wanted=len(world.wanted))
+    world.pods.add(ConsumerId(f"g-{len(world.pods.wanted)}"))
+    world.change_spec(wanted=len(world.pods.wanted))
     return True
 
 
 def scale_in(world: World) -> bool:
-    if len(world.wanted) <= 2 or world.spec.leaving:
+    if len(world.pods.wanted) <= 2 or world.spec.leaving:
         return False
-    name = ConsumerId(f"g-{len(world.wanted) - 1}")
-    world.change_spec(wanted=len(world.wanted) - 1, leaving=frozenset({name}))
+    name = ConsumerId(f"g-{len(world.pods.wanted) - 1}")
+    world.change_spec(wanted=len(world.pods.wanted) - 1, leaving=frozenset({name}))
 
     def gone(left: int) -> None:
         view = world.view()
@@ -95,8 +95,8 @@ def scale_in(world: World) -> bool:
         if held.get(name, 0) and left:
             world.timeline.after(10.0, gone, left - 1)
             return
-        world.wanted.pop(name, None)
-        world.delete_pod(name)
+        world.pods.wanted.pop(name, None)
+        world.pods.delete(name)
         world.timeline.after(5.0, lambda: world.change_spec(leaving=frozenset()))
 
     world.timeline.after(10.0, gone, 30)
@@ -106,7 +106,7 @@ def scale_in(world: World) -> bool:
 def drain_pod(world: World) -> bool:
     run = any_consumer(world)
     if run is not None:
-        world.delete_pod(run.run.consumer)
+        world.pods.delete(run.run.consumer)
     return run is not None
 
 

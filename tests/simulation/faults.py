@@ -28,9 +28,9 @@ def heal(world: World) -> None:
     network.armed.clear()
     network.down.clear()
     network.weather = Weather()
-    for run in world.zombies:
+    for run in world.pods.zombies:
         run.exit("its node is gone")
-    for pod in list(world.pods.values()):
+    for pod in list(world.pods.existing.values()):
         if pod.run is not None:
             pod.run.hang_until = 0.0
             pod.run.process.die_at_await = 0

@@ -17,7 +17,7 @@ Fault = Callable[["World"], bool]
 
 
 def any_consumer(world: World) -> ConsumerRun | None:
-    running = [pod.run for pod in world.pods.values() if pod.run is not None and pod.run.alive]
+    running = [pod.run for pod in world.pods.existing.values() if pod.run is not None and pod.run.alive]
     return world.rng.choice(running) if running else None
 
 
@@ -43,10 +43,10 @@ def crash_at_await(world: World) -> bool:
 
 
 def crash_again(world: World) -> bool:
-    name = world.rng.choice(list(world.pods)) if world.pods else None
+    name = world.rng.choice(list(world.pods.existing)) if world.pods.existing else None
 
     def again(left: int) -> None:
-        pod = world.pods.get(name) if name is not None else None
+        pod = world.pods.existing.get(name) if name is not None else None
         if pod is not None and pod.run is not None and pod.run.alive:
             pod.run.exit("crashed again")
         if left and not world.healed:
@@ -113,7 +113,7 @@ def delete_by_force(world: World) -> bool:
             world.timeline.after(seconds, world.produce, run.holds())
     if world.rng.random() < 0.3:
         world.stand_still(run.process, world.rng.uniform(2.0, 100.0))
-    world.delete_by_force(run.run.consumer)
+    world.pods.delete_by_force(run.run.consumer)
     return True
 
 
