@@ -84,6 +84,7 @@ _KINDS: dict[str, Fault] = {
     "write conflict": faults_of_servers.touch_ownership,
     "reply to a write is lost": faults_of_servers.arm("kube", ("save",), "unanswered"),
     "API server refuses": faults_of_servers.refuse("kube"),
+    "ownership is deleted": faults_of_servers.delete_ownership,
     "commits are slow": faults_of_servers.slow_commits,
     "commit lands late": faults_of_servers.arm("kafka", ("commit",), "late"),
     "operator crashes in a commit": faults_of_processes.crash_in_commit,

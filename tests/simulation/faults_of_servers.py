@@ -78,7 +78,21 @@ def refuse(server: str) -> Fault:
     return fault
 
 
+def delete_ownership(world: World) -> bool:
+    """Somebody deletes the ConfigMap. Mostly the leader, which would write it anew, crashes before it has a reason to."""
+    books = world.ledger.shards.values()
+    if world.api.stored is None or any(book.durable is None and book.highest is not None for book in books):
+        return False  # positions that are gone too are no more than their copies, which may not be there yet
+    world.api.delete()
+    leader = world.leader()
+    if leader is not None and world.rng.random() < 0.7:
+        world.timeline.after(world.rng.uniform(0.0, 6.0), leader.process.kill)
+    return True
+
+
 def expire_offsets(world: World) -> bool:
+    if world.ledger.rebuilding:
+        return False
     known = sorted(world.kafka.committed)
     for shard in world.rng.sample(known, min(len(known), 3)):
         world.say(f"the offset of {shard} expires")

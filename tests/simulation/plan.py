@@ -33,6 +33,7 @@ FAULTS = (
     "write conflict",
     "reply to a write is lost",
     "API server refuses",
+    "ownership is deleted",
     "commits are slow",
     "commit lands late",
     "operator crashes in a commit",

@@ -15,6 +15,7 @@ from shardherd.ports import (
     CommitFencedError,
     OutcomeUnknownError,
     OwnershipConflictError,
+    OwnershipGoneError,
     OwnershipUnavailableError,
     SourceUnavailableError,
     StoredOwnership,
@@ -40,6 +41,11 @@ class ApiServer:
         if self.stored is not None:
             self.stored = StoredOwnership(self.stored.data, self._version())
 
+    def delete(self) -> None:
+        """Somebody deletes the ConfigMap."""
+        self.stored = None
+        self._ledger.lose()
+
     def load(self, reader: str) -> StoredOwnership | None:
         if self._ledger.writer == reader:
             # It sees that nobody else has written: that proves as much as a write.
@@ -48,6 +54,8 @@ class ApiServer:
 
     def save(self, data: bytes, expected: str | None, writer: str) -> str:
         current = self.stored.version if self.stored is not None else None
+        if current is None and expected is not None:
+            raise OwnershipGoneError("the ownership was deleted")
         if current != expected:
             raise OwnershipConflictError(f"the ownership is at version {current}, not {expected}")
         self._ledger.store(codec.loads(data), writer)

@@ -178,6 +178,7 @@ class World:
                 + max(settings.release_timeout, settings.progress_timeout) * 2 ** self._doublings()
                 + settings.rejoin_grace
                 + settings.heartbeat_interval
+                + (settings.session_timeout if self.ledger.counts["ownerships lost"] else 0.0)
                 + RESTARTS
             )
             since = self.timeline.now - max(self.healed_at, min(self.last_start, self.healed_at + 600.0))

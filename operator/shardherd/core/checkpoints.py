@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core import grants, lineage, liveness
+from shardherd.core import grants, lineage, liveness, rebuild
 from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError, UnknownShardError
 from shardherd.core.model import (
     CheckpointOutcome,
@@ -150,7 +150,7 @@ def _validate_one(
         held = record is not None and record.holder is not None
         return CheckpointOutcome(
             shard,
-            FENCED,
+            WITHHELD if rebuild.may_be_claimed(state, shard, checkpoint.owner_epoch) else FENCED,
             checkpoint.offset,
             checkpoint.owner_epoch,
             actual_epoch=record.owner_epoch if record is not None and held else 0,
