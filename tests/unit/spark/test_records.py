@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from shardherd.core.model import ShardId
 from shardherd.spark import records
-from shardherd.spark.source import SCHEMA as SPARK_SCHEMA
+from shardherd.spark.schema import SCHEMA as SPARK_SCHEMA
 from tests.unit.spark.kafka_bytes import CODECS, Record, batch_of, control_batch, empty_batch, sealed
 
 SHARD = ShardId("clicks/3")
