@@ -245,11 +245,19 @@ class Agent:
             log.error("stopping: %s", reason)
             await self._stop(reason)
 
+    @property
+    def gone(self) -> bool:
+        """Whether this run has left its group, or was told to stop: it will hold no shard again."""
+        return self._stopping
+
     async def drain(self, deadline: float) -> bool:
         """Hand out nothing more, await the running micro-batch, checkpoint, release and leave.
 
-        Gives up at `deadline` (monotonic). Returns whether everything that was handed out is finished and durable.
+        Gives up at `deadline` (monotonic). Returns whether everything that was handed out is finished and durable. Having left
+        before, it does nothing.
         """
+        if self._left.is_set():
+            return True
         self.draining = True
         self._news.set()
         self._records.set()
@@ -306,8 +314,8 @@ class Agent:
             except TimeoutError:
                 return start
 
-    def limit(self, limits: Limits) -> None:
-        """What the user wants of the micro-batches of the query that begins now."""
+    def query_began(self, limits: Limits) -> None:
+        """A stream reader is there; this is what the user wants of its micro-batches."""
         self.limits = limits
         self.pace.target = limits.target_seconds or TARGET_SECONDS
 
@@ -391,9 +399,15 @@ class Agent:
         """There may be new records."""
         self._records.set()
 
-    def query_ended(self) -> None:
-        """The stream reader is gone: what it did not finish never will be, and its shards may be released."""
+    def query_ended(self) -> bool:
+        """The stream reader is gone: what it did not finish never will be, and its shards may be released.
+
+        Returns whether the consumer should leave unless another query begins: not after Trigger.AvailableNow, which ends by
+        itself and is made to be started again.
+        """
+        leaves = self._bounds is None and not self.draining
         self._bounds = None
         self.pace.forget()
         self.tracker.abandon()
         self._changed()
+        return leaves

@@ -62,6 +62,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     spark.dataSource.register(ShardherdSource)
     spark.streams.addListener(_ProgressListener(runtime))
     runtime.attach(spark)
+    atexit.register(runtime.leave)
     # Before Python's side of the listeners goes away, or the JVM complains of it at length.
     atexit.register(spark.stop)
     return spark

@@ -37,6 +37,9 @@ CANCEL_GRACE = 3.0
 EXIT_MARGIN = 5.0
 """Seconds before the end of the pod's grace period at which the process ends by itself: SIGKILL would lose the logs."""
 
+LEAVE_AT_EXIT = 5.0
+"""Seconds that an application which ends by itself waits for its last checkpoint and for leaving."""
+
 TASKS_INTERVAL = 10.0
 """Seconds between looks at the tasks of a running micro-batch: a tenth of the shortest progress timeout that makes sense."""
 
@@ -64,6 +67,21 @@ class AgentRuntime:
         self._started.wait()
         if self._failure is not None:
             raise self._failure
+
+    def leave(self) -> None:
+        """The application ends by itself, and its queries have: let others have the shards now. For atexit."""
+        agent = self._agent
+        if agent is None or agent.gone or agent.draining or not self._thread.is_alive():
+            return
+
+        async def leaving() -> None:
+            agent.query_ended()
+            await agent.drain(time.monotonic() + LEAVE_AT_EXIT)
+
+        try:
+            asyncio.run_coroutine_threadsafe(leaving(), self._loop).result(LEAVE_AT_EXIT + 1.0)
+        except TimeoutError:
+            log.warning("the coordinator did not hear that this consumer leaves; it will see its container's end")
 
     def terminate(self, *_signal: Any) -> None:
         """SIGTERM's handler: only writes to a pipe, which is safe wherever the main thread was."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,17 @@ PREDECESSOR_WAIT = 5.0
 LAST_WORD_WAIT = 1.0
 """Seconds after a query's end in which its last progress event may still arrive."""
 
+
+LEAVE_AFTER = 10.0
+"""Seconds after a query's end in which the application may start it again without losing its shards."""
+
+LEAVE_WITHIN = 30.0
+"""Seconds for the last checkpoint and for leaving."""
+
+GONE = (
+    "this consumer has left its group, because its streaming query had ended or it was told to stop; it joins again when its "
+    "application is started again: end it"
+)
 
 SECOND_QUERY = (
     "another streaming query of this application reads this ConsumerGroup's shards already, and each shard has one reader: "
@@ -80,8 +92,12 @@ class ReaderServer:
 
     async def _ended(self, query: int) -> None:
         await asyncio.sleep(LAST_WORD_WAIT)
-        if query == self._queries:
-            self._agent.query_ended()
+        if query != self._queries or not self._agent.query_ended():
+            return
+        await asyncio.sleep(LEAVE_AFTER)
+        if query == self._queries and not self._agent.gone:
+            log.warning("the streaming query ended and no other one began: leaving the group, so that others read its shards")
+            await self._agent.drain(time.monotonic() + LEAVE_WITHIN)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -102,7 +118,9 @@ class ReaderServer:
         if what == "replay":
             return {"ours": list(await agent.replay(parse(question["end"], group))), "ordered": agent.settings.ordered}
         if what == "hello":
-            agent.limit(Limits(**question["limits"]))
+            if agent.gone:
+                return {"error": GONE}
+            agent.query_began(Limits(**question["limits"]))
             return {**self._facts, "ordered": agent.settings.ordered}
         if what == "prepare":
             await agent.prepare_available_now()

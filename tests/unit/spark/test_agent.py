@@ -117,7 +117,7 @@ def test_the_limit_is_shared_fairly_and_the_rest_comes_next() -> None:
 def test_bytes_are_bounded_by_the_size_of_the_next_records() -> None:
     async def body(scene: Scene) -> None:
         start = await holding(scene, (A, 4, 0), (B, 5, 0))
-        scene.agent.limit(Limits(max_bytes=5000))
+        scene.agent.query_began(Limits(max_bytes=5000))
         end = await scene.agent.latest(start, None)
         assert spans(end) == {A: (0, 25, 4), B: (0, 25, 5)}
         assert spans(await scene.agent.latest(end, 30)) == {A: (25, 40, 4), B: (25, 40, 5)}
@@ -128,7 +128,7 @@ def test_bytes_are_bounded_by_the_size_of_the_next_records() -> None:
 def test_few_records_wait_for_more_until_the_delay_is_over() -> None:
     async def body(scene: Scene) -> None:
         start = await holding(scene, (A, 4, 0), records=10)
-        scene.agent.limit(Limits(min_records=11, max_delay=20))
+        scene.agent.query_began(Limits(min_records=11, max_delay=20))
         await asyncio.sleep(19)
         assert await scene.agent.latest(start, None) is start
         await asyncio.sleep(1)

@@ -116,6 +116,36 @@ async def test_a_query_that_ends_gives_back_what_it_did_not_finish(agent: Agent,
     assert agent.tracker.positions() == {A: 0}
 
 
+async def test_a_query_that_ends_for_good_makes_the_consumer_leave(
+    agent: Agent, server: serve.ReaderServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "LEAVE_AFTER", 0.2)
+    coordinator = agent._coordinator
+    assert isinstance(coordinator, FakeCoordinator)
+    for _ in range(2):  # the second one is started in time
+        link = AgentLink(Limits())
+        await latest(link)
+        link.close()
+        await asyncio.sleep(0.1)
+        assert not agent.gone
+    await until(lambda: coordinator.leaves == 1)
+    with pytest.raises(AgentGoneError, match="this consumer has left its group, because its streaming query had ended"):
+        await latest(AgentLink(Limits()))
+    assert await agent.drain(time.monotonic() + 1), "SIGTERM comes after it"
+    assert coordinator.leaves == 1
+
+
+async def test_a_query_of_available_now_may_be_started_again_much_later(
+    agent: Agent, server: serve.ReaderServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "LEAVE_AFTER", 0.0)
+    link = AgentLink(Limits())
+    await asyncio.to_thread(link.prepare)
+    link.close()
+    await asyncio.sleep(0.3)
+    assert not agent.gone
+
+
 async def test_an_agent_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "nobody.sock"))
     with pytest.raises(AgentGoneError, match=r"does not listen on .*nobody\.sock"):
