@@ -3,7 +3,8 @@
 `runtime` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
 SIGTERM call `finished` and `drain`. It decides when a heartbeat and a checkpoint go out, when the consumer is warm, when a
 shard is released and when the application must stop. What it holds is `core.tracker`'s business. It never reads records and
-never touches Spark: stopping is a callback.
+never touches Spark: stopping is a callback. It is long because its two sides, the coordinator and the stream reader, wake each
+other at every step.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from shardherd.client import news
 from shardherd.client.aio import Coordinator
@@ -30,6 +32,7 @@ from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.pace import Pace
 from shardherd.spark.surroundings import AgentSettings, Ends, Observer
+from shardherd.telemetry.logs import fields
 
 log = logging.getLogger(__name__)
 
@@ -137,13 +140,13 @@ class Agent:
             except ShardherdError as error:
                 self._observer.heartbeat(error.code)
                 if error.code != failing:
-                    log.warning("heartbeat %d of %s failed (%s), trying on: %s", self._seq, message.consumer, error.code, error)
+                    log.warning("heartbeat %d failed (%s), trying on: %s", self._seq, error.code, error, extra=self._fields())
                 failing, self.trouble = error.code, str(error)
                 await news.within(self._news, delay)
                 delay = min(LAST_RETRY, delay * 2)
                 continue
             if failing:
-                log.info("the coordinator answers again")
+                log.info("the coordinator answers again", extra=self._fields())
             delay, failing, self.trouble = FIRST_RETRY, "", ""
             self._observer.heartbeat("ok")
             self.acknowledged_at = sent_at
@@ -153,7 +156,7 @@ class Agent:
                 await news.within(self._news, reply.heartbeat_interval - (self._now() - sent_at))
 
     def _confirm(self, reply: HeartbeatReply) -> None:
-        before = set(self.tracker.positions())
+        before = self._epochs()
         self.tracker.confirm(reply)
         self.settings = replace(
             self.settings,
@@ -162,12 +165,25 @@ class Agent:
             session_timeout=reply.session_timeout,
         )
         self._ends.watch(self.tracker.shards)
-        after = set(self.tracker.positions())
-        if after != before:
-            log.info("gained %s, gives up %s", sorted(after - before) or "nothing", sorted(before - after) or "nothing")
+        after = self._epochs()
+        self._tell("gained", {shard: epoch for shard, epoch in after.items() if before.get(shard) != epoch})
+        self._tell("is to give up", {shard: epoch for shard, epoch in before.items() if shard not in after})
         self._joined.set()
         self._records.set()
         self._changed()
+
+    def _epochs(self) -> dict[ShardId, int]:
+        """The epochs of the shards that may be read."""
+        readable = self.tracker.positions()
+        return {shard: epoch for shard, epoch in self.tracker.held_epochs() if shard in readable}
+
+    def _fields(self, shard: ShardId | None = None, epoch: int | None = None) -> dict[str, Any]:
+        settings = self.settings
+        return fields(group=settings.group or settings.group_uid, shard=shard, consumer=settings.consumer, epoch=epoch)
+
+    def _tell(self, what: str, shards: Mapping[ShardId, int]) -> None:
+        for shard, epoch in sorted(shards.items()):
+            log.info(what, extra=self._fields(shard, epoch))
 
     def _changed(self) -> None:
         """Something was finished, granted or revoked: see what can be checkpointed, released and told."""
@@ -175,8 +191,9 @@ class Agent:
             self._idle.clear()
         else:
             self._idle.set()
+        epochs = dict(self.tracker.held_epochs())
         if released := self.tracker.release():
-            log.info("released %s", list(released))
+            self._tell("released", {shard: epochs[shard] for shard in released})
             self._ends.watch(self.tracker.shards)
             self._news.set()
         self._work.set()
@@ -199,13 +216,23 @@ class Agent:
                 self._group_gone = isinstance(error, UnknownGroupError)
                 self._observer.checkpoint("error")
                 if delay == FIRST_RETRY:
-                    log.warning("checkpoint of %d shards failed (%s), will be sent again: %s", len(pending), error.code, error)
+                    log.warning(
+                        "checkpoint of %d shards failed (%s), will be sent again: %s",
+                        len(pending),
+                        error.code,
+                        error,
+                        extra=self._fields(),
+                    )
             else:
                 self._group_gone = False
                 for outcome in reply.outcomes:
                     self._observer.checkpoint(outcome.result.value)
+                epochs = {each.shard: each.owner_epoch for each in pending}
                 for shard in self.tracker.acknowledge(pending, reply):
-                    log.warning("shard %s was given to another consumer: dropped, its last checkpoint was refused", shard)
+                    log.warning(
+                        "a shard was given to another consumer: dropped, its last checkpoint was refused",
+                        extra=self._fields(shard, epochs[shard]),
+                    )
                     self._news.set()
                 self._changed()
                 if self.tracker.uncommitted() != pending:
@@ -242,7 +269,7 @@ class Agent:
     async def _end(self, reason: str) -> None:
         if not self._stopping:
             self._stopping = True
-            log.error("stopping: %s", reason)
+            log.error("stopping: %s", reason, extra=self._fields())
             await self._stop(reason)
 
     @property
@@ -282,13 +309,13 @@ class Agent:
                 await self._coordinator.leave(Leave(self.settings.consumer, self.settings.incarnation))
                 break
             except ShardherdError as error:
-                log.warning("leaving failed (%s): %s", error.code, error)
+                log.warning("leaving failed (%s): %s", error.code, error, extra=self._fields())
                 if not error.retryable or self._now() + delay > deadline:
                     break
                 await asyncio.sleep(delay)
                 delay = min(LAST_RETRY, delay * 2)
         self._left.set()
-        log.info("drained %s", "with nothing left over" if clean else "with work left over")
+        log.info("drained %s", "with nothing left over" if clean else "with work left over", extra=self._fields())
         return clean
 
     # --- towards the stream reader ---------------------------------------------------------------------------------------
@@ -360,7 +387,7 @@ class Agent:
         """A micro-batch that ends at `end` is finished, as Spark's next question or its progress event says."""
         if self._warm_wanted is not None and not self.ready and end.warm >= self._warm_wanted:
             self.ready = True
-            log.info("%s is warm and may be given shards", self.settings.consumer)
+            log.info("warm, and may be given shards", extra=self._fields())
             self._news.set()
         before = self.tracker.in_flight
         self.tracker.finish(end.shards)
@@ -376,7 +403,8 @@ class Agent:
         await self._joined.wait()
         ours = self.tracker.replay(end.shards)
         dropped = sorted(shard for shard, each in end.shards.items() if each.start < each.stop and shard not in ours)
-        log.info("replaying %s, dropping %s", sorted(ours) or "nothing", dropped or "nothing")
+        self._tell("replaying", {shard: each.epoch for shard, each in ours.items()})
+        self._tell("dropping the logged range of", {shard: end.shards[shard].epoch for shard in dropped})
         self.pace.forget()
         self._changed()
         return tuple(ours)

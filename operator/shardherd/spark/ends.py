@@ -14,7 +14,7 @@ from typing import Protocol
 
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark.brokers import BrokersUnavailableError, Fetched, SourceRefusedError
-from shardherd.spark.sizes import sizes_at
+from shardherd.spark.samples import sizes_at
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from shardherd.core.naming import selects
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from shardherd.spark.options import Selection
 from shardherd.spark.places import EARLIEST
-from shardherd.spark.sizes import sizes_at
+from shardherd.spark.samples import sizes_at
 
 T = TypeVar("T")
 

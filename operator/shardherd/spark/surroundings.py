@@ -44,7 +44,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Who the consumer is, and its times in seconds."""
+    """Who the consumer is, and its times in seconds. `group` is its namespace and name, for the log."""
 
     group_uid: str
     consumer: ConsumerId
@@ -54,3 +54,4 @@ class AgentSettings:
     coordinator_loss_limit: float = 300.0
     drain_timeout: float = 60.0
     ordered: bool = False
+    group: str = ""

@@ -167,6 +167,21 @@ def test_a_revoked_shard_in_flight_is_released_after_its_micro_batch_and_its_che
     story(body)
 
 
+def test_the_log_says_group_shard_and_epoch(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def body(scene: Scene) -> None:
+        await holding(scene, (A, 4, 0), (B, 5, 0))
+        scene.coordinator.assign((A, 4, 0))
+        await scene.until(lambda: scene.coordinator.named == [(A, 4)])
+
+    story(body, group="demo/clicks")
+
+    said = [(r.getMessage(), r.__dict__["shard"], r.__dict__["epoch"]) for r in caplog.records if "shard" in r.__dict__]
+    assert said == [("gained", A, 4), ("gained", B, 5), ("is to give up", B, 5), ("released", B, 5)]
+    assert {r.__dict__["group"] for r in caplog.records if r.name == "shardherd.spark.agent"} == {"demo/clicks"}
+
+
 def test_a_refused_checkpoint_drops_the_shard_at_once() -> None:
     async def body(scene: Scene) -> None:
         scene.coordinator.outcome = CheckpointResult.FENCED

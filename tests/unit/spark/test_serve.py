@@ -23,6 +23,7 @@ from shardherd.spark.holder import Facts, Latest
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
+from shardherd.spark.samples import event_times
 from shardherd.spark.surroundings import AgentSettings
 from tests.unit.spark.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
@@ -170,6 +171,9 @@ async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_
         assert await got("/readyz") == (503, "not warm yet: the first micro-batch of the streaming query has not run\n")
         end = await agent.latest(Offsets(GROUP), 60)
         metrics.batch(end.shards, 0.5)
+        metrics.trigger(55, {"addBatch": 1500, "walCommit": 20, "triggerExecution": 1600})
+        assert metrics.last_records() == {A: 59}
+        metrics.event_times({A: 1.7e9, ShardId("clicks/9"): 5.0})
         agent.finished(end)
         assert await got("/readyz") == (200, "ready\n")
         lines = (await got("/metrics"))[1].splitlines()
@@ -183,6 +187,12 @@ async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_
     assert f"shardherd_source_records_total{{{labels}}} 60.0" in lines
     assert f"shardherd_source_batch_duration_seconds_sum{{{labels}}} 0.5" in lines
     assert f'shardherd_source_position{{{labels},shard="clicks/0"}} 60.0' in lines
+    assert f"shardherd_source_rows_total{{{labels}}} 55.0" in lines
+    assert f'shardherd_source_phase_seconds_total{{{labels},phase="addBatch"}} 1.5' in lines
+    assert not any("triggerExecution" in line for line in lines), "it is the sum of the others"
+    assert [line for line in lines if line.startswith("shardherd_source_event_time_seconds{")] == [
+        f'shardherd_source_event_time_seconds{{{labels},shard="clicks/0"}} 1.7e+09'
+    ]
     assert f"shardherd_source_in_flight_records{{{labels}}} 0.0" in lines
 
 
@@ -235,6 +245,10 @@ def test_ends_are_asked_of_the_watched_shards_only_and_changes_are_told() -> Non
         assert set(kafka.asked) == {(A,), ("clicks/1",)}
     finally:
         watcher.close()
+
+
+def test_the_time_of_a_record_is_that_of_the_newest_one_in_its_batch() -> None:
+    assert event_times(FakeKafka(), {A: 3}, 1.0) == {A: 1_700_000_000.0}
 
 
 async def test_sizes_are_those_of_the_next_batch_and_none_where_kafka_is_away() -> None:
