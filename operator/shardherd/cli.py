@@ -106,7 +106,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
 
     from shardherd.adapters.assignors import load_assignors
     from shardherd.adapters.clock import SystemClock
-    from shardherd.adapters.kafka import KafkaConnector
+    from shardherd.adapters.kafka.connector import KafkaConnector
     from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
     from shardherd.adapters.kubernetes.events import KubernetesEvents
@@ -169,7 +169,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     if not await _before(stop, server.lead()):
         return 0
     metrics.leader.set(1)
-    registry.register(GroupCollector(server.coordination.views))
+    registry.register(GroupCollector(server.coordination.views, settings.telemetry.shard_series_limit))
     logger.info("leading")
     cluster = KubernetesCluster(api)
     if not await _before(stop, _definition(cluster, settings.watch_namespaces)):

@@ -26,6 +26,7 @@ from shardherd.core.model import (
     ShardId,
 )
 from shardherd.core.tracker import Tracker
+from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.pace import Pace
 from shardherd.spark.surroundings import AgentSettings, Ends, Observer
@@ -37,6 +38,9 @@ IDLE_WAIT = 0.05
 
 KEEP_WARM_AFTER = 45.0
 """Seconds without a micro-batch after which an empty one is made: Spark ends Python workers that were idle for 60 s."""
+
+TARGET_SECONDS = 10.0
+"""Seconds that a micro-batch should take, unless the user says otherwise: a rebalance waits for it."""
 
 LOOK = 1.0
 """Most seconds between two looks at how long the coordinator has been silent."""
@@ -67,7 +71,8 @@ class Agent:
         self.draining = False
         self.acknowledged_at: float | None = None
         self.trouble = ""
-        self.pace = Pace(10.0)
+        self.pace = Pace(TARGET_SECONDS)
+        self.limits = Limits()
         self._coordinator = coordinator
         self._ends = ends
         self._observer = observer
@@ -300,6 +305,11 @@ class Agent:
                     await self._records.wait()
             except TimeoutError:
                 return start
+
+    def limit(self, limits: Limits) -> None:
+        """What the user wants of the micro-batches of the query that begins now."""
+        self.limits = limits
+        self.pace.target = limits.target_seconds or TARGET_SECONDS
 
     def _next(self, start: Offsets, limit: int | None) -> Offsets | None:
         if self.draining or self._stopping or self._too_silent:

@@ -101,7 +101,7 @@ class AgentRuntime:
         pod = self._pod
         client = AsyncConsumerClient(pod.coordinator_url, pod.namespace, pod.group, lambda: Path(pod.token_file).read_text())
         metrics = AgentMetrics(pod.namespace, pod.group, pod.consumer)
-        brokers = Brokers(pod.bootstrap_servers, name="shardherd-agent")
+        brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
         ends = EndWatcher(brokers, self._ends_changed)
         settings = AgentSettings(
             group_uid=pod.group_uid,
@@ -115,7 +115,12 @@ class AgentRuntime:
         )
         agent = self._agent = Agent(settings, client, ends, metrics, self._stop)
         metrics.watch(agent)
-        facts = {"group": pod.group_uid, "bootstrapServers": pod.bootstrap_servers, "slots": pod.slots, "kafka": {}}
+        facts = {
+            "group": pod.group_uid,
+            "bootstrapServers": pod.bootstrap_servers,
+            "slots": pod.slots,
+            "kafka": pod.security.as_dict(),
+        }
         server = ReaderServer(agent, pod.socket, facts)
         await server.start()
         if pod.metrics_port:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shardherd.spark.agent import Agent
+from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import OffsetsError, parse
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,12 @@ PREDECESSOR_WAIT = 5.0
 
 LAST_WORD_WAIT = 1.0
 """Seconds after a query's end in which its last progress event may still arrive."""
+
+
+SECOND_QUERY = (
+    "another streaming query of this application reads this ConsumerGroup's shards already, and each shard has one reader: "
+    "write to all your sinks from that one query with foreachBatch, or stop it first"
+)
 
 
 class ReaderServer:
@@ -56,7 +63,7 @@ class ReaderServer:
                 async with asyncio.timeout(PREDECESSOR_WAIT):
                     await self._one.acquire()
             except TimeoutError:
-                await self._send(writer, {"error": "another streaming query of this application reads from shardherd already"})
+                await self._send(writer, {"error": SECOND_QUERY})
                 return
             self._queries += 1
             try:
@@ -90,13 +97,13 @@ class ReaderServer:
         if what == "latest":
             start = parse(question["start"], group)
             end = await agent.latest(start, question["limit"])
-            return {"end": None if end is start else end.as_dict(), "ends": dict(agent.known_ends())}
+            ends = dict(agent.known_ends())
+            return {"end": None if end is start else end.as_dict(), "ends": ends, "ordered": agent.settings.ordered}
         if what == "replay":
-            return {"ours": list(await agent.replay(parse(question["end"], group)))}
+            return {"ours": list(await agent.replay(parse(question["end"], group))), "ordered": agent.settings.ordered}
         if what == "hello":
-            if question.get("targetBatchSeconds") is not None:
-                agent.pace.target = float(question["targetBatchSeconds"])
-            return self._facts
+            agent.limit(Limits(**question["limits"]))
+            return {**self._facts, "ordered": agent.settings.ordered}
         if what == "prepare":
             await agent.prepare_available_now()
             return {}

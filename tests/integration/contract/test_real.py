@@ -11,7 +11,7 @@ from kubernetes.client.configuration import Configuration
 
 from dev.cluster import Cluster
 from shardherd.adapters.clock import SystemClock
-from shardherd.adapters.kafka import KafkaConnector
+from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes

@@ -18,6 +18,8 @@ from shardherd.spark import serve
 from shardherd.spark.agent import Agent
 from shardherd.spark.brokers import BrokersUnavailableError
 from shardherd.spark.ends import EndWatcher
+from shardherd.spark.flow import Limits
+from shardherd.spark.holder import Facts, Latest
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
@@ -62,46 +64,51 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.002)
 
 
-async def asked(link: AgentLink, op: str, **question: Any) -> dict[str, Any]:
+async def latest(link: AgentLink, group: str = GROUP) -> Latest:
     """As the stream reader asks: blocking, in a thread of its own."""
-    return await asyncio.to_thread(link.ask, op, **question)
+    return await asyncio.to_thread(link.latest, Offsets(group).as_dict(), once=False)
+
+
+async def replayed(link: AgentLink) -> frozenset[ShardId]:
+    return await asyncio.to_thread(link.replay, Offsets(GROUP).as_dict())
 
 
 async def test_a_stream_reader_reads_what_the_agent_holds(agent: Agent, server: serve.ReaderServer) -> None:
     await until(lambda: agent.tracker.shards == (A,))
-    link = AgentLink({"targetBatchSeconds": 2.5})
-    answer = await asked(link, "latest", start=Offsets(GROUP).as_dict(), limit=60)
+    link = AgentLink(Limits(max_records=60, target_seconds=2.5))
+    answer = await latest(link)
 
-    assert answer == {"end": {"group": GROUP, "shards": {A: [0, 60, 4]}, "v": 1, "warm": 1}, "ends": {A: 100}}
-    assert link.facts == FACTS
+    assert answer == Latest({"group": GROUP, "shards": {A: [0, 60, 4]}, "v": 1, "warm": 1}, {A: 100})
+    assert link.facts == Facts(GROUP, "kafka:9092", 1, {})
+    assert not link.ordered
     assert agent.pace.target == 2.5
-    assert (await asked(link, "replay", end=Offsets(GROUP).as_dict())) == {"ours": []}
+    assert await replayed(link) == frozenset()
     link.close()
     link.close()
 
 
 async def test_the_offsets_of_another_group_are_refused_in_words(agent: Agent, server: serve.ReaderServer) -> None:
-    link = AgentLink({})
+    link = AgentLink(Limits())
     with pytest.raises(AgentGoneError, match="of group other, this consumer belongs to group-uid"):
-        await asked(link, "latest", start=Offsets("other").as_dict(), limit=None)
+        await latest(link, "other")
     link.close()
 
 
 async def test_a_second_query_is_refused_while_the_first_one_reads(agent: Agent, server: serve.ReaderServer) -> None:
-    first, second = AgentLink({}), AgentLink({})
-    await asked(first, "latest", start=Offsets(GROUP).as_dict(), limit=None)
-    with pytest.raises(AgentGoneError, match="another streaming query"):
-        await asked(second, "latest", start=Offsets(GROUP).as_dict(), limit=None)
+    first, second = AgentLink(Limits()), AgentLink(Limits())
+    await latest(first)
+    with pytest.raises(AgentGoneError, match="another streaming query .* with foreachBatch, or stop it first"):
+        await latest(second)
     first.close()
-    third = AgentLink({})
-    assert (await asked(third, "replay", end=Offsets(GROUP).as_dict())) == {"ours": []}
+    third = AgentLink(Limits())
+    assert await replayed(third) == frozenset()
     third.close()
 
 
 async def test_a_query_that_ends_gives_back_what_it_did_not_finish(agent: Agent, server: serve.ReaderServer) -> None:
     await until(lambda: agent.tracker.shards == (A,))
-    link = AgentLink({})
-    await asked(link, "latest", start=Offsets(GROUP).as_dict(), limit=60)
+    link = AgentLink(Limits(max_records=60))
+    await latest(link)
     assert agent.tracker.busy
     link.close()
     await until(lambda: not agent.tracker.busy)
@@ -111,7 +118,7 @@ async def test_a_query_that_ends_gives_back_what_it_did_not_finish(agent: Agent,
 async def test_an_agent_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "nobody.sock"))
     with pytest.raises(AgentGoneError, match=r"does not listen on .*nobody\.sock"):
-        await asked(AgentLink({}), "prepare")
+        await asyncio.to_thread(AgentLink(Limits()).prepare)
 
 
 async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_tcp_port: int) -> None:
