@@ -15,7 +15,7 @@ from kafka.record.util import encode_varint
 
 from shardherd.core.model import ShardId
 from shardherd.spark import records
-from shardherd.spark.records import Aborted
+from shardherd.spark.transactions import Aborted
 from tests.unit.spark.kafka_bytes import CODECS, Record, batch_of, control_batch, legacy_batch, sealed, transactional
 
 SHARD = ShardId("clicks/3")

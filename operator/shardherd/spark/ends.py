@@ -27,7 +27,9 @@ RETRY_DELAY = 1.0
 
 
 class EndSource(Protocol):
-    """Says where shards end."""
+    """Says where shards end: with `committed`, before the first transaction that is still open."""
+
+    committed: bool
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
 
@@ -64,6 +66,13 @@ class EndWatcher:
     def known(self) -> Mapping[ShardId, Offset]:
         return self._known
 
+    def read_committed(self, committed: bool) -> None:
+        """Whether ends are those of decided transactions from now on. What is known until then is forgotten."""
+        if committed != self._source.committed:
+            self._source.committed = committed
+            self._known = {}
+            self._wake.set()
+
     def _run(self) -> None:
         while not self._closed.is_set():
             wanted = self._wanted
@@ -85,7 +94,10 @@ class EndWatcher:
         return None
 
     def _look(self, wanted: tuple[ShardId, ...]) -> None:
+        committed = self._source.committed
         found = self._ask(wanted)
+        if committed != self._source.committed:
+            return
         if found is None:
             self._failing = True
             self._closed.wait(RETRY_DELAY)

@@ -19,8 +19,9 @@ import pyarrow as pa
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark import codecs, kernels, legacy
 from shardherd.spark.columns import SCHEMA, Columns, schema_of
+from shardherd.spark.transactions import Aborted, Batch, hidden
 
-__all__ = ["REASONS", "SCHEMA", "Aborted", "CorruptRecordsError", "Scan", "decode", "scan", "schema_of"]
+__all__ = ["REASONS", "SCHEMA", "CorruptRecordsError", "Scan", "decode", "scan", "schema_of"]
 
 ARROW_BYTES = 16 * 1024 * 1024
 """Uncompressed bytes after which an Arrow batch is closed; a larger Kafka batch makes a larger one."""
@@ -49,14 +50,6 @@ _NOTHING = np.empty(0, np.uint8)
 
 class CorruptRecordsError(ValueError):
     """The bytes of a shard are not what Kafka promises. Names the shard, the offset, and what is wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Aborted:
-    """A transaction that was aborted: its producer, and the offset of its first record."""
-
-    producer: int
-    first_offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +115,16 @@ def _visible(
     control &= batches[:, kernels.FORMAT] == 2
     keep = ~control & (batches[:, kernels.COUNT] > 0)
     if aborted:
-        waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
-        open_producers: set[int] = set()
-        for index, row in enumerate(batches.tolist()):
-            producer = row[kernels.PRODUCER]
-            if producer < 0:
-                continue
-            while waiting and waiting[-1].first_offset <= row[kernels.LAST_OFFSET]:
-                open_producers.add(waiting.pop().producer)
-            if control[index]:
-                if _is_abort(shard, data, batches[index : index + 1]):
-                    open_producers.discard(producer)
-            elif row[kernels.ATTRIBUTES] & kernels.TRANSACTIONAL and producer in open_producers:
-                keep[index] = False
+        seen = [
+            Batch(
+                row[kernels.LAST_OFFSET],
+                row[kernels.PRODUCER],
+                bool(row[kernels.ATTRIBUTES] & kernels.TRANSACTIONAL),
+                bool(is_control),
+            )
+            for row, is_control in zip(batches.tolist(), control.tolist(), strict=True)
+        ]
+        keep[hidden(seen, aborted, lambda at: _is_abort(shard, data, batches[at : at + 1]))] = False
     visible: npt.NDArray[np.int64] = batches[keep]
     return visible
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,14 @@ SECOND_QUERY = (
 
 
 class ReaderServer:
-    """Serves one agent's questions on `path`. `facts` are told to every reader when it connects."""
+    """Serves one agent's questions on `path`. `facts` are told to every reader when it connects.
 
-    def __init__(self, agent: Agent, path: Path, facts: dict[str, Any]) -> None:
+    `read_committed` is called with whether the query that begins now reads committed records only.
+    """
+
+    def __init__(self, agent: Agent, path: Path, facts: dict[str, Any], *, read_committed: Callable[[bool], None]) -> None:
         self._agent = agent
+        self._read_committed = read_committed
         self._path = path
         self._facts = facts
         self._one = asyncio.Lock()
@@ -103,6 +108,7 @@ class ReaderServer:
             return {"ours": list(await agent.replay(parse(question["end"], group))), "ordered": agent.settings.ordered}
         if what == "hello":
             agent.limit(Limits(**question["limits"]))
+            self._read_committed(question["committed"])
             return {**self._facts, "ordered": agent.settings.ordered}
         if what == "prepare":
             await agent.prepare_available_now()

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from shardherd.core.model import ShardId
 from shardherd.spark import records
-from shardherd.spark.records import Aborted
+from shardherd.spark.transactions import Aborted
 from tests.unit.spark.kafka_bytes import Record, batch_of, control_batch, empty_batch, sealed, transactional
 
 SHARD = ShardId("clicks/3")
