@@ -296,7 +296,7 @@ class Agent:
         deadline = self._now() + IDLE_WAIT
         while True:
             self._records.clear()
-            end = self._next(start, limit)
+            end = self._next(start, replace(self.limits, max_records=limit), await self._sizes())
             left = deadline - self._now()
             if end is not None or left <= 0 or self.draining:
                 return end or start
@@ -311,7 +311,14 @@ class Agent:
         self.limits = limits
         self.pace.target = limits.target_seconds or TARGET_SECONDS
 
-    def _next(self, start: Offsets, limit: int | None) -> Offsets | None:
+    async def _sizes(self) -> Mapping[ShardId, float]:
+        """How many bytes the next records have, if the user bounds them."""
+        if self.limits.max_bytes is None:
+            return {}
+        ends = self._ends.known()
+        return await self._ends.sizes({shard: at for shard, at in self.tracker.positions().items() if ends.get(shard, 0) > at})
+
+    def _next(self, start: Offsets, limits: Limits, sizes: Mapping[ShardId, float]) -> Offsets | None:
         if self.draining or self._stopping or self._too_silent:
             # Too silent: this process stood still, and is asked before the watch over its silence has looked again.
             return None
@@ -320,17 +327,26 @@ class Agent:
             warm = max(warm, self._warm_wanted)
         elif self._bounds is None and self._now() - self._last_batch_at > KEEP_WARM_AFTER:
             warm += 1
-        budget = self.pace.bound if limit is None else min(limit, self.pace.bound)
-        if self._bounds is not None:  # Trigger.AvailableNow reads what there was, in batches as large as the user allows
-            budget = limit if limit is not None else self.pace.bound
-        ends = self._bounds if self._bounds is not None else self._ends.known()
-        handed = self.tracker.hand_out(ends, budget)
+        handed = self.tracker.hand_out(self._stops(limits, sizes), None)
         if not handed and warm == start.warm:
             return None
         self._last_batch_at = self._now()
         self.pace.begin(sum(each.stop - each.start for each in handed.values()), self._now())
         self._changed()
         return Offsets(self.settings.group_uid, warm, handed or self.tracker.standing())
+
+    def _stops(self, limits: Limits, sizes: Mapping[ShardId, float]) -> Mapping[ShardId, Offset]:
+        """Up to where each shard may be read now."""
+        ends = self._ends.known() if self._bounds is None else self._bounds
+        self.tracker.abandon()  # as handing out does: what was not finished is available again
+        positions = self.tracker.positions()
+        available = {shard: ends[shard] - at for shard, at in positions.items() if ends.get(shard, 0) > at}
+        if self._bounds is None and limits.waits(sum(available.values()), self._now() - self._last_batch_at):
+            return {}
+        # Trigger.AvailableNow reads what there was, in batches as large as the user allows.
+        paced = self._bounds is None or limits.max_records is None
+        counts = limits.share(available, sizes, self.pace.bound if paced else None)
+        return {**ends, **{shard: at + counts.get(shard, 0) for shard, at in positions.items()}}
 
     def finished(self, end: Offsets) -> None:
         """A micro-batch that ends at `end` is finished, as Spark's next question or its progress event says."""

@@ -143,19 +143,38 @@ class Brokers:
         """Learn of the brokers, so that the first Fetch is not the one that pays. Raises BrokersUnavailableError."""
         self._begin(self._connect, timeout, ())()
 
-    def begin_fetch(self, positions: Mapping[ShardId, Offset], timeout: float) -> Callable[[], list[Fetched]]:
+    def begin_fetch(
+        self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int = SHARD_FETCH_BYTES
+    ) -> Callable[[], list[Fetched]]:
         """Send one Fetch a broker for these shards, and return a function that waits for all the answers.
 
         Shards with nothing to say are left out, and so are those whose leader cannot be reached while another answers. Errors
         come from the returned function: BrokersUnavailableError when nothing came within `timeout` seconds, SourceRefusedError.
         """
-        return self._begin(lambda: self._fetch(positions), timeout, positions)
+        return self._begin(lambda: self._fetch(positions, shard_bytes), timeout, positions)
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> dict[ShardId, Offset]:
         """The end of each shard whose leader answered. Raises BrokersUnavailableError, SourceRefusedError."""
         wanted = tuple(shards)
         found: dict[ShardId, Offset] = self._begin(lambda: self._ends(wanted), timeout, wanted)()
         return found
+
+    def offsets(self, times: Mapping[ShardId, int], timeout: float) -> dict[ShardId, Offset]:
+        """The first offset at or after each time (milliseconds, EARLIEST or LATEST), of every shard whose leader answered.
+
+        It is -1 where no record has reached that time. Raises BrokersUnavailableError, SourceRefusedError.
+        """
+        found: dict[ShardId, Offset] = self._begin(lambda: self._offsets(times), timeout, times)()
+        return found
+
+    def send(self, request: Any, timeout: float) -> Any:
+        """Any broker's response to a request. Raises BrokersUnavailableError, SourceRefusedError."""
+
+        async def asked() -> Any:
+            await self._connect()
+            return await self._manager.send(request)
+
+        return self._begin(asked, timeout, ())()
 
     def _begin(self, coroutine: Callable[[], Any], timeout: float, shards: Iterable[ShardId]) -> Callable[[], Any]:
         done = threading.Event()
@@ -224,7 +243,7 @@ class Brokers:
                 troubles.append(kafka_errors.LeaderNotAvailableError(f"shard {shard} has no leader now"))
         return leaders, troubles
 
-    async def _fetch(self, positions: Mapping[ShardId, Offset]) -> list[Fetched]:
+    async def _fetch(self, positions: Mapping[ShardId, Offset], shard_bytes: int) -> list[Fetched]:
         leaders, troubles = await self._by_leader(positions)
         ids = self._manager.cluster.topic_id
         futures = []
@@ -237,7 +256,7 @@ class Brokers:
                         current_leader_epoch=-1,
                         fetch_offset=positions[shard],
                         last_fetched_epoch=-1,
-                        partition_max_bytes=SHARD_FETCH_BYTES,
+                        partition_max_bytes=shard_bytes,
                     )
                 )
             request = RawFetch(
@@ -307,16 +326,26 @@ class Brokers:
                 log.warning("Kafka does not say where %s end, trying on: %s", ", ".join(sorted(silent)[:5]), troubles + more)
         return found
 
+    async def _offsets(self, times: Mapping[ShardId, int]) -> dict[ShardId, Offset]:
+        leaders, troubles = await self._by_leader(times)
+        found, more = await self._list(leaders, times)
+        self._settle(troubles + more, bool(found))
+        return found
+
     async def _list(
-        self, leaders: Mapping[int, Iterable[tuple[ShardId, TopicPartition]]], which: int
+        self, leaders: Mapping[int, Iterable[tuple[ShardId, TopicPartition]]], which: int | Mapping[ShardId, int]
     ) -> tuple[dict[ShardId, Offset], list[Any]]:
-        """The earliest or latest offsets of shards, and what is wrong with the missing ones. Raises SourceRefusedError."""
+        """The first offsets at a time (EARLIEST and LATEST too), and what is wrong with the missing ones.
+
+        Raises SourceRefusedError.
+        """
         futures = []
         for node, named in leaders.items():
             topics: dict[str, list[Any]] = {}
-            for _, tp in named:
+            for shard, tp in named:
+                at = which if isinstance(which, int) else which[shard]
                 topics.setdefault(tp.topic, []).append(
-                    _EndsPartition(partition_index=tp.partition, current_leader_epoch=-1, timestamp=which)
+                    _EndsPartition(partition_index=tp.partition, current_leader_epoch=-1, timestamp=at)
                 )
             request = ListOffsetsRequest(
                 isolation_level=int(self.committed),

@@ -49,6 +49,6 @@ class Limits:
             return given
         allowed = split_fairly(wanted, self.max_bytes)
         return {
-            shard: count if not wanted[shard] else max(1, int(allowed.get(shard, 0) / sizes[shard]))
+            shard: count if not wanted[shard] else min(count, max(1, int(allowed.get(shard, 0) / sizes[shard])))
             for shard, count in given.items()
         }

@@ -32,9 +32,15 @@ SETTINGS = (
     Setting("security.protocol", f"{', '.join(f'`{each}`' for each in PROTOCOLS)}.", "protocol"),
     Setting("ssl.truststore.location", "A file of PEM certificates that have signed the brokers' own.", "ca_file"),
     Setting("ssl.truststore.type", "Only `PEM`.", ""),
-    Setting("ssl.keystore.location", "A PEM file with this client's certificate, and its key unless that is apart.", "certificate_file"),
+    Setting(
+        "ssl.keystore.location",
+        "A PEM file with this client's certificate and its key.",
+        "certificate_file",
+    ),
     Setting("ssl.keystore.type", "Only `PEM`.", ""),
-    Setting("ssl.key.location", "A PEM file with the key alone, without a passphrase.", "key_file"),
+    Setting(
+        "ssl.key.location", "A PEM file with the key, where it is not with the certificate; without a passphrase.", "key_file"
+    ),
     Setting("ssl.endpoint.identification.algorithm", "`https`, or empty to check no host name.", "verify_hostname"),
     Setting("sasl.mechanism", f"{', '.join(f'`{each}`' for each in MECHANISMS)}.", "mechanism"),
     Setting("sasl.username", "The user's name.", "username"),
@@ -44,8 +50,8 @@ SETTINGS = (
 """Every setting that has a meaning here. Files are read by whoever connects, on the driver and on every executor."""
 
 _IN_A_FILE = (
-    "a password among a query's options is shown in Spark's plans; give kafka.sasl.username, and kafka.sasl.password.file with the "
-    "path of a file that has the password"
+    "a password among a query's options is shown in Spark's plans; give kafka.sasl.username, and kafka.sasl.password.file "
+    "with the path of a file that has the password"
 )
 _BY_ITSELF = "connections are kept and tried again by themselves"
 
@@ -83,7 +89,7 @@ def security_of(settings: Mapping[str, str]) -> Security:
     """How to connect. Raises KafkaSettingError."""
     for name in ("ssl.truststore.type", "ssl.keystore.type"):
         if settings.get(name, "PEM").upper() != "PEM":
-            raise KafkaSettingError(f"option kafka.{name} must be PEM, not {settings[name]!r}: convert the store, for example by openssl")
+            raise KafkaSettingError(f"option kafka.{name} must be PEM, not {settings[name]!r}: convert the store")
     parts: dict[str, Any] = {each.part: settings[each.name] for each in SETTINGS if each.part and each.name in settings}
     for part in ("protocol", "mechanism"):
         if part in parts:
@@ -93,7 +99,7 @@ def security_of(settings: Mapping[str, str]) -> Security:
     if (names := parts.get("verify_hostname")) is not None:
         if names.lower() not in ("", "https"):
             raise KafkaSettingError(
-                f"option kafka.ssl.endpoint.identification.algorithm must be https, or empty to check no host name, not {names!r}"
+                f"option kafka.ssl.endpoint.identification.algorithm must be https, or empty for any host name, not {names!r}"
             )
         parts["verify_hostname"] = names != ""
     try:

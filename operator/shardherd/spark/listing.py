@@ -6,7 +6,6 @@ only late, and decides nothing about what is read.
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from shardherd.core.naming import selects
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from shardherd.spark.options import Selection
 from shardherd.spark.places import EARLIEST
+from shardherd.spark.sizes import sizes_at
 
 T = TypeVar("T")
 
@@ -28,15 +28,6 @@ RETRY_DELAY = 0.1
 
 APPEARS_WITHIN = 5.0
 """Seconds that a topic that was just made may need to be known to every broker."""
-
-SAMPLE_BYTES = 1024
-"""Bytes that are fetched of a shard to learn the size of its records: the header of its next batch is enough."""
-
-BATCH_HEADER = struct.Struct(">8xi45xi")
-"""Length and number of records of a batch (format 2), in its first 61 bytes."""
-
-BATCH_OVERHEAD = 12
-"""Bytes of a batch before its length counts."""
 
 _Topic = MetadataRequest.MetadataRequestTopic
 
@@ -128,18 +119,7 @@ class Listing:
 
     def sizes(self, positions: Mapping[ShardId, Offset], timeout: float) -> Mapping[ShardId, float]:
         """Bytes a record, as the broker keeps it, at each position; those that cannot be learned at once are left out."""
-        return sizes(self._brokers, positions, timeout)
-
-
-def sizes(brokers: Brokers, positions: Mapping[ShardId, Offset], timeout: float) -> dict[ShardId, float]:
-    """Bytes a record, compressed, of the batch at each position. Raises BrokersUnavailableError."""
-    found: dict[ShardId, float] = {}
-    for part in brokers.begin_fetch(positions, timeout, shard_bytes=SAMPLE_BYTES)():
-        if len(part.data) >= BATCH_HEADER.size:
-            length, records = BATCH_HEADER.unpack_from(part.data)
-            if records > 0:
-                found[part.shard] = (length + BATCH_OVERHEAD) / records
-    return found
+        return sizes_at(self._brokers, positions, timeout)
 
 
 def _id_of(topic: Any) -> str:

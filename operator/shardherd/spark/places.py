@@ -98,11 +98,10 @@ def by_time(option: str, text: str, *, everywhere: bool, unmatched_is_latest: bo
 def shards_of(option: str, text: str) -> tuple[ShardId, ...]:
     """`{"topic": [0, 1]}` as shards."""
     found = _json(option, text, '{"clicks": [0, 1]}')
-    shards = [ShardId(f"{topic}/{each}") for topic, listed in found.items() if isinstance(listed, list) for each in listed]
-    whole = all(isinstance(each, int) and each >= 0 for listed in found.values() for each in listed)
-    if not shards or not whole or not all(isinstance(listed, list) for listed in found.values()):
+    lists = all(isinstance(listed, list) and listed for listed in found.values())
+    if not found or not lists or not all(type(each) is int and each >= 0 for listed in found.values() for each in listed):
         raise PlaceError(f'option {option} must list partitions, as in {{"clicks": [0, 1]}}, not {text!r}')
-    return tuple(sorted(set(shards), key=shard_key))
+    return tuple(sorted({ShardId(f"{topic}/{each}") for topic, listed in found.items() for each in listed}, key=shard_key))
 
 
 def _per_shard(option: str, text: str, *, lowest: int) -> dict[ShardId, int]:

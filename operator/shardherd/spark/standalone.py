@@ -192,16 +192,19 @@ class Standalone:
             begins = self._kafka.begins(anew, TIMEOUT)
             positions |= begins
             readable -= anew - begins.keys()
+        # Where a loss was passed over, the new position must be logged at once: what comes after it is no loss.
+        passed = bool(another & {split(shard)[0] for shard in readable})
         topics |= {topic: listed.topics[topic] for topic in {split(shard)[0] for shard in readable}}
         ends = dict(self._known_ends(readable))
         for shard in [shard for shard, end in ends.items() if positions[shard] > end]:
             lost = f"shard {shard} was read up to offset {positions[shard]}, but ends at {ends[shard]}"
             if self._lost(shard, lost, suspected):
                 positions[shard] = ends[shard]
+                passed = True
             else:
                 del ends[shard]
         counts = self._share(positions, ends, once)
-        return _handed(positions, counts, topics) if counts else None
+        return _handed(positions, counts, topics) if counts or passed else None
 
     def _waiting(self, topics: Mapping[str, str], listed: Listed, suspected: Mapping[str, float]) -> set[ShardId]:
         """Shards that are there and must wait, because their topic may be another one than before."""

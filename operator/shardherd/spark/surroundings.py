@@ -27,6 +27,10 @@ class Ends(Protocol):
 
     def known(self) -> Mapping[ShardId, Offset]: ...
 
+    async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
+        """Bytes a record at each position; those that cannot be learned are left out."""
+        ...
+
 
 class Observer(Protocol):
     """Is told what happened, for metrics."""

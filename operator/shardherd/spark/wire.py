@@ -68,12 +68,12 @@ class _Response:
         return self._versioned.decode(memoryview(data)[data.tell() :])
 
 
-class _Header(RequestHeader, init=False):  # type: ignore[misc]  # kafka-python has no types
+class _Header(RequestHeader, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
     def get_response_class(self) -> _Response:
         return _Response(self.request_api_version)
 
 
-class RawFetch(FetchRequest, init=False):  # type: ignore[misc]  # kafka-python has no types
+class RawFetch(FetchRequest, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
     """A FetchRequest whose answer is copied once: into the bytes of each shard."""
 
     def with_header(self, correlation_id: int = 0, client_id: str = "") -> None:

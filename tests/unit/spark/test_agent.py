@@ -9,6 +9,7 @@ import pytest
 from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, UnknownGroupError
 from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.core.tracker import ReadRange
+from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import Offsets
 from tests.unit.spark.simulated import GROUP, Scene, story
 
@@ -109,6 +110,32 @@ def test_the_limit_is_shared_fairly_and_the_rest_comes_next() -> None:
         end = await scene.agent.latest(start, 50)
         assert spans(end) == {A: (0, 40, 4), B: (0, 10, 5)}
         assert spans(await scene.agent.latest(end, 50)) == {A: (40, 90, 4), B: (10, 10, 5)}
+
+    story(body)
+
+
+def test_bytes_are_bounded_by_the_size_of_the_next_records() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0), (B, 5, 0))
+        scene.agent.limit(Limits(max_bytes=5000))
+        end = await scene.agent.latest(start, None)
+        assert spans(end) == {A: (0, 25, 4), B: (0, 25, 5)}
+        assert spans(await scene.agent.latest(end, 30)) == {A: (25, 40, 4), B: (25, 40, 5)}
+
+    story(body)
+
+
+def test_few_records_wait_for_more_until_the_delay_is_over() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0), records=10)
+        scene.agent.limit(Limits(min_records=11, max_delay=20))
+        await asyncio.sleep(19)
+        assert await scene.agent.latest(start, None) is start
+        await asyncio.sleep(1)
+        end = await scene.agent.latest(start, None)
+        assert spans(end) == {A: (0, 10, 4)}
+        scene.ends.ends[A] = 21
+        assert spans(await scene.agent.latest(end, None)) == {A: (10, 21, 4)}
 
     story(body)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark import ends
-from shardherd.spark.brokers import BrokersUnavailableError
+from shardherd.spark.brokers import BrokersUnavailableError, Fetched
 from shardherd.spark.ends import EndWatcher
 
 SHARD = ShardId("clicks/0")
@@ -26,6 +26,11 @@ class Source:
         if self.errors:
             raise self.errors.pop(0)
         return dict.fromkeys(shards, 5 if self.committed else 7)
+
+    def begin_fetch(
+        self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int
+    ) -> Callable[[], list[Fetched]]:
+        raise AssertionError("nobody asks how large records are")
 
 
 def test_neither_brokers_that_are_away_nor_a_defect_end_the_looks(

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 
 from shardherd.core.model import ShardId
 from shardherd.spark import records
-from shardherd.spark.source import SCHEMA as SPARK_SCHEMA
+from shardherd.spark.schema import SCHEMA as SPARK_SCHEMA
 from tests.unit.spark.kafka_bytes import CODECS, Record, batch_of, control_batch, empty_batch, sealed
 
 SHARD = ShardId("clicks/3")

@@ -16,7 +16,7 @@ from shardherd.core.model import ShardId
 from shardherd.spark import ends as ends_module
 from shardherd.spark import serve
 from shardherd.spark.agent import Agent
-from shardherd.spark.brokers import BrokersUnavailableError
+from shardherd.spark.brokers import BrokersUnavailableError, Fetched
 from shardherd.spark.ends import EndWatcher
 from shardherd.spark.flow import Limits
 from shardherd.spark.holder import Facts, Latest
@@ -24,6 +24,7 @@ from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.surroundings import AgentSettings
+from tests.unit.spark.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
 A = ShardId("clicks/0")
@@ -114,7 +115,7 @@ async def test_the_offsets_of_another_group_are_refused_in_words(agent: Agent, s
 async def test_a_second_query_is_refused_while_the_first_one_reads(agent: Agent, server: serve.ReaderServer) -> None:
     first, second = AgentLink(Limits()), AgentLink(Limits())
     await latest(first)
-    with pytest.raises(AgentGoneError, match="another streaming query .* with foreachBatch, or stop it first"):
+    with pytest.raises(AgentGoneError, match=r"another streaming query .* with foreachBatch, or stop it first"):
         await latest(second)
     first.close()
     third = AgentLink(Limits())
@@ -179,12 +180,22 @@ class FakeKafka:
         self.ends_of: dict[ShardId, int] = {}
         self.failure: Exception | None = None
         self.asked: list[tuple[ShardId, ...]] = []
+        self.committed = False
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, int]:
         self.asked.append(tuple(shards))
         if self.failure is not None:
             raise self.failure
         return {shard: self.ends_of[shard] for shard in self.asked[-1]}
+
+    def begin_fetch(self, positions: Mapping[ShardId, int], timeout: float, *, shard_bytes: int) -> Callable[[], list[Fetched]]:
+        def answer() -> list[Fetched]:
+            if self.failure is not None:
+                raise self.failure
+            batch = batch_of([Record(at, value=b"x" * 100) for at in range(4)])
+            return [Fetched(shard, at, batch[:shard_bytes], at + 4) for shard, at in positions.items()]
+
+        return answer
 
 
 def wait_for(true: Callable[[], bool]) -> None:
@@ -212,6 +223,17 @@ def test_ends_are_asked_of_the_watched_shards_only_and_changes_are_told() -> Non
         assert set(kafka.asked) == {(A,), ("clicks/1",)}
     finally:
         watcher.close()
+
+
+async def test_sizes_are_those_of_the_next_batch_and_none_where_kafka_is_away() -> None:
+    kafka = FakeKafka()
+    watcher = EndWatcher(kafka, lambda: None)
+    whole = len(batch_of([Record(at, value=b"x" * 100) for at in range(4)]))
+
+    assert await watcher.sizes({A: 7}) == {A: whole / 4}
+    assert await watcher.sizes({}) == {}
+    kafka.failure = BrokersUnavailableError("connection refused")
+    assert await watcher.sizes({A: 7}) == {}
 
 
 def test_a_kafka_that_is_away_keeps_what_is_known_and_is_asked_again(
