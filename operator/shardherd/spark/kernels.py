@@ -15,6 +15,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, register_jitable
 
 F = TypeVar("F", bound=Callable[..., Any])
 Bytes = npt.NDArray[np.uint8]
@@ -79,6 +81,39 @@ def _compiled(*signature: Any, inline: bool = False) -> Callable[[F], F]:
         return made
 
     return wrap
+
+
+_intrinsic: Any = intrinsic
+_cgutils: Any = cgutils
+_config: Any = numba.config
+_inlined: Any = register_jitable
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def _memcpy(_context: Any, into: Any, at: Any, source: Any, begin: Any, size: Any) -> Any:
+    """Copy source[begin:begin + size] to into[at:at + size] as fast as the machine can, without a check."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, to_at, of, of_at, count = arguments
+        to_data = context.make_array(signature.args[0])(context, builder, to).data
+        of_data = context.make_array(signature.args[2])(context, builder, of).data
+        _cgutils.raw_memcpy(builder, builder.gep(to_data, [to_at]), builder.gep(of_data, [of_at]), count, 1)
+        return context.get_dummy_value()
+
+    return types.void(into, at, source, begin, size), generate
+
+
+def _checked_copy(into: Bytes, at: Number, source: Bytes, begin: Number, size: Number) -> None:
+    for i in range(size):
+        into[at + i] = source[begin + i]
+
+
+def _fast_copy(into: Bytes, at: Number, source: Bytes, begin: Number, size: Number) -> None:
+    _memcpy(into, at, source, begin, size)
+
+
+# Where numba checks bounds, the copies must be checked as well.
+_copy: Any = _inlined(_checked_copy if _config.BOUNDSCHECK else _fast_copy)
 
 
 @_compiled(types.int64(_BYTES, types.int64, types.int64))
@@ -306,8 +341,7 @@ def records(
             if want_key:
                 if key_size >= 0:
                     key_set[row] = 1
-                    for i in range(key_size):
-                        keys[key_at + i] = source[key_from + i]
+                    _copy(keys, key_at, source, key_from, key_size)
                     key_at += key_size
                 else:
                     key_set[row] = 0
@@ -316,8 +350,7 @@ def records(
             if want_value:
                 if value_size >= 0:
                     value_set[row] = 1
-                    for i in range(value_size):
-                        values[value_at + i] = source[position + i]
+                    _copy(values, value_at, source, position, value_size)
                     value_at += value_size
                 else:
                     value_set[row] = 0
@@ -343,8 +376,7 @@ def records(
                     size, position = _varint(source, position, limit)
                     if position < 0 or size < 0 or size > limit - position:
                         return BAD_HEADERS
-                    for i in range(size):
-                        header_keys[header_key_at + i] = source[position + i]
+                    _copy(header_keys, header_key_at, source, position, size)
                     header_key_at += size
                     size, position = _varint(source, position + size, limit)
                     if position < 0 or size > limit - position:
@@ -352,8 +384,7 @@ def records(
                     header_value_set[header_at] = 1 if size >= 0 else 0
                     if size < 0:
                         cursor[NULL_HEADER_VALUES] += 1
-                    for i in range(size):
-                        header_values[header_value_at + i] = source[position + i]
+                    _copy(header_values, header_value_at, source, position, max(size, 0))
                     header_value_at += max(size, 0)
                     position += max(size, 0)
                     header_at += 1
