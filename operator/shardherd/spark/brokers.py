@@ -17,13 +17,15 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.net import NetworkSelector
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.structs import TopicPartition
 
 from shardherd.adapters.kafka.credentials import of_files
-from shardherd.adapters.kafka.manager import ClientManager, told
+from shardherd.adapters.kafka.manager import told
 from shardherd.core.model import Offset, ShardId
 from shardherd.core.security import Security
+from shardherd.spark.transactions import Aborted
+from shardherd.spark.wire import FetchManager, RawFetch
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ _TRANSIENT = (
     kafka_errors.IllegalSaslStateError,
 )
 
-_FetchTopic = FetchRequest.FetchTopic
+_FetchTopic = RawFetch.FetchTopic
 _FetchPartition = _FetchTopic.FetchPartition
 _EndsTopic = ListOffsetsRequest.ListOffsetsTopic
 _EndsPartition = _EndsTopic.ListOffsetsPartition
@@ -77,6 +79,8 @@ class SourceRefusedError(Exception):
 class Fetched:
     """One shard's part of a Fetch answer: raw batches, and the shard's end as its leader saw it.
 
+    Under read_committed the end is that of the decided transactions, and `aborted` are those that were aborted.
+
     `topic_id` is that of the topic that was read, empty if the broker is too old to say. `start` is given if the offset
     asked for is outside the shard: the first offset that it still has.
     """
@@ -87,6 +91,7 @@ class Fetched:
     end: Offset
     topic_id: str = ""
     start: Offset | None = None
+    aborted: tuple[Aborted, ...] = ()
 
 
 def topic_partition(shard: ShardId) -> TopicPartition:
@@ -98,12 +103,23 @@ def topic_partition(shard: ShardId) -> TopicPartition:
 
 
 class Brokers:
-    """Connections to one Kafka, as `security` says."""
+    """Connections to one Kafka, as `security` says.
 
-    def __init__(self, bootstrap_servers: str, security: Security | None = None, *, name: str = "shardherd") -> None:
+    `committed` is read_committed: shards end, and are read, before the first transaction that is still open.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        security: Security | None = None,
+        *,
+        name: str = "shardherd",
+        committed: bool = False,
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self.committed = committed
         self._net = NetworkSelector(client_id=name)
-        self._manager = ClientManager(
+        self._manager = FetchManager(
             self._net,
             of_files(security or Security()),
             bootstrap_servers=bootstrap_servers.split(","),
@@ -243,11 +259,11 @@ class Brokers:
                         partition_max_bytes=shard_bytes,
                     )
                 )
-            request = FetchRequest(
+            request = RawFetch(
                 max_wait_ms=int(FETCH_WAIT * 1000),
                 min_bytes=1,
                 max_bytes=FETCH_BYTES,
-                isolation_level=0,
+                isolation_level=int(self.committed),
                 session_id=0,
                 session_epoch=-1,
                 topics=[_FetchTopic(topic=name, topic_id=ids(name), partitions=parts) for name, parts in topics.items()],
@@ -277,8 +293,13 @@ class Brokers:
                     shard = ShardId(f"{name}/{part.partition_index}")
                     code = kafka_errors.for_code(part.error_code)
                     if code is kafka_errors.NoError:
-                        if part.records or part.high_watermark <= positions[shard]:
-                            found.append(Fetched(shard, positions[shard], part.records or b"", part.high_watermark, topic_id))
+                        end = part.last_stable_offset if self.committed else part.high_watermark
+                        if part.records or end <= positions[shard]:
+                            aborted = tuple(
+                                Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()
+                            )
+                            data = part.records or b""
+                            found.append(Fetched(shard, positions[shard], data, end, topic_id, aborted=aborted))
                     elif code is kafka_errors.OffsetOutOfRangeError:
                         outside.setdefault(node, []).append((shard, TopicPartition(name, part.partition_index)))
                     elif issubclass(code, kafka_errors.RetriableError):
@@ -327,9 +348,9 @@ class Brokers:
                     _EndsPartition(partition_index=tp.partition, current_leader_epoch=-1, timestamp=at)
                 )
             request = ListOffsetsRequest(
-                isolation_level=0,
+                isolation_level=int(self.committed),
                 topics=[_EndsTopic(name=topic, partitions=parts) for topic, parts in topics.items()],
-                min_version=1,
+                min_version=2 if self.committed else 1,  # from 2 on it says where the decided transactions end
             )
             futures.append(self._manager.send(request, node_id=node))
         found: dict[ShardId, Offset] = {}

@@ -29,7 +29,9 @@ RETRY_DELAY = 1.0
 
 
 class EndSource(Protocol):
-    """Says where shards end, and what the next records are."""
+    """Says where shards end (with `committed`, before the first open transaction), and what the next records are."""
+
+    committed: bool
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
 
@@ -70,6 +72,13 @@ class EndWatcher:
     def known(self) -> Mapping[ShardId, Offset]:
         return self._known
 
+    def read_committed(self, committed: bool) -> None:
+        """Whether ends are those of decided transactions from now on. What is known until then is forgotten."""
+        if committed != self._source.committed:
+            self._source.committed = committed
+            self._known = {}
+            self._wake.set()
+
     async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
         """Bytes a record at each position; none if Kafka does not say."""
         try:
@@ -99,7 +108,10 @@ class EndWatcher:
         return None
 
     def _look(self, wanted: tuple[ShardId, ...]) -> None:
+        committed = self._source.committed
         found = self._ask(wanted)
+        if committed != self._source.committed:
+            return
         if found is None:
             self._failing = True
             self._closed.wait(RETRY_DELAY)

@@ -24,13 +24,14 @@ class AgentGoneError(RuntimeError):
 
 
 class AgentLink:
-    """A connection to the agent, which is told the limits when it is made. Implements `holder.Holder`.
+    """A connection to the agent, which is told the limits and the isolation level when it is made. Implements `holder.Holder`.
 
     Everything raises AgentGoneError.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, committed: bool = False) -> None:
         self._limits = limits
+        self._committed = committed
         self._socket: socket.socket | None = None
         self._lines: Any = None
         self._facts: Facts | None = None
@@ -84,7 +85,7 @@ class AgentLink:
             raise AgentGoneError(f"the agent of this application does not listen on {path}: {error}") from error
         self._socket = line
         self._lines = line.makefile("rb")
-        said = self._exchange({"op": "hello", "limits": self._limits.as_dict()})
+        said = self._exchange({"op": "hello", "limits": self._limits.as_dict(), "committed": self._committed})
         self._facts = Facts(said["group"], said["bootstrapServers"], said["slots"], said["kafka"])
 
     def _exchange(self, question: dict[str, Any]) -> dict[str, Any]:

@@ -83,6 +83,10 @@ OPTIONS = (
         "Whether records that are gone before they were read (deleted by retention, a topic deleted or made anew) end the "
         "query. With `false` the source goes on at what there is, and logs a warning.",
     ),
+    Option(
+        "kafka.isolation.level", _ALL, "`read_uncommitted`",
+        "`read_committed` leaves out the records of aborted transactions, and waits for open ones.",
+    ),
     Option("includeHeaders", _ALL, "`false`", "Whether there is a column `headers`."),
     Option("maxOffsetsPerTrigger", _STREAMS, "no limit", "Most records of a micro-batch, shared fairly by the shards."),
     Option(
@@ -152,6 +156,7 @@ class Settings:
     mode: Mode
     limits: Limits
     include_headers: bool = False
+    committed: bool = False
     min_tasks: int | None = None
     max_task_records: int | None = None
     selection: Selection = field(default_factory=Selection)
@@ -175,6 +180,7 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
         mode,
         _limits(given),
         include_headers=_flag(given, "includeHeaders", default=False),
+        committed=_isolation(kafka.pop("isolation.level", "read_uncommitted")),
         min_tasks=_whole(given, "minPartitions"),
         max_task_records=_whole(given, "maxRecordsPerPartition"),
     )
@@ -189,6 +195,13 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
         bootstrap_servers=_servers(kafka.pop("bootstrap.servers")),
         security=kafka_settings.security_of(kafka),
     )
+
+
+def _isolation(text: str) -> bool:
+    """Whether only committed records are read."""
+    if text.lower() not in ("read_committed", "read_uncommitted"):
+        raise OptionError(f"option kafka.isolation.level must be read_committed or read_uncommitted, not {text!r}")
+    return text.lower() == "read_committed"
 
 
 def check_names(options: Mapping[str, str]) -> None:

@@ -34,14 +34,14 @@ RETRY_DELAY = 0.1
 """Seconds between tries while no broker can be reached."""
 
 
-_open: dict[tuple[int, str, str], Brokers] = {}
+_open: dict[tuple[int, str, str, bool], Brokers] = {}
 
 
-def brokers_of(bootstrap_servers: str, security: Mapping[str, Any]) -> Brokers:
+def brokers_of(bootstrap_servers: str, security: Mapping[str, Any], *, committed: bool = False) -> Brokers:
     """This process's connections to that Kafka. A forked process opens its own. `security` is `Security.as_dict()`."""
-    key = (os.getpid(), bootstrap_servers, json.dumps(dict(security), sort_keys=True))
+    key = (os.getpid(), bootstrap_servers, json.dumps(dict(security), sort_keys=True), committed)
     if key not in _open:
-        _open[key] = Brokers(bootstrap_servers, Security.from_dict(security), name="shardherd-reader")
+        _open[key] = Brokers(bootstrap_servers, Security.from_dict(security), name="shardherd-reader", committed=committed)
     return _open[key]
 
 
@@ -63,7 +63,7 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """Every record of every range as Arrow batches; records of one shard come in order.
 
-    A range may end in offsets that hold no record (compacted away, or a transaction's marker): it is complete when its end
+    A range may end in offsets that hold no record (compacted, aborted, or a transaction's marker): it is complete when its end
     was passed. `topic_ids` are those of the topics that the ranges were planned for, if they are known. Records that are no
     more are a RangeLostError, or a warning without `fail_on_data_loss`. Raises CorruptRecordsError, SourceRefusedError, and
     BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names the shard.
@@ -91,7 +91,7 @@ def read_ranges(
                 if resume < stops[part.shard]:
                     left[part.shard] = resume
             elif part.data:
-                scans.append((part, records.scan(part.shard, part.data, part.asked)))
+                scans.append((part, records.scan(part.shard, part.data, part.asked, aborted=part.aborted)))
         for part, scanned in scans:
             progressed |= scanned.next_offset > part.asked
             # Moved to the back: a batch larger than a Fetch comes whole only for the first shard of a request.

@@ -152,7 +152,7 @@ class AgentRuntime:
             "slots": pod.slots,
             "kafka": pod.security.as_dict(),
         }
-        server = ReaderServer(agent, pod.socket, facts)
+        server = ReaderServer(agent, pod.socket, facts, read_committed=ends.read_committed)
         await server.start()
         if pod.metrics_port:
             await serve_http(agent, metrics, pod.metrics_port)

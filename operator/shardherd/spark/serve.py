@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,14 @@ SECOND_QUERY = (
 
 
 class ReaderServer:
-    """Serves one agent's questions on `path`. `facts` are told to every reader when it connects."""
+    """Serves one agent's questions on `path`. `facts` are told to every reader when it connects.
 
-    def __init__(self, agent: Agent, path: Path, facts: dict[str, Any]) -> None:
+    `read_committed` is called with whether the query that begins now reads committed records only.
+    """
+
+    def __init__(self, agent: Agent, path: Path, facts: dict[str, Any], *, read_committed: Callable[[bool], None]) -> None:
         self._agent = agent
+        self._read_committed = read_committed
         self._path = path
         self._facts = facts
         self._one = asyncio.Lock()
@@ -121,6 +126,7 @@ class ReaderServer:
             if agent.gone:
                 return {"error": GONE}
             agent.query_began(Limits(**question["limits"]))
+            self._read_committed(question["committed"])
             return {**self._facts, "ordered": agent.settings.ordered}
         if what == "prepare":
             await agent.prepare_available_now()

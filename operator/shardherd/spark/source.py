@@ -78,6 +78,7 @@ class Slice(InputPartition):
         topic_ids: Mapping[str, str],
         *,
         fail_on_data_loss: bool = True,
+        committed: bool = False,
     ) -> None:
         super().__init__(None)
         self.ranges = ranges
@@ -85,6 +86,7 @@ class Slice(InputPartition):
         self.security = security
         self.topic_ids = topic_ids
         self.fail_on_data_loss = fail_on_data_loss
+        self.committed = committed
 
 
 def read_slice(partition: InputPartition, wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -94,7 +96,7 @@ def read_slice(partition: InputPartition, wanted: tuple[str, ...]) -> Iterator[p
 
     if not isinstance(partition, Slice):  # Spark's own, for a batch without a task
         return iter(())
-    brokers = brokers_of(partition.bootstrap_servers, partition.security)
+    brokers = brokers_of(partition.bootstrap_servers, partition.security, committed=partition.committed)
     if not partition.ranges:
         warm_up(brokers)
     return read_ranges(
@@ -118,7 +120,8 @@ class ShardherdBatchReader(DataSourceReader):
         found = between(settings)
         tasks = plan_tasks(found.shards, self._slots, splitting=splitting)
         servers, security, loss = settings.bootstrap_servers, settings.security.as_dict(), settings.fail_on_data_loss
-        return [Slice(task, servers, security, found.topics or {}, fail_on_data_loss=loss) for task in tasks]
+        topic_ids, committed = found.topics or {}, settings.committed
+        return [Slice(task, servers, security, topic_ids, fail_on_data_loss=loss, committed=committed) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_slice(partition, self._wanted)
@@ -148,7 +151,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _hold(self) -> Holder:
         if self._settings.mode is Mode.GROUP:
-            return AgentLink(self._settings.limits)
+            return AgentLink(self._settings.limits, committed=self._settings.committed)
         from shardherd.spark.standalone import connect
 
         return connect(self._settings, self._slots)
@@ -190,9 +193,9 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
         splitting = None if holder.ordered else Splitting(settings.min_tasks, settings.max_task_records)
         tasks = plan_tasks(ranges, facts.slots, every_slot=last.warm > first.warm, splitting=splitting)
-        loss = settings.fail_on_data_loss
+        loss, committed = settings.fail_on_data_loss, settings.committed
         servers, security, ids = facts.bootstrap_servers, facts.security, last.topics or {}
-        return [Slice(task, servers, security, ids, fail_on_data_loss=loss) for task in tasks]
+        return [Slice(task, servers, security, ids, fail_on_data_loss=loss, committed=committed) for task in tasks]
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:
         """Which shards of a micro-batch that this process did not plan are read again: decided once for each."""

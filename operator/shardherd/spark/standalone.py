@@ -70,13 +70,13 @@ class Kafka(Protocol):
 
 def connect(settings: Settings, slots: int | None) -> Standalone:
     """The side of a query that reads with these settings. Connects when it is first asked."""
-    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-query")
+    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-query", committed=settings.committed)
     return Standalone(settings, slots, Listing(brokers, settings.selection))
 
 
 def between(settings: Settings) -> Offsets:
     """What a batch reads. Raises PlaceError, TopicMissingError, BrokersUnavailableError, SourceRefusedError."""
-    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-batch")
+    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-batch", committed=settings.committed)
     kafka = Listing(brokers, settings.selection)
     try:
         return ranges_between(settings, kafka)

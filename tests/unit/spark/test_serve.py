@@ -49,11 +49,17 @@ async def agent() -> Any:
 
 
 @pytest.fixture
-async def server(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def isolations() -> list[bool]:
+    """Of each query that connected, whether it reads committed records only."""
+    return []
+
+
+@pytest.fixture
+async def server(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolations: list[bool]) -> Any:
     monkeypatch.setattr(serve, "PREDECESSOR_WAIT", 1.0)
     monkeypatch.setattr(serve, "LAST_WORD_WAIT", 0.05)
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
-    made = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS)
+    made = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append)
     await made.start()
     yield made
     await made.close()
@@ -87,6 +93,17 @@ async def test_a_stream_reader_reads_what_the_agent_holds(agent: Agent, server: 
     assert await replayed(link) == frozenset()
     link.close()
     link.close()
+
+
+async def test_every_query_says_whether_it_reads_committed_records_only(
+    server: serve.ReaderServer, isolations: list[bool]
+) -> None:
+    for committed in (True, False):
+        link = AgentLink(Limits(), committed=committed)
+        await replayed(link)
+        link.close()
+
+    assert isolations == [True, False]
 
 
 async def test_the_offsets_of_another_group_are_refused_in_words(agent: Agent, server: serve.ReaderServer) -> None:
@@ -203,6 +220,7 @@ class FakeKafka:
         self.ends_of: dict[ShardId, int] = {}
         self.failure: Exception | None = None
         self.asked: list[tuple[ShardId, ...]] = []
+        self.committed = False
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, int]:
         self.asked.append(tuple(shards))

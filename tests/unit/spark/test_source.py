@@ -98,6 +98,23 @@ def test_what_the_agent_hands_out_is_planned_without_asking_again(agent: FakeAge
     assert reader.reportLatestOffset() == {"ends": {"clicks/0": 99}}
 
 
+def test_the_isolation_level_goes_to_the_agent_and_to_every_task(agent: FakeAgent) -> None:
+    reader = reader_with(**{"kafka.isolation.level": "read_committed"})
+    end = offsets(s0=[0, 10, 3])
+    agent.answers["latest"] = [{"end": end, "ends": {}}]
+
+    reader.latestOffset(offsets(), ReadAllAvailable())
+    tasks = reader.partitions(offsets(), end)
+    reader.stop()
+
+    assert agent.questions[0]["committed"] is True
+    assert [task.committed for task in tasks if isinstance(task, Slice)] == [True]
+    with pytest.raises(
+        OptionError, match=r"kafka\.isolation\.level must be read_committed or read_uncommitted, not 'serializable'"
+    ):
+        reader_with(**{"kafka.isolation.level": "serializable"})
+
+
 def test_nothing_new_is_the_very_start_and_equal_offsets_need_no_task(agent: FakeAgent, reader: ShardherdStreamReader) -> None:
     start = offsets(s0=[0, 10, 3])
     agent.answers["latest"] = [{"end": None, "ends": {}}]
