@@ -108,14 +108,14 @@ class OperatorProcess:
         """Where the groups of its namespace are."""
         return f"/apis/shardherd.dev/v1alpha1/namespaces/{self.namespace}/consumergroups"
 
-    def group(self, name: str, topic: str) -> None:
-        """Make a group of this topic, two shards a consumer."""
+    def group(self, name: str, topic: str, **kafka: Any) -> None:
+        """Make a group of this topic, two shards a consumer; `kafka` is more of its source."""
         body = {
             "apiVersion": "shardherd.dev/v1alpha1",
             "kind": "ConsumerGroup",
             "metadata": {"name": name},
             "spec": {
-                "source": {"kafka": {"bootstrapServers": self.cluster.kafka_bootstrap, "topics": [topic]}},
+                "source": {"kafka": {"bootstrapServers": self.cluster.kafka_bootstrap, "topics": [topic], **kafka}},
                 "scaling": {"shardsPerConsumer": 2},
                 "application": {"image": "example/clicks:1", "mainApplicationFile": "/app.py"},
             },
@@ -186,6 +186,37 @@ def test_it_waits_for_the_definition_of_its_resource(operator: OperatorProcess, 
         return any("topic 'there-is-none' does not exist" in item["message"] for item in status.get("conditions", ()))
 
     until(told, operator.log.read_text)
+
+
+def test_a_secret_that_it_may_not_use_is_named_in_the_condition_and_used_once_it_may(
+    operator: OperatorProcess, cluster: Cluster, names: Names
+) -> None:
+    topic = unique(names, "secured")
+    cluster.kafka_tool("kafka-topics", "--create", "--topic", topic, "--partitions", "1")
+    sasl = {"mechanism": "PLAIN", "username": "app", "secretRef": {"name": "kafka"}}
+    operator.group("secured", topic, security={"protocol": "SASL_PLAINTEXT", "sasl": sasl})
+
+    def reachable() -> tuple[str, str]:
+        status = operator.api.call("GET", f"{operator.groups}/secured").get("status", {})
+        found = [item for item in status.get("conditions", ()) if item["type"] == "SourceReachable"]
+        return (found[0]["status"], found[0]["message"]) if found else ("", "")
+
+    def told(words: str) -> None:
+        until(lambda: reachable()[0] == "False" and words in reachable()[1], lambda: (reachable(), operator.log.read_text()))
+
+    where = f"in namespace '{operator.namespace}'"
+    told(f"there is no Secret 'kafka' {where}: create it with the label shardherd.dev/kafka-credentials=true")
+    arguments = ["-n", operator.namespace, "secret"]
+    cluster.kubectl("create", *arguments, "generic", "kafka", "--from-literal=passwort=hunter2")
+    told(
+        f"Secret 'kafka' {where} has no label shardherd.dev/kafka-credentials=true, without which the operator does not use it"
+    )
+    cluster.kubectl("label", *arguments, "kafka", "shardherd.dev/kafka-credentials=true")
+    told(f"Secret 'kafka' {where} has no key 'password': add it, or name another key in spec.source.kafka.security")
+    cluster.kubectl("patch", *arguments, "kafka", "-p", '{"stringData": {"password": "hunter2"}}')
+    # The broker speaks no SASL: that the connection is tried at all says that the Secret was read.
+    told(f"at {cluster.kafka_bootstrap}")
+    assert "hunter2" not in operator.log.read_text()
 
 
 def test_it_starts_consumers_for_the_shards_of_a_real_topic_and_follows_its_growth(
