@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
-from kafka.admin import NewTopic
 
 from dev.cluster.kafka import PASSWORDS, SUPER, KafkaTrio
 from dev.cluster.tools import Tools
@@ -66,9 +65,7 @@ class KafkaLab:
         topic = name or f"topic-{uuid.uuid4().hex[:8]}"
         settings = {key.replace("_", "."): value for key, value in configuration.items()}
         assignments = {number: list(on) for number in range(partitions)}
-        self.admin.create_topics(
-            [NewTopic(topic, replica_assignments=assignments, topic_configs=settings)], wait_for_metadata=True
-        )
+        self.admin.create_topics({topic: {"assignments": assignments, "configs": settings}}, wait_for_metadata=True)
         return topic
 
     def send(self, topic: str, partitions: int, count: int, *, size: int = 100, batch: int = 16384) -> None:
