@@ -23,6 +23,8 @@ def write(batch: DataFrame, batch_id: int) -> None:
     rows = batch.selectExpr("shard", "offset", "cast(value as string) as value").collect()
     if not rows:
         return
+    if os.environ.get("TEST_EXPLAIN"):
+        batch.explain(extended=True)
     lines = [json.dumps({"shard": row.shard, "offset": row.offset, "value": row.value, "run": RUN}) for row in rows]
     partial = SINK / f".{RUN}.{batch_id}"
     partial.write_text("\n".join(lines) + "\n")
@@ -51,4 +53,7 @@ if os.environ.get("TEST_STOPS"):
         time.sleep(0.02)
     running.stop()
 running.awaitTermination()
+if os.environ.get("TEST_EXPLAIN"):
+    running.explain(extended=True)
+    print(running.recentProgress)
 (SINK / f"ended-{RUN}").write_text(str(running.runId))
