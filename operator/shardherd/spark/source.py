@@ -75,8 +75,8 @@ class Slice(InputPartition):
         ranges: tuple[ShardRange, ...],
         bootstrap_servers: str,
         security: Mapping[str, Any],
-        topic_ids: Mapping[str, str],
         *,
+        topic_ids: Mapping[str, str] | None = None,
         fail_on_data_loss: bool = True,
         committed: bool = False,
     ) -> None:
@@ -84,9 +84,18 @@ class Slice(InputPartition):
         self.ranges = ranges
         self.bootstrap_servers = bootstrap_servers
         self.security = security
-        self.topic_ids = topic_ids
+        self.topic_ids = topic_ids or {}
         self.fail_on_data_loss = fail_on_data_loss
         self.committed = committed
+
+
+def _slices(
+    tasks: list[tuple[ShardRange, ...]], servers: str, security: Mapping[str, Any], offsets: Offsets, settings: Settings
+) -> list[InputPartition]:
+    loss, committed = settings.fail_on_data_loss, settings.committed
+    return [
+        Slice(task, servers, security, topic_ids=offsets.topics, fail_on_data_loss=loss, committed=committed) for task in tasks
+    ]
 
 
 def read_slice(partition: InputPartition, wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -119,9 +128,7 @@ class ShardherdBatchReader(DataSourceReader):
         splitting = Splitting(settings.min_tasks, settings.max_task_records)
         found = between(settings)
         tasks = plan_tasks(found.shards, self._slots, splitting=splitting)
-        servers, security, loss = settings.bootstrap_servers, settings.security.as_dict(), settings.fail_on_data_loss
-        topic_ids, committed = found.topics or {}, settings.committed
-        return [Slice(task, servers, security, topic_ids, fail_on_data_loss=loss, committed=committed) for task in tasks]
+        return _slices(tasks, settings.bootstrap_servers, settings.security.as_dict(), found, settings)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_slice(partition, self._wanted)
@@ -193,9 +200,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
         splitting = None if holder.ordered else Splitting(settings.min_tasks, settings.max_task_records)
         tasks = plan_tasks(ranges, facts.slots, every_slot=last.warm > first.warm, splitting=splitting)
-        loss, committed = settings.fail_on_data_loss, settings.committed
-        servers, security, ids = facts.bootstrap_servers, facts.security, last.topics or {}
-        return [Slice(task, servers, security, ids, fail_on_data_loss=loss, committed=committed) for task in tasks]
+        return _slices(tasks, facts.bootstrap_servers, facts.security, last, settings)
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:
         """Which shards of a micro-batch that this process did not plan are read again: decided once for each."""
