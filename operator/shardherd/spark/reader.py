@@ -53,6 +53,13 @@ def warm_up(brokers: Brokers) -> None:
         log.warning("warming up without Kafka: %s", error)
 
 
+def declared(batches: Iterator[pa.RecordBatch], not_null: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """The same batches with these columns declared to have no null, as Spark expects them."""
+    for batch in batches:
+        fields = [field.with_nullable(field.name not in not_null) for field in batch.schema]
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
 def read_ranges(
     brokers: Brokers,
     ranges: Sequence[ShardRange],

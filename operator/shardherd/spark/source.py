@@ -31,7 +31,7 @@ from shardherd.spark.link import AgentLink
 from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.options import Mode, Settings, check_names, read_options, wants_headers
 from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
-from shardherd.spark.schema import choose, columns
+from shardherd.spark.schema import Wanted, choose, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,25 +98,26 @@ def _slices(
     ]
 
 
-def read_slice(partition: InputPartition, wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def read_slice(partition: InputPartition, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in an executor's worker."""
     # numba and pyarrow are for the workers alone: the planner's processes start once a query and must start fast.
-    from shardherd.spark.reader import brokers_of, read_ranges, warm_up
+    from shardherd.spark.reader import brokers_of, declared, read_ranges, warm_up
 
     if not isinstance(partition, Slice):  # Spark's own, for a batch without a task
         return iter(())
     brokers = brokers_of(partition.bootstrap_servers, partition.security, committed=partition.committed)
     if not partition.ranges:
         warm_up(brokers)
-    return read_ranges(
-        brokers, partition.ranges, wanted, topic_ids=partition.topic_ids, fail_on_data_loss=partition.fail_on_data_loss
+    batches = read_ranges(
+        brokers, partition.ranges, wanted.names, topic_ids=partition.topic_ids, fail_on_data_loss=partition.fail_on_data_loss
     )
+    return declared(batches, wanted.not_null) if wanted.not_null else batches
 
 
 class ShardherdBatchReader(DataSourceReader):
     """Reads what there is between two places, once."""
 
-    def __init__(self, settings: Settings, wanted: tuple[str, ...], slots: int | None) -> None:
+    def __init__(self, settings: Settings, wanted: Wanted, slots: int | None) -> None:
         self._settings = settings
         self._wanted = wanted
         self._slots = slots
@@ -137,7 +138,7 @@ class ShardherdBatchReader(DataSourceReader):
 class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream reader. Everything but `read` runs in one process for the life of a query."""
 
-    def __init__(self, settings: Settings, wanted: tuple[str, ...], slots: int | None = None) -> None:
+    def __init__(self, settings: Settings, wanted: Wanted, slots: int | None = None) -> None:
         self._settings = settings
         self._wanted = wanted
         self._slots = slots

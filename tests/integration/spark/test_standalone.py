@@ -179,7 +179,7 @@ def test_a_batch_is_bounded_by_offsets_or_by_times(site: Site, cluster: Cluster,
 def test_a_batch_of_fewer_columns_in_another_order_and_in_more_tasks(site: Site, cluster: Cluster, create: Create) -> None:
     topic = create(2)
     produce(cluster.kafka_bootstrap, topic, 2, 50)
-    found = site.batch("shard string, value binary, partition int", subscribe=topic, minPartitions="5")
+    found = site.batch("shard string, value binary, partition int not null", subscribe=topic, minPartitions="5")
 
     assert found.rdd.getNumPartitions() == 5
     assert site.batch(subscribe=topic).rdd.getNumPartitions() == 2
