@@ -90,6 +90,17 @@ SOURCE_BATCH_DURATION = Metric(
     "shardherd_source_batch_duration_seconds", "Time from handing a micro-batch out to knowing it complete.", CONSUMER
 )
 SOURCE_POSITION = Metric("shardherd_source_position", "End of the last completed range of a shard.", (*CONSUMER, "shard"))
+SOURCE_ROWS = Metric("shardherd_source_rows", "Rows of completed micro-batches, as Spark counted them.", CONSUMER)
+SOURCE_PHASES = Metric(
+    "shardherd_source_phase_seconds",
+    "Time of completed triggers by Spark's phases: addBatch reads, computes and writes, the others plan and log.",
+    (*CONSUMER, "phase"),
+)
+SOURCE_EVENT_TIME = Metric(
+    "shardherd_source_event_time_seconds",
+    "Time of the last completed record of a shard (that of the newest one in its Kafka batch), in seconds since 1970.",
+    (*CONSUMER, "shard"),
+)
 SOURCE_IN_FLIGHT = Metric("shardherd_source_in_flight_records", "Records handed out and not yet completed.", CONSUMER)
 
 _RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
