@@ -56,12 +56,15 @@ class CorruptRecordsError(ValueError):
 class Scan:
     """The batches in one shard's bytes that may hold visible records, and where the next Fetch goes on.
 
-    `next_offset` is past the last whole batch, visible or not; the asked offset if there is none.
+    `next_offset` is past the last whole batch, visible or not; the asked offset if there is none. `size` is
+    how many bytes the whole batches have together, `largest_batch` how many the largest one has.
     """
 
     data: npt.NDArray[np.uint8]
     batches: npt.NDArray[np.int64]
     next_offset: Offset
+    size: int = 0
+    largest_batch: int = 0
 
 
 def scan(
@@ -91,7 +94,9 @@ def scan(
     if checksums:
         for row in found.tolist():
             _verify(shard, view, row)
-    return Scan(view, _visible(shard, view, found, aborted), next_offset)
+    size = int(found[-1, kernels.END]) if count else 0
+    largest = int(np.diff(found[:, kernels.END], prepend=0).max()) if count else 0
+    return Scan(view, _visible(shard, view, found, aborted), next_offset, size, largest)
 
 
 def _verify(shard: ShardId, data: npt.NDArray[np.uint8], row: Sequence[int]) -> None:
