@@ -13,10 +13,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource
-from shardherd.core.observed import Declared, Scaling, ScalingMode
+from shardherd.core.observed import Declared, LagScaling, Pauses, Scaling, ScalingMode
 
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+PAUSES = {
+    "reconcile": "shardherd.dev/pause-reconcile",
+    "rebalance": "shardherd.dev/pause-rebalance",
+    "scale_in": "shardherd.dev/pause-scale-in",
+    "scale_out": "shardherd.dev/pause-scale-out",
+}
+"""Annotations of a group that, while they are `true`, keep something from being done."""
+
+SHARDS_PER_CONSUMER = 4
+"""Where `spec.scaling.shardsPerConsumer` is not given: the schema cannot say it, as the field is wrong in other modes."""
 
 
 class InvalidGroupError(Exception):
@@ -46,8 +58,30 @@ def declared(resource: Mapping[str, Any]) -> Declared:
         raise InvalidGroupError(f"ConsumerGroup {identity} cannot be read: {type(error).__name__} {error}") from error
 
 
+def pauses(metadata: Mapping[str, Any]) -> Pauses:
+    """What the annotations of a group ask to leave alone for now."""
+    annotations = metadata.get("annotations") or {}
+    return Pauses(**{name: annotations.get(annotation) == "true" for name, annotation in PAUSES.items()})
+
+
+def _scaling(scaling: Mapping[str, Any]) -> Scaling:
+    lag, usual = scaling.get("lag", {}), LagScaling()
+    return Scaling(
+        mode=ScalingMode(scaling["mode"]),
+        min_replicas=scaling["minReplicas"],
+        max_replicas=scaling["maxReplicas"],
+        shards_per_consumer=scaling.get("shardsPerConsumer", SHARDS_PER_CONSUMER),
+        stabilization_window=seconds(scaling["stabilizationWindow"]),
+        lag=LagScaling(
+            target_catchup=float(lag.get("targetCatchupSeconds", usual.target_catchup)),
+            max_step=lag.get("maxStep", usual.max_step),
+        ),
+        recommend_only=scaling["recommendOnly"],
+    )
+
+
 def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Declared:
-    kafka, scaling, application = spec["source"]["kafka"], spec["scaling"], spec["application"]
+    kafka, application = spec["source"]["kafka"], spec["application"]
     return Declared(
         identity=identity,
         generation=int(metadata.get("generation", 0)),
@@ -69,19 +103,15 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             initial_assignment_delay=seconds(spec["initialAssignmentDelay"]),
             paused=spec["paused"],
         ),
-        scaling=Scaling(
-            mode=ScalingMode(scaling["mode"]),
-            min_replicas=scaling["minReplicas"],
-            max_replicas=scaling["maxReplicas"],
-            shards_per_consumer=scaling["shardsPerConsumer"],
-        ),
-        replicas=spec["replicas"],
+        scaling=_scaling(spec["scaling"]),
+        replicas=spec.get("replicas", 1),
         drain_timeout=seconds(spec["drainTimeout"]),
         executors=application["executor"]["instances"],
         service_account=application["serviceAccountName"],
         template_hash=template_hash(spec),
         deleting="deletionTimestamp" in metadata,
         created=str(metadata.get("creationTimestamp", "")),
+        pauses=pauses(metadata),
     )
 
 

@@ -11,24 +11,53 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupView, Incarnation, KafkaSource, ShardState
+from shardherd.core.traffic import Traffic
 
 
 class ScalingMode(StrEnum):
     """Who chooses the number of consumers."""
 
     SHARDS = "Shards"
+    LAG = "Lag"
     FIXED = "Fixed"
     EXTERNAL = "External"
 
 
 @dataclass(frozen=True, slots=True)
+class LagScaling:
+    """Settings of mode Lag: a backlog is to be read within `target_catchup` seconds, and one decision changes the number by at
+    most `max_step`.
+    """
+
+    target_catchup: float = 300.0
+    max_step: int = 4
+
+
+@dataclass(frozen=True, slots=True)
 class Scaling:
-    """How the number of consumers is chosen; the numbers bind in mode Shards only."""
+    """How the number of consumers is chosen. The limits bind in the modes Shards and Lag.
+
+    `stabilization_window` is how many seconds less work has to last before there are fewer consumers. With `recommend_only`
+    the number is told and not acted upon.
+    """
 
     mode: ScalingMode = ScalingMode.SHARDS
     min_replicas: int = 1
     max_replicas: int = 10
     shards_per_consumer: int = 4
+    stabilization_window: float = 300.0
+    lag: LagScaling = LagScaling()
+    recommend_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """What the group's annotations ask to leave alone for now."""
+
+    reconcile: bool = False
+    rebalance: bool = False
+    scale_in: bool = False
+    scale_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +80,7 @@ class Declared:
     template_hash: str
     deleting: bool = False
     created: str = ""
+    pauses: Pauses = Pauses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +133,40 @@ class OwnedSet(Owned):
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """A scale-out whose use is not proven yet: from how many consumers, and what these read, in records a second."""
+
+    replicas: int
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """More consumers than this did not read more; it is believed until then, in seconds since 1970."""
+
+    replicas: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """What choosing the number of consumers remembers; times are monotonic seconds.
+
+    `goal` is what was chosen last, None after a start; goal, trial, ceiling and the pace of one consumer come back from the
+    status then. `wishes` are the numbers of the last stabilisation window that the lag asked for, with their times.
+    `steady_since`: since when as many consumers as chosen are ready and no shard moves. `idle_since`: since when all is read.
+    """
+
+    goal: int | None = None
+    trial: Trial | None = None
+    ceiling: Ceiling | None = None
+    wishes: tuple[tuple[float, int], ...] = ()
+    steady_since: float | None = None
+    idle_since: float | None = None
+    traffic: Traffic | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What planning has to remember from one observation to the next; monotonic seconds.
 
@@ -112,6 +176,7 @@ class Memory:
 
     draining_since: Mapping[ConsumerId, float] = field(default_factory=dict)
     expired_since: Mapping[Incarnation, float] = field(default_factory=dict)
+    sizing: Sizing = Sizing()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from shardherd.core.conditions import CONSUMING, STARTING, findings
+from shardherd.core.conditions import CONSUMING, DRAIN_TIMED_OUT, STARTING, findings
 from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
 from shardherd.core.observed import Memory, Observation
-from shardherd.core.scaling import WAITING_FOR_SHARDS, Scale, remember, scale
+from shardherd.core.scaling import Scale, remember, scale
+from shardherd.core.sizing import RECOMMEND_ONLY, WAITING_FOR_SHARDS, Decision
 from shardherd.core.status import status
 
 REPLACE_AFTER = 20.0
@@ -65,24 +66,26 @@ Action = TellCoordinator | ReportDeath | ApplyService | ApplyBudget | ApplyState
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to tell the user, as a Kubernetes Event on the group."""
+    """Something to tell the user, as a Kubernetes Event on the group. `cause` is why a number changed, for the metrics."""
 
     reason: str
     message: str
     warning: bool = False
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to do, in this order: the actions, what to tell of them, the status (if it changed), what to tell of that.
 
-    `memory` is for the next observation.
+    `decision` is about the number of consumers. `memory` is for the next observation.
     """
 
     actions: tuple[Action, ...]
     done: tuple[Event, ...]
     status: Mapping[str, object]
     turned: tuple[Event, ...]
+    decision: Decision
     memory: Memory
 
 
@@ -91,13 +94,15 @@ def plan(observation: Observation) -> Plan:
     scaled = scale(observation)
     actions: tuple[Action, ...] = ()
     if not observation.declared.deleting:
-        actions = tuple(action for policy in POLICIES for action in policy(observation, scaled))
+        policies = WHILE_PAUSED if observation.declared.pauses.reconcile else POLICIES
+        actions = tuple(action for policy in policies for action in policy(observation, scaled))
     return Plan(
         actions=actions,
-        done=tuple(_scale_events(observation, actions)),
+        done=tuple(_scale_events(observation, scaled, actions)),
         status=status(observation, scaled),
         # Two conditions may turn for one cause, which is told once.
-        turned=tuple(dict.fromkeys(_condition_events(observation, scaled))),
+        turned=tuple(dict.fromkeys((*_decision_events(observation, scaled), *_condition_events(observation, scaled)))),
+        decision=scaled.decision,
         memory=remember(observation, scaled),
     )
 
@@ -105,6 +110,8 @@ def plan(observation: Observation) -> Plan:
 def _tell_coordinator(observation: Observation, scaled: Scale) -> Iterable[Action]:
     """Always: who should be there, who has to go, and the settings. The coordinator sees whether anything changed."""
     declared = observation.declared
+    if declared.pauses.reconcile and observation.view is not None:
+        return
     yield TellCoordinator(
         GroupSpec(
             identity=declared.identity,
@@ -115,6 +122,7 @@ def _tell_coordinator(observation: Observation, scaled: Scale) -> Iterable[Actio
             service_account=declared.service_account,
             created=declared.created,
             cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned),
+            rebalance_paused=declared.pauses.rebalance,
         )
     )
 
@@ -192,16 +200,46 @@ POLICIES: tuple[Policy, ...] = (
     _replace_outdated,
 )
 
+WHILE_PAUSED: tuple[Policy, ...] = (_tell_coordinator, _report_deaths)
+"""What goes on while the annotation pauses the reconcile: nothing that changes an object. A coordinator that has just started
+has to know of the group, and a death stays a death.
+"""
+
 _WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost"})
 _ABNORMAL = frozenset({"Stalled", "CheckpointLost"})
 
 
-def _scale_events(observation: Observation, actions: Iterable[Action]) -> Iterable[Event]:
-    """The number of consumers changes."""
+def _scale_events(observation: Observation, scaled: Scale, actions: Iterable[Action]) -> Iterable[Event]:
+    """The number of consumers changes, or somebody goes who did not give up its shards."""
     for action in actions:
-        if isinstance(action, ApplyStatefulSet) and action.replicas != observation.replicas:
-            reason = "ScaledUp" if action.replicas > observation.replicas else "ScaledDown"
-            yield Event(reason, f"From {observation.replicas} to {action.replicas} consumers.")
+        if not isinstance(action, ApplyStatefulSet) or action.replicas == observation.replicas:
+            continue
+        reason = "ScaledUp" if action.replicas > observation.replicas else "ScaledDown"
+        moved = f"From {observation.replicas} to {action.replicas} consumers"
+        yield Event(reason, f"{moved}. {scaled.decision.message}", cause=scaled.decision.reason)
+        timeout = observation.declared.drain_timeout
+        going = {observation.name_of(ordinal) for ordinal in range(action.replicas, observation.replicas)}
+        for name in scaled.overdue:
+            if name in going:
+                held = f"{name} did not give up {_held_by(observation, name)} within spec.drainTimeout ({timeout:g} s)"
+                yield Event(DRAIN_TIMED_OUT, f"{held}: it is ended, and fenced.", warning=True)
+
+
+def _held_by(observation: Observation, consumer: ConsumerId) -> str:
+    view = observation.view
+    names = [] if view is None else [shard.shard for shard in view.shards if shard.holder == consumer]
+    return f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}" if names else "its shards"
+
+
+def _decision_events(observation: Observation, scaled: Scale) -> Iterable[Event]:
+    """Fewer consumers are decided long before they are gone, and a recommendation is never followed."""
+    before, decision = observation.previous.get("scaling"), scaled.decision
+    known = before if isinstance(before, Mapping) else {}
+    if decision.reason == RECOMMEND_ONLY and decision.recommended != observation.previous.get("recommendedReplicas"):
+        yield Event("ScaleRecommended", decision.message, cause=RECOMMEND_ONLY)
+    elif observation.stateful_set is not None and decision.desired < int(known.get("desired", 0)):
+        message = f"From {known['desired']} to {decision.desired} consumers, once the last have drained. {decision.message}"
+        yield Event("Draining", message, cause=decision.reason)
 
 
 def _condition_events(observation: Observation, scaled: Scale) -> Iterable[Event]:

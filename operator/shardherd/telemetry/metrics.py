@@ -49,9 +49,19 @@ RECONCILES = Metric("shardherd_reconcile", "Reconciliations of groups.", GROUP)
 RECONCILE_ERRORS = Metric("shardherd_reconcile_errors", "Reconciliations that failed and are tried again.", GROUP)
 RECONCILE_DURATION = Metric("shardherd_reconcile_duration_seconds", "Duration of one reconciliation.")
 SCALE_DECISIONS = Metric(
-    "shardherd_scale_decisions", "Changes of the number of consumers, by direction.", (*GROUP, "direction")
+    "shardherd_scale_decisions",
+    "Decisions on the number of consumers, by direction (up, down, recommended) and reason.",
+    (*GROUP, "direction", "reason"),
 )
-REPLICAS = Metric("shardherd_replicas", "Consumers of a group: desired, current and ready.", (*GROUP, "kind"))
+REPLICAS = Metric("shardherd_replicas", "Consumers of a group: desired, current, ready and recommended.", (*GROUP, "kind"))
+GROUP_LAG_SECONDS = Metric("shardherd_group_lag_seconds", "Age of the oldest record that is not checkpointed.", GROUP)
+GROUP_PRODUCED = Metric("shardherd_group_produced_records_per_second", "Records written a second, over the last minute.", GROUP)
+GROUP_CONSUMED = Metric(
+    "shardherd_group_consumed_records_per_second", "Records checkpointed a second, over the last minute.", GROUP
+)
+CONSUMER_PACE = Metric(
+    "shardherd_group_consumer_records_per_second", "Records that one consumer reads a second while it has a backlog.", GROUP
+)
 
 # Pictures of groups, read at each scrape.
 SHARD_LAG = Metric("shardherd_shard_lag_records", "Records between a shard's checkpoint and its end.", (*GROUP, "shard"))
@@ -97,6 +107,9 @@ class OperatorMetrics:
         def counter(metric: Metric) -> Counter:
             return Counter(metric.name, metric.help, metric.labels, registry=registry)
 
+        def gauge(metric: Metric) -> Gauge:
+            return Gauge(metric.name, metric.help, metric.labels, registry=registry)
+
         self.heartbeats = counter(HEARTBEATS)
         self.checkpoints = counter(CHECKPOINTS)
         self.rebalances = counter(REBALANCES)
@@ -110,7 +123,11 @@ class OperatorMetrics:
             RECONCILE_DURATION.name, RECONCILE_DURATION.help, buckets=_RECONCILE_BUCKETS, registry=registry
         )
         self.scale_decisions = counter(SCALE_DECISIONS)
-        self.replicas = Gauge(REPLICAS.name, REPLICAS.help, REPLICAS.labels, registry=registry)
+        self.replicas = gauge(REPLICAS)
+        self.lag_seconds = gauge(GROUP_LAG_SECONDS)
+        self.produced = gauge(GROUP_PRODUCED)
+        self.consumed = gauge(GROUP_CONSUMED)
+        self.pace = gauge(CONSUMER_PACE)
         self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
         self._build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
         # Counters whose series go with their group, and how many label values follow the group's two.
@@ -124,6 +141,10 @@ class OperatorMetrics:
             self.reconcile_errors,
             self.scale_decisions,
             self.replicas,
+            self.lag_seconds,
+            self.produced,
+            self.consumed,
+            self.pace,
         )
 
     def built(self, version: str) -> None:

@@ -47,7 +47,8 @@ def test_a_new_group_gets_its_objects_owned_by_it(bench: ControllerBench, name: 
         for kind in OWNED
     }
     assert [(spec.wanted, spec.leaving) for spec in bench.coordination.specs[name]] == [(2, frozenset())]
-    until(lambda: ("Normal", "ScaledUp", "From 0 to 2 consumers.") in bench.events(name), lambda: bench.events(name))
+    why = "From 0 to 2 consumers. 2 shards to read, 1 for each consumer: 2 consumers."
+    until(lambda: ("Normal", "ScaledUp", why) in bench.events(name), lambda: bench.events(name))
 
 
 def test_the_resource_itself_is_left_as_the_user_wrote_it(bench: ControllerBench, name: str) -> None:
@@ -92,11 +93,13 @@ def test_a_group_whose_consumers_are_ready_is_ready(bench: ControllerBench, name
     bench.kubectl("wait", "--for=condition=Ready", f"{RESOURCE}/{name}", "--timeout=30s")
     status = bench.get(GROUPS, name)["status"]
     conditions = status.pop("conditions")
+    assert status.pop("scaling").items() >= {"desired": 2, "reason": "FollowingShards"}.items()
     assert status == {
         "observedGeneration": 1,
         "replicas": 2,
         "readyReplicas": 2,
         "desiredReplicas": 2,
+        "recommendedReplicas": 2,
         "selector": f"shardherd.dev/consumergroup={name},shardherd.dev/role=driver",
         "groupEpoch": 3,
         "shards": {"total": 2, "wait": 0, "notAlloc": 0, "alreadyAlloc": 2, "transfer": 0, "over": 0},
@@ -104,7 +107,7 @@ def test_a_group_whose_consumers_are_ready_is_ready(bench: ControllerBench, name
     }
     assert {condition["observedGeneration"] for condition in conditions} == {1}
     header, row = bench.kubectl("get", RESOURCE, name).splitlines()
-    assert header.split() == ["NAME", "READY", "SHARDS", "ASSIGNED", "CONSUMERS", "LAG", "EPOCH", "AGE"]
+    assert header.split() == ["NAME", "READY", "SHARDS", "ASSIGNED", "CONSUMERS", "LAG", "LAG-S", "EPOCH", "AGE"]
     assert row.split()[:7] == [name, "True", "2", "2", "2", "20", "3"]
 
 

@@ -26,7 +26,7 @@ def test_a_group_that_works_says_so_in_every_condition() -> None:
         "SourceReachable": ("True", "Discovered", "8 shards found."),
         "ConsumersReady": ("True", "AllReady", "2 of 2 consumers are ready."),
         "Balanced": ("True", "Balanced", "2 consumers with 4 shards each."),
-        "ScalingActive": ("True", "FollowingShards", "One consumer for every 4 shards: 2."),
+        "ScalingActive": ("True", "FollowingShards", "8 shards to read, 4 for each consumer: 2 consumers."),
         "ScalingLimited": ("False", "WithinLimits", "No limit is in the way."),
         "CheckpointLost": ("False", "CheckpointsKept", "No durable position is missing."),
     }

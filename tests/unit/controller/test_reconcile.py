@@ -46,7 +46,7 @@ async def test_a_new_group_gets_its_objects_and_a_status(bench: Bench) -> None:
     assert [spec.wanted for spec in bench.coordination.specs] == [2]
     assert bench.condition("ConsumersReady") == ("False", "Starting")
     assert bench.events.reasons() == ["ScaledUp"]
-    assert bench.metric("shardherd_scale_decisions_total", direction="up") == 1
+    assert bench.metric("shardherd_scale_decisions_total", direction="up", reason="FollowingShards") == 1
 
 
 async def test_nothing_is_written_or_read_again_while_nothing_changes(bench: Bench) -> None:
@@ -221,6 +221,42 @@ async def test_a_status_that_we_wrote_ourselves_wakes_nobody(bench: Bench) -> No
     bench.controller.saw_group(KEY, resource(status={"replicas": 7}), gone=False)
     await bench.reconcile(after=2)
     assert bench.cluster.reads == reads
+
+
+async def test_an_annotation_that_pauses_is_noticed_although_it_leaves_the_generation(bench: Bench) -> None:
+    await bench.reconcile()
+    await bench.reconcile(after=2)
+    paused = resource()
+    paused["metadata"]["annotations"] = {"shardherd.dev/pause-reconcile": "true", "else": "other"}
+    bench.cluster.put("ConsumerGroup", paused)
+    bench.controller.saw_group(KEY, paused, gone=False)
+    bench.coordination.pictures[IDENTITY] = view(shards(40), consumers=consumers(4, 4))
+    await bench.reconcile(after=2)
+    assert bench.condition("Reconciling") == ("False", "ReconcilePaused")
+    assert "apply StatefulSet clicks x10" not in bench.cluster.writes
+    bench.cluster.put("ConsumerGroup", resource())
+    bench.controller.saw_group(KEY, resource(), gone=False)
+    await bench.reconcile(after=2)
+    assert "apply StatefulSet clicks x10" in bench.cluster.writes
+
+
+async def test_the_figures_of_the_lag_are_metrics(bench: Bench) -> None:
+    for second in range(60):
+        held = shards(8, checkpoint=50 * second, end=100 * second, lag_records=50 * second)
+        bench.coordination.pictures[IDENTITY] = view(held, consumers=consumers(8))
+        await bench.reconcile(after=1)
+    assert bench.metric("shardherd_group_produced_records_per_second") == pytest.approx(800)
+    assert bench.metric("shardherd_group_consumed_records_per_second") == pytest.approx(400)
+    assert bench.metric("shardherd_group_consumer_records_per_second") == pytest.approx(400)
+    assert bench.metric("shardherd_group_lag_seconds") == pytest.approx(30, abs=5)
+    assert bench.metric("shardherd_replicas", kind="recommended") == 2
+    assert bench.status()["lag"].keys() == {
+        "records",
+        "seconds",
+        "producedPerSecond",
+        "consumedPerSecond",
+        "consumerPerSecond",
+    }
 
 
 async def test_a_restarted_operator_leaves_the_status_alone_until_its_coordinator_has_looked() -> None:
