@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource
-from shardherd.core.observed import Declared, LagScaling, Pauses, Scaling, ScalingMode
+from shardherd.core.observed import Declared, LagScaling, Pauses, RolloutSettings, RolloutStrategy, Scaling, ScalingMode
 
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -112,6 +112,10 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
         deleting="deletionTimestamp" in metadata,
         created=str(metadata.get("creationTimestamp", "")),
         pauses=pauses(metadata),
+        rollout=RolloutSettings(
+            strategy=RolloutStrategy(spec["rollout"]["strategy"]),
+            progress_deadline=seconds(spec["rollout"]["progressDeadline"]),
+        ),
     )
 
 
@@ -120,11 +124,65 @@ def template_hash(spec: Mapping[str, Any]) -> str:
 
     Settings that consumers hear in every heartbeat's reply are left out, and so is how this version of shardherd renders pods.
     """
-    return digest(
-        {
-            "application": spec["application"],
-            "bootstrapServers": spec["source"]["kafka"]["bootstrapServers"],
-            "coordinatorLossLimit": spec["coordinatorLossLimit"],
-            "drainTimeout": spec["drainTimeout"],
-        }
-    )
+    return digest(pod_inputs(spec))
+
+
+def pod_inputs(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a spec pods are made from.
+
+    Without what is as it would be if it were not given: a later version of the resource definition has more fields with
+    defaults, which the API server fills in.
+    """
+    kafka = spec["source"]["kafka"]
+    return {
+        "application": _without(spec["application"], APPLICATION_DEFAULTS),
+        "bootstrapServers": kafka["bootstrapServers"],
+        "coordinatorLossLimit": spec["coordinatorLossLimit"],
+        "drainTimeout": spec["drainTimeout"],
+    }
+
+
+def with_pod_inputs(resource: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """This resource, but its pods made from these inputs."""
+    spec = resource["spec"]
+    kafka = {**spec["source"]["kafka"], "bootstrapServers": inputs["bootstrapServers"]}
+    made = {
+        **spec,
+        "application": _with(inputs["application"], APPLICATION_DEFAULTS),
+        "source": {**spec["source"], "kafka": kafka},
+        "coordinatorLossLimit": inputs["coordinatorLossLimit"],
+        "drainTimeout": inputs["drainTimeout"],
+    }
+    return {**resource, "spec": made}
+
+
+APPLICATION_DEFAULTS: Mapping[str, Any] = {
+    "imagePullPolicy": "IfNotPresent",
+    "serviceAccountName": "shardherd-spark",
+    "driver": {"cores": 1, "memory": "1g"},
+    "executor": {"instances": 1, "cores": 1, "memory": "1g"},
+}
+"""Every default of the resource definition below `spec.application`. A new one has to be added here, or an upgrade of the
+operator would restart every pod; a test compares the two.
+"""
+
+
+def _without(value: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, item in value.items():
+        usual = defaults.get(name)
+        if isinstance(usual, Mapping) and isinstance(item, Mapping):
+            inner = _without(item, usual)
+            if inner:
+                result[name] = inner
+        elif name not in defaults or item != usual:
+            result[name] = item
+    return result
+
+
+def _with(value: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    result = {name: dict(usual) if isinstance(usual, Mapping) else usual for name, usual in defaults.items()}
+    for name, item in value.items():
+        usual = defaults.get(name)
+        result[name] = _with(item, usual) if isinstance(usual, Mapping) and isinstance(item, Mapping) else item
+    return result

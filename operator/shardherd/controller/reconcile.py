@@ -170,7 +170,7 @@ class Controller:
         group.planned_at = self._clock.now()
         group.planning_took = group.planned_at - started
         outcome = await self._applier.apply(
-            planned.actions, group.objects.group, group.deaths, group.refusals, self._clock.now()
+            planned.actions, group.objects, group.deaths, group.refusals, self._clock.now(), planned.proven
         )
         group.memory = planned.memory
         self._measure(key, planned)
@@ -189,7 +189,7 @@ class Controller:
         planned = plan(self._observe(group, objects))
         reports = [action for action in planned.actions if isinstance(action, ReportDeath)]
         if reports:
-            await self._applier.apply(reports, objects.group, group.deaths, {}, self._clock.now())
+            await self._applier.apply(reports, objects, group.deaths, {}, self._clock.now())
 
     async def _read(self, key: Key, group: _Group) -> None:
         if not group.dirty:

@@ -14,6 +14,7 @@ from shardherd.core.assignors import EVEN
 from shardherd.core.catchup import SOURCE_AWAY
 from shardherd.core.model import ShardState
 from shardherd.core.observed import Observation, ScalingMode, Trouble
+from shardherd.core.rollout import ROLLED_BACK, rolling
 from shardherd.core.scaling import Scale
 from shardherd.core.sizing import (
     ACTIVE,
@@ -179,7 +180,10 @@ def _reconciling(observation: Observation, scale: Scale) -> Finding:
         return finding(SCALING_OUT, f"Going from {current} to {_count(scale.desired, 'consumer')}.")
     old = [consumer.name for consumer in observation.consumers if not consumer.current]
     if old:
-        return finding(ROLLING_OUT, f"{', '.join(old)} still run what was declared before.")
+        roll = rolling(observation, scale)
+        next_ = f" {roll.draining} gives up its shards first." if roll.draining is not None else ""
+        still = f"{', '.join(old[:5])}{' and others' if len(old) > 5 else ''} still run what was declared before."
+        return finding(ROLLING_OUT, f"{roll.updated} of {_count(roll.total, 'consumer')} run what is declared; {still}{next_}")
     if len(observation.consumers) != current or any(consumer.deleting for consumer in observation.consumers):
         return finding(STARTING, f"{len(observation.consumers)} of {_count(current, 'pod')} exist.")
     return Finding("Reconciling", FALSE, SETTLED, f"{_count(current, 'consumer')} as declared.")
@@ -200,6 +204,10 @@ def _stalled(observation: Observation, scale: Scale) -> Finding:
     kept = [] if observation.view is None else [cause for cause in observation.view.withheld if cause.reason in LASTING]
     if kept:
         return Finding("Stalled", TRUE, kept[0].reason, kept[0].message)
+    roll = rolling(observation, scale)
+    if roll.state == ROLLED_BACK:
+        why = roll.why or "What is declared did not run."
+        return Finding("Stalled", TRUE, ROLLED_BACK, f"{why} All pods went back to what ran before: change spec.application.")
     trouble = _trouble(observation)
     if trouble is not None and trouble.reason in STALLING and ready_consumers(observation) < scale.desired:
         return Finding("Stalled", TRUE, trouble.reason, trouble.message)

@@ -60,12 +60,28 @@ class Pauses:
     scale_out: bool = False
 
 
+class RolloutStrategy(StrEnum):
+    """How a consumer is replaced that runs what was declared before."""
+
+    DRAIN = "Drain"
+    IN_PLACE = "InPlace"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """How pods are replaced, and for how many seconds a new one may not become ready before all go back."""
+
+    strategy: RolloutStrategy = RolloutStrategy.DRAIN
+    progress_deadline: float = 600.0
+
+
 @dataclass(frozen=True, slots=True)
 class Declared:
     """The spec of a group's custom resource, as far as planning needs it.
 
     `drain_timeout` in seconds. `executors` is the number of executor pods of one consumer. `template_hash` changes when, and
-    only when, the user changes what pods are made from.
+    only when, the user changes what pods are made from. `rejected`: what the user declares now did not run, and all the rest of
+    this is what ran before.
     """
 
     identity: GroupIdentity
@@ -81,6 +97,8 @@ class Declared:
     deleting: bool = False
     created: str = ""
     pauses: Pauses = Pauses()
+    rollout: RolloutSettings = RolloutSettings()
+    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +145,13 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSet(Owned):
-    """The StatefulSet and how many consumers it is told to run."""
+    """The StatefulSet and how many consumers it is told to run.
+
+    `fallback` is the hash of the last declaration but this that ran, empty if there is none to go back to.
+    """
 
     replicas: int = 0
+    fallback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +193,13 @@ class Memory:
     """What planning has to remember from one observation to the next; monotonic seconds.
 
     `draining_since`: since when a consumer that has to go was told so. `expired_since`: since when an incarnation is known to
-    be expired and still there.
+    be expired and still there. `rolling`: the consumer that is being replaced, and since when it is to give up its shards.
     """
 
     draining_since: Mapping[ConsumerId, float] = field(default_factory=dict)
     expired_since: Mapping[Incarnation, float] = field(default_factory=dict)
     sizing: Sizing = Sizing()
+    rolling: tuple[ConsumerId, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

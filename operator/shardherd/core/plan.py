@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from shardherd.core.conditions import CONSUMING, DRAIN_TIMED_OUT, STARTING, findings
 from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
 from shardherd.core.observed import Memory, Observation
+from shardherd.core.rollout import COMPLETE, PROGRESSING, ROLLED_BACK, Rolling, rolling
 from shardherd.core.scaling import Scale, remember, scale
 from shardherd.core.sizing import RECOMMEND_ONLY, WAITING_FOR_SHARDS, Decision
 from shardherd.core.status import status
@@ -53,6 +54,13 @@ class ApplyStatefulSet:
 
 
 @dataclass(frozen=True, slots=True)
+class RollBack:
+    """Apply the StatefulSet as it was declared before, with so many replicas, and note what is given up."""
+
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete this very pod, gracefully; `why` is for the log."""
 
@@ -61,7 +69,7 @@ class DeletePod:
     why: str
 
 
-Action = TellCoordinator | ReportDeath | ApplyService | ApplyBudget | ApplyStatefulSet | DeletePod
+Action = TellCoordinator | ReportDeath | ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +83,19 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """What the policies act upon, decided once for an observation."""
+
+    scale: Scale
+    rolling: Rolling
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to do, in this order: the actions, what to tell of them, the status (if it changed), what to tell of that.
 
-    `decision` is about the number of consumers. `memory` is for the next observation.
+    `decision` is about the number of consumers. `proven` is the hash of the last declaration that all consumers ran.
+    `memory` is for the next observation.
     """
 
     actions: tuple[Action, ...]
@@ -86,28 +103,31 @@ class Plan:
     status: Mapping[str, object]
     turned: tuple[Event, ...]
     decision: Decision
+    proven: str
     memory: Memory
 
 
 def plan(observation: Observation) -> Plan:
     """The plan for this observation. A group that is being deleted is left to its owner references."""
     scaled = scale(observation)
+    course = Course(scaled, rolling(observation, scaled))
     actions: tuple[Action, ...] = ()
     if not observation.declared.deleting:
         policies = WHILE_PAUSED if observation.declared.pauses.reconcile else POLICIES
-        actions = tuple(action for policy in policies for action in policy(observation, scaled))
+        actions = tuple(action for policy in policies for action in policy(observation, course))
     return Plan(
         actions=actions,
-        done=tuple(_scale_events(observation, scaled, actions)),
+        done=(*_scale_events(observation, scaled, actions), *_rollout_events(observation, course)),
         status=status(observation, scaled),
         # Two conditions may turn for one cause, which is told once.
-        turned=tuple(dict.fromkeys((*_decision_events(observation, scaled), *_condition_events(observation, scaled)))),
+        turned=tuple(dict.fromkeys(event for tell in _TURNED for event in tell(observation, scaled))),
         decision=scaled.decision,
-        memory=remember(observation, scaled),
+        proven=course.rolling.proven,
+        memory=remember(observation, scaled, course.rolling.draining),
     )
 
 
-def _tell_coordinator(observation: Observation, scaled: Scale) -> Iterable[Action]:
+def _tell_coordinator(observation: Observation, course: Course) -> Iterable[Action]:
     """Always: who should be there, who has to go, and the settings. The coordinator sees whether anything changed."""
     declared = observation.declared
     if declared.pauses.reconcile and observation.view is not None:
@@ -117,50 +137,50 @@ def _tell_coordinator(observation: Observation, scaled: Scale) -> Iterable[Actio
             identity=declared.identity,
             source=declared.source,
             settings=declared.settings,
-            wanted=scaled.desired,
-            leaving=scaled.leaving,
+            wanted=course.scale.desired,
+            leaving=course.scale.leaving,
             service_account=declared.service_account,
             created=declared.created,
-            cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned),
+            cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned) | course.rolling.emptied,
             rebalance_paused=declared.pauses.rebalance,
         )
     )
 
 
-def _report_deaths(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+def _report_deaths(observation: Observation, _course: Course) -> Iterable[Action]:
     """Proof of death moves shards at once."""
     for consumer, incarnation in observation.deaths:
         yield ReportDeath(consumer, incarnation)
 
 
-def _delete_executors_of_the_dead(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+def _delete_executors_of_the_dead(observation: Observation, _course: Course) -> Iterable[Action]:
     """Spark does not delete executors whose driver died; their label says which driver that was."""
     for executor in observation.executors:
         if observation.is_dead(executor.incarnation) and not executor.deleting:
             yield DeletePod(executor.name, executor.uid, "its driver is dead")
 
 
-def _apply_service(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+def _apply_service(observation: Observation, _course: Course) -> Iterable[Action]:
     """Before the pods, which find each other by it."""
     if not observation.taken and (observation.service is None or not observation.service.current):
         yield ApplyService()
 
 
-def _apply_budget(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+def _apply_budget(observation: Observation, _course: Course) -> Iterable[Action]:
     if not observation.taken and (observation.budget is None or not observation.budget.current):
         yield ApplyBudget()
 
 
-def _apply_stateful_set(observation: Observation, scaled: Scale) -> Iterable[Action]:
+def _apply_stateful_set(observation: Observation, course: Course) -> Iterable[Action]:
     """When there is none and consumers are wanted, when it is not as declared, and to change the number of consumers."""
     existing = observation.stateful_set
-    if observation.taken or (existing is None and bool(scaled.held)):
+    if observation.taken or (existing is None and bool(course.scale.held)) or course.rolling.back:
         return
-    if existing is None or not existing.current or existing.replicas != scaled.replicas:
-        yield ApplyStatefulSet(scaled.replicas)
+    if existing is None or not existing.current or existing.replicas != course.scale.replicas:
+        yield ApplyStatefulSet(course.scale.replicas)
 
 
-def _replace_expired(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+def _replace_expired(observation: Observation, _course: Course) -> Iterable[Action]:
     """An expired incarnation that did not end by itself: no heartbeat of it is accepted any more."""
     pods = {pod.uid: pod for pod in observation.consumers}
     for incarnation, since in observation.memory.expired_since.items():
@@ -172,22 +192,29 @@ def _replace_expired(observation: Observation, _scaled: Scale) -> Iterable[Actio
             yield DeletePod(pod.name, pod.uid, "it was expired and did not end")
 
 
-def _replace_outdated(observation: Observation, scaled: Scale) -> Iterable[Action]:
-    """Pods made from an older declaration: those that are not ready at once, the others one at a time, while all are ready."""
-    staying = [pod for pod in observation.consumers if pod.ordinal < scaled.desired]
-    outdated = [pod for pod in staying if not pod.current and not pod.deleting]
-    if observation.stateful_set is None or not observation.stateful_set.current or observation.taken:
+def _roll_back(_observation: Observation, course: Course) -> Iterable[Action]:
+    """A new declaration did not run in time: every pod goes back to the one that did."""
+    if course.rolling.back:
+        yield RollBack(course.scale.replicas)
+
+
+def _replace_outdated(observation: Observation, course: Course) -> Iterable[Action]:
+    """Pods made from an older declaration: those that are not ready at once, the others as the rollout says."""
+    existing = observation.stateful_set
+    if existing is None or not existing.current or observation.taken or course.rolling.back:
         return
-    stuck = [pod for pod in outdated if not pod.ready]
+    stuck = [
+        pod
+        for pod in observation.consumers
+        if pod.ordinal < course.scale.desired and not pod.current and not pod.deleting and not pod.ready
+    ]
     for pod in stuck:
         yield DeletePod(pod.name, pod.uid, "it is not ready and was made from an older declaration")
-    all_ready = len(staying) == scaled.desired and all(pod.ready and not pod.deleting for pod in staying)
-    if outdated and not stuck and all_ready and not scaled.leaving and not observation.declared.settings.paused:
-        pod = max(outdated, key=lambda candidate: candidate.ordinal)
-        yield DeletePod(pod.name, pod.uid, "it was made from an older declaration")
+    if course.rolling.replace is not None:
+        yield DeletePod(course.rolling.replace.name, course.rolling.replace.uid, "it was made from an older declaration")
 
 
-Policy = Callable[[Observation, Scale], Iterable[Action]]
+Policy = Callable[[Observation, Course], Iterable[Action]]
 
 POLICIES: tuple[Policy, ...] = (
     _tell_coordinator,
@@ -196,6 +223,7 @@ POLICIES: tuple[Policy, ...] = (
     _apply_service,
     _apply_budget,
     _apply_stateful_set,
+    _roll_back,
     _replace_expired,
     _replace_outdated,
 )
@@ -242,6 +270,21 @@ def _decision_events(observation: Observation, scaled: Scale) -> Iterable[Event]
         yield Event("Draining", message, cause=decision.reason)
 
 
+def _rollout_events(observation: Observation, course: Course) -> Iterable[Event]:
+    """A rollout goes back. That it is done is told by what turned."""
+    if course.rolling.back and not observation.declared.pauses.reconcile:
+        yield Event(ROLLED_BACK, f"{course.rolling.why} All pods go back to what ran before.", warning=True)
+
+
+def _rolled_out(observation: Observation, scaled: Scale) -> Iterable[Event]:
+    now, before = rolling(observation, scaled), observation.previous.get("rollout")
+    if isinstance(before, Mapping) and now.state == COMPLETE and before.get("state") == PROGRESSING and before.get("proven"):
+        yield Event(
+            "RolledOut",
+            f"{now.updated} of {now.total} consumers run what generation {observation.declared.generation} declares.",
+        )
+
+
 def _condition_events(observation: Observation, scaled: Scale) -> Iterable[Event]:
     """Conditions that turned bad, or are bad for another reason now, and Ready when it turned True."""
     before = observation.previous.get("conditions")
@@ -256,3 +299,7 @@ def _condition_events(observation: Observation, scaled: Scale) -> Iterable[Event
             yield Event("Ready", finding.message)
         elif finding.type != "Ready" and bad and finding.reason not in (STARTING, WAITING_FOR_SHARDS):
             yield Event(finding.reason, finding.message, warning=True)
+
+
+_TURNED = (_decision_events, _rolled_out, _condition_events)
+"""What may have turned since the status was written last."""

@@ -82,8 +82,8 @@ def _overdue(observation: Observation, consumer: ConsumerId) -> bool:
     return late and observation.holds(consumer)
 
 
-def remember(observation: Observation, scale: Scale) -> Memory:
-    """What the next observation has to know of this one, once its actions were carried out."""
+def remember(observation: Observation, scale: Scale, rolling: ConsumerId | None = None) -> Memory:
+    """What the next observation has to know of this one, once its actions were carried out. `rolling` has yet to drain."""
     known = observation.memory
     expired = observation.view.expired if observation.view is not None else ()
     return Memory(
@@ -94,4 +94,9 @@ def remember(observation: Observation, scale: Scale) -> Memory:
             if not observation.is_dead(incarnation)
         },
         sizing=scale.decision.sizing,
+        rolling=None if rolling is None else _since(known.rolling, rolling, observation.now),
     )
+
+
+def _since(known: tuple[ConsumerId, float] | None, name: ConsumerId, now: float) -> tuple[ConsumerId, float]:
+    return known if known is not None and known[0] == name else (name, now)

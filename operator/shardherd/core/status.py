@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from shardherd.core.conditions import dated, findings, ready_consumers
 from shardherd.core.model import GroupView, ShardState
 from shardherd.core.observed import Observation
+from shardherd.core.rollout import rolling
 from shardherd.core.scaling import Scale
 from shardherd.core.sizing import Decision
 from shardherd.core.times import rfc3339
@@ -46,6 +47,7 @@ def status(observation: Observation, scale: Scale) -> dict[str, object]:
         "desiredReplicas": scale.desired,
         "selector": f"{SELECTOR_LABEL}={declared.identity.name},{ROLE_LABEL}=driver",
         "scaling": _of_decision(scale.decision, observation.previous.get("scaling"), observation.wall),
+        "rollout": _of_rollout(observation, scale),
         "conditions": conditions,
     }
     if scale.decision.recommended is not None:
@@ -76,6 +78,24 @@ def _of_decision(decision: Decision, before: object, wall: float) -> dict[str, o
         result["trial"] = {"replicas": sizing.trial.replicas, "perSecond": round(sizing.trial.per_second)}
     if sizing.ceiling is not None and wall < sizing.ceiling.until:
         result["ceiling"] = {"replicas": sizing.ceiling.replicas, "until": rfc3339(sizing.ceiling.until)}
+    return result
+
+
+def _of_rollout(observation: Observation, scale: Scale) -> dict[str, object]:
+    """How far a rollout is, and what a restarted operator has to know of it."""
+    roll = rolling(observation, scale)
+    result: dict[str, object] = {
+        "state": roll.state,
+        "updated": roll.updated,
+        "total": roll.total,
+        "target": roll.target,
+    }
+    if roll.progressed is not None:
+        result["progressTime"] = rfc3339(roll.progressed)
+    if roll.proven:
+        result["proven"] = roll.proven
+    if roll.why:
+        result["message"] = roll.why[:1024]
     return result
 
 

@@ -47,6 +47,7 @@ _SPEC: dict[str, Any] = {
     "initialAssignmentDelay": "10s",
     "drainTimeout": "60s",
     "paused": False,
+    "rollout": {"strategy": "Drain", "progressDeadline": "10m"},
     "scaling": {
         "mode": "Shards",
         "minReplicas": 1,

@@ -168,7 +168,13 @@ class TestReconciling:
 
     def test_rolling_out(self) -> None:
         seen = found(observation(consumers=(*pods(0), *pods(1, current=False))))
-        assert seen["Reconciling"] == ("True", "RollingOut", "clicks-1 still run what was declared before.")
+        assert seen["Reconciling"] == (
+            "True",
+            "RollingOut",
+            (
+                "1 of 2 consumers run what is declared; clicks-1 still run what was declared before. clicks-1 gives up its shards first."
+            ),
+        )
 
     def test_pods_that_are_missing(self) -> None:
         assert found(observation(consumers=pods(0)))["Reconciling"] == ("True", "Starting", "1 of 2 pods exist.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core.conditions import CRASH_LOOPING, IMAGE_UNAVAILABLE
-from shardherd.core.model import ConsumerId, GroupSettings, GroupSpec, Incarnation
+from shardherd.core.conditions import IMAGE_UNAVAILABLE
+from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
 from shardherd.core.observed import ExecutorPod, Owned, OwnedSet, Pauses, Trouble
 from shardherd.core.plan import (
     REPLACE_AFTER,
@@ -139,39 +139,6 @@ class TestAnExpiredConsumer:
 
     def test_is_no_matter_if_its_pod_was_replaced_by_another(self) -> None:
         assert self.after(REPLACE_AFTER, consumers=(replace(pods(0)[0], uid="other"), *pods(1))) == ()
-
-
-class TestPodsOfAnOlderDeclaration:
-    """They are replaced one at a time, the highest ordinal first, and only while everything runs."""
-
-    old = pods(0, 1, current=False)
-
-    def test_the_highest_is_replaced_first(self) -> None:
-        assert actions(consumers=self.old) == (DeletePod("clicks-1", "uid-1", "it was made from an older declaration"),)
-
-    def test_the_next_one_waits_until_the_first_is_back(self) -> None:
-        assert actions(consumers=(self.old[0], *pods(1, ready=False))) == ()
-        assert actions(consumers=(self.old[0], *pods(1, deleting=True))) == ()
-        assert actions(consumers=self.old[:1]) == ()
-
-    def test_and_goes_when_it_is(self) -> None:
-        why = "it was made from an older declaration"
-        assert actions(consumers=(self.old[0], *pods(1))) == (DeletePod("clicks-0", "uid-0", why),)
-
-    def test_those_that_are_not_ready_are_replaced_at_once(self) -> None:
-        stuck = pods(0, 1, current=False, ready=False)
-        why = "it is not ready and was made from an older declaration"
-        assert actions(consumers=stuck) == (DeletePod("clicks-0", "uid-0", why), DeletePod("clicks-1", "uid-1", why))
-
-    def test_those_that_cannot_run_as_declared_stay(self) -> None:
-        assert actions(consumers=pods(0, 1, ready=False, trouble=Trouble(CRASH_LOOPING, "it crashes"))) == ()
-
-    def test_none_is_replaced_before_the_stateful_set_makes_new_ones(self) -> None:
-        stale = OwnedSet(current=False, replicas=2)
-        assert actions(consumers=self.old, stateful_set=stale) == (ApplyStatefulSet(2),)
-
-    def test_none_is_replaced_in_a_paused_group(self) -> None:
-        assert actions(consumers=self.old, declared=declared(settings=GroupSettings(paused=True))) == ()
 
 
 class TestEvents:
