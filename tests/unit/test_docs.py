@@ -9,7 +9,7 @@ import pytest
 
 from dev.reference import DOCUMENT, rendered
 from shardherd.coordinator import facts
-from shardherd.core import catchup, conditions, errors, sizing
+from shardherd.core import catchup, conditions, diagnosis, errors, rollout, sizing
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
@@ -26,7 +26,14 @@ def test_the_tables_of_the_reference_are_current() -> None:
 
 
 def test_every_reason_is_explained() -> None:
-    reasons = constants(conditions) | constants(sizing) | constants(catchup) | constants(facts)
+    reasons = (
+        constants(conditions)
+        | constants(sizing)
+        | constants(catchup)
+        | constants(diagnosis)
+        | constants(rollout)
+        | constants(facts)
+    )
     assert {reason for reason in reasons if f"`{reason}`" not in OPERATIONS} == set()
 
 

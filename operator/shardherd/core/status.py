@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardherd.core.conditions import dated, findings, ready_consumers
+from shardherd.core.diagnosis import stuck_shards
 from shardherd.core.model import GroupView, ShardState
 from shardherd.core.observed import Observation
 from shardherd.core.rollout import rolling
@@ -56,6 +57,9 @@ def status(observation: Observation, scale: Scale) -> dict[str, object]:
         result |= _of_view(observation.view)
         if "lag" in result:
             result["lag"] = _of_traffic(scale.decision.sizing.traffic, result["lag"])
+    stuck = stuck_shards(observation, scale.decision.sizing.traffic)
+    if stuck:
+        result["stuckShards"] = stuck
     # What only the coordinator knows stays as it was while the coordinator has not loaded the group.
     for name in ("groupEpoch", "shards", "lag", "lastRebalance"):
         if name not in result and name in observation.previous:

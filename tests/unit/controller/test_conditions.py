@@ -171,9 +171,8 @@ class TestReconciling:
         assert seen["Reconciling"] == (
             "True",
             "RollingOut",
-            (
-                "1 of 2 consumers run what is declared; clicks-1 still run what was declared before. clicks-1 gives up its shards first."
-            ),
+            "1 of 2 consumers run what is declared; clicks-1 still run what was declared before. "
+            "clicks-1 gives up its shards first.",
         )
 
     def test_pods_that_are_missing(self) -> None:
