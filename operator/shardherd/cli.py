@@ -169,7 +169,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     if not await _before(stop, server.lead()):
         return 0
     metrics.leader.set(1)
-    registry.register(GroupCollector(server.coordination.views))
+    registry.register(GroupCollector(server.coordination.views, settings.telemetry.shard_series_limit))
     logger.info("leading")
     cluster = KubernetesCluster(api)
     if not await _before(stop, _definition(cluster, settings.watch_namespaces)):
