@@ -94,6 +94,7 @@ def test_a_group_whose_consumers_are_ready_is_ready(bench: ControllerBench, name
     status = bench.get(GROUPS, name)["status"]
     conditions = status.pop("conditions")
     assert status.pop("scaling").items() >= {"desired": 2, "reason": "FollowingShards"}.items()
+    assert status.pop("rollout").items() >= {"updated": 2, "total": 2}.items()
     assert status == {
         "observedGeneration": 1,
         "replicas": 2,
@@ -136,7 +137,7 @@ def test_scaling_out_and_then_in_after_a_drain(bench: ControllerBench, name: str
 
 def test_the_scale_subresource_sets_the_number_in_mode_fixed(bench: ControllerBench, name: str) -> None:
     play(bench, name, 8)
-    bench.group(name, scaling={"mode": "Fixed"}, replicas=1)
+    bench.group(name, scaling={"mode": "Fixed", "shardsPerConsumer": None}, replicas=1)
     bench.until_pods(name, 1)
     bench.kubectl("scale", f"{RESOURCE}/{name}", "--replicas=2")
     bench.until_pods(name, 2)
@@ -169,6 +170,12 @@ def test_another_image_replaces_the_pods_one_at_a_time(bench: ControllerBench, n
 
     until(lambda: images() == {f"{name}-0": "example/clicks:1", f"{name}-1": "example/clicks:2"}, lambda: bench.explain(name))
     bench.make_ready(f"{name}-1")
+    # The first one holds all shards, and is asked to give them to the other.
+    until(lambda: bench.coordination.specs[name][-1].cordoned == {f"{name}-0"}, lambda: bench.explain(name))
+    held = bench.coordination.pictures[name]
+    given = tuple(replace(shard, holder=ConsumerId(f"{name}-1")) for shard in held.shards)
+    assert images()[f"{name}-0"] == "example/clicks:1"
+    bench.coordination.pictures[name] = replace(held, shards=given)
     until(lambda: images() == {f"{name}-0": "example/clicks:2", f"{name}-1": "example/clicks:2"}, lambda: bench.explain(name))
 
 

@@ -196,6 +196,17 @@ KAFKA = "spec.source.kafka"
             id="a window of days",
         ),
         pytest.param(
+            {"rollout": {"strategy": "InPlace"}},
+            "spec.rollout.strategy InPlace needs spec.rejoinGrace, for which shards wait for a consumer that is replaced (it is "
+            "0s): set it to longer than an application takes to start, for example 2m",
+            id="shards that do not wait for a consumer that is replaced in place",
+        ),
+        pytest.param(
+            {"rollout": {"progressDeadline": "0s"}},
+            'spec.rollout.progressDeadline ("0s") must be a duration from 1s to 24h, for example 10m',
+            id="no time for a new version",
+        ),
+        pytest.param(
             {"scaling": {"mode": "Fixed"}},
             "spec.replicas is not set, and spec.scaling.mode Fixed runs as many consumers as it says: set it",
             id="a fixed number that is not given",
@@ -327,6 +338,7 @@ def test_every_default_is_in_the_schema(groups: Groups) -> None:
         "initialAssignmentDelay": "10s",
         "drainTimeout": "60s",
         "paused": False,
+        "rollout": {"strategy": "Drain", "progressDeadline": "10m"},
         "scaling": {
             "mode": "Shards",
             "minReplicas": 1,
