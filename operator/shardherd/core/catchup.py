@@ -94,7 +94,7 @@ class _Case:
 
     def stay(self, recommended: int, wishes: tuple[tuple[float, int], ...] | None = None) -> Wish:
         """As before, for the reason that it was decided for: nobody is told anew what did not change."""
-        reason, message = _said(self.observation, self.goal)
+        reason, message = _said(self.sizing)
         return self.answer(self.goal, reason, message, recommended, trial=self.sizing.trial, wishes=wishes)
 
 
@@ -154,10 +154,9 @@ def _case(observation: Observation, sizing: Sizing, shards: int) -> _Case:
     return _Case(observation, sizing, goal, min(scaling.min_replicas, high), high, limit)
 
 
-def _said(observation: Observation, goal: int) -> tuple[str, str]:
-    written = observation.previous.get("scaling")
-    if isinstance(written, dict) and written.get("desired") == goal and written.get("reason") in _REASONS:
-        return written["reason"], written["message"]
+def _said(sizing: Sizing) -> tuple[str, str]:
+    if sizing.said[0] in _REASONS:
+        return sizing.said
     return MEASURING, "How fast records are written and read is being measured."
 
 
@@ -180,7 +179,7 @@ def _judged(case: _Case, traffic: Traffic) -> bool:
 
 def _verdict(case: _Case, traffic: Traffic, trial: Trial) -> Wish:
     if not traffic.behind or traffic.consumed >= GAIN * trial.per_second or trial.replicas >= case.goal:
-        reason, message = _said(case.observation, case.goal)
+        reason, message = _said(case.sizing)
         return case.answer(case.goal, reason, message)
     message = (
         f"{_count(case.goal, 'consumer')} read {_rate(traffic.consumed)}, {trial.replicas} read {_rate(trial.per_second)}: "

@@ -204,9 +204,8 @@ def _stalled(observation: Observation, scale: Scale) -> Finding:
     kept = [] if observation.view is None else [cause for cause in observation.view.withheld if cause.reason in LASTING]
     if kept:
         return Finding("Stalled", TRUE, kept[0].reason, kept[0].message)
-    roll = rolling(observation, scale)
-    if roll.state == ROLLED_BACK:
-        why = roll.why or "What is declared did not run."
+    if observation.declared.rejected:
+        why = rolling(observation, scale).why or "What is declared did not run."
         return Finding("Stalled", TRUE, ROLLED_BACK, f"{why} All pods went back to what ran before: change spec.application.")
     trouble = _trouble(observation)
     if trouble is not None and trouble.reason in STALLING and ready_consumers(observation) < scale.desired:

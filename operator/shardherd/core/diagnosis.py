@@ -67,11 +67,11 @@ _ORDER = (NO_PROGRESS, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
 
 
 def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -> Iterator[Stuck]:
-    still = {} if traffic is None else traffic.still_for(observation.now)
+    still = {} if traffic is None else traffic.still_for(observation.now, PATIENCE)
     for shard in view.shards:
         if not shard.present or not shard.lag_records:
             continue
-        if shard.state is ShardState.ALREADY_ALLOC and still.get(shard.shard, 0.0) >= PATIENCE:
+        if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still:
             message = f"{shard.holder} holds it and has checkpointed nothing; see: kubectl logs {shard.holder}"
             yield Stuck(shard.shard, NO_PROGRESS, message, still[shard.shard])
         elif shard.state is ShardState.TRANSFER and shard.state_age >= GRANTING:

@@ -277,8 +277,11 @@ def _rollout_events(observation: Observation, course: Course) -> Iterable[Event]
 
 
 def _rolled_out(observation: Observation, scaled: Scale) -> Iterable[Event]:
-    now, before = rolling(observation, scaled), observation.previous.get("rollout")
-    if isinstance(before, Mapping) and now.state == COMPLETE and before.get("state") == PROGRESSING and before.get("proven"):
+    before = observation.previous.get("rollout")
+    if not isinstance(before, Mapping) or before.get("state") != PROGRESSING or not before.get("proven"):
+        return
+    now = rolling(observation, scaled)
+    if now.state == COMPLETE:
         yield Event(
             "RolledOut",
             f"{now.updated} of {now.total} consumers run what generation {observation.declared.generation} declares.",

@@ -63,7 +63,8 @@ def rolling(observation: Observation, scale: Scale) -> Rolling:
         why = _why(observation, staying)
     upcoming = None if back else _next(observation, scale, staying)
     drains = upcoming is not None and _drains_first(observation, upcoming)
-    going = {pod.name for pod in staying if pod.deleting and not pod.current}
+    in_place = declared.rollout.strategy is RolloutStrategy.IN_PLACE
+    going = set() if in_place else {pod.name for pod in staying if pod.deleting and not pod.current}
     return Rolling(
         state=state,
         target=target,

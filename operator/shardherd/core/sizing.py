@@ -120,6 +120,7 @@ def _recalled(observation: Observation) -> Sizing:
     return replace(
         sizing,
         goal=goal,
+        said=(str(known.get("reason", "")), str(known.get("message", ""))) if known.get("desired") == goal else ("", ""),
         trial=Trial(int(trial["replicas"]), float(trial["perSecond"])) if isinstance(trial, Mapping) else None,
         ceiling=Ceiling(int(ceiling["replicas"]), seconds_since_1970(str(ceiling["until"])))
         if isinstance(ceiling, Mapping)
@@ -189,7 +190,7 @@ def _unless_paused(observation: Observation, decision: Decision, sizing: Sizing)
 
 
 def _remembered(decision: Decision, sizing: Sizing) -> Decision:
-    return replace(decision, sizing=replace(sizing, goal=decision.desired))
+    return replace(decision, sizing=replace(sizing, goal=decision.desired, said=(decision.reason, decision.message)))
 
 
 def _count(number: int, noun: str) -> str:

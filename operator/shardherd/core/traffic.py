@@ -120,9 +120,9 @@ class Traffic:
         """Whether there is more left than was read in a SPAN: consumers read as fast as they can."""
         return (self.lag_records or 0) > self.consumed * SPAN
 
-    def still_for(self, now: float) -> dict[ShardId, float]:
-        """For how long each shard's position has not moved although there was something to read."""
-        return {shard: now - at for shard, at in zip(self.shards, self.moved_at, strict=True)}
+    def still_for(self, now: float, patience: float) -> dict[ShardId, float]:
+        """The shards whose positions have not moved for so long although there was something to read, and for how long."""
+        return {shard: now - at for shard, at in zip(self.shards, self.moved_at, strict=True) if now - at >= patience}
 
     def _rate(self, what: Callable[[Mark], int]) -> float:
         first, last = self.marks[0], self.marks[-1]

@@ -197,8 +197,8 @@ KAFKA = "spec.source.kafka"
         ),
         pytest.param(
             {"rollout": {"strategy": "InPlace"}},
-            "spec.rollout.strategy InPlace needs spec.rejoinGrace, for which shards wait for a consumer that is replaced (it is "
-            "0s): set it to longer than an application takes to start, for example 2m",
+            "spec.rollout.strategy InPlace needs spec.rejoinGrace, for which shards wait for a consumer that is replaced (it "
+            "is 0s): set it to longer than an application takes to start, for example 2m",
             id="shards that do not wait for a consumer that is replaced in place",
         ),
         pytest.param(

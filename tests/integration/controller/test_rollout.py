@@ -1,4 +1,4 @@
-"""Rolling out with the real operator and broker, and consumers on the real protocol: who reads what meanwhile, and the way back."""
+"""Rolling out, with the real operator and broker and consumers on the real protocol: who reads what, and the way back."""
 
 from __future__ import annotations
 

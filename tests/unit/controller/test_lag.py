@@ -150,6 +150,18 @@ def test_a_decision_says_what_it_was_made_from() -> None:
     assert {**group.status["scaling"], "trial": None} == {**written, "trial": None}
 
 
+def test_a_decision_is_told_although_the_status_was_not_due_when_it_was_made() -> None:
+    group = Group(steadily(350), replicas=2)
+    written = group.status
+    while not group.history:
+        written = group.status
+        group.tick()
+    # The status of this very moment was not written, and the next one is planned with the one before.
+    group.status = written
+    group.tick()
+    assert (group.status["scaling"]["desired"], group.status["scaling"]["reason"]) == (5, "CatchingUp")
+
+
 def test_one_decision_changes_the_number_by_no_more_than_a_step() -> None:
     group = Group(steadily(900), replicas=1, lag=LagScaling(max_step=2)).run(2000)
     numbers = [1, *(number for number, _ in group.decisions())]

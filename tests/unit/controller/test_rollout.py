@@ -190,6 +190,13 @@ class TestDraining:
         assert roll.rollout()["progressTime"] == "2023-11-14T22:14:20Z"
 
 
+def test_in_place_its_shards_wait_for_it_and_it_is_not_told_to_hold_nothing() -> None:
+    roll = Roll(strategy=RolloutStrategy.IN_PLACE)
+    planned = roll.step()
+    assert (emptied(planned), planned.actions[1:]) == (set(), (DeletePod("clicks-1", "uid-1", WHY),))
+    assert emptied(roll.step(1, consumers=(OLD[0], *pods(1, current=False, deleting=True)))) == set()
+
+
 class TestGoingBack:
     broken = (OLD[0], *pods(1, ready=False, trouble=Trouble(CRASH_LOOPING, "The application in pod clicks-1 ended.")))
     why = (
