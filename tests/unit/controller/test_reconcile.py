@@ -170,6 +170,19 @@ class TestADeclarationThatDoesNotRun:
         assert applied_image(rolled) == "example/clicks:3"
 
 
+async def test_what_never_ran_is_nothing_to_go_back_to(bench: Bench) -> None:
+    await bench.reconcile()
+    run_pods(bench)
+    await bench.reconcile(after=5)
+    for generation in (2, 3):
+        declare(bench, generation, f"example/clicks:{generation}")
+        await bench.reconcile(after=5)
+        run_pods(bench, broken=True)
+        await bench.reconcile(after=5)
+    await bench.reconcile(after=600)
+    assert applied_image(bench) == "example/clicks:1"
+
+
 class AnotherVersion(Manifests):
     """How another version of the operator renders pods."""
 
