@@ -1,7 +1,8 @@
 """The command line, and the composition root of the operator: the one place that knows which adapter serves which port.
 
-`shardherd operator` runs the coordinator in the main thread's event loop and, once it leads, Kopf in a thread of its own. It
-ends with 0 on SIGTERM or SIGINT, and with another code when it may not or cannot go on, so that Kubernetes starts a new one.
+`shardherd operator` runs the coordinator in the main thread's event loop and, once it leads, Kopf in a thread of its own. Until
+then it stands by with everything imported and connected. It ends with 0 on SIGTERM or SIGINT, having handed over to another one
+that stands by, and with another code when it may not or cannot go on, so that Kubernetes starts a new one.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardherd.ports import ClusterRefusedError, ClusterUnavailableError
@@ -28,9 +32,6 @@ if TYPE_CHECKING:
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
 
 logger = logging.getLogger(__name__)
-
-LEASE = "shardherd"
-"""Name of the Lease that the leader holds in the operator's namespace."""
 
 GC_THRESHOLDS = (100_000, 50, 100)
 """Allocations until Python looks for cycles, and how rarely for older ones. A batch of checkpoints makes a hundred thousand
@@ -110,8 +111,10 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
     from shardherd.adapters.kubernetes.events import KubernetesEvents
+    from shardherd.adapters.kubernetes.leading import LeadersApi
     from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
     from shardherd.adapters.kubernetes.login import connection
+    from shardherd.adapters.kubernetes.operators import OperatorPods, holder_of
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
     from shardherd.adapters.kubernetes.tokens import KubernetesTokens
     from shardherd.controller import handlers
@@ -138,14 +141,24 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     stack.callback(events.close)
     connector = KafkaConnector()
     stack.push_async_callback(connector.close)
+    pods = OperatorPods(api, identity.namespace, identity.pod_name, identity.pod_uid)
     leadership = LeaseLeadership(
         api,
         clock,
         identity.namespace,
-        LEASE,
-        f"{identity.pod_name}_{identity.pod_uid}" if identity.pod_uid else identity.pod_name,
-        LeaseTimes(lease.duration, lease.renew_deadline, lease.retry),
+        lease.name,
+        holder_of(identity.pod_name, identity.pod_uid),
+        LeaseTimes(lease.duration, lease.renew_deadline, lease.retry, lease.look),
+        start=_announce_start(identity.termination_log),
+        obituaries=pods,
     )
+
+    def certain() -> bool:
+        return clock.now() < leadership.deadline()
+
+    leaders_api = LeadersApi(configuration, certain)
+    stack.callback(leaders_api.close)
+    cluster = KubernetesCluster(leaders_api)
     server = CoordinatorServer(
         CoordinatorPorts(
             clock=clock,
@@ -169,9 +182,10 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     if not await _before(stop, server.lead()):
         return 0
     metrics.leader.set(1)
+    if identity.pod_uid:
+        stack.callback(asyncio.create_task(pods.lead(certain), name="label").cancel)
     registry.register(GroupCollector(server.coordination.views))
     logger.info("leading")
-    cluster = KubernetesCluster(api)
     if not await _before(stop, _definition(cluster, settings.watch_namespaces)):
         return 0
 
@@ -198,12 +212,25 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     metrics.leader.set(0)
     code = _verdict(kopf, lost, told)
+    # The next leader must not wait for the end of our watches: from here on we can neither answer nor write.
     kopf_stop.set()
+    await server.resign()
     await asyncio.wait({kopf}, timeout=KOPF_STOP_TIMEOUT)
     for task in (lost, told):
         task.cancel()
     await asyncio.gather(lost, told, return_exceptions=True)
     return code
+
+
+def _announce_start(path: str) -> str:
+    """A name for this start of the process, told to the kubelet at `path`: our pod's status then says who died."""
+    start = uuid.uuid4().hex
+    if path:
+        try:
+            Path(path).write_text(json.dumps({"start": start}))
+        except OSError as error:
+            logger.warning("cannot write %s (%s): if this process dies, the next leader waits for the Lease", path, error)
+    return start
 
 
 async def _definition(cluster: KubernetesCluster, namespaces: Sequence[str]) -> None:

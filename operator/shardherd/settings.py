@@ -20,13 +20,17 @@ class IdentitySettings:
     """Which pod this operator is; the chart fills these in from the downward API.
 
     namespace: where the Lease is. Required, as two operators exclude each other only within one namespace.
-    pod_name: holder of the Lease. Required, as it must differ between pods.
-    pod_uid: makes the holder of the Lease differ between two pods of one name. Default empty: outside a cluster.
+    pod_name: names the holder of the Lease. Required, as it must differ between pods.
+    pod_uid: the other half of the holder: a container that is started again in the same pod holds the Lease at once, another
+    pod of the same name does not. Default empty: outside a cluster, where no pod is labelled and no death is proven.
+    termination_log: where the kubelet reads a container's last words; we name this start of ours there, so that the status of
+    a dead container says who died. Default empty: nothing is written.
     """
 
     namespace: str
     pod_name: str
     pod_uid: str = ""
+    termination_log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +54,19 @@ class ApiSettings:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Leadership, in seconds. Defaults are those of Kubernetes' own components: a crashed leader is replaced within 15 s.
+    """Leadership. Seconds; defaults are those of Kubernetes' own components: a leader that fell silent is replaced after 15 s.
 
     duration: how long a Lease holds without a renewal. renew_deadline: how long the leader tries to renew before it gives up;
-    it must end before others may take over. retry: how often it tries.
+    it must end before others may take over. retry: how often it tries. look: how often who waits looks; default 0.5, a small
+    request each, so that a Lease that was given back is held again within half a second.
+    name: of the Lease. Default `shardherd`; the chart gives the release's, so that two releases may share a namespace.
     """
 
     duration: float = 15.0
     renew_deadline: float = 10.0
     retry: float = 2.0
+    look: float = 0.5
+    name: str = "shardherd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +111,7 @@ def load(environment: Mapping[str, str]) -> Settings:
             namespace=namespace,
             pod_name=read.text("SHARDHERD_POD_NAME", None),
             pod_uid=read.text("SHARDHERD_POD_UID", ""),
+            termination_log=read.text("SHARDHERD_TERMINATION_LOG", ""),
         ),
         api=ApiSettings(
             port=api_port,
@@ -115,6 +124,8 @@ def load(environment: Mapping[str, str]) -> Settings:
             duration=read.seconds("SHARDHERD_LEASE_DURATION_S", 15.0),
             renew_deadline=read.seconds("SHARDHERD_LEASE_RENEW_DEADLINE_S", 10.0),
             retry=read.seconds("SHARDHERD_LEASE_RETRY_S", 2.0),
+            look=read.seconds("SHARDHERD_LEASE_LOOK_S", 0.5),
+            name=read.text("SHARDHERD_LEASE_NAME", "shardherd"),
         ),
         telemetry=TelemetrySettings(
             metrics_port=read.port("SHARDHERD_METRICS_PORT", 9090),

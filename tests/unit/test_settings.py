@@ -19,9 +19,9 @@ REQUIRED = {"SHARDHERD_NAMESPACE": "system", "SHARDHERD_POD_NAME": "shardherd-0"
 
 def test_everything_but_the_identity_has_a_default() -> None:
     assert load(REQUIRED) == Settings(
-        identity=IdentitySettings("system", "shardherd-0", ""),
+        identity=IdentitySettings("system", "shardherd-0", "", ""),
         api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd", 16 * 1024 * 1024, 0),
-        lease=LeaseSettings(15.0, 10.0, 2.0),
+        lease=LeaseSettings(15.0, 10.0, 2.0, 0.5, "shardherd"),
         telemetry=TelemetrySettings(9090, "json", "INFO"),
         discovery_interval=1.0,
         resync_interval=300.0,
@@ -32,6 +32,7 @@ def test_everything_but_the_identity_has_a_default() -> None:
 def test_every_variable_is_read() -> None:
     environment = REQUIRED | {
         "SHARDHERD_POD_UID": "uid",
+        "SHARDHERD_TERMINATION_LOG": "/dev/termination-log",
         "SHARDHERD_API_PORT": "1080",
         "SHARDHERD_COORDINATOR_URL": "https://operator:1080/",
         "SHARDHERD_TOKEN_AUDIENCE": "ours",
@@ -40,6 +41,8 @@ def test_every_variable_is_read() -> None:
         "SHARDHERD_LEASE_DURATION_S": "30",
         "SHARDHERD_LEASE_RENEW_DEADLINE_S": "20",
         "SHARDHERD_LEASE_RETRY_S": "0.5",
+        "SHARDHERD_LEASE_LOOK_S": "0.25",
+        "SHARDHERD_LEASE_NAME": "ours",
         "SHARDHERD_METRICS_PORT": "1090",
         "SHARDHERD_LOG_FORMAT": "text",
         "SHARDHERD_LOG_LEVEL": "DEBUG",
@@ -48,9 +51,9 @@ def test_every_variable_is_read() -> None:
         "SHARDHERD_WATCH_NAMESPACES": "shop, web,",
     }
     assert load(environment) == Settings(
-        identity=IdentitySettings("system", "shardherd-0", "uid"),
+        identity=IdentitySettings("system", "shardherd-0", "uid", "/dev/termination-log"),
         api=ApiSettings(1080, "https://operator:1080", "ours", 1024, 5),
-        lease=LeaseSettings(30.0, 20.0, 0.5),
+        lease=LeaseSettings(30.0, 20.0, 0.5, 0.25, "ours"),
         telemetry=TelemetrySettings(1090, "text", "DEBUG"),
         discovery_interval=5.0,
         resync_interval=60.0,

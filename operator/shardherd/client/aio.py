@@ -29,6 +29,9 @@ from shardherd.core.requests import ForceCheckpointReply
 
 T = TypeVar("T")
 
+CONNECT_TIMEOUT = 2.0
+"""Seconds for a connection to be made: an address that does not answer belongs to a coordinator that is gone."""
+
 
 class Coordinator(Protocol):
     """What a consumer needs of the raw client."""
@@ -130,7 +133,7 @@ class AsyncConsumerClient:
             protocol.PROTOCOL_HEADER: str(protocol.PROTOCOL_VERSION),
         }
         try:
-            limits = aiohttp.ClientTimeout(total=timeout)
+            limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
             async with self._session.request(
                 method, url, data=body, headers=headers, timeout=limits, allow_redirects=False
             ) as response:

@@ -43,7 +43,7 @@ class OperatorProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, **settings: str) -> None:
-        """Start it; returns once it is ready."""
+        """Start it; returns once it leads and is ready."""
         self.api_port, self.metrics_port = free_port(), free_port()
         environment = {
             **os.environ,
@@ -58,7 +58,9 @@ class OperatorProcess:
         }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen([sys.executable, "-m", "shardherd", "operator"], env=environment, stderr=log)
-        until(lambda: self.http(self.api_port, "/readyz") == 200, self.log.read_text, within=120)
+        until(lambda: self.http(self.metrics_port, "/metrics") == 200, self.log.read_text, within=120)
+        until(lambda: "shardherd_leader 1.0" in self.metrics(), self.log.read_text)
+        until(lambda: self.http(self.api_port, "/readyz") == 200, self.log.read_text)
 
     @property
     def pid(self) -> int:
