@@ -184,7 +184,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     metrics.leader.set(1)
     if identity.pod_uid:
         stack.callback(asyncio.create_task(pods.lead(certain), name="label").cancel)
-    registry.register(GroupCollector(server.coordination.views))
+    registry.register(GroupCollector(server.coordination.views, settings.telemetry.shard_series_limit))
     logger.info("leading")
     if not await _before(stop, _definition(cluster, settings.watch_namespaces)):
         return 0

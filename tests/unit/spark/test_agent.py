@@ -1,3 +1,5 @@
+"""A consumer from its first heartbeat to its end, in simulated time against a simulated coordinator."""
+
 from __future__ import annotations
 
 import asyncio

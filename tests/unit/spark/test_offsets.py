@@ -1,3 +1,5 @@
+"""Offsets as text: what Spark's log holds."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""How the ranges of a micro-batch become tasks."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,3 +1,5 @@
+"""What a pod's environment tells the agent."""
+
 from __future__ import annotations
 
 import pytest

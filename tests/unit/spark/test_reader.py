@@ -1,3 +1,5 @@
+"""A task reads exactly its ranges, from brokers that are played by the test."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -1,3 +1,5 @@
+"""What the decoder makes of a Fetch response's bytes."""
+
 from __future__ import annotations
 
 import datetime

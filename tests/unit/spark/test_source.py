@@ -1,3 +1,5 @@
+"""The stream reader as Spark calls it, with the agent's end of the socket played by the test."""
+
 from __future__ import annotations
 
 import json
