@@ -16,9 +16,12 @@ import os
 import signal
 import sys
 import threading
+import time
+import urllib.request
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
+from http.client import HTTPException
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +46,9 @@ FAILED, MISCONFIGURED = 1, 2
 DEFINITION_INTERVAL = 1.0
 """Seconds between looks whether ConsumerGroups are defined, while they are not."""
 
+PING_INTERVAL, PING_TIMEOUT = 1.0, 5.0
+"""Seconds between the attempts of `ping`, and for each."""
+
 KOPF_STOP_TIMEOUT = 10.0
 """Seconds that Kopf is given to end its watches."""
 
@@ -53,9 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("operator", help="run the operator; settings come from SHARDHERD_* variables")
     commands.add_parser("version", help="print the version")
-    if parser.parse_args(arguments).command == "version":
+    pinged = commands.add_parser("ping", help="wait until the operator that leads answers, for `helm test`")
+    pinged.add_argument("url", help="of the coordinator's API, for example http://shardherd.shardherd-system.svc:8080")
+    pinged.add_argument("--within", type=float, default=60.0, help="seconds (default 60)")
+    options = parser.parse_args(arguments)
+    if options.command == "version":
         print(version("shardherd"))
         return 0
+    if options.command == "ping":
+        return ping(options.url, options.within)
     try:
         settings = load(os.environ)
     except SettingsError as error:
@@ -70,6 +82,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ports = f"ports {settings.api.port} and {settings.telemetry.metrics_port}"
         logger.error("cannot start: %s (it listens on %s: are they free?)", error, ports)  # noqa: TRY400
         return FAILED
+
+
+def ping(url: str, within: float) -> int:
+    """Wait until what answers at `url` leads and has loaded its groups; FAILED if it does not within so many seconds."""
+    until = time.monotonic() + within
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=PING_TIMEOUT) as response:
+                said = response.read().decode(errors="replace").strip()
+        except (OSError, HTTPException) as error:
+            said = str(error)
+        if said == "ok":
+            print(f"{url} answers and leads")
+            return 0
+        if time.monotonic() >= until:
+            print(f"shardherd: no operator that leads answers at {url} within {within:g} s: {said}", file=sys.stderr)
+            return FAILED
+        time.sleep(PING_INTERVAL)
 
 
 async def operate(settings: Settings, configuration: Configuration | None = None) -> int:

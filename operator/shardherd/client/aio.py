@@ -33,7 +33,7 @@ CONNECT_TIMEOUT = 2.0
 """Seconds for a connection to be made: an address that does not answer belongs to a coordinator that is gone."""
 
 PROBE_TIMEOUT = 3.0
-"""Seconds for a heartbeat after silence. It is not parked: who leads by now answers at once, so who does not has gone as well."""
+"""Seconds for a heartbeat after silence. It is not parked: who leads by now answers at once, and who does not is gone too."""
 
 
 class Coordinator(Protocol):
@@ -50,8 +50,8 @@ class AsyncConsumerClient:
     """A client for one group of the coordinator at `url` (http://host:port).
 
     `token` is called before every request, since a projected token is replaced while the pod runs. `timeout` bounds each
-    request in seconds; a heartbeat may take its `wait` on top, but after silence neither. Use it within one event loop and close
-    it there.
+    request in seconds; a heartbeat may take its `wait` on top, but after silence neither. Use it within one event loop and
+    close it there.
     """
 
     def __init__(self, url: str, namespace: str, group: str, token: Callable[[], str], *, timeout: float = 10.0) -> None:

@@ -212,22 +212,28 @@ class Controller:
     async def _publish(self, key: Key, group: _Group, observation: Observation, planned: Plan) -> None:
         """Write the status if it is due, and tell of what turned, which is known only with the status written."""
         now, view = observation.now, observation.view
+        loaded = view is not None and (view.discovered or bool(view.source_error))
         due = write_due(
             observation.previous,
             planned.status,
-            loaded=view is not None and (view.discovered or bool(view.source_error)),
+            loaded=loaded,
             known=now - group.known_since,
             written=now - group.status_at,
         )
+        if loaded or due:
+            self._show(key, planned.status)
         if not due:
             return
         await self._cluster.write_status(observation.declared.identity, planned.status)
         group.status, group.status_at = planned.status, now
         self._tell(observation, planned.turned)
+
+    def _show(self, key: Key, status: Mapping[str, Any]) -> None:
+        """The status as metrics. A new leader shows it too, although it finds it written."""
         for kind in ("desiredReplicas", "replicas", "readyReplicas"):
-            value = planned.status[kind]
-            assert isinstance(value, int)
-            self._metrics.replicas.labels(*key, kind.removesuffix("Replicas").replace("replicas", "current")).set(value)
+            self._metrics.replicas.labels(*key, kind.removesuffix("Replicas").replace("replicas", "current")).set(status[kind])
+        for condition in status["conditions"]:
+            self._metrics.conditions.labels(*key, condition["type"]).set(condition["status"] == "True")
 
     def _tell(self, observation: Observation, events: tuple[Event, ...]) -> None:
         identity = observation.declared.identity

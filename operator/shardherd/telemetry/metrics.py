@@ -55,6 +55,7 @@ SCALE_DECISIONS = Metric(
     "shardherd_scale_decisions", "Changes of the number of consumers, by direction.", (*GROUP, "direction")
 )
 REPLICAS = Metric("shardherd_replicas", "Consumers of a group: desired, current and ready.", (*GROUP, "kind"))
+CONDITION = Metric("shardherd_group_condition", "A group's condition: 1 if True, 0 if not.", (*GROUP, "condition"))
 
 # Pictures of groups, read at each scrape.
 SHARD_LAG = Metric("shardherd_shard_lag_records", "Records between a shard's checkpoint and its end.", (*PICTURE, "shard"))
@@ -68,6 +69,16 @@ SHARD_STATE_AGE = Metric(
 )
 GROUP_LAG = Metric("shardherd_group_lag_records", "Records between the checkpoints and the ends of all shards.", PICTURE)
 GROUP_MAX_LAG = Metric("shardherd_group_max_lag_records", "The largest lag of a single shard.", PICTURE)
+GROUP_END = Metric("shardherd_group_end_offset", "Sum of the ends of all shards: its rate is what is written.", PICTURE)
+GROUP_CHECKPOINT = Metric(
+    "shardherd_group_committed_offset", "Sum of the checkpoints of all shards: its rate is what is read.", PICTURE
+)
+GROUP_UNOWNED = Metric(
+    "shardherd_group_max_unowned_seconds", "The longest time that a shard that should be read has had no holder.", PICTURE
+)
+GROUP_TRANSFER = Metric(
+    "shardherd_group_max_transfer_seconds", "The longest time that a shard has been on its way to another consumer.", PICTURE
+)
 GROUP_SERIES_OMITTED = Metric(
     "shardherd_group_shard_series_omitted", "Shards whose own series are left out, as the group has too many.", PICTURE
 )
@@ -118,6 +129,7 @@ class OperatorMetrics:
         )
         self.scale_decisions = counter(SCALE_DECISIONS)
         self.replicas = Gauge(REPLICAS.name, REPLICAS.help, REPLICAS.labels, registry=registry)
+        self.conditions = Gauge(CONDITION.name, CONDITION.help, CONDITION.labels, registry=registry)
         self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
         self._build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
         # Counters whose series go with their group, and how many label values follow the group's two.
@@ -131,6 +143,7 @@ class OperatorMetrics:
             self.reconcile_errors,
             self.scale_decisions,
             self.replicas,
+            self.conditions,
         )
 
     def built(self, version: str) -> None:

@@ -232,8 +232,25 @@ async def test_a_restarted_operator_leaves_the_status_alone_until_its_coordinato
     await bench.reconcile()
     await bench.reconcile(after=5)
     assert bench.status() == ready
+    assert bench.metric("shardherd_group_condition", condition="Ready") is None
     await bench.reconcile(after=30)
     assert bench.condition("Ready") == ("False", "Discovering")
+    assert bench.metric("shardherd_group_condition", condition="Ready") == 0
+
+
+async def test_a_new_leader_shows_as_metrics_the_status_that_it_finds_written(bench: Bench) -> None:
+    await bench.reconcile()
+    await bench.reconcile(after=2)
+    successor = Bench()
+    successor.cluster.objects = bench.cluster.objects
+    successor.coordination.pictures[IDENTITY] = bench.coordination.pictures[IDENTITY]
+    successor.controller.saw_group(KEY, resource(), gone=False)
+
+    await successor.reconcile()
+
+    assert "status clicks" not in successor.cluster.writes
+    assert successor.metric("shardherd_group_condition", condition="SourceReachable") == 1
+    assert successor.metric("shardherd_replicas", kind="desired") == 2
 
 
 async def test_a_resource_that_cannot_be_read_harms_nobody_else(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
