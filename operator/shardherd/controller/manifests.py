@@ -231,7 +231,7 @@ class Manifests:
             "SHARDHERD_EXECUTOR_CORES": str(executor["cores"]),
             "SHARDHERD_EXECUTOR_MEMORY": executor["memory"],
             "SHARDHERD_EXECUTOR_TEMPLATE": _json(_executor(resource)),
-            "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": application["serviceAccountName"],
+            "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": executor.get("serviceAccountName", application["serviceAccountName"]),
             "SHARDHERD_IMAGE": application["image"],
             "SHARDHERD_IMAGE_PULL_POLICY": application["imagePullPolicy"],
             "SHARDHERD_METRICS_PORT": str(METRICS_PORT),

@@ -54,6 +54,7 @@ class OperatorProcess:
             "SHARDHERD_API_PORT": str(self.api_port),
             "SHARDHERD_METRICS_PORT": str(self.metrics_port),
             "SHARDHERD_WATCH_NAMESPACES": self.namespace,
+            "SHARDHERD_LEASE_NAME": f"{self.namespace}-shardherd",
             **settings,
         }
         with self.log.open("wb") as log:
@@ -127,7 +128,7 @@ class OperatorProcess:
     @property
     def lease(self) -> str:
         """Where the Lease is."""
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/shardherd"
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.namespace}-shardherd"
 
     def holder(self) -> str:
         """Who holds the Lease."""
