@@ -32,7 +32,9 @@ from shardherd.settings import Settings, SettingsError, load
 if TYPE_CHECKING:
     from kubernetes.client.configuration import Configuration
 
+    from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
+    from shardherd.ports import Clock, TokenReviewer
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +148,6 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.login import connection
     from shardherd.adapters.kubernetes.operators import OperatorPods, holder_of
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
-    from shardherd.adapters.kubernetes.tokens import KubernetesTokens
     from shardherd.controller import handlers
     from shardherd.controller.manifests import Manifests
     from shardherd.controller.reconcile import Controller
@@ -195,7 +196,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
             leadership=leadership,
             ownership=ConfigMapOwnership(api),
             connector=connector,
-            tokens=KubernetesTokens(api, settings.api.token_audience),
+            tokens=_tokens(settings, api, clock),
             events=events,
             metrics=OperatorCounters(metrics),
             assignors=load_assignors(),
@@ -261,6 +262,16 @@ def _announce_start(path: str) -> str:
         except OSError as error:
             logger.warning("cannot write %s (%s): if this process dies, the next leader waits for the Lease", path, error)
     return start
+
+
+def _tokens(settings: Settings, api: KubernetesApi, clock: Clock) -> TokenReviewer:
+    if settings.api.token_check == "keys":
+        from shardherd.adapters.kubernetes.keys import PublishedKeysTokens
+
+        return PublishedKeysTokens(api, settings.api.token_audience, clock, settings.watch_namespaces)
+    from shardherd.adapters.kubernetes.tokens import KubernetesTokens
+
+    return KubernetesTokens(api, settings.api.token_audience)
 
 
 async def _definition(cluster: KubernetesCluster, namespaces: Sequence[str]) -> None:

@@ -40,6 +40,8 @@ class ApiSettings:
     port: default 8080, as the chart's Service names it.
     coordinator_url: what consumers call. Default `http://shardherd.<namespace>.svc:<port>`, the chart's Service.
     token_audience: audience of consumers' tokens. Default `shardherd`, so that no token made for another use is accepted.
+    token_check: `review` (default: the API server reviews consumers' tokens, which needs a ClusterRole) or `keys` (they are
+        checked against the keys that the cluster publishes, for which Roles are enough; needs watch_namespaces).
     max_body: bytes of a request's body. Default 16 MiB: a heartbeat that names 100,000 shards fits.
     max_groups_per_source: how many groups may read one topic of one Kafka cluster; the newest above it are granted nothing.
         Default 0, which means no limit: groups do not disturb each other, and one costs a small request a second.
@@ -48,6 +50,7 @@ class ApiSettings:
     port: int = 8080
     coordinator_url: str = ""
     token_audience: str = "shardherd"
+    token_check: str = "review"
     max_body: int = 16 * 1024 * 1024
     max_groups_per_source: int = 0
 
@@ -120,6 +123,7 @@ def load(environment: Mapping[str, str]) -> Settings:
             port=api_port,
             coordinator_url=read.url("SHARDHERD_COORDINATOR_URL", f"http://shardherd.{namespace}.svc:{api_port}"),
             token_audience=read.text("SHARDHERD_TOKEN_AUDIENCE", "shardherd"),
+            token_check=read.choice("SHARDHERD_TOKEN_CHECK", "review", ("review", "keys")),
             max_body=read.whole("SHARDHERD_MAX_BODY_BYTES", 16 * 1024 * 1024, least=1024),
             max_groups_per_source=read.whole("SHARDHERD_MAX_GROUPS_PER_SOURCE", 0, least=0),
         ),
@@ -146,6 +150,10 @@ def load(environment: Mapping[str, str]) -> Settings:
             f"SHARDHERD_LEASE_RETRY_S ({lease.retry:g}) < SHARDHERD_LEASE_RENEW_DEADLINE_S ({lease.renew_deadline:g}) < "
             f"SHARDHERD_LEASE_DURATION_S ({lease.duration:g}) does not hold: a leader must give up before another may take "
             "over; use for example 2, 10 and 15"
+        )
+    if settings.api.token_check == "keys" and not settings.watch_namespaces:
+        raise SettingsError(
+            'SHARDHERD_TOKEN_CHECK is "keys" and SHARDHERD_WATCH_NAMESPACES names none: name those whose groups are served'
         )
     if settings.api.port == settings.telemetry.metrics_port:
         raise SettingsError(

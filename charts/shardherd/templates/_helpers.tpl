@@ -84,6 +84,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create, patch]
+{{- if not .Values.rbac.clusterRoles }}
+# Whether the account of a token that was checked against the published keys is still there.
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get]
+{{- end }}
 # Whether a caller that is no consumer may look at checkpoints or set them.
 - apiGroups: [authorization.k8s.io]
   resources: [localsubjectaccessreviews]

@@ -88,10 +88,11 @@ class PlayedCoordination:
         self.deaths.append((group.name, consumer, incarnation))
 
 
-def install_rights(cluster: Cluster, namespace: str) -> str:
-    """Apply the chart's service account and roles in this namespace; returns a token of that account."""
+def install_rights(cluster: Cluster, namespace: str, *options: str) -> str:
+    """Apply the chart's service accounts and roles in this namespace, with more options of helm; returns the operator's token."""
     define_resource(cluster)
-    rendered = cluster.helm("template", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")
+    chart = ("template", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")
+    rendered = cluster.helm(*chart, *options)
     wanted = [
         item for item in yaml.safe_load_all(rendered) if item and ("Role" in item["kind"] or item["kind"] == "ServiceAccount")
     ]

@@ -14,8 +14,8 @@ from shardherd.ports import Caller, ReviewUnavailableError
 TIMEOUT = 5.0
 """Seconds for each of the two calls; a consumer waits for the answer."""
 
-_POD_NAME = "authentication.kubernetes.io/pod-name"
-_POD_UID = "authentication.kubernetes.io/pod-uid"
+POD_NAME = "authentication.kubernetes.io/pod-name"
+POD_UID = "authentication.kubernetes.io/pod-uid"
 
 
 class KubernetesTokens:
@@ -68,7 +68,7 @@ class KubernetesTokens:
         username = str(user["username"])
         groups = tuple(str(group) for group in user.get("groups") or ())
         extra = user.get("extra") or {}
-        pod, uid = _first(extra, _POD_NAME), _first(extra, _POD_UID)
+        pod, uid = _first(extra, POD_NAME), _first(extra, POD_UID)
         prefix, _, account = username.partition("system:serviceaccount:")
         if prefix or ":" not in account:
             return Caller("", username, pod, uid, "", username, groups)
