@@ -71,15 +71,6 @@ def test_the_definition_can_be_left_out(cluster: Cluster) -> None:
     assert "CustomResourceDefinition" not in kinds
 
 
-@pytest.mark.parametrize("options", [(), ("--set", "watchNamespaces={a,b}")])
-def test_no_right_has_a_wildcard(cluster: Cluster, options: tuple[str, ...]) -> None:
-    roles = [item for item in rendered(cluster, *options) if item["kind"] in ("Role", "ClusterRole")]
-    assert len(roles) >= 3
-    rules = [rule for role in roles for rule in role["rules"]]
-    assert [rule for rule in rules if "*" in json.dumps(rule)] == []
-    assert [rule for rule in rules if "secrets" in rule["resources"] or "nonResourceURLs" in rule] == []
-
-
 def test_watching_some_namespaces_gives_rights_in_those_only(cluster: Cluster) -> None:
     manifests = rendered(cluster, "--set", "watchNamespaces={a,b}")
     clusterwide = one(manifests, "ClusterRole")
@@ -182,47 +173,3 @@ def test_uninstalling_keeps_the_definition(cluster: Cluster, namespace: str) -> 
         cluster.kubectl("get", "crd", RESOURCE, "-o", "name").strip()
         == f"customresourcedefinition.apiextensions.k8s.io/{RESOURCE}"
     )
-
-
-@pytest.mark.parametrize(
-    ("verb", "resource", "allowed"),
-    [
-        ("patch", "statefulsets.apps", "yes"),
-        ("patch", "consumergroups.shardherd.dev/status", "yes"),
-        ("delete", "pods", "yes"),
-        ("get", "pods/log", "yes"),
-        ("patch", "consumergroups.shardherd.dev", "no"),
-        ("delete", "consumergroups.shardherd.dev", "no"),
-        ("delete", "statefulsets.apps", "no"),
-        ("create", "pods", "no"),
-        ("get", "secrets", "no"),
-        ("create", "pods/exec", "no"),
-        ("list", "nodes", "no"),
-        ("create", "rolebindings.rbac.authorization.k8s.io", "no"),
-    ],
-)
-def test_the_operator_may_do_what_it_does_and_no_more(
-    granted: tuple[Cluster, str], verb: str, resource: str, allowed: str
-) -> None:
-    cluster, namespace = granted
-    account = f"system:serviceaccount:{namespace}:{namespace}-shardherd"
-    kind, _, subresource = resource.partition("/")
-    question = ["auth", "can-i", verb, kind, "--as", account, "--namespace", "default"]
-    try:
-        answer = cluster.kubectl(*question, *(["--subresource", subresource] if subresource else []))
-    except ClusterError as error:
-        # The answer "no" is an exit code.
-        answer = str(error)
-    assert re.search(rf"\b{allowed}\b", answer.splitlines()[-1]) is not None
-
-
-@pytest.fixture(scope="module")
-def granted(cluster: Cluster, names: Names) -> Iterator[tuple[Cluster, str]]:
-    """The chart's rights, applied under a release of their own."""
-    namespace = unique(names, "granted")
-    cluster.kubectl("create", "namespace", namespace)
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    cluster.helm("install", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")
-    yield cluster, namespace
-    cluster.helm("uninstall", namespace, "--namespace", namespace)
-    cluster.kubectl("delete", "namespace", namespace, "--wait=false")

@@ -148,7 +148,9 @@ class TestOperators:
         assert chart.one("ConfigMap", "shardherd-more", values)["kind"] == "ConfigMap"
         accounts = [item["metadata"]["name"] for item in chart.render(values) if item["kind"] == "ServiceAccount"]
         assert accounts == ["shardherd-spark", "shardherd-spark-executor"]
-        subjects = {s["name"] for item in chart.render(values) if item["kind"].endswith("Binding") for s in item["subjects"]}
+        subjects = {
+            s["name"] for item in chart.render(values) if item["kind"].endswith("RoleBinding") for s in item["subjects"]
+        }
         assert subjects == {"given", "shardherd-spark"}
 
     def test_the_operator_and_its_lease_have_the_releases_name(self, chart: Chart) -> None:

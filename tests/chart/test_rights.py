@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
-from dev.cluster import Cluster
+from dev.cluster import Cluster, ClusterError
 from shardherd.adapters.kubernetes.api import KubernetesApi
+from shardherd.adapters.kubernetes.operators import LEADER_LABEL
 from tests.chart.rendering import EVERYTHING, ROLES_ONLY, Chart, Json
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource
@@ -36,6 +38,13 @@ RESOURCES = {
     "authorization.k8s.io": ["subjectaccessreviews", "localsubjectaccessreviews"],
     "admissionregistration.k8s.io": ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
     "apiextensions.k8s.io": ["customresourcedefinitions"],
+}
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "victim", "labels": {"app": "ours"}},
+    "spec": {"containers": [{"name": "main", "image": "example/main:1"}]},
 }
 
 Rights = dict[str, str]
@@ -125,7 +134,7 @@ def install(chart: Chart, cluster: Cluster, names: Names, values: Json) -> Itera
     wanted = [
         item
         for item in chart.render(values, release=own, namespace=own)
-        if "Role" in item["kind"] or item["kind"] == "ServiceAccount"
+        if "Role" in item["kind"] or item["kind"] == "ServiceAccount" or "Admission" in item["kind"]
     ]
     text = yaml.safe_dump_all(wanted)
     cluster.kubectl("apply", "-f", "-", input=text)
@@ -168,6 +177,52 @@ def test_of_leases_it_may_change_its_own_alone(everywhere: Installed) -> None:
     account = f"{everywhere.own}-shardherd"
     assert everywhere.may(account, everywhere.own, name=account)["leases"] == "get create update"
     assert everywhere.may(account, everywhere.own, name="another")["leases"] == "create"
+
+
+class TestLabels:
+    """Of the pods beside it the operator may change the leader's label only."""
+
+    @pytest.fixture(scope="class")
+    def pod(self, everywhere: Installed) -> str:
+        """A pod beside the operator; the admission policy holds by now."""
+        everywhere.cluster.kubectl("-n", everywhere.own, "create", "-f", "-", input=yaml.safe_dump(POD))
+        tries = itertools.count()
+        until(lambda: self.patch(everywhere, {"metadata": {"labels": {"probe": str(next(tries))}}}) is not None, within=30)
+        return "victim"
+
+    def patch(self, installed: Installed, change: Json) -> str | None:
+        """What the API server says to the operator's patch, None if it is done."""
+        account = f"system:serviceaccount:{installed.own}:{installed.own}-shardherd"
+        try:
+            installed.cluster.kubectl(
+                *("-n", installed.own, "patch", "pod", "victim", "--type=merge", "-p", json.dumps(change), "--as", account)
+            )
+        except ClusterError as error:
+            return str(error)
+        return None
+
+    def test_it_gives_and_takes_the_leaders_label(self, everywhere: Installed, pod: str) -> None:
+        assert self.patch(everywhere, {"metadata": {"labels": {LEADER_LABEL: "true"}}}) is None
+        assert self.patch(everywhere, {"metadata": {"labels": {LEADER_LABEL: None}}}) is None
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ({"metadata": {"labels": {"app": "another"}}}, "of a pod's labels"),
+            ({"metadata": {"labels": {"app": None}}}, "of a pod's labels"),
+            ({"metadata": {"annotations": {"a": "b"}}}, "annotations, owners or finalizers"),
+            ({"metadata": {"finalizers": ["example.com/ours"]}}, "annotations, owners or finalizers"),
+            ({"spec": {"activeDeadlineSeconds": 1}}, "a pod's spec"),
+            ({"spec": {"containers": [{"name": "main", "image": "evil:1"}]}}, "a pod's spec"),
+        ],
+    )
+    def test_and_nothing_else(self, everywhere: Installed, pod: str, change: Json, said: str) -> None:
+        refused = self.patch(everywhere, change)
+        assert refused is not None
+        assert said in refused
+
+    def test_others_are_not_limited_by_it(self, everywhere: Installed, pod: str) -> None:
+        everywhere.cluster.kubectl("-n", everywhere.own, "label", "pod", pod, "by=an-admin")
 
 
 def test_a_driver_may_run_its_executors_where_it_is(everywhere: Installed) -> None:
