@@ -26,18 +26,9 @@ from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
 from shardherd.adapters.kubernetes.operators import LEADER_LABEL
 from shardherd.client import AsyncConsumer, AsyncConsumerClient
 from shardherd.core.errors import FencedEpochError, ShardherdError
-from shardherd.core.model import (
-    CheckpointReply,
-    CheckpointRequest,
-    CheckpointResult,
-    ConsumerId,
-    Heartbeat,
-    HeartbeatReply,
-    Incarnation,
-    Leave,
-    ShardId,
-)
+from shardherd.core.model import ConsumerId, Incarnation, ShardId
 from tests.harness.cluster import Names, Tell
+from tests.harness.listening import Listening, Told
 from tests.harness.service import LeaderService
 from tests.integration.contract.labs import KafkaLab, eventually
 from tests.integration.controller.bench import ROOT, install_rights, unique
@@ -97,44 +88,6 @@ class Operator:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-
-
-@dataclass
-class Told:
-    """What the coordinator told the consumers: times of accepted heartbeats, and every checkpoint that it acknowledged."""
-
-    heartbeats: list[float] = field(default_factory=list)
-    acknowledged: list[tuple[ShardId, int, int]] = field(default_factory=list)
-    """Shard, epoch and offset, in the order of the answers."""
-
-    def until_answered(self, since: float) -> float | None:
-        """Seconds from then until the first heartbeat that was sent after it was answered."""
-        return next((at - since for at in self.heartbeats if at > since), None)
-
-
-class Listening:
-    """A client that notes what it is told."""
-
-    def __init__(self, client: AsyncConsumerClient, told: Told) -> None:
-        self._client = client
-        self._told = told
-
-    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
-        reply = await self._client.heartbeat(heartbeat, wait)
-        self._told.heartbeats.append(time.monotonic())
-        return reply
-
-    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
-        reply = await self._client.checkpoint(request)
-        epochs = {each.shard: each for each in request.checkpoints}
-        for outcome in reply.outcomes:
-            if outcome.result is CheckpointResult.OK:
-                sent = epochs[outcome.shard]
-                self._told.acknowledged.append((sent.shard, sent.owner_epoch, sent.offset))
-        return reply
-
-    async def leave(self, leave: Leave) -> None:
-        await self._client.leave(leave)
 
 
 class Town:
@@ -262,15 +215,6 @@ class Town:
         rows = [line.split() for line in said.splitlines() if line.startswith(f"{self.namespace}.clicks")]
         return {ShardId(f"{row[1]}/{row[2]}"): int(row[3]) for row in rows if row[3].isdigit()}
 
-    def check(self) -> None:
-        """Of what was acknowledged: no shard's position went back, and no earlier epoch came after a later one."""
-        last: dict[ShardId, tuple[int, int]] = {}
-        for shard, epoch, offset in self.told.acknowledged:
-            before = last.get(shard, (0, -1))
-            assert epoch >= before[0], f"{shard}: epoch {epoch} after {before[0]}"
-            assert offset >= before[1], f"{shard}: {offset} after {before[1]}"
-            last[shard] = (epoch, offset)
-
 
 @contextlib.asynccontextmanager
 async def reading(*consumers: AsyncConsumer) -> AsyncIterator[None]:
@@ -358,7 +302,7 @@ async def test_at_sigterm_and_at_a_crash_the_other_one_leads_at_once(town: Town,
         await moved_on(town)
         assert town.leader() == town.first.pod
         assert (first.held(), second.held()) == before
-    town.check()
+    town.told.check()
     tell(f"takeover: {shutdown:.2f} s after SIGTERM, {crash:.2f} s after a crash of the process")
     assert shutdown <= 2.0
     assert crash <= 5.0
@@ -377,7 +321,7 @@ async def test_a_process_that_is_started_again_in_its_pod_leads_at_once(town: To
         town.first.start()
         crash = await answered_after(town, killed, 30)
         await moved_on(town)
-    town.check()
+    town.told.check()
     tell(f"takeover: {crash:.2f} s after a crash of the process, by the same pod")
 
 
@@ -424,7 +368,7 @@ async def test_a_leader_that_was_paused_in_the_middle_of_a_rebalance_harms_nothi
         async with reading(first, second):
             await moved_on(town)
         assert split(first, second)
-    town.check()
+    town.told.check()
     tell(f"takeover: {answered:.2f} s after the leader was paused, with a Lease of {QUICK['DURATION']} s")
 
 
@@ -447,7 +391,7 @@ async def test_a_leader_that_was_paused_in_the_middle_of_a_checkpoint_harms_noth
         assert len(town.told.acknowledged) > seen
         await resume(town)
         await moved_on(town)
-    town.check()
+    town.told.check()
     last = {shard: offset for shard, _, offset in town.told.acknowledged}
     assert await town.committed() == last
 
@@ -461,6 +405,6 @@ async def test_a_leader_that_falls_silent_is_replaced_within_22_seconds(town: To
         answered = await paused_leader(town, nothing)
         await moved_on(town)
         assert split(first, second)
-    town.check()
+    town.told.check()
     tell(f"takeover: {answered:.2f} s after the leader fell silent")
     assert answered <= 22.0
