@@ -113,11 +113,11 @@ CASES = [
 ]
 
 
-def unit_test(case: Case, *, fires: bool) -> Json:
-    """A test as promtool reads it: of all alerts, exactly this one fires, or none."""
+def unit_test(case: Case, series_of: dict[str, str], at: str, *, fires: bool) -> Json:
+    """A test as promtool reads it: of all alerts, exactly this one fires at this time, or none."""
     # The expression about the leader would fire for all others.
     series = {'shardherd_leader{pod="led"}': "1x60"} if not case.alert.endswith(("NoLeader", "TwoLeaders")) else {}
-    series |= case.firing if fires else case.silent
+    series |= series_of
     labels = ", ".join(f'{name}="{value}"' for name, value in {"alertname": case.alert, **case.labels}.items())
     others = "ShardherdNotReady|ShardherdStalled" if case.alert not in ("ShardherdNotReady", "ShardherdStalled") else "-"
     query = f'max by (alertname, namespace, consumergroup) (ALERTS{{alertstate="firing", alertname!~"{others}"}})'
@@ -125,7 +125,7 @@ def unit_test(case: Case, *, fires: bool) -> Json:
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": [
-            {"expr": query, "eval_time": case.at, "exp_samples": [{"labels": f"{{{labels}}}", "value": 1}] if fires else []}
+            {"expr": query, "eval_time": at, "exp_samples": [{"labels": f"{{{labels}}}", "value": 1}] if fires else []}
         ],
     }
 
@@ -141,7 +141,12 @@ class TestAlerts:
 
     def test_each_fires_when_it_should_and_only_then(self, chart: Chart, files: Path) -> None:
         assert {case.alert for case in CASES} == set(alerts(chart))
-        tests = [unit_test(case, fires=fires) for case in CASES for fires in (True, False)]
+        tests = [unit_test(case, case.firing, case.at, fires=True) for case in CASES]
+        tests += [unit_test(case, case.silent, case.at, fires=False) for case in CASES]
+        for case in CASES:
+            minutes = int(alerts(chart)[case.alert]["for"].removesuffix("m"))
+            if minutes > 0:
+                tests.append(unit_test(case, case.firing, f"{minutes - 1}m", fires=False))
         test = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
         (files / "tests.yaml").write_text(yaml.safe_dump(test))
         assert "SUCCESS" in promtool("test", "rules", str(files / "tests.yaml"))
