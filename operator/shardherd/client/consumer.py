@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 SAVE_INTERVAL = 60.0
 """Seconds after which a checkpoint that need not be durable at once is: the specification's figure."""
 
-FIRST_RETRY, LAST_RETRY = 0.1, 2.0
+FIRST_RETRY, LAST_RETRY = 0.1, 1.0
 """Seconds before a failed request is made again; doubled each time up to the second."""
 
 LOSS_LIMIT = 300.0

@@ -349,6 +349,7 @@ class GroupSpec:
     `wanted` is the number of consumers that the controller runs; consumers named in `leaving` are to be drained before they
     are removed, those in `cordoned` hold nothing and stay. `service_account` is the account whose tokens may speak for the
     group's consumers. `created` is when the group was, in RFC 3339: of groups that exclude each other the older one is served.
+    With `rebalance_paused` nothing that somebody holds is moved for the sake of balance.
     """
 
     identity: GroupIdentity
@@ -359,3 +360,4 @@ class GroupSpec:
     service_account: str = "default"
     created: str = ""
     cordoned: frozenset[ConsumerId] = frozenset()
+    rebalance_paused: bool = False

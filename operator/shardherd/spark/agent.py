@@ -49,7 +49,7 @@ TARGET_SECONDS = 10.0
 LOOK = 1.0
 """Most seconds between two looks at how long the coordinator has been silent."""
 
-FIRST_RETRY, LAST_RETRY = 0.1, 2.0
+FIRST_RETRY, LAST_RETRY = 0.1, 1.0
 """Seconds before a failed request to the coordinator is made again; doubled each time up to the second."""
 
 

@@ -131,7 +131,7 @@ class KubernetesLab:
                 "apiVersion": "shardherd.dev/v1alpha1",
                 "kind": "ConsumerGroup",
                 "metadata": {"name": name, "namespace": namespace},
-                "spec": {"source": source, "application": application, "replicas": 1},
+                "spec": {"source": source, "application": application},
             },
         )
         return GroupIdentity(namespace, name, created["metadata"]["uid"])
