@@ -22,7 +22,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.network import Network, Process
 from tests.simulation.servers import ApiServer, Kafka, LeaseApi, SimulatedConnector, SimulatedOwnership
 
-TIMES = LeaseTimes(duration=30.0, renew_deadline=20.0, retry=9.0)
+TIMES = LeaseTimes(duration=30.0, renew_deadline=20.0, retry=9.0, look=9.0)
 
 
 class Around(Protocol):

@@ -223,7 +223,7 @@ class SimulatedSource:
     def __init__(self, process: Process, network: Network, kafka: Kafka) -> None:
         self._process, self._network, self._kafka = process, network, kafka
 
-    async def discover(self) -> tuple[ShardInfo, ...]:
+    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
         return await self._network.call(
             self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
         )

@@ -8,7 +8,6 @@ that were found. A holder that stayed silent has stopped by then, or is fenced.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from shardherd.core import grants
 from shardherd.core.errors import CoordinatorUnavailableError
@@ -82,7 +81,7 @@ def end_if_due(state: State, now: float) -> None:
     highest = max((record.owner_epoch for record in state.shards.values()), default=0)
     free = [state.shards[shard] for of in (ShardState.NOT_ALLOC, ShardState.WAIT) for shard in state.by_state[of]]
     for record in free:
-        state.put_shard(replace(record, owner_epoch=highest))
+        state.put_shard(record._replace(owner_epoch=highest))
     state.put_clocks(resumed_at=now)
     held = len(state.shards) - len(free)
     state.tell(Told("OwnershipRebuilt", f"{held} shards were claimed by their holders, {len(free)} are free"))

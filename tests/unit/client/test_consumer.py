@@ -26,7 +26,7 @@ from shardherd.core.model import (
     Leave,
 )
 from shardherd.core.requests import ForceCheckpoint
-from tests.builders import Play, shard, spec, topic, with_settings
+from tests.builders import IDENTITY, Play, shard, spec, topic, with_settings
 
 NAME, RUN = ConsumerId("me"), Incarnation("uid-me", 1)
 
@@ -81,7 +81,7 @@ def group() -> Coordinator:
 
 
 def consumer_of(group: Coordinator, **options: Any) -> AsyncConsumer:
-    return AsyncConsumer(group, NAME, RUN, **options)
+    return AsyncConsumer(group, NAME, RUN, group_uid=IDENTITY.uid, **options)
 
 
 @pytest.fixture
