@@ -113,6 +113,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
     from shardherd.adapters.kubernetes.login import connection
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+    from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
     from shardherd.adapters.kubernetes.tokens import KubernetesTokens
     from shardherd.controller import handlers
     from shardherd.controller.manifests import Manifests
@@ -136,7 +137,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     stack.callback(api.close)
     events = KubernetesEvents(api, clock, identity.pod_name)
     stack.callback(events.close)
-    connector = KafkaConnector()
+    connector = KafkaConnector(KubernetesSecrets(api))
     stack.push_async_callback(connector.close)
     leadership = LeaseLeadership(
         api,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, NewType
 
+from shardherd.core.security import NO_SECURITY, KafkaSecurity
+
 ShardId = NewType("ShardId", str)
 """Name of a shard within its group; for Kafka `topic/partition`."""
 
@@ -312,6 +314,7 @@ class KafkaSource:
     topic_pattern: str
     group_id: str
     starting_position: str = "Earliest"
+    security: KafkaSecurity = NO_SECURITY
 
 
 @dataclass(frozen=True, slots=True)

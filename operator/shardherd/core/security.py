@@ -41,6 +41,9 @@ class KafkaSecurity:
     verify_hostname: bool = True
 
 
+NO_SECURITY = KafkaSecurity()
+
+
 @dataclass(frozen=True, slots=True)
 class Security:
     """The same with files in place of Secrets. They are read at every new connection, so that what is in them can be rotated.

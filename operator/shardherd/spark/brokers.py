@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -251,7 +252,7 @@ class Brokers:
 
     async def _fetch(self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int]) -> list[Fetched]:
         leaders, troubles = await self._by_leader(positions)
-        ids = self._manager.cluster.topic_id
+        ids = self._topic_id
         futures = []
         for node, shards in leaders.items():
             topics: dict[str, list[Any]] = {}
@@ -378,6 +379,11 @@ class Brokers:
                     else:
                         raise SourceRefusedError(f"shard {shard}: Kafka refuses its end: {_refusal(code, topic.name)}")
         return found, troubles
+
+    def _topic_id(self, name: str) -> uuid.UUID | None:
+        """The topic's id; None from a broker that is too old to have one."""
+        found: uuid.UUID | None = self._manager.cluster.topic_id(name)
+        return found if found is not None and found.int else None
 
     def _settle(self, troubles: list[Any], answered: bool) -> None:
         """After a round: what went wrong is the caller's to know if nothing else came; the leaders are looked up."""

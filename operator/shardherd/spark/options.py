@@ -79,9 +79,10 @@ OPTIONS = (
     ),
     Option("endingOffsetsByTimestamp", _BATCH, "", "The same with a time for every partition."),
     Option(
-        "failOnDataLoss", _ALONE, "`true`",
+        "failOnDataLoss", _ALL, "`true`",
         "Whether records that are gone before they were read (deleted by retention, a topic deleted or made anew) end the "
-        "query. With `false` the source goes on at what there is, and logs a warning.",
+        "query. With `false` the source goes on at what there is, and logs a warning. In a group this is about the records of "
+        "a running micro-batch: a lost checkpoint is the coordinator's business.",
     ),
     Option(
         "kafka.isolation.level", _ALL, "`read_uncommitted`",
@@ -180,6 +181,7 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
         mode,
         _limits(given),
         include_headers=_flag(given, "includeHeaders", default=False),
+        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
         committed=_isolation(kafka.pop("isolation.level", "read_uncommitted")),
         min_tasks=_whole(given, "minPartitions"),
         max_task_records=_whole(given, "maxRecordsPerPartition"),
@@ -191,7 +193,6 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
         selection=_selection(given),
         start=_start(given, batch=batch),
         stop=_stop(given),
-        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
         bootstrap_servers=_servers(kafka.pop("bootstrap.servers")),
         security=kafka_settings.security_of(kafka),
     )

@@ -58,6 +58,13 @@ def warm_up(brokers: Brokers) -> None:
         log.warning("warming up without Kafka: %s", error)
 
 
+def declared(batches: Iterator[pa.RecordBatch], not_null: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """The same batches with these columns declared to have no null, as Spark expects them."""
+    for batch in batches:
+        fields = [field.with_nullable(field.name not in not_null) for field in batch.schema]
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
 def read_ranges(
     brokers: Brokers,
     ranges: Sequence[ShardRange],
@@ -75,7 +82,6 @@ def read_ranges(
     """
     stops = {each.shard: each.stop for each in ranges}
     left = {each.shard: each.start for each in ranges if each.start < each.stop}
-    starts = dict(left)
     losses = Losses(stops, topic_ids or {}, fail=fail_on_data_loss)
     progress_at = time.monotonic()
     hungry: set[ShardId] = set()
@@ -116,7 +122,8 @@ def read_ranges(
                 left[part.shard] = scanned.next_offset
         answer = fetch()
         for part, scanned in scans:
-            yield from records.decode(part.shard, scanned, starts[part.shard], stops[part.shard], columns)
+            # A batch may begin below the offset asked for: with records that the range has not, or that were deleted.
+            yield from records.decode(part.shard, scanned, part.asked, stops[part.shard], columns)
         if progressed:  # counted from here: the time that Spark takes for the rows is no stall
             progress_at = time.monotonic()
         elif left and time.monotonic() - progress_at > STALL_TIMEOUT:

@@ -7,6 +7,7 @@ on its way into the JVM. Their values are `records`' business.
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 
 from pyspark.sql.types import (
     ArrayType,
@@ -49,6 +50,9 @@ MEANINGS = {
 }
 
 
+MAY_BE_NULL = frozenset({"key", "value", "headers"})
+
+
 class ColumnError(ValueError):
     """A column of the user's schema that this source cannot give. Names it, its type and the right one."""
 
@@ -58,8 +62,16 @@ def columns(*, headers: bool) -> StructType:
     return StructType([*_KAFKA.fields, _HEADERS, _SHARD]) if headers else SCHEMA
 
 
-def choose(wanted: StructType, *, headers: bool) -> tuple[str, ...]:
-    """The names of the wanted columns, in the user's order. Raises ColumnError."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns of a query in their order, and which of them the user declared NOT NULL: Spark wants to be told the same."""
+
+    names: tuple[str, ...]
+    not_null: frozenset[str] = frozenset()
+
+
+def choose(wanted: StructType, *, headers: bool) -> Wanted:
+    """The columns that a user's schema names. Raises ColumnError."""
     known = {field.name: field.dataType for field in columns(headers=True).fields}
     names = [field.name for field in wanted.fields]
     for field in wanted.fields:
@@ -68,13 +80,15 @@ def choose(wanted: StructType, *, headers: bool) -> tuple[str, ...]:
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
             raise ColumnError(f"column {field.name!r} is not of this source; {hint}")
         right = known[field.name]
-        if field.dataType.simpleString() != right.simpleString():  # nulls aside
+        if field.dataType != right:
             raise ColumnError(
                 f"column {field.name!r} cannot be {field.dataType.simpleString()}: it is {right.simpleString()} here; "
                 "correct its type in .schema(...) and cast it in the query"
             )
+        if not field.nullable and field.name in MAY_BE_NULL:
+            raise ColumnError(f"column {field.name!r} may be null: declare it without NOT NULL")
         if names.count(field.name) > 1:
             raise ColumnError(f"column {field.name!r} is in the schema twice: remove one")
     if _HEADERS.name in names and not headers:
         raise ColumnError("column 'headers' is read on request only: give the option includeHeaders=true, or remove the column")
-    return tuple(names)
+    return Wanted(tuple(names), frozenset(field.name for field in wanted.fields if not field.nullable))

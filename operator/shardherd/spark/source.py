@@ -31,7 +31,7 @@ from shardherd.spark.link import AgentLink
 from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.options import Mode, Settings, check_names, read_options, wants_headers
 from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
-from shardherd.spark.schema import choose, columns
+from shardherd.spark.schema import Wanted, choose, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,8 +75,8 @@ class Slice(InputPartition):
         ranges: tuple[ShardRange, ...],
         bootstrap_servers: str,
         security: Mapping[str, Any],
-        topic_ids: Mapping[str, str],
         *,
+        topic_ids: Mapping[str, str] | None = None,
         fail_on_data_loss: bool = True,
         committed: bool = False,
     ) -> None:
@@ -84,30 +84,40 @@ class Slice(InputPartition):
         self.ranges = ranges
         self.bootstrap_servers = bootstrap_servers
         self.security = security
-        self.topic_ids = topic_ids
+        self.topic_ids = topic_ids or {}
         self.fail_on_data_loss = fail_on_data_loss
         self.committed = committed
 
 
-def read_slice(partition: InputPartition, wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def _slices(
+    tasks: list[tuple[ShardRange, ...]], servers: str, security: Mapping[str, Any], offsets: Offsets, settings: Settings
+) -> list[InputPartition]:
+    loss, committed = settings.fail_on_data_loss, settings.committed
+    return [
+        Slice(task, servers, security, topic_ids=offsets.topics, fail_on_data_loss=loss, committed=committed) for task in tasks
+    ]
+
+
+def read_slice(partition: InputPartition, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in an executor's worker."""
     # numba and pyarrow are for the workers alone: the planner's processes start once a query and must start fast.
-    from shardherd.spark.reader import brokers_of, read_ranges, warm_up
+    from shardherd.spark.reader import brokers_of, declared, read_ranges, warm_up
 
     if not isinstance(partition, Slice):  # Spark's own, for a batch without a task
         return iter(())
     brokers = brokers_of(partition.bootstrap_servers, partition.security, committed=partition.committed)
     if not partition.ranges:
         warm_up(brokers)
-    return read_ranges(
-        brokers, partition.ranges, wanted, topic_ids=partition.topic_ids, fail_on_data_loss=partition.fail_on_data_loss
+    batches = read_ranges(
+        brokers, partition.ranges, wanted.names, topic_ids=partition.topic_ids, fail_on_data_loss=partition.fail_on_data_loss
     )
+    return declared(batches, wanted.not_null) if wanted.not_null else batches
 
 
 class ShardherdBatchReader(DataSourceReader):
     """Reads what there is between two places, once."""
 
-    def __init__(self, settings: Settings, wanted: tuple[str, ...], slots: int | None) -> None:
+    def __init__(self, settings: Settings, wanted: Wanted, slots: int | None) -> None:
         self._settings = settings
         self._wanted = wanted
         self._slots = slots
@@ -119,9 +129,7 @@ class ShardherdBatchReader(DataSourceReader):
         splitting = Splitting(settings.min_tasks, settings.max_task_records)
         found = between(settings)
         tasks = plan_tasks(found.shards, self._slots, splitting=splitting)
-        servers, security, loss = settings.bootstrap_servers, settings.security.as_dict(), settings.fail_on_data_loss
-        topic_ids, committed = found.topics or {}, settings.committed
-        return [Slice(task, servers, security, topic_ids, fail_on_data_loss=loss, committed=committed) for task in tasks]
+        return _slices(tasks, settings.bootstrap_servers, settings.security.as_dict(), found, settings)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_slice(partition, self._wanted)
@@ -130,7 +138,7 @@ class ShardherdBatchReader(DataSourceReader):
 class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream reader. Everything but `read` runs in one process for the life of a query."""
 
-    def __init__(self, settings: Settings, wanted: tuple[str, ...], slots: int | None = None) -> None:
+    def __init__(self, settings: Settings, wanted: Wanted, slots: int | None = None) -> None:
         self._settings = settings
         self._wanted = wanted
         self._slots = slots
@@ -193,9 +201,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
         splitting = None if holder.ordered else Splitting(settings.min_tasks, settings.max_task_records)
         tasks = plan_tasks(ranges, facts.slots, every_slot=last.warm > first.warm, splitting=splitting)
-        loss, committed = settings.fail_on_data_loss, settings.committed
-        servers, security, ids = facts.bootstrap_servers, facts.security, last.topics or {}
-        return [Slice(task, servers, security, ids, fail_on_data_loss=loss, committed=committed) for task in tasks]
+        return _slices(tasks, facts.bootstrap_servers, facts.security, last, settings)
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:
         """Which shards of a micro-batch that this process did not plan are read again: decided once for each."""

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kafka.errors import NodeNotReadyError
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
@@ -104,3 +105,12 @@ def test_a_missing_file_is_the_reason_that_no_broker_is_reached(tmp_path: Path) 
 
     (failure,) = manager.failures()
     assert str(failure).startswith(f"127.0.0.1:9: CredentialsError: the credentials' file {tmp_path}/password cannot be read")
+
+
+def test_a_broker_that_left_the_cluster_is_one_that_is_not_ready() -> None:
+    manager = ClientManager(NetworkSelector(), bootstrap_servers=["127.0.0.1:9"])
+
+    failure = manager.send(SaslAuthenticateRequest(b""), 99).exception
+
+    assert isinstance(failure, NodeNotReadyError)
+    assert "broker 99 is not part of the cluster now" in str(failure)

@@ -29,6 +29,7 @@ from shardherd.spark.agent import Agent
 from shardherd.spark.holder import Facts, Latest
 from shardherd.spark.offsets import parse
 from shardherd.spark.options import read_options
+from shardherd.spark.schema import Wanted
 from shardherd.spark.source import ShardherdStreamReader, Slice
 from shardherd.spark.surroundings import AgentSettings
 from tests.unit.spark.simulated import GROUP, ME, FakeCoordinator, FakeEnds, Observed, SimulatedLoop
@@ -111,7 +112,7 @@ class Application:
         self.agent = self.now(self._agent())
         self.running = self.loop.create_task(self.agent.run())
         self.facts = Facts(GROUP, "kafka:9092", 1)
-        self.reader = ShardherdStreamReader(read_options({"maxOffsetsPerTrigger": "20"}, batch=False), ("offset",))
+        self.reader = ShardherdStreamReader(read_options({"maxOffsetsPerTrigger": "20"}, batch=False), Wanted(("offset",)))
         self.reader._holding = self
 
     async def _agent(self) -> Agent:

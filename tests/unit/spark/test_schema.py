@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     LongType,
     MapType,
@@ -12,7 +11,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from shardherd.spark.schema import MEANINGS, SCHEMA, ColumnError, choose, columns
+from shardherd.spark.schema import MEANINGS, SCHEMA, ColumnError, Wanted, choose, columns
 
 
 def wanted(**fields: object) -> StructType:
@@ -27,15 +26,17 @@ def test_the_columns_are_those_of_sparks_kafka_source_and_the_shard() -> None:
 
 
 def test_fewer_columns_are_honoured_in_any_order() -> None:
-    assert choose(wanted(shard=StringType(), value=BinaryType()), headers=False) == ("shard", "value")
-    assert choose(columns(headers=True), headers=True) == tuple(MEANINGS)
+    assert choose(wanted(shard=StringType(), value=BinaryType()), headers=False) == Wanted(("shard", "value"))
+    assert choose(columns(headers=True), headers=True) == Wanted(tuple(MEANINGS))
 
 
-def test_what_may_be_null_is_no_matter() -> None:
-    pair = StructType([StructField("key", StringType(), False), StructField("value", BinaryType())])
-    strict = StructType([StructField("headers", ArrayType(pair, False), False), StructField("offset", LongType(), False)])
+def test_a_column_that_is_never_null_may_be_declared_so() -> None:
+    strict = StructType([StructField("value", BinaryType()), StructField("offset", LongType(), False)])
 
-    assert choose(strict, headers=True) == ("headers", "offset")
+    assert choose(strict, headers=False) == Wanted(("value", "offset"), frozenset({"offset"}))
+    value = StructType([StructField("value", BinaryType(), False)])
+    with pytest.raises(ColumnError, match="column 'value' may be null: declare it without NOT NULL"):
+        choose(value, headers=False)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from shardherd.spark.flow import Limits
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError
 from shardherd.spark.options import OptionError, read_options
-from shardherd.spark.schema import SCHEMA, columns
+from shardherd.spark.schema import SCHEMA, Wanted, columns
 from shardherd.spark.source import ShardherdSource, ShardherdStreamReader, Slice
 
 FACTS = {"group": "uid", "bootstrapServers": "kafka:9092", "slots": 2, "kafka": {}}
@@ -74,7 +74,7 @@ def reader() -> Iterator[ShardherdStreamReader]:
 
 
 def reader_with(**options: str) -> ShardherdStreamReader:
-    return ShardherdStreamReader(read_options(options, batch=False), tuple(SCHEMA.names))
+    return ShardherdStreamReader(read_options(options, batch=False), Wanted(tuple(SCHEMA.names)))
 
 
 def planned(reader: ShardherdStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[list[tuple[str, int, int]]]:
@@ -142,11 +142,11 @@ def test_a_logged_micro_batch_is_decided_once_and_others_ranges_are_dropped(
 
 
 def test_the_reader_that_executors_get_is_pickled_without_a_connection(agent: FakeAgent, reader: ShardherdStreamReader) -> None:
-    fresh = ShardherdStreamReader(read_options({"maxOffsetsPerTrigger": "1"}, batch=False), ("value",))
+    fresh = ShardherdStreamReader(read_options({"maxOffsetsPerTrigger": "1"}, batch=False), Wanted(("value",)))
 
     copy = cloudpickle.loads(cloudpickle.dumps(fresh.read)).__self__  # type: ignore[no-untyped-call]
 
-    assert (copy._wanted, copy._holding) == (("value",), None)
+    assert (copy._wanted, copy._holding) == (Wanted(("value",)), None)
 
 
 def test_the_limits_are_told_to_the_agent_and_trigger_once_sets_them_aside(agent: FakeAgent) -> None:
@@ -197,7 +197,7 @@ def test_fewer_columns_may_be_asked_for_in_any_order() -> None:
     fewer = source.streamReader(StructType([StructField("shard", StringType()), StructField("offset", LongType())]))
 
     assert isinstance(fewer, ShardherdStreamReader)
-    assert fewer._wanted == ("shard", "offset")
+    assert fewer._wanted == Wanted(("shard", "offset"))
     assert source.schema() == SCHEMA
 
 

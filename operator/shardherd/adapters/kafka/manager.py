@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as errors
+from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
@@ -74,6 +75,14 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             found.close_future.add_errback(lambda error: self._note(node_id, error))
             found.init_future.add_callback(lambda _: self._failures.pop(node_id, None))
         return found
+
+    def send(self, request: Any, node_id: Any = None, request_timeout_ms: int | None = None) -> Any:
+        """As kafka-python's; but a broker that the metadata does not name any more is one that is not ready."""
+        try:
+            return super().send(request, node_id=node_id, request_timeout_ms=request_timeout_ms)
+        except errors.UnknownBrokerIdError:
+            self.cluster.request_update()
+            return Future().failure(errors.NodeNotReadyError(f"broker {node_id} is not part of the cluster now"))
 
     def _note(self, node_id: Any, error: BaseException) -> None:
         node = self.cluster.broker_metadata(node_id)
