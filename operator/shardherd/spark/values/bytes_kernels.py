@@ -1,0 +1,170 @@
+"""Compiled pieces that read and write raw bytes eight at a time, for the readers of this package.
+
+Nothing here checks a bound: callers do. See `shardherd.spark.kernels` for how kernels are compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from shardherd.spark.values.layout import ESCAPED
+
+_intrinsic: Any = intrinsic
+_types: Any = types
+_njit: Any = numba.njit
+BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+OUT_BYTES = types.uint8[::1]
+WORDS = types.int64[::1]
+INTS = types.int32[::1]
+
+
+def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    struct = context.make_array(kind)(context, builder, array)
+    return builder.bitcast(builder.gep(struct.data, [index]), ir.IntType(64).as_pointer())
+
+
+@_intrinsic
+def load64(_typing: Any, array: Any, index: Any) -> Any:
+    """The eight bytes of a byte array from an index on, as one little-endian word."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_pointer(context, builder, signature.args[0], *arguments), align=1)
+
+    return types.uint64(array, types.int64), code
+
+
+@_intrinsic
+def store64(_typing: Any, array: Any, index: Any, word: Any) -> Any:
+    """Write eight bytes into a byte array from an index on."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, at, value = arguments
+        builder.store(value, _pointer(context, builder, signature.args[0], to, at), align=1)
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64, types.uint64), code
+
+
+@_intrinsic
+def trailing_zeros(_typing: Any, word: Any) -> Any:
+    """How many low bits of a word that is not 0 are 0."""
+
+    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], cgutils.true_bit)
+
+    return types.int64(types.uint64), code
+
+
+@_njit(_types.int64(OUT_BYTES, types.int64, types.int64), cache=True, nogil=True)
+def put_utf8(out: Any, at: Any, code: Any) -> Any:
+    """Write a code point as UTF-8; returns the position after it."""
+    if code < 0x80:
+        out[at] = code
+        return at + 1
+    if code < 0x800:
+        out[at] = 0xC0 | (code >> 6)
+        out[at + 1] = 0x80 | (code & 0x3F)
+        return at + 2
+    if code < 0x10000:
+        out[at] = 0xE0 | (code >> 12)
+        out[at + 1] = 0x80 | ((code >> 6) & 0x3F)
+        out[at + 2] = 0x80 | (code & 0x3F)
+        return at + 3
+    out[at] = 0xF0 | (code >> 18)
+    out[at + 1] = 0x80 | ((code >> 12) & 0x3F)
+    out[at + 2] = 0x80 | ((code >> 6) & 0x3F)
+    out[at + 3] = 0x80 | (code & 0x3F)
+    return at + 4
+
+
+@_njit(_types.int64(BYTES, types.int64), cache=True, nogil=True)
+def hex4(data: Any, at: Any) -> Any:
+    """The number of four hexadecimal digits, -1 if they are none."""
+    value = np.int64(0)
+    for i in range(4):
+        c = np.int64(data[at + i])
+        if 48 <= c <= 57:
+            digit = c - 48
+        elif 65 <= c <= 70:
+            digit = c - 55
+        elif 97 <= c <= 102:
+            digit = c - 87
+        else:
+            return np.int64(-1)
+        value = value * 16 + digit
+    return value
+
+
+@_njit(_types.int64(WORDS, OUT_BYTES, types.int64), cache=True, nogil=True)
+def text_bound(words: Any, valid: Any, count: Any) -> Any:
+    """At most how many bytes the strings of a plane have together."""
+    total = np.int64(0)
+    for i in range(count):
+        if valid[i]:
+            total += words[i] & (ESCAPED - 1)
+    return total
+
+
+@_njit(_types.int64(BYTES, WORDS, OUT_BYTES, types.int64, INTS, OUT_BYTES), cache=True, nogil=True)
+def gather_text(data: Any, words: Any, valid: Any, count: Any, ends: Any, out: Any) -> Any:
+    """Copy the strings of a plane one after another, with JSON's escapes resolved; `ends` gets their ends, from ends[1] on.
+
+    `out` has room for `text_bound` bytes and eight more. Returns how many were written.
+    """
+    to = np.int64(0)
+    size = np.int64(len(data))
+    for i in range(count):
+        if valid[i]:
+            word = words[i]
+            at = word >> 32
+            length = word & (ESCAPED - 1)
+            if word & ESCAPED:
+                stop = at + length
+                while at < stop:
+                    c = data[at]
+                    if c != 92:
+                        out[to] = c
+                        to += 1
+                        at += 1
+                        continue
+                    c = data[at + 1]
+                    at += 2
+                    if c == 117:
+                        code = hex4(data, at)
+                        at += 4
+                        if 0xD800 <= code < 0xDC00:
+                            code = 0x10000 + ((code - 0xD800) << 10) + (hex4(data, at + 2) - 0xDC00)
+                            at += 6
+                        to = put_utf8(out, to, code)
+                        continue
+                    if c == 98:
+                        c = np.uint8(8)
+                    elif c == 116:
+                        c = np.uint8(9)
+                    elif c == 110:
+                        c = np.uint8(10)
+                    elif c == 102:
+                        c = np.uint8(12)
+                    elif c == 114:
+                        c = np.uint8(13)
+                    out[to] = c
+                    to += 1
+            elif at + length + 8 <= size:
+                k = np.int64(0)
+                while k < length:
+                    store64(out, to + k, load64(data, at + k))
+                    k += 8
+                to += length
+            else:
+                for k in range(length):
+                    out[to + k] = data[at + k]
+                to += length
+        ends[i + 1] = to
+    return to
