@@ -69,7 +69,7 @@ def texts(data: Bytes, words: Words, valid: Bytes) -> tuple[pa.Buffer, pa.Buffer
     """The offsets and bytes of the strings that the words point to."""
     ends = np.zeros(len(words) + 1, np.int32)
     out = np.empty(bytes_kernels.text_bound(words, valid, len(words)) + 8, np.uint8)
-    size = bytes_kernels.gather_text(data, words, valid, len(words), ends, out)
+    size = bytes_kernels.gather_text(data.ctypes.data, len(data), words, valid, len(words), ends, out)
     return _buffer(ends), _buffer(out[:size])
 
 
@@ -105,7 +105,10 @@ def from_values(kind: sql.DataType, values: Sequence[Any]) -> Column:
             pairs = [pair for each in values if each is not None for pair in each]
             assert isinstance(wanted, pa.MapType)
             entries = pa.StructArray.from_arrays(
-                [from_values(kind.keyType, [key for key, _ in pairs]), from_values(kind.valueType, [each for _, each in pairs])],
+                [
+                    from_values(kind.keyType, [key for key, _ in pairs]),
+                    from_values(kind.valueType, [each for _, each in pairs]),
+                ],
                 fields=[wanted.key_field, wanted.item_field],
             )
             return pa.Array.from_buffers(wanted, len(values), [_present(values), _ends(values)], children=[entries])

@@ -1,6 +1,6 @@
 """Compiled pieces that read and write raw bytes eight at a time, for the readers of this package.
 
-Nothing here checks a bound: callers do. See `shardherd.spark.kernels` for how kernels are compiled.
+Nothing here checks a bound: callers do. Bytes are given by their address, which costs a call less than an array does. See `shardherd.spark.kernels` for how kernels are compiled.
 """
 
 from __future__ import annotations
@@ -25,31 +25,88 @@ WORDS = types.int64[::1]
 INTS = types.int32[::1]
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    struct = context.make_array(kind)(context, builder, array)
-    return builder.bitcast(builder.gep(struct.data, [index]), ir.IntType(64).as_pointer())
+def _pointer(builder: Any, address: Any, index: Any, bits: int) -> Any:
+    return builder.inttoptr(builder.add(address, index), ir.IntType(bits).as_pointer())
 
 
 @_intrinsic
-def load64(_typing: Any, array: Any, index: Any) -> Any:
-    """The eight bytes of a byte array from an index on, as one little-endian word."""
+def load8(_typing: Any, address: Any, index: Any) -> Any:
+    """The byte at an address plus an index."""
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(context, builder, signature.args[0], *arguments), align=1)
+    def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.zext(builder.load(_pointer(builder, *arguments, 8), align=1), ir.IntType(64))
 
-    return types.uint64(array, types.int64), code
+    return types.int64(types.int64, types.int64), code
 
 
 @_intrinsic
-def store64(_typing: Any, array: Any, index: Any, word: Any) -> Any:
-    """Write eight bytes into a byte array from an index on."""
+def load64(_typing: Any, address: Any, index: Any) -> Any:
+    """The eight bytes from an address plus an index on, as one little-endian word."""
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.load(_pointer(builder, *arguments, 64), align=1)
+
+    return types.uint64(types.int64, types.int64), code
+
+
+@_intrinsic
+def store64(_typing: Any, address: Any, index: Any, word: Any) -> Any:
+    """Write eight bytes from an address plus an index on."""
+
+    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         to, at, value = arguments
-        builder.store(value, _pointer(context, builder, signature.args[0], to, at), align=1)
+        builder.store(value, _pointer(builder, to, at, 64), align=1)
         return context.get_dummy_value()
 
-    return types.none(array, types.int64, types.uint64), code
+    return types.none(types.int64, types.int64, types.uint64), code
+
+
+@_intrinsic
+def store8(_typing: Any, address: Any, index: Any, byte: Any) -> Any:
+    """Write the byte at an address plus an index."""
+
+    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        to, at, value = arguments
+        builder.store(builder.trunc(value, ir.IntType(8)), _pointer(builder, to, at, 8), align=1)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), code
+
+
+@_intrinsic
+def word_at(_typing: Any, address: Any, index: Any) -> Any:
+    """The word of this index in an array of words at an address."""
+
+    def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        address, index = arguments
+        return builder.load(_pointer(builder, address, builder.shl(index, index.type(3)), 64), align=8)
+
+    return types.int64(types.int64, types.int64), code
+
+
+@_intrinsic
+def put_word(_typing: Any, address: Any, index: Any, word: Any) -> Any:
+    """Write the word of this index in an array of words at an address."""
+
+    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        address, index, value = arguments
+        builder.store(value, _pointer(builder, address, builder.shl(index, index.type(3)), 64), align=8)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), code
+
+
+@_intrinsic
+def put_double(_typing: Any, address: Any, index: Any, number: Any) -> Any:
+    """Write a floating-point number as the word of this index."""
+
+    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        address, index, value = arguments
+        word = builder.bitcast(value, ir.IntType(64))
+        builder.store(word, _pointer(builder, address, builder.shl(index, index.type(3)), 64), align=8)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.float64), code
 
 
 @_intrinsic
@@ -84,12 +141,12 @@ def put_utf8(out: Any, at: Any, code: Any) -> Any:
     return at + 4
 
 
-@_njit(_types.int64(BYTES, types.int64), cache=True, nogil=True)
+@_njit(_types.int64(types.int64, types.int64), cache=True, nogil=True)
 def hex4(data: Any, at: Any) -> Any:
     """The number of four hexadecimal digits, -1 if they are none."""
     value = np.int64(0)
     for i in range(4):
-        c = np.int64(data[at + i])
+        c = load8(data, at + i)
         if 48 <= c <= 57:
             digit = c - 48
         elif 65 <= c <= 70:
@@ -112,14 +169,14 @@ def text_bound(words: Any, valid: Any, count: Any) -> Any:
     return total
 
 
-@_njit(_types.int64(BYTES, WORDS, OUT_BYTES, types.int64, INTS, OUT_BYTES), cache=True, nogil=True)
-def gather_text(data: Any, words: Any, valid: Any, count: Any, ends: Any, out: Any) -> Any:
-    """Copy the strings of a plane one after another, with JSON's escapes resolved; `ends` gets their ends, from ends[1] on.
+@_njit(_types.int64(types.int64, types.int64, WORDS, OUT_BYTES, types.int64, INTS, OUT_BYTES), cache=True, nogil=True)
+def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: Any, out: Any) -> Any:
+    """Copy the strings of a plane, which are at `data` of `size` bytes, one after another with JSON's escapes resolved; `ends` gets their ends, from ends[1] on.
 
     `out` has room for `text_bound` bytes and eight more. Returns how many were written.
     """
     to = np.int64(0)
-    size = np.int64(len(data))
+    target = np.int64(out.ctypes.data)
     for i in range(count):
         if valid[i]:
             word = words[i]
@@ -128,13 +185,13 @@ def gather_text(data: Any, words: Any, valid: Any, count: Any, ends: Any, out: A
             if word & ESCAPED:
                 stop = at + length
                 while at < stop:
-                    c = data[at]
+                    c = load8(data, at)
                     if c != 92:
                         out[to] = c
                         to += 1
                         at += 1
                         continue
-                    c = data[at + 1]
+                    c = load8(data, at + 1)
                     at += 2
                     if c == 117:
                         code = hex4(data, at)
@@ -145,26 +202,26 @@ def gather_text(data: Any, words: Any, valid: Any, count: Any, ends: Any, out: A
                         to = put_utf8(out, to, code)
                         continue
                     if c == 98:
-                        c = np.uint8(8)
+                        c = np.int64(8)
                     elif c == 116:
-                        c = np.uint8(9)
+                        c = np.int64(9)
                     elif c == 110:
-                        c = np.uint8(10)
+                        c = np.int64(10)
                     elif c == 102:
-                        c = np.uint8(12)
+                        c = np.int64(12)
                     elif c == 114:
-                        c = np.uint8(13)
+                        c = np.int64(13)
                     out[to] = c
                     to += 1
             elif at + length + 8 <= size:
                 k = np.int64(0)
                 while k < length:
-                    store64(out, to + k, load64(data, at + k))
+                    store64(target, to + k, load64(data, at + k))
                     k += 8
                 to += length
             else:
                 for k in range(length):
-                    out[to + k] = data[at + k]
+                    out[to + k] = load8(data, at + k)
                 to += length
         ends[i + 1] = to
     return to

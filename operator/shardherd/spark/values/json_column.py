@@ -58,7 +58,9 @@ class JsonColumn:
                 f"a value is malformed and option mode is FAILFAST: {trouble}; it is {document[:_SHOWN]!r}"
                 f"{' ...' if len(document) > _SHOWN else ''}; use mode PERMISSIVE or DROPMALFORMED to go on",
             )
-        column = arrow_columns.replaced(column, slow_rows, arrow_columns.from_values(self._fields, [each.values for each in found]))
+        column = arrow_columns.replaced(
+            column, slow_rows, arrow_columns.from_values(self._fields, [each.values for each in found])
+        )
         if self._corrupt is not None:
             column = self._with_corrupt(column, values, malformed)
         keep = None
@@ -84,7 +86,7 @@ class JsonColumn:
         row = 0
         while True:
             row = json_kernels.documents(
-                data, offsets, present, row, tables.nodes, tables.names, tables.hashes, planes.bases, planes.values, planes.doubles,
+                data.ctypes.data, offsets, present, row, tables.nodes, tables.names, tables.hashes, planes.bases, planes.values,
                 planes.valid, planes.counts, planes.capacities, *self._zone, stack, seen, deferred, cursor, status,
             )  # fmt: skip
             self._numbers(data, planes, deferred[: cursor[0]])

@@ -14,7 +14,19 @@ import numba
 import numpy as np
 from numba import types
 
-from shardherd.spark.values.bytes_kernels import BYTES, OUT_BYTES, WORDS, hex4, load64, trailing_zeros
+from shardherd.spark.values.bytes_kernels import (
+    BYTES,
+    OUT_BYTES,
+    WORDS,
+    hex4,
+    load8,
+    load64,
+    put_double,
+    put_word,
+    store8,
+    trailing_zeros,
+    word_at,
+)
 from shardherd.spark.values.layout import (
     ARRAY,
     BOOLEAN,
@@ -34,6 +46,7 @@ from shardherd.spark.values.layout import (
     MAP,
     NAME_AT,
     NAME_SIZE,
+    NODE_FIELDS,
     SECOND,
     STRING,
     STRUCT,
@@ -52,7 +65,6 @@ _types: Any = types
 _njit: Any = numba.njit
 _TABLE = types.Array(types.int64, 2, "C", readonly=True)
 _CONST_WORDS = types.Array(types.int64, 1, "C", readonly=True)
-_DOUBLES = types.float64[::1]
 
 _LOW = np.uint64(0x0101010101010101)
 _HIGH = np.uint64(0x8080808080808080)
@@ -65,26 +77,26 @@ _TENS = np.array([10.0**k for k in range(23)], np.float64)
 _MONTHS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 
 
-@_njit(_types.int64(BYTES, types.int64, types.int64), cache=True, nogil=True, inline="always")
+@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True, inline="always")
 def _space(data: Any, at: Any, end: Any) -> Any:
-    while at < end and data[at] <= 32:
-        c = data[at]
+    while at < end and load8(data, at) <= 32:
+        c = load8(data, at)
         if c != 32 and c != 10 and c != 13 and c != 9:
             return at
         at += 1
     return at
 
 
-@_njit(_types.int64(BYTES, types.int64, types.int64), cache=True, nogil=True)
+@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def _sequence(data: Any, at: Any, end: Any) -> Any:
     """The position after a valid UTF-8 sequence of more than one byte, -1 if it is none."""
-    first = data[at]
+    first = load8(data, at)
     if first < 0xC2 or first > 0xF4:
         return -1
     size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
     if at + size > end:
         return -1
-    second = data[at + 1]
+    second = load8(data, at + 1)
     if second & 0xC0 != 0x80:
         return -1
     if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
@@ -92,12 +104,12 @@ def _sequence(data: Any, at: Any, end: Any) -> Any:
     if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
         return -1
     for i in range(2, size):
-        if data[at + i] & 0xC0 != 0x80:
+        if load8(data, at + i) & 0xC0 != 0x80:
             return -1
     return at + size
 
 
-@_njit(_types.int64(BYTES, types.int64, types.int64), cache=True, nogil=True)
+@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def _text(data: Any, at: Any, end: Any) -> Any:
     """The position of a string's closing quote, from the position after its opening one; -1 if it is not proven.
 
@@ -117,14 +129,14 @@ def _text(data: Any, at: Any, end: Any) -> Any:
             at += 8
         if at >= end:
             return np.int64(-1)
-        c = data[at]
+        c = load8(data, at)
         if c == 34:
             return at | escaped
         if c == 92:
             escaped = np.int64(1) << 62
             if at + 1 >= end:
                 return np.int64(-1)
-            c = data[at + 1]
+            c = load8(data, at + 1)
             if c == 117:
                 if at + 6 > end:
                     return np.int64(-1)
@@ -133,7 +145,7 @@ def _text(data: Any, at: Any, end: Any) -> Any:
                     return np.int64(-1)
                 at += 6
                 if 0xD800 <= code < 0xDC00:
-                    if at + 6 > end or data[at] != 92 or data[at + 1] != 117:
+                    if at + 6 > end or load8(data, at) != 92 or load8(data, at + 1) != 117:
                         return np.int64(-1)
                     code = hex4(data, at + 2)
                     if code < 0xDC00 or code >= 0xE000:
@@ -156,57 +168,57 @@ def _text(data: Any, at: Any, end: Any) -> Any:
 _NUMBER = _types.UniTuple(types.int64, 5)
 
 
-@_njit(_NUMBER(BYTES, types.int64, types.int64), cache=True, nogil=True)
+@_njit(_NUMBER(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def _number(data: Any, at: Any, end: Any) -> Any:
     """A number: (position after it or -1, its digits as an integer, the power of ten, is it an integer, how many digits).
 
     The integer has its sign, and is right for at most 18 digits; zeros before the first other digit do not count.
     """
     begin = at
-    negative = at < end and data[at] == 45
+    negative = at < end and load8(data, at) == 45
     if negative:
         at += 1
-    if at >= end or data[at] < 48 or data[at] > 57:
+    if at >= end or load8(data, at) < 48 or load8(data, at) > 57:
         return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     mantissa = np.int64(0)
     digits = np.int64(0)
-    if data[at] == 48:
+    if load8(data, at) == 48:
         at += 1
-        if at < end and 48 <= data[at] <= 57:
+        if at < end and 48 <= load8(data, at) <= 57:
             return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     else:
-        while at < end and 48 <= data[at] <= 57:
+        while at < end and 48 <= load8(data, at) <= 57:
             if digits < 18:
-                mantissa = mantissa * 10 + (np.int64(data[at]) - 48)
+                mantissa = mantissa * 10 + (load8(data, at) - 48)
             digits += 1
             at += 1
     power = np.int64(0)
     whole = np.int64(1)
-    if at < end and data[at] == 46:
+    if at < end and load8(data, at) == 46:
         whole = np.int64(0)
         at += 1
         point = at
-        while at < end and 48 <= data[at] <= 57:
+        while at < end and 48 <= load8(data, at) <= 57:
             if digits < 18:
-                mantissa = mantissa * 10 + (np.int64(data[at]) - 48)
-            if digits > 0 or data[at] != 48:
+                mantissa = mantissa * 10 + (load8(data, at) - 48)
+            if digits > 0 or load8(data, at) != 48:
                 digits += 1
             at += 1
         power = point - at
         if at == point:
             return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    if at < end and (data[at] == 101 or data[at] == 69):
+    if at < end and (load8(data, at) == 101 or load8(data, at) == 69):
         whole = np.int64(0)
         at += 1
         down = False
-        if at < end and (data[at] == 43 or data[at] == 45):
-            down = data[at] == 45
+        if at < end and (load8(data, at) == 43 or load8(data, at) == 45):
+            down = load8(data, at) == 45
             at += 1
         point = at
         exponent = np.int64(0)
-        while at < end and 48 <= data[at] <= 57:
+        while at < end and 48 <= load8(data, at) <= 57:
             if exponent < 100_000:
-                exponent = exponent * 10 + (np.int64(data[at]) - 48)
+                exponent = exponent * 10 + (load8(data, at) - 48)
             at += 1
         if at == point:
             return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
@@ -216,22 +228,30 @@ def _number(data: Any, at: Any, end: Any) -> Any:
     return at, -mantissa if negative else mantissa, power, whole, digits
 
 
-@_njit(_types.int64(BYTES, types.int64, types.int64), cache=True, nogil=True)
+@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def _word(data: Any, at: Any, end: Any) -> Any:
     """The position after true, false or null, -1 for anything else. What follows is looked at by whoever goes on."""
-    c = data[at]
+    c = load8(data, at)
     if c == 116:
-        if at + 4 <= end and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
+        if at + 4 <= end and load8(data, at + 1) == 114 and load8(data, at + 2) == 117 and load8(data, at + 3) == 101:
             return at + 4
     elif c == 102:
-        if at + 5 <= end and data[at + 1] == 97 and data[at + 2] == 108 and data[at + 3] == 115 and data[at + 4] == 101:
+        if (
+            at + 5 <= end
+            and load8(data, at + 1) == 97
+            and load8(data, at + 2) == 108
+            and load8(data, at + 3) == 115
+            and load8(data, at + 4) == 101
+        ):
             return at + 5
-    elif c == 110 and at + 4 <= end and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
+    elif (
+        c == 110 and at + 4 <= end and load8(data, at + 1) == 117 and load8(data, at + 2) == 108 and load8(data, at + 3) == 108
+    ):
         return at + 4
     return np.int64(-1)
 
 
-@_njit(_types.int64(BYTES, types.int64, types.int64), cache=True, nogil=True)
+@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def _skip(data: Any, at: Any, end: Any) -> Any:
     """The position after a value that nobody wants, -1 if it is not proven to be JSON."""
     depth = np.int64(0)
@@ -241,7 +261,7 @@ def _skip(data: Any, at: Any, end: Any) -> Any:
         at = _space(data, at, end)
         if at >= end:
             return np.int64(-1)
-        c = data[at]
+        c = load8(data, at)
         closing = False
         if depth > 0:
             inside = (objects >> np.uint64(depth)) & np.uint64(1)
@@ -256,7 +276,7 @@ def _skip(data: Any, at: Any, end: Any) -> Any:
                     at = _space(data, at + 1, end)
                     if at >= end:
                         return np.int64(-1)
-                    c = data[at]
+                    c = load8(data, at)
                 if inside == 1:
                     if c != 34:
                         return np.int64(-1)
@@ -264,12 +284,12 @@ def _skip(data: Any, at: Any, end: Any) -> Any:
                     if close < 0 or (close & 0x3FFFFFFFFFFFFFFF) - at > _MAX_NAME:
                         return np.int64(-1)
                     at = _space(data, (close & 0x3FFFFFFFFFFFFFFF) + 1, end)
-                    if at >= end or data[at] != 58:
+                    if at >= end or load8(data, at) != 58:
                         return np.int64(-1)
                     at = _space(data, at + 1, end)
                     if at >= end:
                         return np.int64(-1)
-                    c = data[at]
+                    c = load8(data, at)
         first = False
         if closing:
             depth -= 1
@@ -297,11 +317,11 @@ def _skip(data: Any, at: Any, end: Any) -> Any:
             return at
 
 
-@_njit(_types.int64(BYTES, types.int64, types.int64), cache=True, nogil=True, inline="always")
+@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True, inline="always")
 def _digits(data: Any, at: Any, count: Any) -> Any:
     value = np.int64(0)
     for i in range(count):
-        digit = np.int64(data[at + i]) - 48
+        digit = load8(data, at + i) - 48
         if digit < 0 or digit > 9:
             return np.int64(-1)
         value = value * 10 + digit
@@ -311,11 +331,11 @@ def _digits(data: Any, at: Any, count: Any) -> Any:
 _NONE = -(2**62)
 
 
-@_njit(_types.int64(BYTES, types.int64), cache=True, nogil=True)
+@_njit(_types.int64(types.int64, types.int64), cache=True, nogil=True)
 def _date(data: Any, at: Any) -> Any:
     """Days since 1970-01-01 of the ten bytes yyyy-mm-dd, _NONE if they are no date."""
     year, month, day = _digits(data, at, 4), _digits(data, at + 5, 2), _digits(data, at + 8, 2)
-    if year < 0 or month < 1 or month > 12 or day < 1 or data[at + 4] != 45 or data[at + 7] != 45:
+    if year < 0 or month < 1 or month > 12 or day < 1 or load8(data, at + 4) != 45 or load8(data, at + 7) != 45:
         return np.int64(_NONE)
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _MONTHS[month] and not (month == 2 and day == 29 and leap):
@@ -329,9 +349,9 @@ def _date(data: Any, at: Any) -> Any:
     return cycle * 146_097 + of_cycle * 365 + of_cycle // 4 - of_cycle // 100 + of_year - 719_468
 
 
-@_njit(_types.int64(BYTES, types.int64, types.int64, _CONST_WORDS, _CONST_WORDS), cache=True, nogil=True)
+@_njit(_types.int64(types.int64, types.int64, types.int64, _CONST_WORDS, _CONST_WORDS), cache=True, nogil=True)
 def _timestamp(data: Any, at: Any, stop: Any, zone_from: Any, zone_offset: Any) -> Any:
-    """Microseconds of data[at:stop], a date and a time with or without a zone; _NONE if it is written in another way.
+    """Microseconds of load8(data, at:stop), a date and a time with or without a zone; _NONE if it is written in another way.
 
     `zone_offset[i]` is the session's offset in seconds from the local second `zone_from[i]` on; outside of it nothing is known.
     """
@@ -342,17 +362,17 @@ def _timestamp(data: Any, at: Any, stop: Any, zone_from: Any, zone_offset: Any) 
     hour, minute, second = _digits(data, at + 11, 2), _digits(data, at + 14, 2), _digits(data, at + 17, 2)
     if days == _NONE or hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
         return np.int64(_NONE)
-    if (data[at + 10] != 84 and data[at + 10] != 32) or data[at + 13] != 58 or data[at + 16] != 58:
+    if (load8(data, at + 10) != 84 and load8(data, at + 10) != 32) or load8(data, at + 13) != 58 or load8(data, at + 16) != 58:
         return np.int64(_NONE)
     local = days * 86_400 + hour * 3600 + minute * 60 + second
     at += 19
     micros = np.int64(0)
-    if at < stop and data[at] == 46:
+    if at < stop and load8(data, at) == 46:
         at += 1
         digits = 0
-        while at < stop and 48 <= data[at] <= 57:
+        while at < stop and 48 <= load8(data, at) <= 57:
             if digits < 6:
-                micros = micros * 10 + (np.int64(data[at]) - 48)
+                micros = micros * 10 + (load8(data, at) - 48)
             digits += 1
             at += 1
         if digits == 0 or digits > 9:
@@ -371,14 +391,14 @@ def _timestamp(data: Any, at: Any, stop: Any, zone_from: Any, zone_offset: Any) 
         if low == 0 or low == len(zone_from):
             return np.int64(_NONE)
         offset = zone_offset[low - 1]
-    elif data[at] == 90 and at + 1 == stop:
+    elif load8(data, at) == 90 and at + 1 == stop:
         offset = np.int64(0)
-    elif (data[at] == 43 or data[at] == 45) and at + 6 == stop and data[at + 3] == 58:
+    elif (load8(data, at) == 43 or load8(data, at) == 45) and at + 6 == stop and load8(data, at + 3) == 58:
         hours, minutes = _digits(data, at + 1, 2), _digits(data, at + 4, 2)
         if hours < 0 or hours > 17 or minutes < 0 or minutes > 59:
             return np.int64(_NONE)
         offset = hours * 3600 + minutes * 60
-        if data[at] == 45:
+        if load8(data, at) == 45:
             offset = -offset
     else:
         return np.int64(_NONE)
@@ -409,17 +429,16 @@ def _decimal(mantissa: Any, power: Any, digits: Any, scale: Any, precision: Any)
     return -value if mantissa < 0 else value
 
 
-@_njit(
-    _types.int64(
-        BYTES, types.int64, types.int64, types.int64, _TABLE, BYTES, _CONST_WORDS, WORDS, WORDS, _DOUBLES, OUT_BYTES, WORDS,
-        _CONST_WORDS, _CONST_WORDS, types.int64[:, ::1], WORDS, types.int64[:, ::1], WORDS,
-    ),
-    cache=True,
-    nogil=True,
-)  # fmt: skip
+@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True, inline="always")
+def node_field(nodes: Any, node: Any, which: Any) -> Any:
+    """A column of a node's row in the table at an address."""
+    return word_at(nodes, node * NODE_FIELDS + which)
+
+
+@_njit(_types.int64(*[types.int64] * 15, _CONST_WORDS, _CONST_WORDS), cache=True, nogil=True)
 def _document(
-    data: Any, at: Any, end: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any, doubles: Any,
-    valid: Any, counts: Any, zone_from: Any, zone_offset: Any, stack: Any, seen: Any, deferred: Any, cursor: Any,
+    data: Any, at: Any, end: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any, valid: Any, counts: Any,
+    stack: Any, seen: Any, deferred: Any, cursor: Any, zone_from: Any, zone_offset: Any,
 ) -> Any:  # fmt: skip
     """Read one document into slot `row`. Returns FAST, EMPTY or SLOW; the caller undoes what a SLOW one has left.
 
@@ -428,29 +447,35 @@ def _document(
     at = _space(data, at, end)
     if at >= end:
         return EMPTY
-    if data[at] != 123:
+    if load8(data, at) != 123:
         return SLOW
     at += 1
-    cursor[1] += 1
-    depth = 0
-    node, slot, stamp, begin = np.int64(0), np.int64(row), cursor[1], np.int64(0)
+    stamp = word_at(cursor, 1) + 1
+    put_word(cursor, 1, stamp)
+    depth = np.int64(0)
+    node, slot, begin = np.int64(0), np.int64(row), np.int64(0)
     kind = np.int64(STRUCT)
     first = True
     while True:
         at = _space(data, at, end)
         if at >= end:
             return SLOW
-        c = data[at]
+        c = load8(data, at)
         if (c == 93 and kind == ARRAY) or (c == 125 and kind != ARRAY):
             at += 1
             if kind != STRUCT:
-                values[bases[node] + slot] = counts[nodes[nodes[node, CHILD], DOMAIN]] - begin
+                put_word(
+                    values,
+                    word_at(bases, node) + slot,
+                    word_at(counts, node_field(nodes, node_field(nodes, node, CHILD), DOMAIN)) - begin,
+                )
             depth -= 1
             if depth < 0:
-                valid[bases[0] + row] = 1
+                store8(valid, word_at(bases, 0) + row, 1)
                 return FAST
-            node, slot, stamp, begin = stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3]
-            kind = nodes[node, KIND]
+            node, slot = word_at(stack, 4 * depth), word_at(stack, 4 * depth + 1)
+            stamp, begin = word_at(stack, 4 * depth + 2), word_at(stack, 4 * depth + 3)
+            kind = node_field(nodes, node, KIND)
             first = False
             continue
         if not first:
@@ -459,14 +484,14 @@ def _document(
             at = _space(data, at + 1, end)
             if at >= end:
                 return SLOW
-            c = data[at]
+            c = load8(data, at)
         first = False
-        child = nodes[node, CHILD]
+        child = node_field(nodes, node, CHILD)
         child_slot = slot
         if kind == ARRAY:
-            domain = nodes[child, DOMAIN]
-            child_slot = counts[domain]
-            counts[domain] += 1
+            domain = node_field(nodes, child, DOMAIN)
+            child_slot = word_at(counts, domain)
+            put_word(counts, domain, child_slot + 1)
         else:
             if c != 34:
                 return SLOW
@@ -475,37 +500,37 @@ def _document(
             if kind == STRUCT:
                 code = np.int64(0)
                 while at < end:
-                    c = data[at]
+                    c = load8(data, at)
                     if c == 34 or c == 92 or c < 32 or c >= 128:
                         break
                     code = (code * HASH_FACTOR + np.int64(c)) & 0x7FFFFFFF
                     at += 1
                 if at >= end:
                     return SLOW
-                if data[at] != 34:
+                if load8(data, at) != 34:
                     # Not plain ASCII: proven again from its start, and hashed as it is.
                     close = _text(data, name_at, end)
                     if close < 0 or close >> 62:
                         return SLOW
                     while at < close:
-                        code = (code * HASH_FACTOR + np.int64(data[at])) & 0x7FFFFFFF
+                        code = (code * HASH_FACTOR + load8(data, at)) & 0x7FFFFFFF
                         at += 1
                 if at - name_at > _MAX_NAME:
                     return SLOW
-                probe = code & nodes[node, HASH_MASK]
+                probe = code & node_field(nodes, node, HASH_MASK)
                 while True:
-                    child = hashes[nodes[node, HASH_AT] + probe]
+                    child = word_at(hashes, node_field(nodes, node, HASH_AT) + probe)
                     if child < 0:
                         break
-                    if nodes[child, NAME_SIZE] == at - name_at:
+                    if node_field(nodes, child, NAME_SIZE) == at - name_at:
                         same = True
                         for i in range(at - name_at):
-                            if names[nodes[child, NAME_AT] + i] != data[name_at + i]:
+                            if load8(names, node_field(nodes, child, NAME_AT) + i) != load8(data, name_at + i):
                                 same = False
                                 break
                         if same:
                             break
-                    probe = (probe + 1) & nodes[node, HASH_MASK]
+                    probe = (probe + 1) & node_field(nodes, node, HASH_MASK)
             else:
                 close = _text(data, at, end)
                 if close < 0:
@@ -513,15 +538,15 @@ def _document(
                 at = close & 0x3FFFFFFFFFFFFFFF
                 if at - name_at > _MAX_NAME:
                     return SLOW
-                domain = nodes[child, DOMAIN]
-                child_slot = counts[domain]
-                counts[domain] += 1
+                domain = node_field(nodes, child, DOMAIN)
+                child_slot = word_at(counts, domain)
+                put_word(counts, domain, child_slot + 1)
                 flag = np.int64(ESCAPED) if close >> 62 else np.int64(0)
-                values[bases[child] + child_slot] = (name_at << 32) | flag | (at - name_at)
-                valid[bases[child] + child_slot] = 1
+                put_word(values, word_at(bases, child) + child_slot, (name_at << 32) | flag | (at - name_at))
+                store8(valid, word_at(bases, child) + child_slot, 1)
                 child += 1
             at = _space(data, at + 1, end)
-            if at >= end or data[at] != 58:
+            if at >= end or load8(data, at) != 58:
                 return SLOW
             at = _space(data, at + 1, end)
             if at >= end:
@@ -532,18 +557,18 @@ def _document(
                     return SLOW
                 continue
             if kind == STRUCT:
-                if seen[child] == stamp:
+                if word_at(seen, child) == stamp:
                     return SLOW
-                seen[child] = stamp
-            c = data[at]
+                put_word(seen, child, stamp)
+            c = load8(data, at)
         # --- the value of `child` at `child_slot`
         if c == 110:
             at = _word(data, at, end)
             if at < 0:
                 return SLOW
             continue
-        wanted = nodes[child, KIND]
-        place = bases[child] + child_slot
+        wanted = node_field(nodes, child, KIND)
+        place = word_at(bases, child) + child_slot
         if wanted == STRING:
             if c == 34:
                 close = _text(data, at + 1, end)
@@ -553,14 +578,14 @@ def _document(
                 if stop - at > _MAX_TEXT:
                     return SLOW
                 flag = np.int64(ESCAPED) if close >> 62 else np.int64(0)
-                values[place] = ((at + 1) << 32) | flag | (stop - at - 1)
+                put_word(values, place, ((at + 1) << 32) | flag | (stop - at - 1))
                 at = stop + 1
             elif c == 45 or 48 <= c <= 57:
                 stop, mantissa, _power, whole, _count = _number(data, at, end)
                 # A fraction is written anew by Java, and so is an integer's negative zero.
                 if stop < 0 or not whole or mantissa == 0 and stop - at != 1:
                     return SLOW
-                values[place] = (at << 32) | (stop - at)
+                put_word(values, place, (at << 32) | (stop - at))
                 at = stop
             else:
                 if c != 116 and c != 102:
@@ -568,15 +593,21 @@ def _document(
                 stop = _word(data, at, end)
                 if stop < 0:
                     return SLOW
-                values[place] = (at << 32) | (stop - at)
+                put_word(values, place, (at << 32) | (stop - at))
                 at = stop
-            valid[place] = 1
+            store8(valid, place, 1)
         elif wanted == INTEGER:
             stop, mantissa, _power, whole, count = _number(data, at, end)
-            if stop < 0 or not whole or count > 18 or mantissa < nodes[child, FIRST] or mantissa > nodes[child, SECOND]:
+            if (
+                stop < 0
+                or not whole
+                or count > 18
+                or mantissa < node_field(nodes, child, FIRST)
+                or mantissa > node_field(nodes, child, SECOND)
+            ):
                 return SLOW
-            values[place] = mantissa
-            valid[place] = 1
+            put_word(values, place, mantissa)
+            store8(valid, place, 1)
             at = stop
         elif wanted == DOUBLE or wanted == FLOAT:
             stop, mantissa, power, whole, count = _number(data, at, end)
@@ -585,19 +616,20 @@ def _document(
             limit = np.int64(1) << (53 if wanted == DOUBLE else 24)
             most = 22 if wanted == DOUBLE else 10
             if whole and count <= 18:
-                doubles[place] = np.float64(mantissa) if wanted == DOUBLE else np.float64(np.float32(mantissa))
+                put_double(values, place, np.float64(mantissa) if wanted == DOUBLE else np.float64(np.float32(mantissa)))
             elif count <= 18 and abs(mantissa) <= limit and -most <= power <= most:
                 # Both numbers are exact, so one operation rounds once.
                 number = np.float64(abs(mantissa))
                 number = number / _TENS[-power] if power < 0 else number * _TENS[power]
                 number = number if wanted == DOUBLE else np.float64(np.float32(number))
-                doubles[place] = -number if c == 45 else number
+                put_double(values, place, -number if c == 45 else number)
             else:
-                deferred[cursor[0], 0] = child
-                deferred[cursor[0], 1] = child_slot
-                deferred[cursor[0], 2] = (at << 32) | (stop - at)
-                cursor[0] += 1
-            valid[place] = 1
+                count = word_at(cursor, 0)
+                put_word(deferred, 3 * count, child)
+                put_word(deferred, 3 * count + 1, child_slot)
+                put_word(deferred, 3 * count + 2, (at << 32) | (stop - at))
+                put_word(cursor, 0, count + 1)
+            store8(valid, place, 1)
             at = stop
         elif wanted == BOOLEAN:
             if c != 116 and c != 102:
@@ -605,20 +637,23 @@ def _document(
             at = _word(data, at, end)
             if at < 0:
                 return SLOW
-            values[place] = c == 116
-            valid[place] = 1
+            put_word(values, place, np.int64(c == 116))
+            store8(valid, place, 1)
         elif wanted == STRUCT or wanted == ARRAY or wanted == MAP:
             if c != (91 if wanted == ARRAY else 123) or depth >= MAX_DEPTH - 1:
                 return SLOW
-            stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = node, slot, stamp, begin
+            put_word(stack, 4 * depth, node)
+            put_word(stack, 4 * depth + 1, slot)
+            put_word(stack, 4 * depth + 2, stamp)
+            put_word(stack, 4 * depth + 3, begin)
             depth += 1
             node, slot, kind = child, child_slot, wanted
-            valid[place] = 1
+            store8(valid, place, 1)
             if kind == STRUCT:
-                cursor[1] += 1
-                stamp = cursor[1]
+                stamp = word_at(cursor, 1) + 1
+                put_word(cursor, 1, stamp)
             else:
-                begin = counts[nodes[nodes[child, CHILD], DOMAIN]]
+                begin = word_at(counts, node_field(nodes, node_field(nodes, child, CHILD), DOMAIN))
             first = True
             at += 1
         elif c == 34:
@@ -634,28 +669,28 @@ def _document(
             else:
                 stop, mantissa, power, _whole, count = _number(data, at + 1, close)
                 if stop == close:
-                    found = _decimal(mantissa, power, count, nodes[child, FIRST], nodes[child, SECOND])
+                    found = _decimal(mantissa, power, count, node_field(nodes, child, FIRST), node_field(nodes, child, SECOND))
             if found == _NONE:
                 return SLOW
-            values[place] = found
-            valid[place] = 1
+            put_word(values, place, found)
+            store8(valid, place, 1)
             at = close + 1
         elif wanted == DECIMAL:
             stop, mantissa, power, _whole, count = _number(data, at, end)
             if stop < 0:
                 return SLOW
-            found = _decimal(mantissa, power, count, nodes[child, FIRST], nodes[child, SECOND])
+            found = _decimal(mantissa, power, count, node_field(nodes, child, FIRST), node_field(nodes, child, SECOND))
             if found == _NONE:
                 return SLOW
-            values[place] = found
-            valid[place] = 1
+            put_word(values, place, found)
+            store8(valid, place, 1)
             at = stop
         elif wanted == TIMESTAMP:
             stop, mantissa, _power, whole, count = _number(data, at, end)
             if stop < 0 or not whole or count > 12:
                 return SLOW
-            values[place] = mantissa * 1_000_000
-            valid[place] = 1
+            put_word(values, place, mantissa * 1_000_000)
+            store8(valid, place, 1)
             at = stop
         else:
             return SLOW
@@ -663,19 +698,19 @@ def _document(
 
 @_njit(
     _types.int64(
-        BYTES, types.Array(types.int32, 1, "C", readonly=True), BYTES, types.int64, _TABLE, BYTES, _CONST_WORDS, WORDS, WORDS,
-        _DOUBLES, OUT_BYTES, WORDS, WORDS, _CONST_WORDS, _CONST_WORDS, types.int64[:, ::1], WORDS, types.int64[:, ::1], WORDS,
+        types.int64, types.Array(types.int32, 1, "C", readonly=True), BYTES, types.int64, _TABLE, BYTES, _CONST_WORDS, WORDS, WORDS,
+        OUT_BYTES, WORDS, WORDS, _CONST_WORDS, _CONST_WORDS, types.int64[:, ::1], WORDS, types.int64[:, ::1], WORDS,
         OUT_BYTES,
     ),
     cache=True,
     nogil=True,
 )  # fmt: skip
 def documents(
-    data: Any, offsets: Any, present: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any, doubles: Any,
+    data: Any, offsets: Any, present: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any,
     valid: Any, counts: Any, capacities: Any, zone_from: Any, zone_offset: Any, stack: Any, seen: Any, deferred: Any, cursor: Any,
     status: Any,
 ) -> Any:  # fmt: skip
-    """Read documents from `row` on: document i is data[offsets[i]:offsets[i + 1]], absent if present[i] is 0.
+    """Read documents from `row` on: document i is at the addresses data + offsets[i] to data + offsets[i + 1], absent if present[i] is 0.
 
     Returns the first row that was not read because a domain or the deferred numbers may not have room for it, or the number of
     rows. `present` may be empty: all are there.
@@ -698,8 +733,9 @@ def documents(
             before[domain] = counts[domain]
         numbers = cursor[0]
         status[row] = _document(
-            data, at, end, row, nodes, names, hashes, bases, values, doubles, valid, counts, zone_from, zone_offset, stack, seen,
-            deferred, cursor,
+            data, at, end, row, nodes.ctypes.data, names.ctypes.data, hashes.ctypes.data, bases.ctypes.data, values.ctypes.data,
+            valid.ctypes.data, counts.ctypes.data, stack.ctypes.data, seen.ctypes.data, deferred.ctypes.data, cursor.ctypes.data,
+            zone_from, zone_offset,
         )  # fmt: skip
         if status[row] == SLOW:
             cursor[0] = numbers

@@ -42,7 +42,9 @@ def struct_of(text: str, option: str = "valueSchema") -> sql.StructType:
     except SchemaError as error:
         raise SchemaError(f"option {option}: {error}") from error
     except (KeyError, ValueError, TypeError, AttributeError, PySparkException) as error:
-        raise SchemaError(f"option {option}: {text[:200]!r} is neither Spark DDL nor a Spark schema in JSON: {error}") from error
+        raise SchemaError(
+            f"option {option}: {text[:200]!r} is neither Spark DDL nor a Spark schema in JSON: {error}"
+        ) from error
     assert isinstance(kind, sql.StructType)
     if not kind.fields:
         raise SchemaError(f"option {option} names no field")
