@@ -30,7 +30,9 @@ FRACTION = re.compile(rb"-?[0-9]+\.[0-9]+(?:E-?[0-9]+)?")
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    builder = (
+        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    )
     session = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
@@ -96,7 +98,18 @@ def test_without_a_corrupt_column_bad_documents_give_what_from_json_gives(spark:
 
 def test_failfast_fails_for_the_documents_for_which_spark_fails(spark: SparkSession) -> None:
     schema = sql.StructType([sql.StructField("a", sql.IntegerType()), sql.StructField("b", sql.StringType())])
-    values: list[bytes | None] = [b'{"a":1}', b"", None, b'{"a":"x"}', b"[]", b"null", b'{"a":1', b'{"a":1}}', b"{'a':1}", b'{"b":[1}']
+    values: list[bytes | None] = [
+        b'{"a":1}',
+        b"",
+        None,
+        b'{"a":"x"}',
+        b"[]",
+        b"null",
+        b'{"a":1',
+        b'{"a":1}}',
+        b"{'a':1}",
+        b'{"b":[1}',
+    ]
     decoder = JsonColumn(schema, mode="FAILFAST", corrupt=CORRUPT, time_zone="UTC")
 
     def fails(read: Any) -> bool:

@@ -109,7 +109,9 @@ def test_nothing_is_dropped_where_nothing_is_malformed() -> None:
 
 
 def test_a_malformed_document_fails_and_is_named() -> None:
-    with pytest.raises(MalformedValueError, match=r"option mode is FAILFAST: .*'a': STRING 'x'.* it is b'\{\"a\":\"x\"\}'") as raised:
+    with pytest.raises(
+        MalformedValueError, match=r"option mode is FAILFAST: .*'a': STRING 'x'.* it is b'\{\"a\":\"x\"\}'"
+    ) as raised:
         decoded("a int", b'{"a":1}', b'{"a":"x"}', mode="FAILFAST")
 
     assert raised.value.row == 1
@@ -246,14 +248,18 @@ def test_random_bytes_neither_crash_nor_hang() -> None:
 
 
 def test_the_arrow_type_is_what_spark_demands() -> None:
-    form = ValueFormat("json", "id bigint, `a b` array<struct<x: decimal(10,2), y map<string,timestamp>>>, d date, f float, b boolean")
+    form = ValueFormat(
+        "json", "id bigint, `a b` array<struct<x: decimal(10,2), y map<string,timestamp>>>, d date, f float, b boolean"
+    )
     spark = sql.StructType([sql.StructField("value", form.spark_type())])
 
     assert pa.schema([pa.field("value", form.arrow_type())]) == to_arrow_schema(spark, timezone="UTC")
 
 
 def test_ddl_and_json_give_the_same_schema() -> None:
-    ddl = ValueFormat("json", "struct<id: bigint not null comment 'it\\'s', `x``y` string, n DECIMAL(5), m map<string, array<int>>>")
+    ddl = ValueFormat(
+        "json", "struct<id: bigint not null comment 'it\\'s', `x``y` string, n DECIMAL(5), m map<string, array<int>>>"
+    )
     schema = ddl.spark_type()
 
     assert schema.simpleString() == "struct<id:bigint,x`y:string,n:decimal(5,0),m:map<string,array<int>>>"
@@ -271,11 +277,20 @@ def test_ddl_and_json_give_the_same_schema() -> None:
         ({"valueFormat": "json", "valueSchema": "a int b"}, "option valueSchema: 'b' stands where ',' should be"),
         ({"valueFormat": "json", "valueSchema": "a array<int"}, "option valueSchema: it ends where '>' should be"),
         ({"valueFormat": "json", "valueSchema": "{"}, "is neither Spark DDL nor a Spark schema in JSON"),
-        ({"valueFormat": "json", "valueSchema": "a binary"}, "option valueSchema: value.a is binary; JSON is read into boolean"),
+        (
+            {"valueFormat": "json", "valueSchema": "a binary"},
+            "option valueSchema: value.a is binary; JSON is read into boolean",
+        ),
         ({"valueFormat": "json", "valueSchema": "a map<int,int>"}, "value.a is map<int,int>; the keys of JSON are strings"),
         ({"valueFormat": "json", "valueSchema": "a int, a int"}, "value has the field 'a' twice"),
-        ({"valueFormat": "json", "valueSchema": "a int, _corrupt_record int"}, "takes malformed records and must be string, not int"),
-        ({"valueFormat": "json", "valueSchema": "a int", "timeZone": "Mars/One"}, "option timeZone: time zone 'Mars/One' is unknown"),
+        (
+            {"valueFormat": "json", "valueSchema": "a int, _corrupt_record int"},
+            "takes malformed records and must be string, not int",
+        ),
+        (
+            {"valueFormat": "json", "valueSchema": "a int", "timeZone": "Mars/One"},
+            "option timeZone: time zone 'Mars/One' is unknown",
+        ),
         (
             {"valueFormat": "json", "valueSchema": "a int", "schemaRegistryUrl": "http://r"},
             "option schemaRegistryUrl is for valueFormat avro only; valueFormat is json",

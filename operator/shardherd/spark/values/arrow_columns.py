@@ -6,7 +6,7 @@ records that went the slow way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
 
@@ -27,8 +27,10 @@ _SPLICES = 64
 """Up to so many replaced rows are spliced in; more are gathered."""
 
 
-def column(tables: Layout, planes: Planes, data: Bytes, node: int = 0) -> Column:
-    """A node's slots as an Arrow array. `data` is what the words of strings point into."""
+def column(
+    tables: Layout, planes: Planes, data: Bytes, node: int = 0, symbols: Mapping[int, Sequence[str]] | None = None
+) -> Column:
+    """A node's slots as an Arrow array. `data` is what the words of strings point into; `symbols` what those of enums count."""
     part = tables.parts[node]
     words, valid = planes.of(node)
     count = len(words)
@@ -40,16 +42,19 @@ def column(tables: Layout, planes: Planes, data: Bytes, node: int = 0) -> Column
 
     match part.row[layout.KIND]:
         case layout.STRUCT:
-            return made(children=[column(tables, planes, data, child) for child in part.children])
+            return made(children=[column(tables, planes, data, child, symbols) for child in part.children])
         case layout.ARRAY:
-            return made(_list_offsets(words, valid), children=[column(tables, planes, data, part.children[0])])
+            return made(_list_offsets(words, valid), children=[column(tables, planes, data, part.children[0], symbols)])
         case layout.MAP:
-            keys, values = (column(tables, planes, data, child) for child in part.children)
+            keys, values = (column(tables, planes, data, child, symbols) for child in part.children)
             assert isinstance(kind, pa.MapType)
             entries = pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field])
             return made(_list_offsets(words, valid), children=[entries])
         case layout.STRING | layout.BINARY:
             return made(*texts(data, words, valid))
+        case layout.SYMBOL:
+            assert symbols is not None
+            return pa.array(symbols[node], pa.string()).take(pa.array(words, mask=valid == 0))
         case layout.BOOLEAN:
             return made(_buffer(np.packbits(words.astype(bool), bitorder="little")))
         case layout.INTEGER:

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from shardherd.spark.values.layout import ESCAPED
+from shardherd.spark.values.layout import DOMAIN, ESCAPED
 
 _intrinsic: Any = intrinsic
 _types: Any = types
@@ -225,3 +225,21 @@ def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: 
                 to += length
         ends[i + 1] = to
     return to
+
+
+@_njit(
+    types.void(types.Array(types.int64, 2, "C", readonly=True), WORDS, OUT_BYTES, WORDS, WORDS, types.int64),
+    cache=True,
+    nogil=True,
+)
+def forget(nodes: Any, bases: Any, valid: Any, counts: Any, before: Any, row: Any) -> None:
+    """Take back what a record has written at `row` and, in the other domains, from the slots `before` on."""
+    for node in range(len(nodes)):
+        domain = nodes[node, DOMAIN]
+        if domain == 0:
+            valid[bases[node] + row] = 0
+        else:
+            for i in range(before[domain], counts[domain]):
+                valid[bases[node] + i] = 0
+    for domain in range(1, len(counts)):
+        counts[domain] = before[domain]

@@ -42,7 +42,7 @@ class JsonColumn:
     def decode(self, values: pa.Array[Any]) -> Decoded:
         """A binary array as the typed column of the same length. Raises MalformedValueError in mode FAILFAST."""
         rows = len(values)
-        data, offsets, present = _buffers(values)
+        data, offsets, present = buffers_of(values)
         status, planes = self._read(data, offsets, present)
         column = arrow_columns.column(self._layout, planes, data)
         slow_rows = np.flatnonzero(status == json_kernels.SLOW)
@@ -125,7 +125,7 @@ class JsonColumn:
         return pa.Array.from_buffers(self._type, rows, [column.buffers()[0]], null_count=column.null_count, children=children)
 
 
-def _buffers(values: pa.Array[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+def buffers_of(values: pa.Array[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """A binary array's bytes, offsets (one more than rows) and validity (a byte a row; empty if nothing is null)."""
     _, ends, raw = values.buffers()
     if ends is None or not len(values):

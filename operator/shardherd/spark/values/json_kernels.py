@@ -18,6 +18,7 @@ from shardherd.spark.values.bytes_kernels import (
     BYTES,
     OUT_BYTES,
     WORDS,
+    forget,
     hex4,
     load8,
     load64,
@@ -739,14 +740,6 @@ def documents(
         )  # fmt: skip
         if status[row] == SLOW:
             cursor[0] = numbers
-            for node in range(len(nodes)):
-                domain = nodes[node, DOMAIN]
-                if domain == 0:
-                    valid[bases[node] + row] = 0
-                else:
-                    for i in range(before[domain], counts[domain]):
-                        valid[bases[node] + i] = 0
-            for domain in range(1, domains):
-                counts[domain] = before[domain]
+            forget(nodes, bases, valid, counts, before, row)
         row += 1
     return row

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pyspark.sql import types as sql
 
 # Kinds of nodes.
-STRING, BOOLEAN, INTEGER, DOUBLE, FLOAT, DECIMAL, DATE, TIMESTAMP, STRUCT, ARRAY, MAP, BINARY = range(12)
+STRING, BOOLEAN, INTEGER, DOUBLE, FLOAT, DECIMAL, DATE, TIMESTAMP, STRUCT, ARRAY, MAP, BINARY, SYMBOL = range(13)
 
 # Columns of a node's row.
 KIND, DOMAIN, FIRST, SECOND, CHILD, CHILDREN, NAME_AT, NAME_SIZE, HASH_AT, HASH_MASK = range(10)
