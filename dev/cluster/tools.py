@@ -117,6 +117,11 @@ class Tools:
         return _kafka_jars()
 
     @cached_property
+    def spark_avro(self) -> Path:
+        """The jar with Spark's `from_avro`."""
+        return next(_spark_avro_jar().glob("*.jar"))
+
+    @cached_property
     def java_compiler(self) -> str:
         """A `java` that can run source files, which the benchmarks need."""
         if not shutil.which("javac"):
@@ -271,6 +276,15 @@ def _kafka_jars() -> Path:
         _run(["mvn", "-q", "-B", "-f", str(pom), *goal])
 
     return _cached("kafka", pom.read_bytes(), "fetching Kafka from Maven", build)
+
+
+def _spark_avro_jar() -> Path:
+    pom = SOURCES / "spark-avro" / "pom.xml"
+
+    def build(scratch: Path) -> None:
+        _run(["mvn", "-q", "-B", "-f", str(pom), "dependency:copy", f"-DoutputDirectory={scratch}"])
+
+    return _cached("spark-avro", pom.read_bytes(), "fetching Spark's Avro functions from Maven", build)
 
 
 def _small_images() -> Path:

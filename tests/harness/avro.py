@@ -47,7 +47,9 @@ class Schemas:
             inner = self.plain(depth)
             return ["null", inner] if self._rng.random() < 0.7 else [inner, "null"]
         if choice < 0.74:
-            return self._rng.choice((["int", "long"], ["null", "double", "float"], ["int", "string"], ["null", "boolean", "long", "bytes"]))
+            return self._rng.choice(
+                (["int", "long"], ["null", "double", "float"], ["int", "string"], ["null", "boolean", "long", "bytes"])
+            )
         return self.plain(depth)
 
     def plain(self, depth: int) -> Any:

@@ -7,7 +7,7 @@ for a decoder. Nothing heavy is imported before `decoder()`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import types as sql
@@ -42,7 +42,7 @@ class ValueFormat:
     mode: str = PERMISSIVE
     corrupt_column: str = CORRUPT_COLUMN
     time_zone: str | None = None
-    registry_url: str | None = None
+    registry_url: str | None = field(default=None, repr=False)  # it may hold a password
 
     def spark_type(self) -> sql.DataType:
         """The type of the column `value`. Raises SchemaError."""
@@ -74,7 +74,7 @@ class ValueFormat:
     def _json_schema(self) -> sql.StructType:
         schema = schemas.struct_of(self.schema or "")
         schemas.check_json(schema)
-        corrupt = [field for field in schema.fields if field.name == self.corrupt_column]
+        corrupt = [each for each in schema.fields if each.name == self.corrupt_column]
         if corrupt and not isinstance(corrupt[0].dataType, sql.StringType):
             raise schemas.SchemaError(
                 f"option valueSchema: the field {self.corrupt_column!r} takes malformed records and must be string, "
