@@ -30,7 +30,7 @@ class SchemaRegistry:
             def log_message(self, format: str, *arguments: Any) -> None:
                 """Says nothing."""
 
-            def do_GET(self) -> None:  # noqa: N802
+            def do_GET(self) -> None:
                 parts = self.path.strip("/").split("/")
                 if wanted is not None and self.headers.get("Authorization") != wanted:
                     self._answer(401, {"error_code": 401, "message": "Unauthorized"})
@@ -47,7 +47,7 @@ class SchemaRegistry:
                 else:
                     self._answer(404, {"error_code": 40403, "message": f"Schema {schema_id} not found"})
 
-            def do_POST(self) -> None:  # noqa: N802
+            def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 self._answer(200, {"id": outer.register(body["schema"])})
 

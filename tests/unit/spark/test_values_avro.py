@@ -9,7 +9,7 @@ import json
 import random
 import struct
 from collections.abc import Iterator
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -77,7 +77,7 @@ def test_every_type_is_read_without_the_slow_path() -> None:
     assert found.values.to_pylist() == [
         {
             "b": True, "i": -7, "l": 2**40, "f": 1.5, "d": -0.25, "s": "é", "y": b"\xff", "x": b"abc", "e": "BLUE",
-            "n": Decimal("-1.23"), "day": date(2022, 1, 8), "at": datetime(2023, 11, 14, 22, 13, 20, 123000, timezone.utc),
+            "n": Decimal("-1.23"), "day": date(2022, 1, 8), "at": datetime(2023, 11, 14, 22, 13, 20, 123000, UTC),
             "local": datetime(1970, 1, 1, 0, 0, 0, 1), "list": [4, None], "m": [("k", {"z": "v"})], "w": 3,
             "u": {"member0": None, "member1": 9}, "o": None,
         }
@@ -153,7 +153,8 @@ def test_random_bytes_neither_crash_nor_hang() -> None:
             "record 'r' contains itself, which a table cannot",
         ),
         (
-            '{"type": "record", "name": "r", "fields": [{"name": "t", "type": {"type": "long", "logicalType": "time-micros"}}]}',
+            '{"type": "record", "name": "r", "fields": [{"name": "t", "type": {"type": "long", "logicalType": "time-micros"}}'
+            "]}",
             "value.t is time-micros in the Avro schema, which this source does not read",
         ),
     ],
@@ -165,7 +166,7 @@ def test_a_schema_that_cannot_be_used_says_why(schema: str, message: str) -> Non
     assert message in str(raised.value)
 
 
-# --- schemas that changed, through a registry ----------------------------------------------------------------------------------
+# --- schemas that changed, through a registry -------------------------------------------------------------------------------
 
 
 def test_values_of_several_schemas_are_read_into_one(schemas: SchemaRegistry) -> None:

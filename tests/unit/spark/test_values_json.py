@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -31,17 +31,15 @@ def decoded(schema: str, *values: bytes | None, mode: str = "PERMISSIVE", time_z
     return decoder.decode(pa.array(values, pa.binary()))
 
 
-def one(schema: str, value: bytes, time_zone: str = "UTC") -> Any:
-    """The first field of one document."""
-    row = decoded(schema, value, time_zone=time_zone).values.to_pylist()[0]
-    return next(iter(row.values()))
-
-
 def fast(schema: str, value: bytes, time_zone: str = "UTC") -> Any:
-    """The same, which the compiled reader must have read."""
+    """The first field of one document, which the compiled reader must have read."""
     found = decoded(schema, value, time_zone=time_zone)
     assert found.slow == 0
-    return next(iter(found.values.to_pylist()[0].values()))
+    return next(iter(rows_of(found)[0].values()))
+
+
+def rows_of(found: Decoded) -> list[Any]:
+    return list(found.values.to_pylist())
 
 
 def test_every_type_is_read_without_the_slow_path() -> None:
@@ -71,7 +69,7 @@ def test_every_type_is_read_without_the_slow_path() -> None:
             "n": Decimal("1.01"),
             "w": Decimal("-7.123"),
             "day": date(2024, 2, 29),
-            "at": datetime(2024, 2, 29, 11, 0, 1, 500000, tzinfo=timezone.utc),
+            "at": datetime(2024, 2, 29, 11, 0, 1, 500000, tzinfo=UTC),
             "list": [1, None, 3],
             "o": {"x": 1, "y": [{"z": "p"}, {"z": None}, None]},
             "m": [("k", [100.0]), ("", [])],
@@ -129,7 +127,7 @@ def test_a_malformed_document_fails_and_is_named() -> None:
     ],
 )
 def test_a_timestamp_without_a_zone_is_of_the_session(value: bytes, wanted: str) -> None:
-    assert fast("a timestamp", value, "Europe/Paris") == datetime.fromisoformat(wanted).replace(tzinfo=timezone.utc)
+    assert fast("a timestamp", value, "Europe/Paris") == datetime.fromisoformat(wanted).replace(tzinfo=UTC)
 
 
 def test_a_time_zone_given_as_an_option_wins_over_the_session() -> None:
@@ -139,7 +137,7 @@ def test_a_time_zone_given_as_an_option_wins_over_the_session() -> None:
 
     values = decoder.decode(pa.array([b'{"a":"2021-03-04 05:06:07"}'], pa.binary())).values
 
-    assert values.to_pylist() == [{"a": datetime(2021, 3, 4, 3, 6, 7, tzinfo=timezone.utc)}]
+    assert values.to_pylist() == [{"a": datetime(2021, 3, 4, 3, 6, 7, tzinfo=UTC)}]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +170,7 @@ def test_a_float_is_rounded_once() -> None:
 def test_what_is_no_strict_json_goes_the_slow_way_and_is_still_read() -> None:
     found = decoded("a string, b double", b"{'a':'x','b':NaN}", b'{"a":1,"a":2}', b'{"a":{"b": [1.50, "\\n"]}}', b'{"a":-0}')
 
-    rows = found.values.to_pylist()
+    rows = rows_of(found)
     assert math.isnan(rows[0].pop("b"))
     assert rows == [{"a": "x"}, {"a": "2", "b": None}, {"a": '{"b":[1.5,"\\n"]}', "b": None}, {"a": "0", "b": None}]
     assert (found.slow, found.malformed) == (4, 0)
@@ -200,8 +198,8 @@ def test_arrays_that_outgrow_their_room_are_complete() -> None:
     found = decoded("a array<int>", *values)
 
     assert found.slow == 0
-    assert [len(row["a"]) for row in found.values.to_pylist()] == [0, 1, 5000, 3, 20000, 2]
-    assert found.values.to_pylist()[4]["a"] == list(range(20000))
+    assert [len(row["a"]) for row in rows_of(found)] == [0, 1, 5000, 3, 20000, 2]
+    assert rows_of(found)[4]["a"] == list(range(20000))
 
 
 def test_many_slow_documents_keep_their_places() -> None:
@@ -210,7 +208,7 @@ def test_many_slow_documents_keep_their_places() -> None:
     found = decoded("a int", *values)
 
     assert found.slow == 334
-    assert [row["a"] for row in found.values.to_pylist()] == list(range(1000))
+    assert [row["a"] for row in rows_of(found)] == list(range(1000))
 
 
 @pytest.mark.parametrize("seed", range(6))

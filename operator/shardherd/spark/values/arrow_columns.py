@@ -54,7 +54,8 @@ def column(
             return made(*texts(data, words, valid))
         case layout.SYMBOL:
             assert symbols is not None
-            return pa.array(symbols[node], pa.string()).take(pa.array(words, mask=valid == 0))
+            ordinals: Any = pa.array(words, mask=valid == 0)
+            return pa.array(symbols[node], pa.string()).take(ordinals)
         case layout.BOOLEAN:
             return made(_buffer(np.packbits(words.astype(bool), bitorder="little")))
         case layout.INTEGER:
@@ -153,4 +154,5 @@ def replaced(array: Column, rows: Words, others: Column) -> Column:
         return pa.concat_arrays([*pieces, array.slice(begin)])
     indices = np.arange(len(array), dtype=np.int64)
     indices[rows] = len(array) + np.arange(len(rows))
-    return pa.concat_arrays([array, others]).take(pa.array(indices))
+    chosen: Any = pa.array(indices)
+    return pa.concat_arrays([array, others]).take(chosen)

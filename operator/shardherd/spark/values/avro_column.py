@@ -163,8 +163,8 @@ def _mark_enums(schema: Avro, tables: Layout, node: int, symbols: dict[int, tupl
         case "union":
             branches = avro_schema.branches_of(schema)
             below = children if avro_schema.is_choice(schema) else [node] * len(branches)
-            for each, child in zip(branches, below, strict=True):
-                _mark_enums(each, tables, child, symbols)
+            for branch, child in zip(branches, below, strict=True):
+                _mark_enums(branch, tables, child, symbols)
 
 
 if __name__ == "__main__":

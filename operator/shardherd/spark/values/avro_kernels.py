@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from shardherd.spark.values.avro_schema import (
     ARRAY,
@@ -47,6 +45,8 @@ from shardherd.spark.values.bytes_kernels import (
 from shardherd.spark.values.bytes_kernels import (
     OUT_BYTES,
     WORDS,
+    builtin,
+    compiled,
     forget,
     load8,
     load64,
@@ -63,8 +63,6 @@ _MAX_KEYS = 64
 _MAX_LENGTH = 2**31 - 1
 
 _types: Any = types
-_njit: Any = numba.njit
-_intrinsic: Any = intrinsic
 _TABLE = types.Array(types.int64, 2, "C", readonly=True)
 _CONST_WORDS = types.Array(types.int64, 1, "C", readonly=True)
 _PAIR = _types.UniTuple(types.int64, 2)
@@ -72,10 +70,9 @@ _POWERS = np.array([10**k for k in range(19)], np.int64)
 _NONE = -(2**62)
 
 
-@_intrinsic
-def _single(_typing: Any, address: Any, index: Any) -> Any:
+@builtin
+def _single(_typing: Any, _address: Any, _index: Any) -> Any:
     """The 32-bit floating-point number at an address plus an index, widened."""
-    del address, index
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(builder.add(*arguments), ir.FloatType().as_pointer())
@@ -84,7 +81,7 @@ def _single(_typing: Any, address: Any, index: Any) -> Any:
     return types.float64(types.int64, types.int64), code
 
 
-@_njit(_PAIR(types.int64, types.int64, types.int64), cache=True, nogil=True)
+@compiled(_PAIR(types.int64, types.int64, types.int64))
 def _varint(data: Any, at: Any, end: Any) -> Any:
     """A zigzag integer of up to nine bytes: (the number, the position after it or -1). Longer ones are rare and left out."""
     value = np.uint64(0)
@@ -99,7 +96,7 @@ def _varint(data: Any, at: Any, end: Any) -> Any:
     return np.int64(0), np.int64(-1)
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64, types.int64, types.int64))
 def _decimal(data: Any, at: Any, size: Any, precision: Any) -> Any:
     """The big-endian integer of up to eight bytes, _NONE if it is longer or has more digits than that."""
     if size < 1 or size > 8:
@@ -112,7 +109,7 @@ def _decimal(data: Any, at: Any, size: Any, precision: Any) -> Any:
     return value if value > _NONE else np.int64(_NONE)
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64, types.int64, types.int64))
 def _repeated(data: Any, keys: Any, begin: Any, end: Any) -> Any:
     """Whether two of a map's keys, the words begin to end, are the same; 1 also if there are too many to say."""
     if end - begin > _MAX_KEYS:
@@ -133,17 +130,17 @@ def _repeated(data: Any, keys: Any, begin: Any, end: Any) -> Any:
     return 0
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True, inline="always")
+@compiled(_types.int64(types.int64, types.int64, types.int64), inline=True)
 def _field(steps: Any, step: Any, which: Any) -> Any:
     return word_at(steps, step * STEP_FIELDS + which)
 
 
-@_njit(_types.int64(types.int64, types.int64), cache=True, nogil=True, inline="always")
+@compiled(_types.int64(types.int64, types.int64), inline=True)
 def _domain_below(nodes: Any, node: Any) -> Any:
     return word_at(nodes, word_at(nodes, node * NODE_FIELDS + CHILD) * NODE_FIELDS + DOMAIN)
 
 
-@_njit(_types.int64(*[types.int64] * 13), cache=True, nogil=True)
+@compiled(_types.int64(*[types.int64] * 13))
 def _record(
     data: Any, at: Any, end: Any, step: Any, row: Any, steps: Any, lists: Any, nodes: Any, bases: Any, values: Any, valid: Any,
     counts: Any, stack: Any,
@@ -308,13 +305,11 @@ def _record(
             break
 
 
-@_njit(
+@compiled(
     _types.int64(
         types.int64, types.Array(types.int32, 1, "C", readonly=True), types.int64, RAW, _CONST_WORDS, types.int64, _TABLE,
         _CONST_WORDS, _TABLE, WORDS, WORDS, OUT_BYTES, WORDS, WORDS, types.int64[:, ::1], OUT_BYTES,
-    ),
-    cache=True,
-    nogil=True,
+    )
 )  # fmt: skip
 def records(
     data: Any, offsets: Any, header: Any, present: Any, roots: Any, row: Any, steps: Any, lists: Any, nodes: Any, bases: Any,

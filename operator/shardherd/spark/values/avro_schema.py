@@ -19,22 +19,25 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 
 # Codes of steps.
 (
-    NULL, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, FIXED, ENUM, RECORD, ARRAY, MAP, UNION, MEMBER, DECIMAL_BYTES, DECIMAL_FIXED,
-    DEFAULT, ERROR,
+    NULL, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, FIXED, ENUM, RECORD, ARRAY, MAP, UNION, MEMBER, DECIMAL_BYTES,
+    DECIMAL_FIXED, DEFAULT, ERROR,
 ) = range(18)  # fmt: skip
 
 # Columns of a step's row.
 CODE, NODE, FIRST, SECOND = range(4)
 STEP_FIELDS = 4
-"""NODE is the layout's node that the step fills, -1 if nobody wants the value. FIRST and SECOND are, by code: INT and LONG: a
-factor, and what the plane holds (PLAIN, AS_DOUBLE, AS_FLOAT); FIXED: a size; ENUM: where the reader's ordinals begin in the
-program's `lists`, and how many there are; RECORD and UNION: where their steps begin in `lists`, and how many; ARRAY and MAP: the
-elements' or values' step; MEMBER, which reads nothing itself: the step of the member; DECIMAL_BYTES: a precision; DECIMAL_FIXED: a size and a precision; DEFAULT: is the word proven, the word."""
+"""NODE is the layout's node that the step fills, -1 if nobody wants the value. FIRST and SECOND are, by code:
+
+INT, LONG: a factor, and what the plane holds (PLAIN, AS_DOUBLE, AS_FLOAT). FIXED: a size. ENUM: where the reader's ordinals
+begin in the program's `lists`, and how many there are. RECORD, UNION: where their steps begin in `lists`, and how many. ARRAY,
+MAP: the step of the elements or values. MEMBER, which reads nothing itself: the step of the member. DECIMAL_BYTES: a precision.
+DECIMAL_FIXED: a size and a precision. DEFAULT: whether the word is proven, and the word."""
 PLAIN, AS_DOUBLE, AS_FLOAT = range(3)
 
 _SIMPLE: dict[str, type[sql.DataType]] = {
     "null": sql.NullType, "boolean": sql.BooleanType, "int": sql.IntegerType, "long": sql.LongType, "float": sql.FloatType,
-    "double": sql.DoubleType, "bytes": sql.BinaryType, "string": sql.StringType, "enum": sql.StringType, "fixed": sql.BinaryType,
+    "double": sql.DoubleType, "bytes": sql.BinaryType, "string": sql.StringType, "enum": sql.StringType,
+    "fixed": sql.BinaryType,
 }  # fmt: skip
 _PROMOTIONS = {
     "int": ("int", "long", "float", "double"), "long": ("long", "float", "double"), "float": ("float", "double"),
@@ -151,7 +154,7 @@ def _decimal(made: Avro, found: Mapping[str, Any]) -> None:
         made.logical, made.precision, made.scale = "decimal", precision, scale
 
 
-def reader_type(text: str, *, nullable: bool) -> sql.DataType:  # noqa: A002
+def reader_type(text: str, *, nullable: bool) -> sql.DataType:
     """The Spark type of values that are read into this schema; `nullable` makes every part so (mode PERMISSIVE)."""
     return type_of(parse(text), nullable)
 
@@ -214,7 +217,7 @@ def branches_of(schema: Avro) -> list[Avro]:
 def wide(branches: Sequence[Avro]) -> str | None:
     """The one type that takes both branches, for int with long and float with double."""
     kinds = sorted(each.kind for each in branches)
-    return {("int", "long"): "long", ("double", "float"): "double"}.get(tuple(kinds)) if len(kinds) == 2 else None
+    return "long" if kinds == ["int", "long"] else "double" if kinds == ["double", "float"] else None
 
 
 # --- resolution --------------------------------------------------------------------------------------------------------------
@@ -382,7 +385,7 @@ def default_value(schema: Avro, given: Any) -> tuple[Any, str]:
         case "map":
             return [(key.encode(), default_value(schema.parts[0], each)[0]) for key, each in given.items()], "map"
         case "record":
-            values = [given[each.name] if each.name in given else each.default for each in schema.fields]
+            values = [given.get(each.name, each.default) for each in schema.fields]
             return [default_value(each.schema, value)[0] for each, value in zip(schema.fields, values, strict=True)], "record"
         case "int" | "long":
             millis = schema.logical in ("timestamp-millis", "local-timestamp-millis")

@@ -1,11 +1,13 @@
-"""Compiled pieces that read and write raw bytes eight at a time, for the readers of this package.
+"""Compiled pieces that read and write memory by its address, for the readers of this package.
 
-Nothing here checks a bound: callers do. Bytes are given by their address, which costs a call less than an array does. See `shardherd.spark.kernels` for how kernels are compiled.
+Nothing here checks a bound: callers do. An address costs a call less than an array does, and no index is looked at twice. As
+in `shardherd.spark.kernels`, signatures are declared, so that importing compiles or loads and calling never does.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
@@ -16,7 +18,8 @@ from numba.extending import intrinsic
 
 from shardherd.spark.values.layout import DOMAIN, ESCAPED
 
-_intrinsic: Any = intrinsic
+F = TypeVar("F", bound=Callable[..., Any])
+
 _types: Any = types
 _njit: Any = numba.njit
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
@@ -25,101 +28,117 @@ WORDS = types.int64[::1]
 INTS = types.int32[::1]
 
 
-def _pointer(builder: Any, address: Any, index: Any, bits: int) -> Any:
+def compiled(*signature: Any, inline: bool = False) -> Callable[[F], F]:
+    """numba's njit with a declared signature, cached, without the interpreter's lock."""
+
+    def wrap(function: F) -> F:
+        made: F = _njit(*signature, cache=True, nogil=True, inline="always" if inline else "never")(function)
+        return made
+
+    return wrap
+
+
+def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
+    """numba's intrinsic: a function that gives its machine code. It is called without the function's first argument."""
+    made: Callable[..., Any] = intrinsic(function)
+    return made
+
+
+def _pointer(builder: Any, bits: int, address: Any, index: Any) -> Any:
     return builder.inttoptr(builder.add(address, index), ir.IntType(bits).as_pointer())
 
 
-@_intrinsic
-def load8(_typing: Any, address: Any, index: Any) -> Any:
+@builtin
+def load8(_typing: Any, _address: Any, _index: Any) -> Any:
     """The byte at an address plus an index."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(_pointer(builder, *arguments, 8), align=1), ir.IntType(64))
+        return builder.zext(builder.load(_pointer(builder, 8, *arguments), align=1), ir.IntType(64))
 
     return types.int64(types.int64, types.int64), code
 
 
-@_intrinsic
-def load64(_typing: Any, address: Any, index: Any) -> Any:
+@builtin
+def load64(_typing: Any, _address: Any, _index: Any) -> Any:
     """The eight bytes from an address plus an index on, as one little-endian word."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(builder, *arguments, 64), align=1)
+        return builder.load(_pointer(builder, 64, *arguments), align=1)
 
     return types.uint64(types.int64, types.int64), code
 
 
-@_intrinsic
-def store64(_typing: Any, address: Any, index: Any, word: Any) -> Any:
+@builtin
+def store64(_typing: Any, _address: Any, _index: Any, _word: Any) -> Any:
     """Write eight bytes from an address plus an index on."""
 
     def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         to, at, value = arguments
-        builder.store(value, _pointer(builder, to, at, 64), align=1)
+        builder.store(value, _pointer(builder, 64, to, at), align=1)
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.uint64), code
 
 
-@_intrinsic
-def store8(_typing: Any, address: Any, index: Any, byte: Any) -> Any:
+@builtin
+def store8(_typing: Any, _address: Any, _index: Any, _byte: Any) -> Any:
     """Write the byte at an address plus an index."""
 
     def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         to, at, value = arguments
-        builder.store(builder.trunc(value, ir.IntType(8)), _pointer(builder, to, at, 8), align=1)
+        builder.store(builder.trunc(value, ir.IntType(8)), _pointer(builder, 8, to, at), align=1)
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.int64), code
 
 
-@_intrinsic
-def word_at(_typing: Any, address: Any, index: Any) -> Any:
+@builtin
+def word_at(_typing: Any, _address: Any, _index: Any) -> Any:
     """The word of this index in an array of words at an address."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         address, index = arguments
-        return builder.load(_pointer(builder, address, builder.shl(index, index.type(3)), 64), align=8)
+        return builder.load(_pointer(builder, 64, address, builder.shl(index, index.type(3))), align=8)
 
     return types.int64(types.int64, types.int64), code
 
 
-@_intrinsic
-def put_word(_typing: Any, address: Any, index: Any, word: Any) -> Any:
+@builtin
+def put_word(_typing: Any, _address: Any, _index: Any, _word: Any) -> Any:
     """Write the word of this index in an array of words at an address."""
 
     def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         address, index, value = arguments
-        builder.store(value, _pointer(builder, address, builder.shl(index, index.type(3)), 64), align=8)
+        builder.store(value, _pointer(builder, 64, address, builder.shl(index, index.type(3))), align=8)
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.int64), code
 
 
-@_intrinsic
-def put_double(_typing: Any, address: Any, index: Any, number: Any) -> Any:
+@builtin
+def put_double(_typing: Any, _address: Any, _index: Any, _number: Any) -> Any:
     """Write a floating-point number as the word of this index."""
 
     def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         address, index, value = arguments
         word = builder.bitcast(value, ir.IntType(64))
-        builder.store(word, _pointer(builder, address, builder.shl(index, index.type(3)), 64), align=8)
+        builder.store(word, _pointer(builder, 64, address, builder.shl(index, index.type(3))), align=8)
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.float64), code
 
 
-@_intrinsic
-def trailing_zeros(_typing: Any, word: Any) -> Any:
+@builtin
+def trailing_zeros(_typing: Any, _word: Any) -> Any:
     """How many low bits of a word that is not 0 are 0."""
 
-    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], cgutils.true_bit)
 
     return types.int64(types.uint64), code
 
 
-@_njit(_types.int64(OUT_BYTES, types.int64, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(OUT_BYTES, types.int64, types.int64))
 def put_utf8(out: Any, at: Any, code: Any) -> Any:
     """Write a code point as UTF-8; returns the position after it."""
     if code < 0x80:
@@ -141,7 +160,7 @@ def put_utf8(out: Any, at: Any, code: Any) -> Any:
     return at + 4
 
 
-@_njit(_types.int64(types.int64, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64))
 def hex4(data: Any, at: Any) -> Any:
     """The number of four hexadecimal digits, -1 if they are none."""
     value = np.int64(0)
@@ -159,7 +178,7 @@ def hex4(data: Any, at: Any) -> Any:
     return value
 
 
-@_njit(_types.int64(WORDS, OUT_BYTES, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(WORDS, OUT_BYTES, types.int64))
 def text_bound(words: Any, valid: Any, count: Any) -> Any:
     """At most how many bytes the strings of a plane have together."""
     total = np.int64(0)
@@ -169,11 +188,11 @@ def text_bound(words: Any, valid: Any, count: Any) -> Any:
     return total
 
 
-@_njit(_types.int64(types.int64, types.int64, WORDS, OUT_BYTES, types.int64, INTS, OUT_BYTES), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64, WORDS, OUT_BYTES, types.int64, INTS, OUT_BYTES))
 def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: Any, out: Any) -> Any:
-    """Copy the strings of a plane, which are at `data` of `size` bytes, one after another with JSON's escapes resolved; `ends` gets their ends, from ends[1] on.
+    """Copy the strings of a plane, whose bytes are at `data` (`size` in all), one after another, JSON's escapes resolved.
 
-    `out` has room for `text_bound` bytes and eight more. Returns how many were written.
+    `ends` gets their ends, from ends[1] on; `out` has room for `text_bound` bytes and eight more. Returns their number.
     """
     to = np.int64(0)
     target = np.int64(out.ctypes.data)
@@ -220,18 +239,14 @@ def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: 
                     k += 8
                 to += length
             else:
-                for k in range(length):
-                    out[to + k] = load8(data, at + k)
+                for j in range(length):
+                    out[to + j] = load8(data, at + j)
                 to += length
         ends[i + 1] = to
     return to
 
 
-@_njit(
-    types.void(types.Array(types.int64, 2, "C", readonly=True), WORDS, OUT_BYTES, WORDS, WORDS, types.int64),
-    cache=True,
-    nogil=True,
-)
+@compiled(types.void(types.Array(types.int64, 2, "C", readonly=True), WORDS, OUT_BYTES, WORDS, WORDS, types.int64))
 def forget(nodes: Any, bases: Any, valid: Any, counts: Any, before: Any, row: Any) -> None:
     """Take back what a record has written at `row` and, in the other domains, from the slots `before` on."""
     for node in range(len(nodes)):

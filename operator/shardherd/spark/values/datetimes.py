@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -17,7 +17,8 @@ _TRIMMED = frozenset([*range(0x21), 0x7F])
 _JULIAN_DAYS_UNTIL = -141_427
 _SHORT_IDS = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires", "ART": "Africa/Cairo",
-    "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka", "CAT": "Africa/Harare", "CNT": "America/St_Johns",
+    "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka", "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
     "CST": "America/Chicago", "CTT": "Asia/Shanghai", "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris", "EST": "-05:00",
     "HST": "-10:00", "IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata", "JST": "Asia/Tokyo", "MIT": "Pacific/Apia",
     "MST": "-07:00", "NET": "Asia/Yerevan", "NST": "Pacific/Auckland", "PLT": "Asia/Karachi", "PNT": "America/Phoenix",
@@ -37,7 +38,7 @@ def zone(name: str) -> tzinfo:
     padded = re.sub(r"([+-])([0-9][0-9]):([0-9])$", r"\1\2:0\3", padded, count=1)
     padded = _SHORT_IDS.get(padded, padded)
     if padded in ("Z", "UTC", "GMT", "UT"):
-        return timezone.utc
+        return UTC
     if padded[:1] in ("+", "-"):
         return _offset(padded, name)
     for prefix in ("UTC", "GMT", "UT"):
@@ -64,7 +65,7 @@ def _offset(text: str, name: str) -> tzinfo:
 
 
 def days_of(year: int, month: int, day: int) -> int | None:
-    """Days since 1970-01-01 of a date of the proleptic Gregorian calendar, None if there is no such date or it needs 33 bits."""
+    """Days since 1970-01-01 of a date of the proleptic Gregorian calendar, None if there is none or it needs 33 bits."""
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)

@@ -27,7 +27,8 @@ class MalformedValueError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded column. `keep` says which rows stay (None: all), `slow` how many went the slow way, `malformed` how many were bad."""
+    """A decoded column. `keep` says which rows stay (None: all), `slow` how many went the slow way, `malformed` how many were
+    bad."""
 
     values: pa.Array[Any]
     keep: npt.NDArray[np.bool_] | None

@@ -1,7 +1,7 @@
 """What a user says about the values of a stream: their format, schema and mode. The source's options end here.
 
-`shardherd.spark.source` reads the options into a ValueFormat, which is pickled to Spark's Python workers; there `reader` asks it
-for a decoder. Nothing heavy is imported before `decoder()`.
+`shardherd.spark.source` reads the options into a ValueFormat, which is pickled to Spark's Python workers; there `reader` asks
+it for a decoder. Nothing heavy is imported before `decoder()`.
 """
 
 from __future__ import annotations

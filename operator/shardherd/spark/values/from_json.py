@@ -302,16 +302,16 @@ _ESCAPE_TABLE = str.maketrans(_ESCAPED)
 
 
 def _string(tokens: Tokens) -> bytes:
-    if tokens.token is Token.STRING:
+    token = tokens.token
+    if token is Token.STRING:
         return jackson.utf8(tokens.text())
-    if tokens.token in (Token.END_OBJECT, Token.END_ARRAY):
+    if token is Token.END_OBJECT or token is Token.END_ARRAY:
         raise MalformedJsonError("a value was expected")
     written: list[str] = []
     depth = 0
     while True:
-        token = tokens.token
         assert token is not None
-        if token in (Token.END_OBJECT, Token.END_ARRAY):
+        if token is Token.END_OBJECT or token is Token.END_ARRAY:
             depth -= 1
             written.append(token.value)
         elif token is Token.NAME:
@@ -323,7 +323,8 @@ def _string(tokens: Tokens) -> bytes:
             depth += token in (Token.START_OBJECT, Token.START_ARRAY)
         if not depth:
             return "".join(written).encode()
-        if tokens.next() is None:
+        token = tokens.next()
+        if token is None:
             # Only after an error inside: Jackson's copy ends where the tokens end.
             return "".join(written).encode()
 
@@ -335,20 +336,17 @@ def _text_of(tokens: Tokens, token: Token) -> str:
         return str(int(tokens.text()))
     if token is Token.FLOAT:
         return java_double(tokens.text())
-    return token.value
+    return str(token.value)
 
 
 def _quoted(text: str) -> str:
     # Code units: Jackson writes each half of a surrogate pair as an escape.
-    return '"' + text.translate(_ESCAPE_TABLE) + '"'
+    return f'"{text.translate(_ESCAPE_TABLE)}"'
 
 
 def java_double(text: str) -> str:
     """A number as Java (from 19 on) writes the double that it reads from this text."""
-    if text[-1] in "NyF":
-        value = _INFINITIES.get(text, math.nan)
-    else:
-        value = float(text)
+    value = _INFINITIES.get(text, math.nan) if text[-1] in "NyF" else float(text)
     if math.isnan(value):
         return '"NaN"'
     if math.isinf(value):

@@ -58,7 +58,7 @@ def _identifier_part(char: str) -> bool:
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
-    """One U+FFFD for what Java's decoder takes for one malformed piece; it differs from Python's for encoded surrogates only."""
+    """One U+FFFD for what Java's decoder takes for one malformed piece; Python's differs for encoded surrogates only."""
     assert isinstance(error, UnicodeDecodeError)
     raw, start = error.object, error.start
     if raw[start] == 0xED and start + 1 < len(raw) and 0xA0 <= raw[start + 1] <= 0xBF:

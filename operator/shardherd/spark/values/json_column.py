@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Any
 
@@ -19,8 +19,9 @@ from shardherd.spark.values import arrow_columns, datetimes, json_kernels, layou
 from shardherd.spark.values.decoded import DROP_MALFORMED, FAIL_FAST, Decoded, MalformedValueError
 from shardherd.spark.values.from_json import FromJson
 from shardherd.spark.values.layout import Layout, Planes
+from shardherd.spark.values.schema import arrow_type
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EVER = 2**60
 _SHOWN = 200
 """Bytes of a bad value that an error shows."""
@@ -31,7 +32,7 @@ class JsonColumn:
 
     def __init__(self, schema: sql.StructType, *, mode: str, corrupt: str, time_zone: str) -> None:
         self._mode = mode
-        self._type = arrow_columns.arrow_type(schema)
+        self._type = arrow_type(schema)
         self._corrupt = schema.names.index(corrupt) if corrupt in schema.names else None
         self._fields = sql.StructType([field for field in schema.fields if field.name != corrupt])
         zone = datetimes.zone(time_zone)
@@ -116,11 +117,12 @@ class JsonColumn:
         if len(malformed):
             indices = np.full(rows, -1, np.int64)
             indices[malformed] = malformed
-            corrupt = values.take(pa.array(indices, mask=indices < 0)).view(pa.string())
-        kind = column.type
-        children = [column.field(at) for at in range(kind.num_fields)]
+            chosen: Any = pa.array(indices, mask=indices < 0)
+            corrupt = values.take(chosen).view(pa.string())
         if column.offset:
             column = pa.concat_arrays([column])
+        assert isinstance(column, pa.StructArray)
+        children: list[pa.Array[Any]] = [column.field(at) for at in range(column.type.num_fields)]
         children.insert(self._corrupt, corrupt)
         return pa.Array.from_buffers(self._type, rows, [column.buffers()[0]], null_count=column.null_count, children=children)
 
@@ -130,8 +132,8 @@ def buffers_of(values: pa.Array[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArra
     _, ends, raw = values.buffers()
     if ends is None or not len(values):
         return np.zeros(0, np.uint8), np.zeros(1, np.int32), np.zeros(0, np.uint8)
-    offsets = np.frombuffer(ends, np.int32)[values.offset : values.offset + len(values) + 1]
-    data = np.zeros(0, np.uint8) if raw is None else np.frombuffer(raw, np.uint8)
+    offsets = np.frombuffer(memoryview(ends), np.int32)[values.offset : values.offset + len(values) + 1]
+    data = np.zeros(0, np.uint8) if raw is None else np.frombuffer(memoryview(raw), np.uint8)
     present = values.is_valid().cast(pa.uint8()).to_numpy() if values.null_count else np.zeros(0, np.uint8)
     return _read_only(data), _read_only(offsets), _read_only(present)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 
@@ -18,6 +17,7 @@ from shardherd.spark.values.bytes_kernels import (
     BYTES,
     OUT_BYTES,
     WORDS,
+    compiled,
     forget,
     hex4,
     load8,
@@ -63,7 +63,6 @@ _MAX_NUMBER = 300
 _MAX_TEXT = 10_000_000
 
 _types: Any = types
-_njit: Any = numba.njit
 _TABLE = types.Array(types.int64, 2, "C", readonly=True)
 _CONST_WORDS = types.Array(types.int64, 1, "C", readonly=True)
 
@@ -78,7 +77,7 @@ _TENS = np.array([10.0**k for k in range(23)], np.float64)
 _MONTHS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True, inline="always")
+@compiled(_types.int64(types.int64, types.int64, types.int64), inline=True)
 def _space(data: Any, at: Any, end: Any) -> Any:
     while at < end and load8(data, at) <= 32:
         c = load8(data, at)
@@ -88,7 +87,7 @@ def _space(data: Any, at: Any, end: Any) -> Any:
     return at
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64, types.int64))
 def _sequence(data: Any, at: Any, end: Any) -> Any:
     """The position after a valid UTF-8 sequence of more than one byte, -1 if it is none."""
     first = load8(data, at)
@@ -110,7 +109,7 @@ def _sequence(data: Any, at: Any, end: Any) -> Any:
     return at + size
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64, types.int64))
 def _text(data: Any, at: Any, end: Any) -> Any:
     """The position of a string's closing quote, from the position after its opening one; -1 if it is not proven.
 
@@ -169,7 +168,7 @@ def _text(data: Any, at: Any, end: Any) -> Any:
 _NUMBER = _types.UniTuple(types.int64, 5)
 
 
-@_njit(_NUMBER(types.int64, types.int64, types.int64), cache=True, nogil=True)
+@compiled(_NUMBER(types.int64, types.int64, types.int64))
 def _number(data: Any, at: Any, end: Any) -> Any:
     """A number: (position after it or -1, its digits as an integer, the power of ten, is it an integer, how many digits).
 
@@ -229,7 +228,7 @@ def _number(data: Any, at: Any, end: Any) -> Any:
     return at, -mantissa if negative else mantissa, power, whole, digits
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64, types.int64))
 def _word(data: Any, at: Any, end: Any) -> Any:
     """The position after true, false or null, -1 for anything else. What follows is looked at by whoever goes on."""
     c = load8(data, at)
@@ -252,7 +251,7 @@ def _word(data: Any, at: Any, end: Any) -> Any:
     return np.int64(-1)
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64, types.int64))
 def _skip(data: Any, at: Any, end: Any) -> Any:
     """The position after a value that nobody wants, -1 if it is not proven to be JSON."""
     depth = np.int64(0)
@@ -318,7 +317,7 @@ def _skip(data: Any, at: Any, end: Any) -> Any:
             return at
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True, inline="always")
+@compiled(_types.int64(types.int64, types.int64, types.int64), inline=True)
 def _digits(data: Any, at: Any, count: Any) -> Any:
     value = np.int64(0)
     for i in range(count):
@@ -332,7 +331,7 @@ def _digits(data: Any, at: Any, count: Any) -> Any:
 _NONE = -(2**62)
 
 
-@_njit(_types.int64(types.int64, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64))
 def _date(data: Any, at: Any) -> Any:
     """Days since 1970-01-01 of the ten bytes yyyy-mm-dd, _NONE if they are no date."""
     year, month, day = _digits(data, at, 4), _digits(data, at + 5, 2), _digits(data, at + 8, 2)
@@ -350,7 +349,7 @@ def _date(data: Any, at: Any) -> Any:
     return cycle * 146_097 + of_cycle * 365 + of_cycle // 4 - of_cycle // 100 + of_year - 719_468
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64, _CONST_WORDS, _CONST_WORDS), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64, types.int64, _CONST_WORDS, _CONST_WORDS))
 def _timestamp(data: Any, at: Any, stop: Any, zone_from: Any, zone_offset: Any) -> Any:
     """Microseconds of load8(data, at:stop), a date and a time with or without a zone; _NONE if it is written in another way.
 
@@ -406,7 +405,7 @@ def _timestamp(data: Any, at: Any, stop: Any, zone_from: Any, zone_offset: Any) 
     return (local - offset) * 1_000_000 + micros
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@compiled(_types.int64(types.int64, types.int64, types.int64, types.int64, types.int64))
 def _decimal(mantissa: Any, power: Any, digits: Any, scale: Any, precision: Any) -> Any:
     """A number as the unscaled digits of decimal(precision, scale), rounded half up; _NONE if 18 digits do not prove it."""
     if digits > 18:
@@ -430,16 +429,16 @@ def _decimal(mantissa: Any, power: Any, digits: Any, scale: Any, precision: Any)
     return -value if mantissa < 0 else value
 
 
-@_njit(_types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True, inline="always")
+@compiled(_types.int64(types.int64, types.int64, types.int64), inline=True)
 def node_field(nodes: Any, node: Any, which: Any) -> Any:
     """A column of a node's row in the table at an address."""
     return word_at(nodes, node * NODE_FIELDS + which)
 
 
-@_njit(_types.int64(*[types.int64] * 15, _CONST_WORDS, _CONST_WORDS), cache=True, nogil=True)
+@compiled(_types.int64(*[types.int64] * 15, _CONST_WORDS, _CONST_WORDS))
 def _document(
-    data: Any, at: Any, end: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any, valid: Any, counts: Any,
-    stack: Any, seen: Any, deferred: Any, cursor: Any, zone_from: Any, zone_offset: Any,
+    data: Any, at: Any, end: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any, valid: Any,
+    counts: Any, stack: Any, seen: Any, deferred: Any, cursor: Any, zone_from: Any, zone_offset: Any,
 ) -> Any:  # fmt: skip
     """Read one document into slot `row`. Returns FAST, EMPTY or SLOW; the caller undoes what a SLOW one has left.
 
@@ -584,7 +583,7 @@ def _document(
             elif c == 45 or 48 <= c <= 57:
                 stop, mantissa, _power, whole, _count = _number(data, at, end)
                 # A fraction is written anew by Java, and so is an integer's negative zero.
-                if stop < 0 or not whole or mantissa == 0 and stop - at != 1:
+                if stop < 0 or not whole or (mantissa == 0 and stop - at != 1):
                     return SLOW
                 put_word(values, place, (at << 32) | (stop - at))
                 at = stop
@@ -697,21 +696,19 @@ def _document(
             return SLOW
 
 
-@_njit(
+@compiled(
     _types.int64(
-        types.int64, types.Array(types.int32, 1, "C", readonly=True), BYTES, types.int64, _TABLE, BYTES, _CONST_WORDS, WORDS, WORDS,
-        OUT_BYTES, WORDS, WORDS, _CONST_WORDS, _CONST_WORDS, types.int64[:, ::1], WORDS, types.int64[:, ::1], WORDS,
+        types.int64, types.Array(types.int32, 1, "C", readonly=True), BYTES, types.int64, _TABLE, BYTES, _CONST_WORDS, WORDS,
+        WORDS, OUT_BYTES, WORDS, WORDS, _CONST_WORDS, _CONST_WORDS, types.int64[:, ::1], WORDS, types.int64[:, ::1], WORDS,
         OUT_BYTES,
-    ),
-    cache=True,
-    nogil=True,
+    )
 )  # fmt: skip
 def documents(
     data: Any, offsets: Any, present: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any,
-    valid: Any, counts: Any, capacities: Any, zone_from: Any, zone_offset: Any, stack: Any, seen: Any, deferred: Any, cursor: Any,
-    status: Any,
+    valid: Any, counts: Any, capacities: Any, zone_from: Any, zone_offset: Any, stack: Any, seen: Any, deferred: Any,
+    cursor: Any, status: Any,
 ) -> Any:  # fmt: skip
-    """Read documents from `row` on: document i is at the addresses data + offsets[i] to data + offsets[i + 1], absent if present[i] is 0.
+    """Read documents from `row` on: document i is at the addresses data + offsets[i] to data + offsets[i + 1].
 
     Returns the first row that was not read because a domain or the deferred numbers may not have room for it, or the number of
     rows. `present` may be empty: all are there.
@@ -735,8 +732,8 @@ def documents(
         numbers = cursor[0]
         status[row] = _document(
             data, at, end, row, nodes.ctypes.data, names.ctypes.data, hashes.ctypes.data, bases.ctypes.data, values.ctypes.data,
-            valid.ctypes.data, counts.ctypes.data, stack.ctypes.data, seen.ctypes.data, deferred.ctypes.data, cursor.ctypes.data,
-            zone_from, zone_offset,
+            valid.ctypes.data, counts.ctypes.data, stack.ctypes.data, seen.ctypes.data, deferred.ctypes.data,
+            cursor.ctypes.data, zone_from, zone_offset,
         )  # fmt: skip
         if status[row] == SLOW:
             cursor[0] = numbers

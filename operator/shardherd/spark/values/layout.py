@@ -31,7 +31,7 @@ ESCAPED = 1 << 31
 
 HASH_FACTOR = 31
 
-_INTEGERS = {sql.ByteType: 8, sql.ShortType: 16, sql.IntegerType: 32, sql.LongType: 64}
+_INTEGERS: dict[type[sql.DataType], int] = {sql.ByteType: 8, sql.ShortType: 16, sql.IntegerType: 32, sql.LongType: 64}
 _SIMPLE = {
     sql.StringType: STRING, sql.BooleanType: BOOLEAN, sql.DoubleType: DOUBLE, sql.FloatType: FLOAT, sql.DateType: DATE,
     sql.TimestampType: TIMESTAMP, sql.TimestampNTZType: TIMESTAMP, sql.BinaryType: BINARY,
@@ -48,7 +48,7 @@ class Node:
 
 
 class Layout:
-    """The tables of a schema. `nodes` is (count, NODE_FIELDS); `names` the names' bytes; `hashes` the tables to find them by."""
+    """The tables of a schema: `nodes` (count, NODE_FIELDS), `names` their bytes, `hashes` what they are found by."""
 
     def __init__(self, schema: sql.DataType) -> None:
         self._parts: list[Node] = []

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SIMPLE: dict[str, type[sql.DataType]] = {
-    "boolean": sql.BooleanType, "tinyint": sql.ByteType, "byte": sql.ByteType, "smallint": sql.ShortType, "short": sql.ShortType,
+    "boolean": sql.BooleanType, "tinyint": sql.ByteType, "byte": sql.ByteType, "smallint": sql.ShortType,
+    "short": sql.ShortType,
     "int": sql.IntegerType, "integer": sql.IntegerType, "bigint": sql.LongType, "long": sql.LongType, "float": sql.FloatType,
     "real": sql.FloatType, "double": sql.DoubleType, "string": sql.StringType, "date": sql.DateType,
     "timestamp": sql.TimestampType, "timestamp_ltz": sql.TimestampType,
@@ -48,7 +49,8 @@ def struct_of(text: str, option: str = "valueSchema") -> sql.StructType:
     assert isinstance(kind, sql.StructType)
     if not kind.fields:
         raise SchemaError(f"option {option} names no field")
-    return nullable(kind)
+    made: sql.StructType = nullable(kind)
+    return made
 
 
 def check_json(schema: sql.DataType, path: str = "value") -> None:
@@ -93,8 +95,10 @@ def arrow_type(kind: sql.DataType) -> pa.DataType:
         case sql.ArrayType():
             return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
         case sql.MapType():
-            key = pa.field("key", arrow_type(kind.keyType), nullable=False)
-            return pa.map_(key, pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull))
+            key: Any = pa.field("key", arrow_type(kind.keyType), nullable=False)
+            value: Any = pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull)
+            made: pa.DataType = pa.map_(key, value)
+            return made
         case sql.DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
     simple: dict[type[sql.DataType], pa.DataType] = {
