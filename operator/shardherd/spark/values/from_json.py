@@ -307,10 +307,16 @@ def _string(tokens: Tokens) -> bytes:
         return jackson.utf8(tokens.text())
     if token is Token.END_OBJECT or token is Token.END_ARRAY:
         raise MalformedJsonError("a value was expected")
+    if token is None:
+        raise MalformedJsonError("a value was expected")
+    return _copied(tokens, token).encode()
+
+
+def _copied(tokens: Tokens, token: Token) -> str:
+    """The value that starts with this token as Jackson writes it."""
     written: list[str] = []
     depth = 0
     while True:
-        assert token is not None
         if token is Token.END_OBJECT or token is Token.END_ARRAY:
             depth -= 1
             written.append(token.value)
@@ -321,12 +327,11 @@ def _string(tokens: Tokens) -> bytes:
                 written.append(",")
             written.append(_text_of(tokens, token))
             depth += token in (Token.START_OBJECT, Token.START_ARRAY)
-        if not depth:
-            return "".join(written).encode()
-        token = tokens.next()
-        if token is None:
-            # Only after an error inside: Jackson's copy ends where the tokens end.
-            return "".join(written).encode()
+        following = tokens.next() if depth else None
+        if following is None:
+            # With something open only after an error inside: Jackson's copy ends where the tokens end.
+            return "".join(written)
+        token = following
 
 
 def _text_of(tokens: Tokens, token: Token) -> str:
