@@ -11,6 +11,7 @@ PYTEST := $(PY) -m pytest
 CLUSTER ?= demo
 SEEDS ?= 10000
 SEED_START ?= 0
+ROWS ?= 16000000
 
 .PHONY: help
 help: ## Show this list.
@@ -88,6 +89,10 @@ bench-coordinator: venv ## What one coordinator carries: heartbeats, a join, che
 bench-rebalance: venv ## A join, a leave, growth and a death, against both of Kafka's protocols.
 	@benchmarks/environment
 	@.venv-bench/bin/python -m benchmarks.rebalance
+
+.PHONY: bench-source
+bench-source: venv ## Our source against Spark's own Kafka source (ROWS=16000000).
+	@$(PY) -m benchmarks.source --rows $(ROWS)
 
 .PHONY: lock
 lock: venv ## Resolve the dependencies again into requirements/*.lock.

@@ -84,11 +84,6 @@ class Cluster:
         return self.addresses.node
 
     @property
-    def machine_address(self) -> str:
-        """The address under which pods reach servers of the machine itself."""
-        return self.addresses.machine
-
-    @property
     def api_url(self) -> str:
         return f"https://{self.node_address}:{config.API_PORT}"
 
@@ -330,19 +325,6 @@ class Cluster:
     def signal(self, daemon: str, number: int) -> None:
         """Send a signal (SIGSTOP, SIGCONT, SIGKILL) to one of the processes that `status` lists."""
         self._control.signal(daemon, number)
-
-    def reload_prometheus(self, text: str | None = None) -> None:
-        """Give Prometheus another configuration (YAML); without one the default, which scrapes annotated pods."""
-        self._write(self.layout.config / "prometheus.yml", text or config.prometheus())
-        done = subprocess.run(
-            ["promtool", "check", "config", str(self.layout.config / "prometheus.yml")],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise ClusterError(f"Prometheus would refuse this configuration:\n{done.stdout}{done.stderr}")
-        probes.http_post(f"{self.prometheus_url}/-/reload")
 
     def _format_kafka(self) -> None:
         if (self.state / "kafka-data" / "meta.properties").exists():

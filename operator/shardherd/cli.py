@@ -106,13 +106,14 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
 
     from shardherd.adapters.assignors import load_assignors
     from shardherd.adapters.clock import SystemClock
-    from shardherd.adapters.kafka import KafkaConnector
+    from shardherd.adapters.kafka.connector import KafkaConnector
     from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
     from shardherd.adapters.kubernetes.events import KubernetesEvents
     from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
     from shardherd.adapters.kubernetes.login import connection
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+    from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
     from shardherd.adapters.kubernetes.tokens import KubernetesTokens
     from shardherd.controller import handlers
     from shardherd.controller.manifests import Manifests
@@ -136,7 +137,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     stack.callback(api.close)
     events = KubernetesEvents(api, clock, identity.pod_name)
     stack.callback(events.close)
-    connector = KafkaConnector()
+    connector = KafkaConnector(KubernetesSecrets(api))
     stack.push_async_callback(connector.close)
     leadership = LeaseLeadership(
         api,
@@ -169,7 +170,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     if not await _before(stop, server.lead()):
         return 0
     metrics.leader.set(1)
-    registry.register(GroupCollector(server.coordination.views))
+    registry.register(GroupCollector(server.coordination.views, settings.telemetry.shard_series_limit))
     logger.info("leading")
     cluster = KubernetesCluster(api)
     if not await _before(stop, _definition(cluster, settings.watch_namespaces)):

@@ -77,7 +77,17 @@ def test_no_right_has_a_wildcard(cluster: Cluster, options: tuple[str, ...]) -> 
     assert len(roles) >= 3
     rules = [rule for role in roles for rule in role["rules"]]
     assert [rule for rule in rules if "*" in json.dumps(rule)] == []
-    assert [rule for rule in rules if "secrets" in rule["resources"] or "nonResourceURLs" in rule] == []
+    assert [rule for rule in rules if "nonResourceURLs" in rule] == []
+    of_secrets = [rule for rule in rules if "secrets" in rule["resources"]]
+    assert of_secrets
+    assert {tuple(rule["verbs"]) for rule in of_secrets} == {("get",)}, "Secrets are neither listed nor watched"
+
+
+def test_a_cluster_without_kafka_credentials_gives_no_right_to_secrets(cluster: Cluster) -> None:
+    roles = [
+        item for item in rendered(cluster, "--set", "kafkaCredentials.enabled=false") if item["kind"] in ("Role", "ClusterRole")
+    ]
+    assert [rule for role in roles for rule in role["rules"] if "secrets" in rule["resources"]] == []
 
 
 def test_watching_some_namespaces_gives_rights_in_those_only(cluster: Cluster) -> None:
@@ -194,7 +204,9 @@ def test_uninstalling_keeps_the_definition(cluster: Cluster, namespace: str) -> 
         ("delete", "consumergroups.shardherd.dev", "no"),
         ("delete", "statefulsets.apps", "no"),
         ("create", "pods", "no"),
-        ("get", "secrets", "no"),
+        ("get", "secrets", "yes"),
+        ("list", "secrets", "no"),
+        ("watch", "secrets", "no"),
         ("create", "pods/exec", "no"),
         ("list", "nodes", "no"),
         ("create", "rolebindings.rbac.authorization.k8s.io", "no"),

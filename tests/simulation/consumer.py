@@ -153,6 +153,9 @@ class Ends:
     def watch(self, shards: Iterable[ShardId]) -> None:
         self._watched = tuple(shards)
 
+    async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
+        return {}
+
     def known(self) -> Mapping[ShardId, Offset]:
         if self._world.reaches(self._consumer.process.name, "kafka"):
             self._known = {shard: self._world.end_of(shard) for shard in self._watched}

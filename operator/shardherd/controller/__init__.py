@@ -1,0 +1,1 @@
+"""The Kubernetes side of a group: observe the cluster, let the core plan, apply what it planned."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource
 from shardherd.core.observed import Declared, Scaling, ScalingMode
+from shardherd.core.security import KafkaSecurity, SecretKey
 
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -57,6 +58,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             topic_pattern=kafka.get("topicPattern", ""),
             group_id=kafka.get("groupId") or f"{identity.namespace}.{identity.name}",
             starting_position=kafka["startingPosition"],
+            security=kafka_security(spec),
         ),
         settings=GroupSettings(
             ordered=spec["ordered"],
@@ -85,16 +87,41 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
     )
 
 
+def kafka_security(spec: Mapping[str, Any]) -> KafkaSecurity:
+    """What `spec.source.kafka.security` says; no security if it is not set."""
+    security = spec["source"]["kafka"].get("security", {})
+    sasl, tls = security.get("sasl", {}), security.get("tls", {})
+
+    def key(reference: Mapping[str, Any] | None, field: str) -> SecretKey | None:
+        return None if reference is None else SecretKey(reference["name"], reference[field])
+
+    return KafkaSecurity(
+        protocol=security.get("protocol", "PLAINTEXT"),
+        mechanism=sasl.get("mechanism", ""),
+        username=sasl.get("username", ""),
+        username_key=None if sasl.get("username") else key(sasl.get("secretRef"), "usernameKey"),
+        password_key=key(sasl.get("secretRef"), "passwordKey"),
+        ca_key=key(tls.get("caSecretRef"), "key"),
+        certificate_key=key(tls.get("certificateSecretRef"), "certificateKey"),
+        private_key=key(tls.get("certificateSecretRef"), "privateKeyKey"),
+        verify_hostname=tls.get("verifyHostname", True),
+    )
+
+
 def template_hash(spec: Mapping[str, Any]) -> str:
     """Changes with what running pods must be replaced for, and with nothing else.
 
     Settings that consumers hear in every heartbeat's reply are left out, and so is how this version of shardherd renders pods.
+    What is in a Secret is not hashed either: pods read it again by themselves.
     """
+    kafka = spec["source"]["kafka"]
     return digest(
         {
             "application": spec["application"],
-            "bootstrapServers": spec["source"]["kafka"]["bootstrapServers"],
+            "bootstrapServers": kafka["bootstrapServers"],
             "coordinatorLossLimit": spec["coordinatorLossLimit"],
             "drainTimeout": spec["drainTimeout"],
+            # Only if it is set, so that groups without it keep the hash, and with it the pods, that they had.
+            **({"security": kafka["security"]} if "security" in kafka else {}),
         }
     )

@@ -12,7 +12,6 @@ KIND = "ConsumerGroup"
 PLURAL = "consumergroups"
 
 GROUP_LABEL = SELECTOR_LABEL
-CONSUMER_LABEL = "shardherd.dev/consumer"
 INCARNATION_LABEL = "shardherd.dev/incarnation"
 DRIVER_ROLE = "driver"
 

@@ -16,10 +16,7 @@ from typing import Any, TypeVar
 from shardherd.coordinator.commits import Committer
 from shardherd.coordinator.copies import Copies
 from shardherd.coordinator.facts import (
-    GROUP_HAS_LIVE_MEMBERS,
-    GROUP_ID_IN_USE,
     OWNERSHIP_UNREADABLE,
-    SNAPSHOT_TOO_LARGE,
     SOURCE_UNAVAILABLE,
     Facts,
 )
@@ -154,6 +151,7 @@ class GroupRunner:
                 *((Condition(OWNERSHIP_UNREADABLE, self._unreadable),) if self._unreadable else ()),
             ),
             discovered=stored.group.discovered if stored else False,
+            source=self.spec.source.kind,
         )
 
     # Its life.
@@ -388,6 +386,3 @@ async def _together(*works: Coroutine[Any, Any, None]) -> None:
     for task in tasks:
         if task in done:
             task.result()
-
-
-__all__ = ["GROUP_HAS_LIVE_MEMBERS", "GROUP_ID_IN_USE", "SNAPSHOT_TOO_LARGE", "SOURCE_UNAVAILABLE", "GroupRunner"]

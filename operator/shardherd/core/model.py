@@ -6,10 +6,11 @@ coordinator and the agent share them. Everything is frozen; a change is a new va
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NewType
+from typing import ClassVar, NewType
+
+from shardherd.core.security import NO_SECURITY, KafkaSecurity
 
 ShardId = NewType("ShardId", str)
 """Name of a shard within its group; for Kafka `topic/partition`."""
@@ -264,7 +265,7 @@ class GroupView:
     `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
     granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are
     the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced. `growths` are
-    those of an ordered group that are not read past yet.
+    those of an ordered group that are not read past yet. `source` is the kind of the source (`kafka`).
     """
 
     group_epoch: int
@@ -280,6 +281,7 @@ class GroupView:
     discovered: bool = False
     growths: tuple[Growth, ...] = ()
     expired: tuple[tuple[ConsumerId, Incarnation], ...] = ()
+    source: str = ""
 
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""
@@ -305,11 +307,14 @@ class KafkaSource:
     `starting_position` is Earliest or Latest, and holds for the shards of the first successful discovery only.
     """
 
+    kind: ClassVar[str] = "kafka"
+
     bootstrap_servers: str
     topics: tuple[str, ...]
     topic_pattern: str
     group_id: str
     starting_position: str = "Earliest"
+    security: KafkaSecurity = NO_SECURITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +332,5 @@ class GroupSpec:
     wanted: int
     leaving: frozenset[ConsumerId] = frozenset()
     service_account: str = "default"
-    labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
     cordoned: frozenset[ConsumerId] = frozenset()

@@ -36,6 +36,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
         moves=clocks.moves,
         rebalances=clocks.rebalances,
         discovered=clocks.seen,
+        source=state.spec.source.kind,
         growths=tuple(growth.unread(each, state.positions) for each in state.record.growths),
         expired=tuple(
             (record.consumer, record.incarnation)

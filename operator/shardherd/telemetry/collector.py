@@ -1,7 +1,7 @@
 """Turns the coordinator's picture of all groups into metrics, at each scrape; and serves them.
 
-`cli` registers `GroupCollector` and starts `serve`. Series of shards that are OVER are left out. Holds no state: what a scrape
-shows is one consistent picture a group.
+`cli` registers `GroupCollector` and starts `MetricsServer`. Series of shards that are OVER are left out, and those of single
+shards altogether where a group has too many of them. Holds no state: what a scrape shows is one consistent picture a group.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _GAUGES = (
     metrics.SHARD_OWNER,
     metrics.SHARD_STATE_AGE,
     metrics.GROUP_LAG,
+    metrics.GROUP_MAX_LAG,
+    metrics.GROUP_SERIES_OMITTED,
     metrics.GROUP_SHARDS,
     metrics.GROUP_EPOCH,
     metrics.GROUP_CONSUMERS,
@@ -37,10 +39,14 @@ _GAUGES = (
 
 
 class GroupCollector(Collector):
-    """A Prometheus collector over `views`, which is called once a scrape."""
+    """A Prometheus collector over `views`, which is called once a scrape.
 
-    def __init__(self, views: Views) -> None:
+    A group of more than `shard_series_limit` shards is shown as a whole only.
+    """
+
+    def __init__(self, views: Views, shard_series_limit: int) -> None:
         self._views = views
+        self._limit = shard_series_limit
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """No samples: registering must not need a view."""
@@ -49,17 +55,17 @@ class GroupCollector(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         families = {gauge.name: GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels) for gauge in _GAUGES}
         for identity, view in self._views().items():
-            _add_group(families, (identity.namespace, identity.name), view)
+            _add_group(families, (identity.namespace, identity.name, view.source), view, self._limit)
         return families.values()
 
 
-def _add_group(families: Mapping[str, GaugeMetricFamily], group: tuple[str, str], view: GroupView) -> None:
+def _add_group(families: Mapping[str, GaugeMetricFamily], group: tuple[str, str, str], view: GroupView, limit: int) -> None:
     def add(metric: Metric, value: float, *labels: str) -> None:
         families[metric.name].add_metric((*group, *labels), value)
 
-    for shard in view.shards:
-        if shard.state is ShardState.OVER:
-            continue
+    read = [shard for shard in view.shards if shard.state is not ShardState.OVER]
+    shown = read if len(read) <= limit else []
+    for shard in shown:
         if shard.lag_records is not None:
             add(metrics.SHARD_LAG, max(0, shard.lag_records), shard.shard)
         if shard.checkpoint is not None:
@@ -70,7 +76,10 @@ def _add_group(families: Mapping[str, GaugeMetricFamily], group: tuple[str, str]
             add(metrics.SHARD_OWNER, 1, shard.shard, shard.holder)
         if shard.state is ShardState.NOT_ALLOC:
             add(metrics.SHARD_STATE_AGE, shard.state_age, shard.shard)
-    add(metrics.GROUP_LAG, sum(max(0, shard.lag_records or 0) for shard in view.shards))
+    lags = [max(0, shard.lag_records or 0) for shard in view.shards]
+    add(metrics.GROUP_LAG, sum(lags))
+    add(metrics.GROUP_MAX_LAG, max(lags, default=0))
+    add(metrics.GROUP_SERIES_OMITTED, len(read) - len(shown))
     for state in ShardState:
         add(metrics.GROUP_SHARDS, view.shards_in(state), state.value)
     add(metrics.GROUP_EPOCH, view.group_epoch)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 GROUP = ("namespace", "consumergroup")
 """Labels that every metric of a group has."""
 
+PICTURE = (*GROUP, "source")
+"""Labels of what a scrape shows of a group; `source` is the kind of its source."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -54,22 +57,26 @@ SCALE_DECISIONS = Metric(
 REPLICAS = Metric("shardherd_replicas", "Consumers of a group: desired, current and ready.", (*GROUP, "kind"))
 
 # Pictures of groups, read at each scrape.
-SHARD_LAG = Metric("shardherd_shard_lag_records", "Records between a shard's checkpoint and its end.", (*GROUP, "shard"))
+SHARD_LAG = Metric("shardherd_shard_lag_records", "Records between a shard's checkpoint and its end.", (*PICTURE, "shard"))
 SHARD_CHECKPOINT = Metric(
-    "shardherd_shard_committed_offset", "A shard's checkpoint: the next record to read.", (*GROUP, "shard")
+    "shardherd_shard_committed_offset", "A shard's checkpoint: the next record to read.", (*PICTURE, "shard")
 )
-SHARD_END = Metric("shardherd_shard_end_offset", "The next offset to be written to a shard.", (*GROUP, "shard"))
-SHARD_OWNER = Metric("shardherd_shard_owner_info", "Who holds a shard; always 1.", (*GROUP, "shard", "consumer"))
+SHARD_END = Metric("shardherd_shard_end_offset", "The next offset to be written to a shard.", (*PICTURE, "shard"))
+SHARD_OWNER = Metric("shardherd_shard_owner_info", "Who holds a shard; always 1.", (*PICTURE, "shard", "consumer"))
 SHARD_STATE_AGE = Metric(
-    "shardherd_shard_unowned_seconds", "For how long a shard that should be read has had no holder.", (*GROUP, "shard")
+    "shardherd_shard_unowned_seconds", "For how long a shard that should be read has had no holder.", (*PICTURE, "shard")
 )
-GROUP_LAG = Metric("shardherd_group_lag_records", "Records between the checkpoints and the ends of all shards.", GROUP)
-GROUP_SHARDS = Metric("shardherd_group_shards", "Shards by state.", (*GROUP, "state"))
-GROUP_EPOCH = Metric("shardherd_group_epoch", "Grows whenever the group's inputs change.", GROUP)
-GROUP_CONSUMERS = Metric("shardherd_group_consumers", "Consumers that heartbeat.", GROUP)
-GROUP_SOURCE_REACHABLE = Metric("shardherd_group_source_reachable", "Whether the last look at the source succeeded.", GROUP)
-CONSUMER_SHARDS = Metric("shardherd_consumer_shards", "Shards that a consumer holds.", (*GROUP, "consumer"))
-HEARTBEAT_AGE = Metric("shardherd_heartbeat_age_seconds", "Time since a consumer's last heartbeat.", (*GROUP, "consumer"))
+GROUP_LAG = Metric("shardherd_group_lag_records", "Records between the checkpoints and the ends of all shards.", PICTURE)
+GROUP_MAX_LAG = Metric("shardherd_group_max_lag_records", "The largest lag of a single shard.", PICTURE)
+GROUP_SERIES_OMITTED = Metric(
+    "shardherd_group_shard_series_omitted", "Shards whose own series are left out, as the group has too many.", PICTURE
+)
+GROUP_SHARDS = Metric("shardherd_group_shards", "Shards by state.", (*PICTURE, "state"))
+GROUP_EPOCH = Metric("shardherd_group_epoch", "Grows whenever the group's inputs change.", PICTURE)
+GROUP_CONSUMERS = Metric("shardherd_group_consumers", "Consumers that heartbeat.", PICTURE)
+GROUP_SOURCE_REACHABLE = Metric("shardherd_group_source_reachable", "Whether the last look at the source succeeded.", PICTURE)
+CONSUMER_SHARDS = Metric("shardherd_consumer_shards", "Shards that a consumer holds.", (*PICTURE, "consumer"))
+HEARTBEAT_AGE = Metric("shardherd_heartbeat_age_seconds", "Time since a consumer's last heartbeat.", (*PICTURE, "consumer"))
 
 # An application: its agent's own port.
 CONSUMER = (*GROUP, "consumer")
@@ -83,6 +90,17 @@ SOURCE_BATCH_DURATION = Metric(
     "shardherd_source_batch_duration_seconds", "Time from handing a micro-batch out to knowing it complete.", CONSUMER
 )
 SOURCE_POSITION = Metric("shardherd_source_position", "End of the last completed range of a shard.", (*CONSUMER, "shard"))
+SOURCE_ROWS = Metric("shardherd_source_rows", "Rows of completed micro-batches, as Spark counted them.", CONSUMER)
+SOURCE_PHASES = Metric(
+    "shardherd_source_phase_seconds",
+    "Time of completed triggers by Spark's phases: addBatch reads, computes and writes, the others plan and log.",
+    (*CONSUMER, "phase"),
+)
+SOURCE_EVENT_TIME = Metric(
+    "shardherd_source_event_time_seconds",
+    "Time of the last completed record of a shard (that of the newest one in its Kafka batch), in seconds since 1970.",
+    (*CONSUMER, "shard"),
+)
 SOURCE_IN_FLIGHT = Metric("shardherd_source_in_flight_records", "Records handed out and not yet completed.", CONSUMER)
 
 _RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

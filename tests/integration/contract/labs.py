@@ -11,7 +11,7 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import TopicAlreadyExistsError
 
-from shardherd.adapters.kafka import KafkaConnector
+from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import ApiError, KubernetesApi
 from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
 from shardherd.ports import ShardSource

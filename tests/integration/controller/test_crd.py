@@ -71,6 +71,13 @@ def groups(cluster: Cluster, names: Names) -> Iterator[Groups]:
 
 KAFKA = "spec.source.kafka"
 
+SCRAM = {
+    "protocol": "SASL_SSL",
+    "sasl": {"mechanism": "SCRAM-SHA-512", "username": "app", "secretRef": {"name": "kafka"}},
+    "tls": {"caSecretRef": {"name": "kafka-ca"}},
+}
+MUTUAL = {"protocol": "SSL", "tls": {"certificateSecretRef": {"name": "clicks-tls"}, "verifyHostname": False}}
+
 
 @pytest.mark.parametrize(
     ("spec", "said"),
@@ -115,6 +122,30 @@ KAFKA = "spec.source.kafka"
             {"source": {"kafka": {"startingPosition": "Middle"}}},
             'Unsupported value: "Middle": supported values: "Earliest", "Latest"',
             id="a position that does not exist",
+        ),
+        pytest.param(
+            {"source": {"kafka": {"security": {"protocol": "SASL_SSL"}}}},
+            f"{KAFKA}.security.protocol SASL_SSL needs a user: set sasl",
+            id="SASL without a user",
+        ),
+        pytest.param(
+            {
+                "source": {
+                    "kafka": {"security": {"protocol": "SSL", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "a"}}}}
+                }
+            },
+            f"{KAFKA}.security.protocol SSL uses no SASL: remove sasl, or set SASL_PLAINTEXT or SASL_SSL",
+            id="a user without SASL",
+        ),
+        pytest.param(
+            {"source": {"kafka": {"security": {"protocol": "PLAINTEXT", "tls": {}}}}},
+            f"{KAFKA}.security.protocol PLAINTEXT uses no TLS: remove tls, or set SSL or SASL_SSL",
+            id="authorities without TLS",
+        ),
+        pytest.param(
+            {"source": {"kafka": {"security": {"protocol": "SASL_SSL", "sasl": {"mechanism": "PLAIN", "password": "x"}}}}},
+            'unknown field "spec.source.kafka.security.sasl.password"',
+            id="a password itself",
         ),
         pytest.param(
             {"sessionTimeout": "8s"},
@@ -241,6 +272,8 @@ def test_the_longest_name_is_accepted(groups: Groups) -> None:
         pytest.param({"source": {"kafka": {"topics": None, "topicPattern": "click.*"}}}, id="a pattern"),
         pytest.param({"source": {"kafka": {"bootstrapServers": "a.b:9092,c-d:9093,10.0.0.1:9094"}}}, id="several brokers"),
         pytest.param({"source": {"kafka": {"bootstrapServers": "[fd00::1]:9092"}}}, id="an IPv6 address"),
+        pytest.param({"source": {"kafka": {"security": SCRAM}}}, id="a user in a Secret"),
+        pytest.param({"source": {"kafka": {"security": MUTUAL}}}, id="a certificate in a Secret"),
         pytest.param({"scaling": {"minReplicas": 0}}, id="no consumer without shards"),
         pytest.param({"rejoinGrace": "1h30m"}, id="a duration of two units"),
         pytest.param(

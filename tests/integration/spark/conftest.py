@@ -1,3 +1,5 @@
+"""The coordinator that is played by a test, and the drivers that are started against it."""
+
 from __future__ import annotations
 
 import uuid

@@ -1,3 +1,5 @@
+"""Instances get addresses that do not collide."""
+
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The configuration of the daemons of an instance."""
+
 import json
 import tomllib
 

@@ -1,3 +1,5 @@
+"""Which pods Prometheus scrapes, and where."""
+
 from typing import Any
 
 from dev.cluster.discovery import targets

@@ -1,3 +1,5 @@
+"""Images on their way from the builder to the node."""
+
 import hashlib
 import io
 import json

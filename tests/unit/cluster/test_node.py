@@ -1,3 +1,5 @@
+"""Starting and ending daemons, and telling why one ended."""
+
 import json
 import os
 import signal

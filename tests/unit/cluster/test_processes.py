@@ -1,3 +1,5 @@
+"""Processes are found and ended by their record, never by their name."""
+
 import os
 import subprocess
 import sys

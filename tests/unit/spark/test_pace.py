@@ -1,3 +1,5 @@
+"""How many records a micro-batch gets at a measured rate."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""A task reads exactly its ranges, from brokers that are played by the test."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -6,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardherd.core.model import ShardId
-from shardherd.spark import reader
+from shardherd.spark import losses, reader
 from shardherd.spark.brokers import BrokersUnavailableError, Fetched, RangeLostError, topic_partition
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.reader import read_ranges
@@ -110,11 +112,29 @@ def test_a_kafka_that_stays_away_is_named_with_shard_and_offset(monkeypatch: pyt
 
 
 def test_a_shard_that_lost_its_end_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "STALL_TIMEOUT", 0.02)
+    monkeypatch.setattr(losses, "TRUNCATED_AFTER", 0.02)
     brokers = FakeBrokers({A: log_of((0, 4))}, {A: 5})
 
-    with pytest.raises(RangeLostError, match=r"shard clicks/0: asked to read up to offset 9, but it now ends at 5"):
+    with pytest.raises(RangeLostError, match=r"shard clicks/0: the records from offset 5 up to 9 are lost; it ends at 5 now"):
         read(brokers, ShardRange(A, 0, 9))
+
+
+def test_without_fail_on_data_loss_what_there_is_of_every_shard_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "TRUNCATED_AFTER", 0.0)
+    brokers = FakeBrokers({A: log_of((0, 4)), B: log_of((0, 9))}, {A: 5, B: 10})
+
+    rows = [
+        (row["shard"], row["offset"])
+        for batch in read_ranges(
+            brokers,  # type: ignore[arg-type]
+            [ShardRange(A, 0, 9), ShardRange(B, 0, 10)],
+            ("shard", "offset"),
+            fail_on_data_loss=False,
+        )
+        for row in batch.to_pylist()
+    ]
+
+    assert sorted(rows) == [*((A, i) for i in range(5)), *((B, i) for i in range(10))]
 
 
 def test_an_empty_range_asks_nobody() -> None:

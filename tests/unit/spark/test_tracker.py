@@ -1,3 +1,5 @@
+"""Which ranges are handed out, and which positions may be checkpointed."""
+
 from __future__ import annotations
 
 from hypothesis import settings

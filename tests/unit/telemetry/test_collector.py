@@ -12,10 +12,10 @@ from shardherd.telemetry.metrics import OperatorMetrics
 from tests.unit.controller.builders import IDENTITY, consumers, shards, view
 
 
-def scraped(views: dict[GroupIdentity, GroupView]) -> set[str]:
+def scraped(views: dict[GroupIdentity, GroupView], limit: int = 10) -> set[str]:
     """The samples of these groups, without help and types."""
     registry = CollectorRegistry()
-    registry.register(GroupCollector(lambda: views))
+    registry.register(GroupCollector(lambda: views, limit))
     return {line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")}
 
 
@@ -25,15 +25,17 @@ def test_a_group_is_shown_as_its_picture_has_it() -> None:
         *shards(1, ShardState.NOT_ALLOC, lag_records=None, state_age=4.5),
         *shards(1, ShardState.OVER, lag_records=0),
     )
-    group = 'consumergroup="clicks",namespace="shop"'
-    shard = f'{group},shard="clicks/0"'
-    assert scraped({IDENTITY: view(held, consumers=consumers(1))}) == {
+    group = 'consumergroup="clicks",namespace="shop",source="kafka"'
+    shard = 'consumergroup="clicks",namespace="shop",shard="clicks/0",source="kafka"'
+    assert scraped({IDENTITY: view(held, consumers=consumers(1), source="kafka")}) == {
         f"shardherd_shard_lag_records{{{shard}}} 10.0",
         f"shardherd_shard_committed_offset{{{shard}}} 90.0",
         f"shardherd_shard_end_offset{{{shard}}} 100.0",
         f'shardherd_shard_owner_info{{consumer="clicks-0",{shard}}} 1.0',
         f"shardherd_shard_unowned_seconds{{{shard}}} 4.5",
         f"shardherd_group_lag_records{{{group}}} 10.0",
+        f"shardherd_group_max_lag_records{{{group}}} 10.0",
+        f"shardherd_group_shard_series_omitted{{{group}}} 0.0",
         f'shardherd_group_shards{{{group},state="WAIT"}} 0.0',
         f'shardherd_group_shards{{{group},state="NOT_ALLOC"}} 1.0',
         f'shardherd_group_shards{{{group},state="ALREADY_ALLOC"}} 1.0',
@@ -44,6 +46,18 @@ def test_a_group_is_shown_as_its_picture_has_it() -> None:
         f"shardherd_group_source_reachable{{{group}}} 1.0",
         f'shardherd_consumer_shards{{consumer="clicks-0",{group}}} 1.0',
         f'shardherd_heartbeat_age_seconds{{consumer="clicks-0",{group}}} 0.1',
+    }
+
+
+def test_a_group_of_too_many_shards_is_shown_as_a_whole_only() -> None:
+    held = (*shards(3, checkpoint=90, end=100), *shards(1, ShardState.OVER, lag_records=0))
+    lines = scraped({IDENTITY: view(held)}, limit=2)
+    group = 'consumergroup="clicks",namespace="shop",source=""'
+    assert [line for line in lines if 'shard="' in line] == []
+    assert {line for line in lines if "_records" in line or "omitted" in line} == {
+        f"shardherd_group_lag_records{{{group}}} 30.0",
+        f"shardherd_group_max_lag_records{{{group}}} 10.0",
+        f"shardherd_group_shard_series_omitted{{{group}}} 3.0",
     }
 
 
