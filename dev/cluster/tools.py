@@ -119,7 +119,7 @@ class Tools:
     @cached_property
     def spark_avro(self) -> Path:
         """The jar with Spark's `from_avro`."""
-        return next(_spark_avro_jar().glob("*.jar"))
+        return next(jars("spark-avro", SOURCES / "spark-avro" / "pom.xml").glob("*.jar"))
 
     @cached_property
     def java_compiler(self) -> str:
@@ -276,15 +276,6 @@ def jars(name: str, pom: Path) -> Path:
         _run(["mvn", "-q", "-B", "-f", str(pom), *goal])
 
     return _cached(name, pom.read_bytes(), f"fetching {name} from Maven", build)
-
-
-def _spark_avro_jar() -> Path:
-    pom = SOURCES / "spark-avro" / "pom.xml"
-
-    def build(scratch: Path) -> None:
-        _run(["mvn", "-q", "-B", "-f", str(pom), "dependency:copy", f"-DoutputDirectory={scratch}"])
-
-    return _cached("spark-avro", pom.read_bytes(), "fetching Spark's Avro functions from Maven", build)
 
 
 def _small_images() -> Path:

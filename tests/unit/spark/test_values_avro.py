@@ -121,6 +121,14 @@ def test_the_last_of_a_key_that_comes_twice_stays() -> None:
     assert (found.slow, found.malformed) == (1, 0)
 
 
+def test_the_entries_of_a_map_are_in_the_order_of_the_value() -> None:
+    raw = integer(3) + b"".join(sized(key) + integer(at) for at, key in enumerate((b"z", b"a", b"m"))) + integer(0)
+
+    found = decoded(record(("m", {"type": "map", "values": "int"})), raw)
+
+    assert found.values.to_pylist() == [{"m": [("z", 0), ("a", 1), ("m", 2)]}]
+
+
 def test_a_count_that_claims_more_than_there_is_costs_nothing() -> None:
     schema = record(("a", {"type": "array", "items": "null"}), ("b", {"type": "array", "items": "int"}))
     found = decoded(
