@@ -53,6 +53,14 @@ lint: venv ## Format, lint, types and import contracts.
 unit: venv ## The quick tests: no process but pytest's own.
 	@$(PYTEST) tests/unit tests/property tests/simulation
 
+.PHONY: coverage
+coverage: venv ## Whether the quick tests take every branch of the core; `make test` asks the same.
+	@$(PYTEST) -p tests.harness.coverage tests/unit tests/property
+
+.PHONY: mutation
+mutation: venv ## Whether a test fails for every change that mutmut makes to the core (MODULES="fsm grants").
+	@nice $(PY) -m dev.mutation $(MODULES)
+
 .PHONY: integration
 integration: venv ## Contract and integration tests, on a real API server and broker.
 	@$(PYTEST) tests/contract tests/integration

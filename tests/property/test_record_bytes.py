@@ -15,7 +15,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from dev.cluster.paths import cache
 from shardherd.core.model import ShardId
-from shardherd.spark import kernels, records
+from shardherd.spark import layout, records
 from tests.property import record_damage
 from tests.unit.spark.kafka_bytes import CODECS, Record, legacy_batch
 
@@ -123,7 +123,7 @@ def test_damage_ends_in_valid_rows_or_in_an_error_that_names_the_batch() -> None
     assert "rows" in seen
     assert not [outcome for outcome in seen if outcome.startswith("no place")]
     # An unknown format is named by its number, and only a time that nobody sends is beyond Spark's timestamps.
-    rare = {kernels.BAD_FORMAT, kernels.BAD_TIMESTAMP}
+    rare = {layout.BAD_FORMAT, layout.BAD_TIMESTAMP}
     assert {reason for status, reason in records.REASONS.items() if status not in rare} - seen == set()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dev.reference import DOCUMENTS, SOURCE, rendered
 from shardherd.coordinator import facts
-from shardherd.core import conditions, errors
+from shardherd.core import catchup, conditions, diagnosis, errors, rollout, sizing
 from shardherd.spark.kafka_settings import SETTINGS
 from shardherd.spark.options import OPTIONS
 from shardherd.spark.schema import MEANINGS
@@ -37,7 +37,14 @@ def test_the_page_of_the_source_lists_exactly_its_options() -> None:
 
 
 def test_every_reason_is_explained() -> None:
-    reasons = constants(conditions) | constants(facts)
+    reasons = (
+        constants(conditions)
+        | constants(sizing)
+        | constants(catchup)
+        | constants(diagnosis)
+        | constants(rollout)
+        | constants(facts)
+    )
     assert {reason for reason in reasons if f"`{reason}`" not in OPERATIONS} == set()
 
 

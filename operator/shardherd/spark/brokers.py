@@ -145,9 +145,15 @@ class Brokers:
         self._begin(self._connect, timeout, ())()
 
     def begin_fetch(
-        self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int = SHARD_FETCH_BYTES
+        self,
+        positions: Mapping[ShardId, Offset],
+        timeout: float,
+        *,
+        shard_bytes: int | Mapping[ShardId, int] = SHARD_FETCH_BYTES,
     ) -> Callable[[], list[Fetched]]:
         """Send one Fetch a broker for these shards, and return a function that waits for all the answers.
+
+        `shard_bytes` bounds what comes of each shard; a single larger batch still comes whole for the first one.
 
         Shards with nothing to say are left out, and so are those whose leader cannot be reached while another answers. Errors
         come from the returned function: BrokersUnavailableError when nothing came within `timeout` seconds, SourceRefusedError.
@@ -244,7 +250,7 @@ class Brokers:
                 troubles.append(kafka_errors.LeaderNotAvailableError(f"shard {shard} has no leader now"))
         return leaders, troubles
 
-    async def _fetch(self, positions: Mapping[ShardId, Offset], shard_bytes: int) -> list[Fetched]:
+    async def _fetch(self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int]) -> list[Fetched]:
         leaders, troubles = await self._by_leader(positions)
         ids = self._topic_id
         futures = []
@@ -257,7 +263,7 @@ class Brokers:
                         current_leader_epoch=-1,
                         fetch_offset=positions[shard],
                         last_fetched_epoch=-1,
-                        partition_max_bytes=shard_bytes,
+                        partition_max_bytes=shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard],
                     )
                 )
             request = RawFetch(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardherd.core.model import Offset, ShardId
-from shardherd.spark import kernels
+from shardherd.spark import layout, native
 
 Column: TypeAlias = "pa.Array[Any]"
 Longs = npt.NDArray[np.int64]
@@ -37,12 +37,12 @@ SCHEMA = pa.schema(_FIELDS)
 """Every column that there is; Spark demands exactly these Arrow types."""
 
 _WANTED = {
-    "key": kernels.WANT_KEY,
-    "value": kernels.WANT_VALUE,
-    "offset": kernels.WANT_OFFSET,
-    "timestamp": kernels.WANT_TIMESTAMP,
-    "timestampType": kernels.WANT_TIMESTAMP_TYPE,
-    "headers": kernels.WANT_HEADERS,
+    "key": layout.WANT_KEY,
+    "value": layout.WANT_VALUE,
+    "offset": layout.WANT_OFFSET,
+    "timestamp": layout.WANT_TIMESTAMP,
+    "timestampType": layout.WANT_TIMESTAMP_TYPE,
+    "headers": layout.WANT_HEADERS,
 }
 
 
@@ -61,20 +61,20 @@ class Columns:
         self._rows = rows
         self._size = size
         self._taken = 0
-        self._offsets = self._longs(kernels.WANT_OFFSET)
-        self._timestamps = self._longs(kernels.WANT_TIMESTAMP)
-        self._types = np.empty(rows if self._wanted & kernels.WANT_TIMESTAMP_TYPE else 0, np.int32)
-        self._keys = _Binary(rows, size, wanted=bool(self._wanted & kernels.WANT_KEY))
-        self._values = _Binary(rows, size, wanted=bool(self._wanted & kernels.WANT_VALUE))
-        self.wants_headers = bool(self._wanted & kernels.WANT_HEADERS)
+        self._offsets = self._longs(layout.WANT_OFFSET)
+        self._timestamps = self._longs(layout.WANT_TIMESTAMP)
+        self._types = np.empty(rows if self._wanted & layout.WANT_TIMESTAMP_TYPE else 0, np.int32)
+        self._keys = _Binary(rows, size, wanted=bool(self._wanted & layout.WANT_KEY))
+        self._values = _Binary(rows, size, wanted=bool(self._wanted & layout.WANT_VALUE))
+        self.wants_headers = bool(self._wanted & layout.WANT_HEADERS)
         self._header_rows = _Binary(rows, 0, wanted=self.wants_headers)
         self._header_keys = _Binary(0, size, wanted=self.wants_headers)
         self._header_values = _Binary(0, size, wanted=self.wants_headers)
-        self._cursor = np.zeros(kernels.CURSOR_FIELDS, np.int64)
+        self._cursor = np.zeros(layout.CURSOR_FIELDS, np.int64)
 
     def takes(self, rows: int, size: int) -> bool:
         """Whether there is room for so many more rows and bytes."""
-        return int(self._cursor[kernels.ROWS]) + rows <= self._rows and self._taken + size <= self._size
+        return int(self._cursor[layout.ROWS]) + rows <= self._rows and self._taken + size <= self._size
 
     def append(self, data: Bytes, plain: Bytes, batches: Longs, size: int, start: Offset, stop: Offset) -> tuple[int, int]:
         """Add the records of `batches` (see `kernels.records`), which take `size` bytes; room was asked for before.
@@ -82,29 +82,29 @@ class Columns:
         Returns the kernel's status and the index of the batch at fault.
         """
         if self.wants_headers:
-            headers = int(self._cursor[kernels.HEADERS]) + kernels.count_headers(data, plain, batches, len(batches))
+            headers = int(self._cursor[layout.HEADERS]) + native.count_headers(data, plain, batches, len(batches))
             self._header_keys.grow(headers)
             self._header_values.grow(headers)
         self._taken += size
-        status = kernels.records(
+        status = native.records(
             data, plain, batches, len(batches), start, stop, self._wanted,
             self._offsets, self._timestamps, self._types,
             self._keys.ends, self._keys.set, self._keys.data, self._values.ends, self._values.set, self._values.data,
             self._header_rows.ends, self._header_rows.set, self._header_keys.ends, self._header_keys.data,
             self._header_values.ends, self._header_values.set, self._header_values.data, self._cursor,
         )  # fmt: skip
-        return status, int(self._cursor[kernels.AT_BATCH])
+        return status, int(self._cursor[layout.AT_BATCH])
 
     def batches(self) -> list[pa.RecordBatch]:
         """What was added, as one Arrow batch; none if it was nothing. This object must not be used after it."""
         at = self._cursor.tolist()
-        count = at[kernels.ROWS]
+        count = at[layout.ROWS]
         if not count:
             return []
         topic, _, partition = self._shard.rpartition("/")
         makers: dict[str, Callable[[], Column]] = {
-            "key": lambda: self._keys.array(pa.binary(), count, at[kernels.KEY_BYTES], at[kernels.NULL_KEYS]),
-            "value": lambda: self._values.array(pa.binary(), count, at[kernels.VALUE_BYTES], at[kernels.NULL_VALUES]),
+            "key": lambda: self._keys.array(pa.binary(), count, at[layout.KEY_BYTES], at[layout.NULL_KEYS]),
+            "value": lambda: self._values.array(pa.binary(), count, at[layout.VALUE_BYTES], at[layout.NULL_VALUES]),
             "topic": lambda: _constant_text(topic, count),
             "partition": lambda: _fixed(pa.int32(), np.full(count, int(partition), np.int32), count),
             "offset": lambda: _fixed(pa.int64(), self._offsets, count),
@@ -120,13 +120,13 @@ class Columns:
 
     def _headers(self, count: int, at: list[int]) -> Column:
         """A row without headers has a null, as in Spark's own source."""
-        headers = at[kernels.HEADERS]
-        keys = self._header_keys.text(headers, at[kernels.HEADER_KEY_BYTES])
-        values = self._header_values.array(pa.binary(), headers, at[kernels.HEADER_VALUE_BYTES], at[kernels.NULL_HEADER_VALUES])
+        headers = at[layout.HEADERS]
+        keys = self._header_keys.text(headers, at[layout.HEADER_KEY_BYTES])
+        values = self._header_values.array(pa.binary(), headers, at[layout.HEADER_VALUE_BYTES], at[layout.NULL_HEADER_VALUES])
         pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS.value_type))
         ends = _buffer(self._header_rows.ends[: count + 1])
-        validity = self._header_rows.validity(count) if at[kernels.NULL_HEADERS] else None
-        return pa.Array.from_buffers(HEADERS, count, [validity, ends], null_count=at[kernels.NULL_HEADERS], children=[pairs])
+        validity = self._header_rows.validity(count) if at[layout.NULL_HEADERS] else None
+        return pa.Array.from_buffers(HEADERS, count, [validity, ends], null_count=at[layout.NULL_HEADERS], children=[pairs])
 
 
 class _Binary:

@@ -1,15 +1,14 @@
-"""The compiled inner loops that turn Kafka's record batches into columns: where batches begin, and what their records hold.
+"""The inner loops that turn Kafka's record batches into columns: where batches begin, and what their records hold.
 
-Called by `records` and `columns` only. They touch no Python object and allocate nothing: they read buffers and write into
-arrays that the caller sized. Every length is checked before it is used, so malformed bytes give a negative status, never a
-crash or a read outside of the buffer (tests run them with numba's bounds checks as well). The signatures are explicit, so that
-importing this module compiles (or loads from numba's cache) everything and calling it never does.
+`native` compiles them by numba and is the only caller. They touch no Python object and allocate nothing: they read buffers and
+write into arrays that the caller sized. Every length is checked before it is used, so malformed bytes give a negative status,
+never a crash or a read outside of the buffer (tests run them with numba's bounds checks as well).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numba
 import numpy as np
@@ -18,70 +17,66 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
-F = TypeVar("F", bound=Callable[..., Any])
+from shardherd.spark.layout import (
+    AT_BATCH,
+    ATTRIBUTES,
+    BAD_BATCH_ORDER,
+    BAD_COUNT,
+    BAD_FORMAT,
+    BAD_HEADERS,
+    BAD_LENGTH,
+    BAD_OFFSET,
+    BAD_RECORD,
+    BAD_TIMESTAMP,
+    BAD_VARINT,
+    BASE_OFFSET,
+    CHECKSUM,
+    COUNT,
+    END,
+    FIRST_TIMESTAMP,
+    FORMAT,
+    HEADER_KEY_BYTES,
+    HEADER_SIZE,
+    HEADER_VALUE_BYTES,
+    HEADERS,
+    IN_PLACE,
+    KEY_BYTES,
+    LAST_OFFSET,
+    LEGACY_HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAX_TIMESTAMP,
+    NULL_HEADER_VALUES,
+    NULL_HEADERS,
+    NULL_KEYS,
+    NULL_VALUES,
+    POSITION,
+    PRODUCER,
+    ROWS,
+    SMALLEST_HEADER,
+    TRAILING_BYTES,
+    VALUE_BYTES,
+    WANT_HEADERS,
+    WANT_KEY,
+    WANT_OFFSET,
+    WANT_TIMESTAMP,
+    WANT_TIMESTAMP_TYPE,
+    WANT_VALUE,
+)
+
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 Number: TypeAlias = Any
 """A machine integer: numpy's inside a kernel, Python's outside."""
 
-HEADER_SIZE = 61
-"""Bytes of a record batch of format 2 before its records."""
-
-LEGACY_HEADER_SIZE = 14
-"""Bytes of a message of format 0 from its checksum on; format 1 has 8 more."""
-
-SMALLEST_RECORD = 7
-"""Bytes of a record that has nothing in it: what bounds how many there can be in a batch."""
-
-SMALLEST_HEADER = 2
-"""Bytes of a record's header that has nothing in it."""
-
-# Columns of one row that `scan` writes for a batch. POSITION and END are of its records; of the whole entry in formats 0 and 1.
-POSITION, END, BASE_OFFSET, LAST_OFFSET, ATTRIBUTES, FIRST_TIMESTAMP, MAX_TIMESTAMP, COUNT = range(8)
-PRODUCER, CHECKSUM, FORMAT, IN_PLACE = range(8, 12)
-BATCH_FIELDS = 12
-
-CODEC_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-
-# What the caller of `records` wants, as bits.
-WANT_KEY, WANT_VALUE, WANT_OFFSET, WANT_TIMESTAMP, WANT_TIMESTAMP_TYPE, WANT_HEADERS = 1, 2, 4, 8, 16, 32
-
-# Entries of the cursor of `records`: how far each column is written, and the batch that is being read.
-ROWS, KEY_BYTES, VALUE_BYTES, NULL_KEYS, NULL_VALUES, HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES = range(8)
-NULL_HEADERS, NULL_HEADER_VALUES, AT_BATCH = range(8, 11)
-CURSOR_FIELDS = 11
-
-# Statuses below zero; `records` has a sentence for each.
-BAD_LENGTH, BAD_FORMAT, BAD_COUNT, BAD_VARINT = -1, -2, -3, -4
-BAD_RECORD, BAD_OFFSET, TRAILING_BYTES, BAD_BATCH_ORDER, BAD_TIMESTAMP, BAD_HEADERS = -5, -6, -7, -8, -9, -10
-
 _LARGEST_TIMESTAMP = 9_223_372_036_854_775
 """Milliseconds that still fit Spark's microseconds."""
 
-_njit: Any = numba.njit
-
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-_types: Any = types
-_PAIR = _types.Tuple((types.int64, types.int64))
 _OUT_BYTES = types.uint8[::1]
 _OUT_LONGS = types.int64[::1]
 _OUT_INTS = types.int32[::1]
 _TABLE = types.int64[:, ::1]
-
-
-def _compiled(*signature: Any, inline: bool = False) -> Callable[[F], F]:
-    """numba's njit with a declared signature, cached, without the interpreter's lock."""
-
-    def wrap(function: F) -> F:
-        made: F = _njit(*signature, cache=True, nogil=True, inline="always" if inline else "never")(function)
-        return made
-
-    return wrap
-
 
 _intrinsic: Any = intrinsic
 _cgutils: Any = cgutils
@@ -116,7 +111,7 @@ def _fast_copy(into: Bytes, at: Number, source: Bytes, begin: Number, size: Numb
 _copy: Any = _inlined(_checked_copy if _config.BOUNDSCHECK else _fast_copy)
 
 
-@_compiled(types.int64(_BYTES, types.int64, types.int64))
+@_inlined  # type: ignore[untyped-decorator]
 def _big_endian(data: Bytes, position: Number, size: Number) -> Number:
     """A signed big-endian integer of `size` bytes."""
     value = np.uint64(0)
@@ -126,7 +121,6 @@ def _big_endian(data: Bytes, position: Number, size: Number) -> Number:
     return np.int64(np.uint64(value << shift)) >> np.int64(shift)
 
 
-@_compiled(types.int64(_BYTES))
 def count_batches(data: Bytes) -> Number:
     """How many batches `scan` can find in `data` at the most."""
     position, size, count = np.int64(0), np.int64(len(data)), 0
@@ -139,7 +133,6 @@ def count_batches(data: Bytes) -> Number:
     return count
 
 
-@_compiled(types.int64(_BYTES, _TABLE))
 def scan(data: Bytes, batches: npt.NDArray[np.int64]) -> Number:
     """Find the whole record batches in `data`; a cut-off last one is left out.
 
@@ -199,7 +192,7 @@ def scan(data: Bytes, batches: npt.NDArray[np.int64]) -> Number:
     return count
 
 
-@_compiled(_PAIR(_BYTES, types.int64, types.int64), inline=True)
+@_inlined  # type: ignore[untyped-decorator]
 def _varint(data: Bytes, position: Number, end: Number) -> tuple[Number, Number]:
     """A zigzag varint and the position after it, which is -1 if it is cut off or too long."""
     if position >= end:
@@ -218,7 +211,6 @@ def _varint(data: Bytes, position: Number, end: Number) -> tuple[Number, Number]
     return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), np.int64(position)
 
 
-@_compiled(types.int64(_BYTES, _BYTES, _TABLE, types.int64))
 def count_headers(data: Bytes, plain: Bytes, batches: npt.NDArray[np.int64], last: Number) -> Number:
     """How many headers the records of batches[:last] announce together: what `records` needs room for.
 
@@ -248,14 +240,6 @@ def count_headers(data: Bytes, plain: Bytes, batches: npt.NDArray[np.int64], las
     return total
 
 
-@_compiled(
-    types.int64(
-        _BYTES, _BYTES, _TABLE, types.int64, types.int64, types.int64, types.int64,
-        _OUT_LONGS, _OUT_LONGS, _OUT_INTS,
-        _OUT_INTS, _OUT_BYTES, _OUT_BYTES, _OUT_INTS, _OUT_BYTES, _OUT_BYTES,
-        _OUT_INTS, _OUT_BYTES, _OUT_INTS, _OUT_BYTES, _OUT_INTS, _OUT_BYTES, _OUT_BYTES, _OUT_LONGS,
-    )
-)  # fmt: skip
 def records(
     data: Bytes,
     plain: Bytes,
@@ -402,3 +386,20 @@ def records(
     cursor[NULL_KEYS], cursor[NULL_VALUES] = null_keys, null_values
     cursor[HEADERS], cursor[HEADER_KEY_BYTES], cursor[HEADER_VALUE_BYTES] = header_at, header_key_at, header_value_at
     return 0
+
+
+SIGNATURES: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "count_batches": (types.int64(_BYTES), count_batches),
+    "scan": (types.int64(_BYTES, _TABLE), scan),
+    "count_headers": (types.int64(_BYTES, _BYTES, _TABLE, types.int64), count_headers),
+    "records": (
+        types.int64(
+            _BYTES, _BYTES, _TABLE, types.int64, types.int64, types.int64, types.int64,
+            _OUT_LONGS, _OUT_LONGS, _OUT_INTS,
+            _OUT_INTS, _OUT_BYTES, _OUT_BYTES, _OUT_INTS, _OUT_BYTES, _OUT_BYTES,
+            _OUT_INTS, _OUT_BYTES, _OUT_INTS, _OUT_BYTES, _OUT_INTS, _OUT_BYTES, _OUT_BYTES, _OUT_LONGS,
+        ),
+        records,
+    ),
+}  # fmt: skip
+"""What is called from outside, with the types that it is compiled for."""

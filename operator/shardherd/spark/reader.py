@@ -11,13 +11,15 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from shardherd.core.model import ShardId
 from shardherd.core.security import Security
 from shardherd.spark import records
+from shardherd.spark.appetite import Appetite
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, Fetched
 from shardherd.spark.losses import Losses
 from shardherd.spark.planning import ShardRange
@@ -38,6 +40,9 @@ RETRY_DELAY = 0.1
 
 
 _open: dict[tuple[int, str, str, bool], Brokers] = {}
+
+
+_appetite = Appetite()
 
 
 def brokers_of(bootstrap_servers: str, security: Mapping[str, Any], *, committed: bool = False) -> Brokers:
@@ -86,7 +91,13 @@ def read_ranges(
     starts = dict(left)
     losses = Losses(stops, topic_ids or {}, fail=fail_on_data_loss)
     progress_at = time.monotonic()
-    answer = brokers.begin_fetch(left, REQUEST_TIMEOUT) if left else None
+    hungry: set[ShardId] = set()
+
+    def fetch() -> Callable[[], Sequence[Fetched]] | None:
+        sizes = _appetite.wanted(left, stops, hungry)
+        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes) if left else None
+
+    answer = fetch()
     while answer is not None:
         try:
             fetched: Sequence[Fetched] = answer()
@@ -105,13 +116,18 @@ def read_ranges(
                     left[part.shard] = resume
             elif part.data:
                 scans.append((part, records.scan(part.shard, part.data, part.asked, aborted=part.aborted)))
+        hungry = set(left)
         for part, scanned in scans:
-            progressed |= scanned.next_offset > part.asked
+            if scanned.next_offset > part.asked:
+                progressed = True
+                hungry.discard(part.shard)
+                covered = scanned.next_offset - part.asked
+                _appetite.learn(part.shard, scanned.size, covered, scanned.largest_batch)
             # Moved to the back: a batch larger than a Fetch comes whole only for the first shard of a request.
             del left[part.shard]
             if scanned.next_offset < stops[part.shard]:
                 left[part.shard] = scanned.next_offset
-        answer = brokers.begin_fetch(left, REQUEST_TIMEOUT) if left else None
+        answer = fetch()
         for part, scanned in scans:
             yield from decode(part.shard, scanned, starts[part.shard], stops[part.shard], columns)
         if progressed:  # counted from here: the time that Spark takes for the rows is no stall

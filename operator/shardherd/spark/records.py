@@ -2,7 +2,7 @@
 
 Decides which records of a shard's bytes are in a range and visible; `reader` calls it in Spark's Python workers. It does no
 input or output. Damaged bytes end in a CorruptRecordsError that names the shard and the batch's offset, never in other rows.
-`python -m shardherd.spark.records` compiles the kernels into numba's cache.
+`python -m shardherd.spark.records` compiles the kernels ahead of time, see `native`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardherd.core.model import Offset, ShardId
-from shardherd.spark import codecs, kernels, legacy
+from shardherd.spark import codecs, layout, legacy, native
 from shardherd.spark.columns import SCHEMA, Columns, schema_of
 from shardherd.spark.transactions import Aborted, Batch, hidden
 
@@ -33,16 +33,16 @@ GROUP_BYTES = 1024 * 1024
 """Uncompressed bytes that are decompressed before they are decoded: they should still be in the processor's cache."""
 
 REASONS = {
-    kernels.BAD_LENGTH: "it is shorter than its header",
-    kernels.BAD_FORMAT: "its format is unknown",
-    kernels.BAD_COUNT: "its offsets and record count contradict each other",
-    kernels.BAD_VARINT: "a number in it is cut off or too long",
-    kernels.BAD_RECORD: "a record's lengths contradict each other",
-    kernels.BAD_OFFSET: "a record's offset is not in its batch, or not above the one before it",
-    kernels.TRAILING_BYTES: "bytes are left over after its last record",
-    kernels.BAD_BATCH_ORDER: "it starts below the end of the batch before it",
-    kernels.BAD_TIMESTAMP: "a record's time is beyond what Spark's timestamps can say",
-    kernels.BAD_HEADERS: "a record's headers do not fit the record",
+    layout.BAD_LENGTH: "it is shorter than its header",
+    layout.BAD_FORMAT: "its format is unknown",
+    layout.BAD_COUNT: "its offsets and record count contradict each other",
+    layout.BAD_VARINT: "a number in it is cut off or too long",
+    layout.BAD_RECORD: "a record's lengths contradict each other",
+    layout.BAD_OFFSET: "a record's offset is not in its batch, or not above the one before it",
+    layout.TRAILING_BYTES: "bytes are left over after its last record",
+    layout.BAD_BATCH_ORDER: "it starts below the end of the batch before it",
+    layout.BAD_TIMESTAMP: "a record's time is beyond what Spark's timestamps can say",
+    layout.BAD_HEADERS: "a record's headers do not fit the record",
 }
 
 _NOTHING = np.empty(0, np.uint8)
@@ -56,12 +56,15 @@ class CorruptRecordsError(ValueError):
 class Scan:
     """The batches in one shard's bytes that may hold visible records, and where the next Fetch goes on.
 
-    `next_offset` is past the last whole batch, visible or not; the asked offset if there is none.
+    `next_offset` is past the last whole batch, visible or not; the asked offset if there is none. `size` is
+    how many bytes the whole batches have together, `largest_batch` how many the largest one has.
     """
 
     data: npt.NDArray[np.uint8]
     batches: npt.NDArray[np.int64]
     next_offset: Offset
+    size: int = 0
+    largest_batch: int = 0
 
 
 def scan(
@@ -78,48 +81,50 @@ def scan(
     Raises CorruptRecordsError.
     """
     view = np.frombuffer(data, dtype=np.uint8)
-    table = np.zeros((kernels.count_batches(view) + 1, kernels.BATCH_FIELDS), dtype=np.int64)
-    count = kernels.scan(view, table)
+    table = np.zeros((native.count_batches(view) + 1, layout.BATCH_FIELDS), dtype=np.int64)
+    count = native.scan(view, table)
     if count < 0:
         fault = table[-1]
         reason = REASONS[count]
-        if count == kernels.BAD_FORMAT:
-            reason = f"format {fault[kernels.FORMAT]} is none of 0, 1 and 2"
-        raise _corrupt(shard, int(fault[kernels.BASE_OFFSET]), reason, asked=asked)
+        if count == layout.BAD_FORMAT:
+            reason = f"format {fault[layout.FORMAT]} is none of 0, 1 and 2"
+        raise _corrupt(shard, int(fault[layout.BASE_OFFSET]), reason, asked=asked)
     found = table[:count]
-    next_offset = max(asked, int(found[-1, kernels.LAST_OFFSET]) + 1) if count else asked
+    next_offset = max(asked, int(found[-1, layout.LAST_OFFSET]) + 1) if count else asked
     if checksums:
         for row in found.tolist():
             _verify(shard, view, row)
-    return Scan(view, _visible(shard, view, found, aborted), next_offset)
+    size = int(found[-1, layout.END]) if count else 0
+    largest = int(np.diff(found[:, layout.END], prepend=0).max()) if count else 0
+    return Scan(view, _visible(shard, view, found, aborted), next_offset, size, largest)
 
 
 def _verify(shard: ShardId, data: npt.NDArray[np.uint8], row: Sequence[int]) -> None:
     """Compare a batch's checksum with its bytes."""
-    position, end = row[kernels.POSITION], row[kernels.END]
-    if row[kernels.FORMAT] == 2:
+    position, end = row[layout.POSITION], row[layout.END]
+    if row[layout.FORMAT] == 2:
         # From the attributes, the first field after the checksum, to the end.
-        actual = google_crc32c.value(data[position - kernels.HEADER_SIZE + 21 : end])
+        actual = google_crc32c.value(data[position - layout.HEADER_SIZE + 21 : end])
     else:
         actual = legacy.checksum(data.data[position:end])
-    if actual != row[kernels.CHECKSUM]:
-        raise _corrupt(shard, row[kernels.BASE_OFFSET], "its checksum does not match")
+    if actual != row[layout.CHECKSUM]:
+        raise _corrupt(shard, row[layout.BASE_OFFSET], "its checksum does not match")
 
 
 def _visible(
     shard: ShardId, data: npt.NDArray[np.uint8], batches: npt.NDArray[np.int64], aborted: Collection[Aborted]
 ) -> npt.NDArray[np.int64]:
     """The batches that hold records which a consumer may see, as Kafka's own consumer chooses them."""
-    control = (batches[:, kernels.ATTRIBUTES] & kernels.CONTROL) != 0
+    control = (batches[:, layout.ATTRIBUTES] & layout.CONTROL) != 0
     # In formats 0 and 1 that bit has no meaning.
-    control &= batches[:, kernels.FORMAT] == 2
-    keep = ~control & (batches[:, kernels.COUNT] > 0)
+    control &= batches[:, layout.FORMAT] == 2
+    keep = ~control & (batches[:, layout.COUNT] > 0)
     if aborted:
         seen = [
             Batch(
-                row[kernels.LAST_OFFSET],
-                row[kernels.PRODUCER],
-                bool(row[kernels.ATTRIBUTES] & kernels.TRANSACTIONAL),
+                row[layout.LAST_OFFSET],
+                row[layout.PRODUCER],
+                bool(row[layout.ATTRIBUTES] & layout.TRANSACTIONAL),
                 bool(is_control),
             )
             for row, is_control in zip(batches.tolist(), control.tolist(), strict=True)
@@ -141,8 +146,8 @@ def decode(shard: ShardId, scanned: Scan, start: Offset, stop: Offset, columns: 
     Nothing in the range gives no batch. Raises CorruptRecordsError; what came before the damage has then been given.
     """
     batches = scanned.batches
-    inside = (batches[:, kernels.LAST_OFFSET] >= start) & (
-        (batches[:, kernels.BASE_OFFSET] < stop) | (batches[:, kernels.FORMAT] < 2)
+    inside = (batches[:, layout.LAST_OFFSET] >= start) & (
+        (batches[:, layout.BASE_OFFSET] < stop) | (batches[:, layout.FORMAT] < 2)
     )
     yield from _decoded(shard, scanned.data, batches[inside], start, stop, columns)
 
@@ -159,7 +164,7 @@ def _decoded(
     pending: Columns | None = None
     done, rows = 0, batches.tolist()
     while done < len(rows):
-        if rows[done][kernels.FORMAT] < 2:
+        if rows[done][layout.FORMAT] < 2:
             if pending is not None:
                 yield from pending.batches()
                 pending = None
@@ -169,9 +174,9 @@ def _decoded(
         # As many batches as fit the cache are decompressed, and then decoded by one call.
         first, announced, size = done, 0, 0
         arena.clear()
-        while done < len(rows) and rows[done][kernels.FORMAT] == 2 and (done == first or size < GROUP_BYTES):
+        while done < len(rows) and rows[done][layout.FORMAT] == 2 and (done == first or size < GROUP_BYTES):
             taken = _decompressed(shard, data, batches, done, rows[done], arena)
-            announced += rows[done][kernels.COUNT]
+            announced += rows[done][layout.COUNT]
             size += taken
             done += 1
         if pending is None or not pending.takes(announced, size):
@@ -180,7 +185,7 @@ def _decoded(
             pending = Columns(shard, columns, max(announced, ARROW_ROWS), max(size, ARROW_BYTES))
         status, at = pending.append(data, arena.data, batches[first:done], size, start, stop)
         if status < 0:
-            raise _corrupt(shard, rows[first + at][kernels.BASE_OFFSET], REASONS[status])
+            raise _corrupt(shard, rows[first + at][layout.BASE_OFFSET], REASONS[status])
     if pending is not None:
         yield from pending.batches()
 
@@ -194,16 +199,16 @@ def _decompressed(
     arena: codecs.Arena,
 ) -> int:
     """Put one batch's records into the arena, if they are compressed, and note where; how many bytes they take."""
-    codec, position, end = row[kernels.ATTRIBUTES] & kernels.CODEC_MASK, row[kernels.POSITION], row[kernels.END]
+    codec, position, end = row[layout.ATTRIBUTES] & layout.CODEC_MASK, row[layout.POSITION], row[layout.END]
     if codec != codecs.NONE:
         try:
             position, end = codecs.decompress(codec, data.data[position:end], arena)
         except codecs.CodecError as error:
-            raise _corrupt(shard, row[kernels.BASE_OFFSET], str(error)) from error
-        batches[index, kernels.POSITION], batches[index, kernels.END] = position, end
-        batches[index, kernels.IN_PLACE] = 0
-    if row[kernels.COUNT] > (end - position) // kernels.SMALLEST_RECORD:
-        raise _corrupt(shard, row[kernels.BASE_OFFSET], f"{row[kernels.COUNT]} records cannot be in {end - position} bytes")
+            raise _corrupt(shard, row[layout.BASE_OFFSET], str(error)) from error
+        batches[index, layout.POSITION], batches[index, layout.END] = position, end
+        batches[index, layout.IN_PLACE] = 0
+    if row[layout.COUNT] > (end - position) // layout.SMALLEST_RECORD:
+        raise _corrupt(shard, row[layout.BASE_OFFSET], f"{row[layout.COUNT]} records cannot be in {end - position} bytes")
     return end - position
 
 
@@ -217,9 +222,9 @@ def _legacy(
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     try:
-        found = legacy.messages(data.data[row[kernels.POSITION] : row[kernels.END]], arena)
+        found = legacy.messages(data.data[row[layout.POSITION] : row[layout.END]], arena)
     except (legacy.LegacyError, codecs.CodecError) as error:
-        raise _corrupt(shard, row[kernels.BASE_OFFSET], f"format {row[kernels.FORMAT]}: {error}") from error
+        raise _corrupt(shard, row[layout.BASE_OFFSET], f"format {row[layout.FORMAT]}: {error}") from error
     rows = [each for each in found if start <= each.offset < stop]
     if not rows:
         return
@@ -238,7 +243,7 @@ def _legacy(
         }
         table = pa.Table.from_pydict({name: lists[name] for name in columns}, schema=schema_of(columns))
     except OverflowError as error:
-        raise _corrupt(shard, row[kernels.BASE_OFFSET], REASONS[kernels.BAD_TIMESTAMP]) from error
+        raise _corrupt(shard, row[layout.BASE_OFFSET], REASONS[layout.BAD_TIMESTAMP]) from error
     yield from table.to_batches()
 
 
@@ -248,4 +253,4 @@ def _corrupt(shard: ShardId, offset: Offset, reason: str, *, asked: Offset | Non
 
 
 if __name__ == "__main__":
-    print(f"the kernels of {kernels.__name__} are compiled and cached")
+    print(f"the kernels are compiled: {native.prepare()}")
