@@ -84,6 +84,11 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             self.cluster.request_update()
             return Future().failure(errors.NodeNotReadyError(f"broker {node_id} is not part of the cluster now"))
 
+    async def _do_bootstrap(self, deadline: float | None) -> Any:
+        # What failed before the cluster was looked up anew says nothing of how it is now.
+        self._failures.clear()
+        return await super()._do_bootstrap(deadline)
+
     def _note(self, node_id: Any, error: BaseException) -> None:
         node = self.cluster.broker_metadata(node_id)
         address = f"{node.host}:{node.port}" if node is not None else str(node_id)
