@@ -22,6 +22,9 @@ from shardherd.core.security import Security
 
 PLAINTEXT = of_files(Security())
 
+GREETING_BYTES = 1024 * 1024
+"""Most bytes of an answer before a connection is made: what TLS says to plain text reads like a length of 352 MB."""
+
 
 def _no_debug(record: logging.LogRecord) -> bool:
     return record.levelno > logging.DEBUG
@@ -72,6 +75,8 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
                 raise errors.NodeNotReadyError(str(error)) from error
         found = super().get_connection(node_id, *arguments, **options)
         if found is not known:
+            found.config["receive_message_max_bytes"] = GREETING_BYTES
+            found.init_future.add_callback(lambda _: self._let_large_answers_in(found))
             found.close_future.add_errback(lambda error: self._note(node_id, error))
             found.init_future.add_callback(lambda _: self._failures.pop(node_id, None))
         return found
@@ -89,7 +94,14 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         self._failures.clear()
         return await super()._do_bootstrap(deadline)
 
+    def _let_large_answers_in(self, connection: Any) -> None:
+        connection.parser._max_frame_size = self.config["receive_message_max_bytes"]
+
     def _note(self, node_id: Any, error: BaseException) -> None:
+        if isinstance(error, errors.InvalidReceiveError):
+            error = errors.KafkaConnectionError(
+                f"no Kafka listener of {self.config['security_protocol']} ({error}): is it for TLS?"
+            )
         node = self.cluster.broker_metadata(node_id)
         address = f"{node.host}:{node.port}" if node is not None else str(node_id)
         self._failures[node_id] = Failure(address, node_id if isinstance(node_id, int) else None, error)
@@ -99,9 +111,24 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         building = self.call_soon(super()._build_transport, node, timeout_at)
         left = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
         try:
-            return await self.wait_for(building, left)
+            transport = await self.wait_for(building, left)
         except errors.KafkaTimeoutError as error:
             raise errors.KafkaConnectionError("no connection was made in time") from error
+        transport._sock_recv = _last_words(transport._sock_recv)
+        return transport
+
+
+def _last_words(receive: Callable[[], tuple[bytes, Any]]) -> Callable[[], tuple[bytes, Any]]:
+    """A broker says why it refuses us and closes at once; kafka-python drops what comes together with the end of a connection.
+
+    What was received is handed on first, and the end is met again by the next read.
+    """
+
+    def read() -> tuple[bytes, Any]:
+        data, error = receive()
+        return (data, None) if data else (data, error)
+
+    return read
 
 
 def told(error: BaseException) -> str:
