@@ -61,7 +61,7 @@ def test_a_secured_query_outlives_a_broker_and_a_rotation_and_shows_no_secret(
     )
     try:
         coordinator.wait_until(
-            lambda: "clicks-0" in coordinator.heartbeats and coordinator.heartbeats["clicks-0"].ready, "it is warm", START
+            lambda: "clicks-0" in coordinator.heartbeats and coordinator.heartbeats["clicks-0"].ready, "it is warm", 3 * START
         )
         coordinator.grant("clicks-0", *shards)
         kafka.send(topic, 4, 100)
