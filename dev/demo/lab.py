@@ -16,6 +16,7 @@ from typing import Any
 
 from dev.cluster.builder import build
 from dev.cluster.cluster import Cluster
+from dev.cluster.tools import build_all
 from dev.demo.figures import Sample, page
 from dev.demo.kube import Kube, is_ready
 from dev.demo.report import DemoError, Reporter, await_that
@@ -56,8 +57,9 @@ class Lab:
         return self.cluster.state / "volumes"
 
     def start(self) -> None:
-        """The instance with node, broker and Prometheus, and the two images in it."""
+        """The instance with node, broker and Prometheus, and the two images in it; every tool is built before records flow."""
         build()
+        build_all()
         self.cluster.up(node=True, kafka=True, prometheus=True)
         for image in (OPERATOR_IMAGE, SPARK_IMAGE):
             self._images_changed |= self.cluster.load_image(image)
