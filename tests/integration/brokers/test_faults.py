@@ -26,7 +26,6 @@ from tests.harness.kafka import KafkaLab
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, read, sent, whole
 
-
 long = pytest.mark.skipif(not os.environ.get("SHARDHERD_LONG"), reason="only with SHARDHERD_LONG=1")
 """Every broker that is started takes some ten seconds of a processor."""
 

@@ -76,6 +76,7 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         found = super().get_connection(node_id, *arguments, **options)
         if found is not known:
             found.config["receive_message_max_bytes"] = GREETING_BYTES
+            found.connection_made = _hearing_last_words(found.connection_made)
             found.init_future.add_callback(lambda _: self._let_large_answers_in(found))
             found.close_future.add_errback(lambda error: self._note(node_id, error))
             found.init_future.add_callback(lambda _: self._failures.pop(node_id, None))
@@ -111,24 +112,28 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         building = self.call_soon(super()._build_transport, node, timeout_at)
         left = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
         try:
-            transport = await self.wait_for(building, left)
+            return await self.wait_for(building, left)
         except errors.KafkaTimeoutError as error:
             raise errors.KafkaConnectionError("no connection was made in time") from error
-        transport._sock_recv = _last_words(transport._sock_recv)
-        return transport
 
 
-def _last_words(receive: Callable[[], tuple[bytes, Any]]) -> Callable[[], tuple[bytes, Any]]:
+def _hearing_last_words(connection_made: Callable[[Any], None]) -> Callable[[Any], None]:
     """A broker says why it refuses us and closes at once; kafka-python drops what comes together with the end of a connection.
 
     What was received is handed on first, and the end is met again by the next read.
     """
 
-    def read() -> tuple[bytes, Any]:
-        data, error = receive()
-        return (data, None) if data else (data, error)
+    def made(transport: Any) -> None:
+        receive = transport._sock_recv
 
-    return read
+        def read() -> tuple[bytes, Any]:
+            data, error = receive()
+            return (data, None) if data else (data, error)
+
+        transport._sock_recv = read
+        connection_made(transport)
+
+    return made
 
 
 def told(error: BaseException) -> str:
