@@ -29,7 +29,7 @@ def shown_by_the_ui(port: int) -> bytes:
     """Every page and answer of Spark's UI that could show a query's options and plans."""
 
     def get(path: str) -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=120) as reply:
             body: bytes = reply.read()
             return body
 
@@ -61,7 +61,7 @@ def test_a_secured_query_outlives_a_broker_and_a_rotation_and_shows_no_secret(
     )
     try:
         coordinator.wait_until(
-            lambda: "clicks-0" in coordinator.heartbeats and coordinator.heartbeats["clicks-0"].ready, "it is warm", 3 * START
+            lambda: "clicks-0" in coordinator.heartbeats and coordinator.heartbeats["clicks-0"].ready, "it is warm", START
         )
         coordinator.grant("clicks-0", *shards)
         kafka.send(topic, 4, 100)
