@@ -19,7 +19,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from shardherd.adapters.clock import SystemClock
-from shardherd.adapters.kafka import KafkaConnector
+from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.memory import (
     MemoryConnector,
     MemoryEvents,

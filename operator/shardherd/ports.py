@@ -54,6 +54,14 @@ class CommitFencedError(PortError):
     """Another coordinator has taken over the offsets of this group."""
 
 
+class SecretRefusedError(PortError):
+    """A Secret that the operator may not use, or that lacks a key. The message names it and what to do."""
+
+
+class SecretUnavailableError(PortError):
+    """A Secret that cannot be read now; it may be later."""
+
+
 class ReviewUnavailableError(PortError):
     """A token could not be reviewed now. The caller should retry; it is not refused."""
 
@@ -147,6 +155,18 @@ class SourceConnector(Protocol):
     def source(self, spec: GroupSpec) -> ShardSource: ...
 
     def offsets(self, spec: GroupSpec) -> OffsetStore: ...
+
+
+CREDENTIALS_LABEL = "shardherd.dev/kafka-credentials"
+"""The label, with the value "true", that lets the operator use a Secret."""
+
+
+class SecretReader(Protocol):
+    """Reads Secrets with Kafka credentials, and no others."""
+
+    async def read(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        """Every key and value of a Secret that carries our label. Raises SecretRefusedError, SecretUnavailableError."""
+        ...
 
 
 class Leadership(Protocol):

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 SAVE_INTERVAL = 60.0
 """Seconds after which a checkpoint that need not be durable at once is: the specification's figure."""
 
-FIRST_RETRY, LAST_RETRY = 0.1, 2.0
+FIRST_RETRY, LAST_RETRY = 0.1, 1.0
 """Seconds before a failed request is made again; doubled each time up to the second."""
 
 LOSS_LIMIT = 300.0
@@ -141,9 +141,8 @@ class AsyncConsumer:
             if not self.stopped:
                 await self.drain(self._drain_timeout)
         finally:
-            for loop in self._loops:
-                loop.cancel()
-            await asyncio.gather(*self._loops, *self._wakes, return_exceptions=True)
+            await self._end_loops()
+            await asyncio.gather(*self._wakes, return_exceptions=True)
 
     # For the program.
 
@@ -193,6 +192,8 @@ class AsyncConsumer:
         self._news.set()
         self._stir()
         clean = await self._settled(until)
+        # Nothing may be on its way when we leave: its answer would be that this run is over, before that of the leave.
+        await self._end_loops()
         if not self.stopped:
             with contextlib.suppress(ShardherdError):
                 await self._coordinator.leave(Leave(self._name, self._incarnation, self._group_uid))
@@ -200,6 +201,11 @@ class AsyncConsumer:
         return clean
 
     # What runs behind it.
+
+    async def _end_loops(self) -> None:
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def _next(self) -> Grant:
         # A program that finds every shard ready and nothing to wait for must not keep the heartbeats from running.

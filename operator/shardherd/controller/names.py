@@ -30,6 +30,11 @@ TEMPLATE_HASH = "shardherd.dev/template-hash"
 MANIFEST_HASH = "shardherd.dev/manifest-hash"
 """Annotation of our objects: which manifest was applied last."""
 
+DECLARATION = "shardherd.dev/declaration"
+FALLBACK = "shardherd.dev/fallback-declaration"
+REJECTED = "shardherd.dev/rejected-declaration"
+"""Annotations of the StatefulSet: what it was made from, what its consumers ran before, and the hash of what did not run."""
+
 DRIVER_CONTAINER = "driver"
 EXECUTOR_CONTAINER = "executor"
 

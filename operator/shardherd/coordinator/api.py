@@ -109,6 +109,9 @@ class _Api:
     async def readyz(self, _request: web.Request) -> web.Response:
         if self._runtime.ready:
             return web.Response(text="ok\n")
+        if self._runtime.standing_by:
+            # Ready to lead; the API's Service selects the one that does.
+            return web.Response(text="standing by\n")
         text = "groups are being loaded\n" if self._runtime.leading else "not leading\n"
         return web.Response(status=503, text=text)
 

@@ -104,8 +104,13 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
 
 
 def target(state: State, asked: assignors.Problem) -> assignors.Assignment:
-    """What the group's assignor answers. If it fails, or waits for weights, what is held stays and the rest is given out."""
+    """What the group's assignor answers.
+
+    If it fails, waits for weights, or must move nothing for now, what is held stays and the rest is given out.
+    """
     name = state.spec.settings.assignor
+    if state.spec.rebalance_paused:
+        return assignors.kept(asked, asked.current)
     if name == "Weighted" and any(state.held.values()) and (state.rates is None or not state.rates.known):
         return assignors.kept(asked, asked.current)
     error = ""

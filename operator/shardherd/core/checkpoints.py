@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core import grants, lineage, liveness
+from shardherd.core import grants, lineage, liveness, rebuild
 from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError, UnknownShardError
 from shardherd.core.model import (
     CheckpointOutcome,
@@ -160,7 +160,8 @@ def _validate_one(
     ):
         holder = record.holder if record is not None else None
         actual = record.owner_epoch if record is not None and holder is not None else 0
-        return CheckpointOutcome(shard, FENCED, offset, epoch, actual, holder)
+        refusal = WITHHELD if rebuild.may_be_claimed(state, shard, epoch) else FENCED
+        return CheckpointOutcome(shard, refusal, offset, epoch, actual, holder)
     position = state.positions.get(shard)
     if position is not None and offset <= position:
         result = UNCHANGED

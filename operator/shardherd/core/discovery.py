@@ -71,7 +71,7 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
 
 def _asked(spec: GroupSpec) -> tuple[object, ...]:
     """What a rebalance depends on."""
-    return (spec.settings, spec.wanted, spec.leaving, spec.cordoned)
+    return (spec.settings, spec.wanted, spec.leaving, spec.cordoned, spec.rebalance_paused)
 
 
 def conditions_changed(state: State, request: ConditionsChanged, now: float) -> None:

@@ -113,10 +113,7 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
 
     It gets them under a new epoch; one that drains or is cordoned loses them.
     """
-    record = state.consumers[consumer]
-    session = state.sessions.get(consumer)
-    if session is None:
-        return
+    record, session = state.consumers[consumer], state.sessions[consumer]
     unnamed = set(state.under.get((consumer, record.incarnation), ())) - session.named
     for shard in sorted(unnamed, key=shard_key):
         row = state.shards[shard]
@@ -145,9 +142,7 @@ def release_moving(state: State, consumers: Iterable[ConsumerId], now: float) ->
 
 def released(state: State, record: ShardRecord) -> bool:
     """Whether the holder has let go: it applied the revision that revoked the shard, and names no epoch of it."""
-    if record.holder is None or record.incarnation is None:
-        return True
-    if not liveness.is_current(state, record.holder, record.incarnation):
+    if record.holder is None or record.incarnation is None or not liveness.is_current(state, record.holder, record.incarnation):
         return False
     session = state.sessions.get(record.holder)
     if session is None or not session.heard:

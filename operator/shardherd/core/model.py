@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, NewType
 
+from shardherd.core.security import NO_SECURITY, KafkaSecurity
+
 ShardId = NewType("ShardId", str)
 """Name of a shard within its group; for Kafka `topic/partition`."""
 
@@ -337,6 +339,7 @@ class KafkaSource:
     topic_pattern: str
     group_id: str
     starting_position: str = "Earliest"
+    security: KafkaSecurity = NO_SECURITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +349,7 @@ class GroupSpec:
     `wanted` is the number of consumers that the controller runs; consumers named in `leaving` are to be drained before they
     are removed, those in `cordoned` hold nothing and stay. `service_account` is the account whose tokens may speak for the
     group's consumers. `created` is when the group was, in RFC 3339: of groups that exclude each other the older one is served.
+    With `rebalance_paused` nothing that somebody holds is moved for the sake of balance.
     """
 
     identity: GroupIdentity
@@ -356,3 +360,4 @@ class GroupSpec:
     service_account: str = "default"
     created: str = ""
     cordoned: frozenset[ConsumerId] = frozenset()
+    rebalance_paused: bool = False

@@ -63,6 +63,16 @@ def claim(state: State, request: Heartbeat, now: float) -> None:
         _claim(state, request, shard, claims[shard], now)
 
 
+def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:
+    """Whether somebody who was granted this shard under this epoch may still claim it: he must not be told that it is lost."""
+    if state.record.discovered and not state.record.rebuilding:
+        return False
+    record = state.shards.get(shard)
+    if record is None or record.state is ShardState.NOT_ALLOC:
+        return record is None or epoch >= record.owner_epoch
+    return record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch
+
+
 def end_if_due(state: State, now: float) -> None:
     """The time for claims is over: what nobody claimed is free."""
     if not state.record.rebuilding or now < state.clocks.claims_until:

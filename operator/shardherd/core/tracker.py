@@ -74,6 +74,10 @@ class Tracker(Books[_Grant]):
         pairs |= {(shard, taken.epoch) for shard, taken in self._in_flight.items()}
         return tuple(HeldShard(shard, epoch) for shard, epoch in sorted(pairs))
 
+    def held_epochs(self) -> tuple[tuple[ShardId, int], ...]:
+        """The shards that we hold with the epochs of their grants, revoked ones too, in order."""
+        return tuple((shard, grant.epoch) for shard, grant in sorted(self._grants.items()))
+
     @property
     def shards(self) -> tuple[ShardId, ...]:
         """The shards that we hold, revoked ones too, in order."""

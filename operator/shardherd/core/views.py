@@ -9,7 +9,7 @@ from shardherd.core.conditions import ASSIGNOR_FAILED, CHECKPOINT_LOST, SOURCE_R
 from shardherd.core.model import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason
-from shardherd.core.scaling import PAUSED
+from shardherd.core.sizing import PAUSED
 from shardherd.core.state import State
 
 REBUILDING = (

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from dev.cluster import Cluster
 from shardherd.adapters.clock import SystemClock
-from shardherd.adapters.kafka import KafkaConnector
+from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership

@@ -192,6 +192,20 @@ async def test_a_parked_heartbeat_has_its_wait_on_top_of_the_timeout(server: Ser
     assert await client.heartbeat(HEARTBEAT, wait=1.0) == REPLY
 
 
+async def test_after_silence_a_heartbeat_is_not_parked_until_somebody_answers(
+    server: Server, client: AsyncConsumerClient
+) -> None:
+    server.answer = for_ever
+    for _ in range(2):
+        with pytest.raises(CoordinatorUnavailableError, match="no answer"):
+            await client.heartbeat(HEARTBEAT, wait=0.2)
+    server.answer = lambda: ok(REPLY)
+    for _ in range(2):
+        await client.heartbeat(HEARTBEAT, wait=0.2)
+
+    assert [path.partition("?")[2] for _, path, _, _ in server.requests] == ["waitMs=200", "waitMs=0", "waitMs=0", "waitMs=200"]
+
+
 async def test_a_connection_that_closes_unanswered_is_worth_a_retry(server: Server, client: AsyncConsumerClient) -> None:
     async def drop() -> web.Response:
         raise web.HTTPBadGateway

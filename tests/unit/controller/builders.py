@@ -47,8 +47,14 @@ _SPEC: dict[str, Any] = {
     "initialAssignmentDelay": "10s",
     "drainTimeout": "60s",
     "paused": False,
-    "replicas": 1,
-    "scaling": {"mode": "Shards", "minReplicas": 1, "maxReplicas": 10, "shardsPerConsumer": 4},
+    "rollout": {"strategy": "Drain", "progressDeadline": "10m"},
+    "scaling": {
+        "mode": "Shards",
+        "minReplicas": 1,
+        "maxReplicas": 10,
+        "stabilizationWindow": "5m",
+        "recommendOnly": False,
+    },
     "application": {
         "image": "example/clicks:1",
         "imagePullPolicy": "IfNotPresent",

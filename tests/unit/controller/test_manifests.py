@@ -264,6 +264,11 @@ class TestOverrides:
         assert made["kind"] == "Pod"
 
 
+def test_executors_may_have_an_account_of_their_own() -> None:
+    made = environment(application={"executor": {"serviceAccountName": "without-rights"}})
+    assert made["SHARDHERD_EXECUTOR_SERVICE_ACCOUNT"] == "without-rights"
+
+
 def test_an_unchanged_spec_gives_the_same_manifests() -> None:
     assert json.dumps(MANIFESTS.stateful_set(resource(), 2)) == json.dumps(MANIFESTS.stateful_set(resource(), 2))
 

@@ -69,9 +69,9 @@ async def client(service: Service) -> AsyncIterator[AsyncConsumerClient]:
     await client.close()
 
 
-async def test_it_is_alive_before_it_leads_and_ready_once_its_groups_are_loaded(service: Service) -> None:
+async def test_it_is_ready_to_lead_and_while_it_leads_once_its_groups_are_loaded(service: Service) -> None:
     assert await service.get("/healthz") == (200, "ok\n")
-    assert await service.get("/readyz") == (503, "not leading\n")
+    assert await service.get("/readyz") == (200, "standing by\n")
 
     loading = service.rig.ownership.faults.hold("load")
     service.server.coordination.apply(spec_of())
@@ -194,6 +194,39 @@ async def test_losing_the_lease_is_told_to_the_process(service: Service) -> None
 
     assert "lease" in await asyncio.wait_for(service.server.lost(), 5)
     assert await service.get("/readyz") == (503, "not leading\n")
+
+
+async def test_resigning_refuses_what_is_parked_answers_nothing_more_and_releases_the_lease(
+    service: Service, client: AsyncConsumerClient
+) -> None:
+    service.server.coordination.apply(spec_of())
+    await service.server.lead()
+    await service.settled()
+    await client.heartbeat(HEARTBEAT, 0)
+    reply = await client.heartbeat(replace(HEARTBEAT, seq=2), 0)
+    held = tuple(HeldShard(each.shard, each.owner_epoch) for each in reply.confirmed)
+    service.rig.clock.advance(1.0)
+    parked = asyncio.create_task(client.heartbeat(replace(HEARTBEAT, seq=3, revision=reply.revision, held=held), 30.0))
+    await service.rig.becomes(lambda: service.server.coordination.views()[IDENTITY].consumers[0].heartbeat_age == 0)
+
+    await service.server.resign()
+
+    with pytest.raises(CoordinatorUnavailableError):
+        await parked
+    with pytest.raises(NotLeadingError):
+        await client.heartbeat(replace(HEARTBEAT, seq=4), 0)
+    assert service.rig.leadership.released
+    assert await service.get("/readyz") == (503, "not leading\n")
+
+
+async def test_a_group_that_is_applied_after_resigning_is_not_served(service: Service) -> None:
+    await service.server.lead()
+    await service.server.resign()
+
+    service.server.coordination.apply(spec_of())
+
+    assert service.server.coordination.view(IDENTITY) is None
+    assert service.rig.ownership.saves == 0
 
 
 async def test_stopping_releases_the_lease(service: Service) -> None:

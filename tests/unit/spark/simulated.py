@@ -138,9 +138,13 @@ class FakeCoordinator:
 class FakeEnds:
     ends: dict[ShardId, int] = field(default_factory=dict)
     watched: tuple[ShardId, ...] = ()
+    size: float = 100.0
 
     def watch(self, shards: Iterable[ShardId]) -> None:
         self.watched = tuple(shards)
+
+    async def sizes(self, positions: Mapping[ShardId, int]) -> Mapping[ShardId, float]:
+        return dict.fromkeys(positions, self.size)
 
     def known(self) -> Mapping[ShardId, int]:
         return {shard: self.ends[shard] for shard in self.watched if shard in self.ends}

@@ -16,6 +16,7 @@ from shardherd.core.errors import (
 )
 from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.core.tracker import ReadRange
+from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import Offsets
 from tests.unit.spark.simulated import GROUP, Scene, SimulatedLoop, story
 
@@ -120,6 +121,32 @@ def test_the_limit_is_shared_fairly_and_the_rest_comes_next() -> None:
     story(body)
 
 
+def test_bytes_are_bounded_by_the_size_of_the_next_records() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0), (B, 5, 0))
+        scene.agent.query_began(Limits(max_bytes=5000))
+        end = await scene.agent.latest(start, None)
+        assert spans(end) == {A: (0, 25, 4), B: (0, 25, 5)}
+        assert spans(await scene.agent.latest(end, 30)) == {A: (25, 40, 4), B: (25, 40, 5)}
+
+    story(body)
+
+
+def test_few_records_wait_for_more_until_the_delay_is_over() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0), records=10)
+        scene.agent.query_began(Limits(min_records=11, max_delay=20))
+        await asyncio.sleep(19)
+        assert await scene.agent.latest(start, None) is start
+        await asyncio.sleep(1)
+        end = await scene.agent.latest(start, None)
+        assert spans(end) == {A: (0, 10, 4)}
+        scene.ends.ends[A] = 21
+        assert spans(await scene.agent.latest(end, None)) == {A: (10, 21, 4)}
+
+    story(body)
+
+
 def test_a_revoked_shard_with_nothing_in_flight_is_released_at_once() -> None:
     async def body(scene: Scene) -> None:
         await holding(scene, (A, 4, 0), (B, 5, 0))
@@ -145,6 +172,21 @@ def test_a_revoked_shard_in_flight_is_released_after_its_micro_batch_and_its_che
         assert 0.44 <= took <= 0.52
 
     story(body)
+
+
+def test_the_log_says_group_shard_and_epoch(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def body(scene: Scene) -> None:
+        await holding(scene, (A, 4, 0), (B, 5, 0))
+        scene.coordinator.assign((A, 4, 0))
+        await scene.until(lambda: scene.coordinator.named == [(A, 4)])
+
+    story(body, group="demo/clicks")
+
+    said = [(r.getMessage(), r.__dict__["shard"], r.__dict__["epoch"]) for r in caplog.records if "shard" in r.__dict__]
+    assert said == [("gained", A, 4), ("gained", B, 5), ("is to give up", B, 5), ("released", B, 5)]
+    assert {r.__dict__["group"] for r in caplog.records if r.name == "shardherd.spark.agent"} == {"demo/clicks"}
 
 
 def test_a_refused_checkpoint_drops_the_shard_at_once() -> None:

@@ -110,4 +110,6 @@ def _name(member: Any) -> str:
 def _refusal(topic: str, servers: str, error: str) -> str:
     if error in ("", errors.UnknownTopicOrPartitionError.__name__):
         return f"topic {topic!r} does not exist in Kafka at {servers}; create it or correct spec.source.kafka.topics"
-    return f"Kafka at {servers} does not show topic {topic!r}: {error}; check its name and the permissions of this client"
+    return (
+        f"Kafka at {servers} does not show topic {topic!r}: {error}; allow the operator's user READ on it, or correct its name"
+    )
