@@ -66,7 +66,9 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
         record = shards[shard]
         if record.state is not_alloc:
             # As `grants.grantable`, for a hundred thousand shards.
-            if shard not in positions or shard not in infos or shard in in_flight or shard in lost:
+            if shard not in positions or shard not in infos or shard in lost:
+                continue
+            if in_flight and not grants.movable(state, shard):
                 continue
             owner, is_pending = nobody, False
         else:
