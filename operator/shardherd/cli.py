@@ -139,7 +139,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
 
     from shardherd.adapters.assignors import load_assignors
     from shardherd.adapters.clock import SystemClock
-    from shardherd.adapters.kafka import KafkaConnector
+    from shardherd.adapters.kafka.connector import KafkaConnector
     from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
     from shardherd.adapters.kubernetes.events import KubernetesEvents
@@ -148,6 +148,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.login import connection
     from shardherd.adapters.kubernetes.operators import OperatorPods, holder_of
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+    from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
     from shardherd.controller import handlers
     from shardherd.controller.manifests import Manifests
     from shardherd.controller.reconcile import Controller
@@ -170,7 +171,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     stack.callback(api.close)
     events = KubernetesEvents(api, clock, identity.pod_name)
     stack.callback(events.close)
-    connector = KafkaConnector()
+    connector = KafkaConnector(KubernetesSecrets(api))
     stack.push_async_callback(connector.close)
     pods = OperatorPods(api, identity.namespace, identity.pod_name, identity.pod_uid)
     leadership = LeaseLeadership(

@@ -71,6 +71,13 @@ def test_the_definition_can_be_left_out(cluster: Cluster) -> None:
     assert "CustomResourceDefinition" not in kinds
 
 
+def test_a_cluster_without_kafka_credentials_gives_no_right_to_secrets(cluster: Cluster) -> None:
+    roles = [
+        item for item in rendered(cluster, "--set", "kafkaCredentials.enabled=false") if item["kind"] in ("Role", "ClusterRole")
+    ]
+    assert [rule for role in roles for rule in role["rules"] if "secrets" in rule["resources"]] == []
+
+
 def test_watching_some_namespaces_gives_rights_in_those_only(cluster: Cluster) -> None:
     manifests = rendered(cluster, "--set", "watchNamespaces={a,b}")
     clusterwide = one(manifests, "ClusterRole")

@@ -58,7 +58,10 @@ async def consumer(lab: Lab, topic: str, told: Told) -> AsyncIterator[AsyncConsu
         async with (
             AsyncConsumerClient(url, NAMESPACE, GROUP, lambda: token) as client,
             AsyncConsumer(
-                Listening(client, told), ConsumerId(pod["metadata"]["name"]), Incarnation(pod["metadata"]["uid"], 1)
+                Listening(client, told),
+                ConsumerId(pod["metadata"]["name"]),
+                Incarnation(pod["metadata"]["uid"], 1),
+                group_uid=lab.kube.get(RESOURCE, GROUP, "-n", NAMESPACE)["metadata"]["uid"],
             ) as found,
         ):
             yield found
@@ -109,5 +112,5 @@ async def test_the_other_operator_answers_soon(installed: Lab, names: Names, tel
         shutdown = await takeover(delete)
         crash = await takeover(kill)
     tell(f"through the Service: answered {shutdown:.2f} s after the leader's pod was deleted, {crash:.2f} s after a crash")
-    # Promised are 2 s and 5 s; on a machine that is busy with other things at least the Lease was not waited for.
-    assert max(shutdown, crash) < 10.0
+    assert shutdown <= 2.0
+    assert crash <= 5.0

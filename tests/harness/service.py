@@ -54,8 +54,7 @@ class LeaderService:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Cancelled is what `close` does; the server would report it as a failure.
-        with contextlib.suppress(OSError, asyncio.CancelledError):
+        with contextlib.suppress(OSError):
             if self._leader:
                 there, back = await asyncio.open_connection("127.0.0.1", self._ports[self._leader])
                 await _first(_pump(reader, back), _pump(there, writer))

@@ -80,6 +80,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, update, delete]
+{{- if .Values.kafkaCredentials.enabled }}
+# Kafka credentials that a group names. The operator uses a Secret only if it has the label shardherd.dev/kafka-credentials.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
+{{- end }}
 # Why a StatefulSet cannot make pods; what happened to a group.
 - apiGroups: [""]
   resources: [events]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,12 +12,13 @@ from kubernetes.client.configuration import Configuration
 
 from dev.cluster import Cluster
 from shardherd.adapters.clock import SystemClock
-from shardherd.adapters.kafka import KafkaConnector
-from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
+from shardherd.adapters.kafka.connector import KafkaConnector
+from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.keys import PublishedKeysTokens
 from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.core.model import GroupIdentity, ShardId
 from shardherd.ports import (
@@ -31,6 +33,7 @@ from shardherd.ports import (
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.offsets import OffsetsContract, Open
 from tests.contract.ownership import OwnershipContract
+from tests.contract.secrets import SecretsContract, SecretsLab
 from tests.contract.source import SourceContract
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource
@@ -147,6 +150,27 @@ class TestConfigMapOwnership(OwnershipContract):
         with pytest.raises(OutcomeUnknownError, match=group.name):
             await store.save(group, b"first", None)
         nowhere.close()
+
+
+class TestKubernetesSecrets(SecretsContract):
+    @pytest.fixture
+    def lab(self, cluster: Cluster, api: KubernetesApi, namespace: str) -> Iterator[SecretsLab]:
+        ours = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
+        path = f"/api/v1/namespaces/{namespace}/secrets"
+
+        async def put(name: str, data: dict[str, bytes], labelled: bool) -> None:
+            labels = {"shardherd.dev/kafka-credentials": "true"} if labelled else {}
+            body = {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": name, "labels": labels},
+                "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+            }
+            query = {"fieldManager": "test", "force": "true"}
+            await api.acall("PATCH", f"{path}/{name}", body, query=query, content_type=APPLY)
+
+        yield SecretsLab(KubernetesSecrets(ours), namespace, put, lambda: cut_off(ours))
+        ours.close()
 
 
 class TestKafkaOffsets(OffsetsContract):

@@ -18,12 +18,14 @@ import pytest
 import yaml
 
 from dev.cluster import Cluster
+from dev.cluster.kafka import PASSWORDS, SUPER
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
 from shardherd.client import ConsumerClient
 from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
 from shardherd.core.model import ConsumerId, Heartbeat, Incarnation, ShardId
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource
+from tests.harness.kafka import KafkaLab
 from tests.integration.controller.bench import RESOURCE, ROOT, install_rights, unique, until
 
 MEBIBYTE = 1024 * 1024
@@ -114,14 +116,14 @@ class OperatorProcess:
         """Where the groups of its namespace are."""
         return f"/apis/shardherd.dev/v1alpha1/namespaces/{self.namespace}/consumergroups"
 
-    def group(self, name: str, topic: str) -> None:
-        """Make a group of this topic, two shards a consumer."""
+    def group(self, name: str, topic: str, **kafka: Any) -> None:
+        """Make a group of this topic, two shards a consumer; `kafka` is more of its source."""
         body = {
             "apiVersion": "shardherd.dev/v1alpha1",
             "kind": "ConsumerGroup",
             "metadata": {"name": name},
             "spec": {
-                "source": {"kafka": {"bootstrapServers": self.cluster.kafka_bootstrap, "topics": [topic]}},
+                "source": {"kafka": {"bootstrapServers": self.cluster.kafka_bootstrap, "topics": [topic], **kafka}},
                 "scaling": {"shardsPerConsumer": 2},
                 "application": {"image": "example/clicks:1", "mainApplicationFile": "/app.py"},
             },
@@ -201,6 +203,40 @@ def test_it_waits_for_the_definition_of_its_resource(operator: OperatorProcess, 
         return any("topic 'there-is-none' does not exist" in item["message"] for item in status.get("conditions", ()))
 
     until(told, operator.log.read_text)
+
+
+def test_a_secret_that_it_may_not_use_is_named_in_the_condition_and_used_once_it_may(
+    operator: OperatorProcess, cluster: Cluster, kafka: KafkaLab
+) -> None:
+    topic, servers = kafka.create(3), kafka.trio.bootstrap("SASL_SSL")
+    sasl = {"mechanism": "SCRAM-SHA-512", "username": SUPER, "secretRef": {"name": "kafka"}}
+    security = {"protocol": "SASL_SSL", "sasl": sasl, "tls": {"caSecretRef": {"name": "kafka"}}}
+    operator.group("secured", topic, bootstrapServers=servers, security=security)
+
+    def reachable() -> tuple[str, str]:
+        status = operator.api.call("GET", f"{operator.groups}/secured").get("status", {})
+        found = [item for item in status.get("conditions", ()) if item["type"] == "SourceReachable"]
+        return (found[0]["status"], found[0]["message"]) if found else ("", "")
+
+    def told(words: str) -> None:
+        until(lambda: reachable()[0] == "False" and words in reachable()[1], lambda: (reachable(), operator.log.read_text()))
+
+    where = f"in namespace '{operator.namespace}'"
+    told(f"there is no Secret 'kafka' {where}: create it with the label shardherd.dev/kafka-credentials=true")
+    arguments = ["-n", operator.namespace, "secret"]
+    authority = f"--from-file={kafka.trio.certificates / 'ca.crt'}"
+    cluster.kubectl("create", *arguments, "generic", "kafka", "--from-literal=passwort=hunter2", authority)
+    told(
+        f"Secret 'kafka' {where} has no label shardherd.dev/kafka-credentials=true, without which the operator does not use it"
+    )
+    cluster.kubectl("label", *arguments, "kafka", "shardherd.dev/kafka-credentials=true")
+    told(f"Secret 'kafka' {where} has no key 'password': add it, or name another key in spec.source.kafka.security")
+    cluster.kubectl("patch", *arguments, "kafka", "-p", '{"stringData": {"password": "hunter2"}}')
+    told(f"Kafka at {servers} and the operator do not accept each other")
+    cluster.kubectl("patch", *arguments, "kafka", "-p", f'{{"stringData": {{"password": "{PASSWORDS[SUPER]}"}}}}')
+    until(lambda: reachable() == ("True", "3 shards found."), lambda: (reachable(), operator.log.read_text()))
+    shown = operator.log.read_text() + str(operator.api.call("GET", f"{operator.groups}/secured"))
+    assert [word for word in ("hunter2", PASSWORDS[SUPER]) if word in shown] == []
 
 
 def test_with_roles_only_it_serves_its_namespace_and_knows_consumers_by_the_clusters_keys(

@@ -134,9 +134,9 @@ class Town:
         await self.service.start()
         for operator in self.operators:
             operator.start(**lease)
-            await self.becomes(lambda: bool(self.leader()), within=120)
+            await self.becomes(lambda: bool(self.leader()), within=60)
         (self.first, self.second) = sorted(self.operators, key=lambda each: each.pod != self.leader())
-        await self.becomes(lambda: "waiting for the lease" in self.second.log.read_text(), within=120)
+        await self.becomes(lambda: "waiting for the lease" in self.second.log.read_text(), within=60)
         kafka = {"bootstrapServers": self.cluster.kafka_bootstrap, "topics": [self.topic]}
         body = {
             "apiVersion": "shardherd.dev/v1alpha1",
@@ -163,7 +163,7 @@ class Town:
         await self.kafka.close()
         self.api.close()
 
-    async def becomes(self, what: Callable[[], bool], within: float = 60.0) -> None:
+    async def becomes(self, what: Callable[[], bool], within: float = 30.0) -> None:
         async def holds() -> bool:
             return await asyncio.to_thread(what)
 
@@ -201,10 +201,15 @@ class Town:
         path = f"{self.path('serviceaccounts', 'shardherd-spark')}/token"
         made = await self.api.acall("POST", path, {"spec": {"audiences": ["shardherd"], "boundObjectRef": bound}})
         token = str(made["status"]["token"])
+        group = await self.api.acall("GET", f"/apis/shardherd.dev/v1alpha1/namespaces/{self.namespace}/consumergroups/clicks")
         client = AsyncConsumerClient(self.service.url, self.namespace, "clicks", lambda: token)
         self._clients.append(client)
         return AsyncConsumer(
-            Listening(client, self.told), ConsumerId(name), Incarnation(pod["metadata"]["uid"], 1), drain_timeout=5.0
+            Listening(client, self.told),
+            ConsumerId(name),
+            Incarnation(pod["metadata"]["uid"], 1),
+            group_uid=group["metadata"]["uid"],
+            drain_timeout=5.0,
         )
 
     async def committed(self) -> dict[ShardId, int]:
@@ -293,7 +298,7 @@ async def test_at_sigterm_and_at_a_crash_the_other_one_leads_at_once(town: Town,
         assert (first.held(), second.held()) == before
 
         town.first.start()
-        await town.becomes(lambda: "waiting for the lease" in town.first.log.read_text(), within=120)
+        await town.becomes(lambda: town.first.log.read_text().count("waiting for the lease") == 1)
         killed = time.monotonic()
         town.second.signal(signal.SIGKILL)
         town.second.wait()
@@ -304,8 +309,8 @@ async def test_at_sigterm_and_at_a_crash_the_other_one_leads_at_once(town: Town,
         assert (first.held(), second.held()) == before
     town.told.check()
     tell(f"takeover: {shutdown:.2f} s after SIGTERM, {crash:.2f} s after a crash of the process")
-    # Promised are 2 s and 5 s; on a machine that is busy with other tests at least the Lease was not waited for.
-    assert max(shutdown, crash) < 10.0
+    assert shutdown <= 2.0
+    assert crash <= 5.0
 
 
 async def test_a_process_that_is_started_again_in_its_pod_leads_at_once(town: Town, tell: Tell) -> None:
@@ -319,7 +324,7 @@ async def test_a_process_that_is_started_again_in_its_pod_leads_at_once(town: To
         town.first.signal(signal.SIGKILL)
         town.first.wait()
         town.first.start()
-        crash = await answered_after(town, killed, 120)
+        crash = await answered_after(town, killed, 30)
         await moved_on(town)
     town.told.check()
     tell(f"takeover: {crash:.2f} s after a crash of the process, by the same pod")
@@ -407,5 +412,4 @@ async def test_a_leader_that_falls_silent_is_replaced_within_22_seconds(town: To
         assert split(first, second)
     town.told.check()
     tell(f"takeover: {answered:.2f} s after the leader fell silent")
-    # Promised are 22 s; on a machine that is busy with other tests at least nothing else was waited for.
-    assert answered < 30.0
+    assert answered <= 22.0

@@ -174,6 +174,8 @@ def test_the_environment_says_everything_that_the_application_has_to_know() -> N
         "SHARDHERD_CONSUMER": "metadata.name",
         "SHARDHERD_POD_UID": "metadata.uid",
         "SHARDHERD_POD_IP": "status.podIP",
+        "SHARDHERD_ZONE": "metadata.labels['topology.kubernetes.io/zone']",
+        "SHARDHERD_CAPACITY": "metadata.annotations['shardherd.dev/capacity']",
         "SHARDHERD_GROUP": "clicks",
         "SHARDHERD_GROUP_UID": UID,
         "SHARDHERD_NAMESPACE": "shop",

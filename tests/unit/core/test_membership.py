@@ -6,6 +6,9 @@ checklist gives: in test_liveness, test_balance and test_liveness.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import pytest
 
 from shardherd.core.errors import StaleIncarnationError
@@ -409,3 +412,36 @@ def test_a_shard_that_closes_while_paused_is_over_at_its_end() -> None:
     play.discover([info("0", end=100, open=False), info("1")])
     assert play.checkpoint("g-0", "0", 100) is CheckpointResult.OK
     assert play.states() == {"0": "OVER", "1": "ALREADY_ALLOC"}
+
+
+# A paused rebalance: nothing is moved for the sake of balance.
+
+
+def paused(play: Play, *, cordoned: Iterable[str] = (), rebalance_paused: bool = True) -> None:
+    play.change(replace(spec(play.group.spec.wanted, cordoned=cordoned), rebalance_paused=rebalance_paused))
+
+
+def test_while_the_rebalance_is_paused_a_new_consumer_gets_nothing_that_somebody_holds() -> None:
+    play = started(6, 2)
+    paused(play)
+    play.settle("g-0", "g-1", "g-2")
+    assert play.counts() == {"g-0": 3, "g-1": 3, "g-2": 0}
+    paused(play, rebalance_paused=False)
+    play.settle("g-0", "g-1", "g-2")
+    assert play.counts() == {"g-0": 2, "g-1": 2, "g-2": 2}
+
+
+def test_while_the_rebalance_is_paused_shards_that_nobody_holds_are_given_out() -> None:
+    play = started(4, 2)
+    paused(play)
+    play.settle("g-0", "g-1", "g-2")
+    play.discover(topic(8))
+    play.settle("g-0", "g-1", "g-2")
+    assert play.counts() == {"g-0": 3, "g-1": 3, "g-2": 2}
+
+
+def test_while_the_rebalance_is_paused_a_cordoned_consumer_still_gives_its_shards_up() -> None:
+    play = started(6, 2)
+    paused(play, cordoned=["g-1"])
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 6, "g-1": 0}
