@@ -298,8 +298,8 @@ def test_it_starts_consumers_for_the_shards_of_a_real_topic_and_follows_its_grow
     # A restart finds everything as it was.
     assert operator.end() == 0
     operator.start()
-    labels = f'consumergroup="clicks",namespace="{operator.namespace}",source="kafka",state="NOT_ALLOC"'
-    until(lambda: f"shardherd_group_shards{{{labels}}} 6.0" in operator.metrics(), operator.metrics)
+    group = f'consumergroup="clicks",namespace="{operator.namespace}",source="kafka"'
+    until(lambda: f'shardherd_group_shards{{{group},state="NOT_ALLOC"}} 6.0' in operator.metrics())
     assert replicas() == 3
     operator.api.call("DELETE", f"{operator.groups}/clicks")
 
