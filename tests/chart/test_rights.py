@@ -60,6 +60,7 @@ GROUPS: Rights = {
     "pods": "get list watch delete",
     "pods/log": "get",
     "configmaps": "get create update delete",
+    "secrets": "get",
     "events": "list create patch",
     "localsubjectaccessreviews": "create",
 }
