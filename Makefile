@@ -54,7 +54,7 @@ unit: venv ## The quick tests: no process but pytest's own.
 	@$(PYTEST) tests/unit tests/property tests/simulation
 
 .PHONY: coverage
-coverage: venv ## Whether the quick tests take every branch of the core; `make test` asks the same.
+coverage: venv ## Whether the quick tests take every line and branch of the core.
 	@$(PYTEST) -p tests.harness.coverage tests/unit tests/property
 
 .PHONY: mutation

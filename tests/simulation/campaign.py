@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,6 +131,7 @@ def _one(seed: int, report: Report) -> None:
     report.counts.update(world.ledger.counts)
     report.counts.update(world.network.counts)
     report.counts["messages delivered"] += world.network.delivered
+    report.counts["schedules over HTTP"] += world.plan.over_http
     report.fewest_deliveries = min(report.fewest_deliveries, world.network.delivered)
     report.faults.update(world.hit)
     report.pairs.update(f"{one} + {other}" for one, other in itertools.combinations(sorted(world.hit), 2))
@@ -170,21 +171,17 @@ def spread(count: int, start: int, workers: int, *, bug: str | None = None, stop
 
 def find_bugs(names: Sequence[str], seeds: int, workers: int) -> dict[str, tuple[int, str] | None]:
     """For each planted bug the first seed below `seeds` that shows it, and what broke."""
-    found: dict[str, tuple[int, str] | None] = {}
-    waiting = list(names)
-    running: dict[str, subprocess.Popen[str]] = {}
-    while waiting or running:
-        while waiting and len(running) < workers:
-            name = waiting.pop(0)
-            running[name] = _start(["--worker", "0", str(seeds), "1", "--bug", name, "--stop-at-first"])
-        name, process = next(iter(running.items()))
+
+    def look_for(name: str) -> tuple[int, str] | None:
+        process = _start(["--worker", "0", str(seeds), "1", "--bug", name, "--stop-at-first"])
         output, _ = process.communicate()
         if process.returncode != 0:
             raise RuntimeError(f"the search for {name!r} ended with {process.returncode}: {output[-2000:]}")
         broken = Report.from_json(output.splitlines()[-1]).broken
-        found[name] = broken[0] if broken else None
-        del running[name]
-    return found
+        return broken[0] if broken else None
+
+    with ThreadPoolExecutor(workers) as searches:
+        return dict(zip(names, searches.map(look_for, names), strict=True))
 
 
 def _start(arguments: Sequence[str]) -> subprocess.Popen[str]:

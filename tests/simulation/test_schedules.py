@@ -26,7 +26,7 @@ from tests.simulation.plan import FAULTS
 from tests.simulation.virtual import Timeline
 
 LONG = bool(os.environ.get("SHARDHERD_LONG"))
-SCHEDULES = 100_000 if LONG else 5_000
+SCHEDULES = 100_000 if LONG else 10_000
 WORKERS = os.cpu_count() or 1
 T0 = ShardId("t/0")
 
@@ -40,6 +40,8 @@ def test_every_promise_is_kept_in_every_schedule(capsys: pytest.CaptureFixture[s
     assert (report.schedules, report.never_hit()) == (SCHEDULES, [])
     assert report.fewest_deliveries >= 300
     assert set(report.faults) == set(FAULTS)
+    assert report.counts["schedules over HTTP"] > SCHEDULES / 50
+    assert report.counts["event OwnershipRebuilt"] > SCHEDULES / 100
 
 
 @pytest.mark.timeout(3600)
