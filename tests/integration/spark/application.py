@@ -38,8 +38,6 @@ options = json.loads(os.environ.get("TEST_OPTIONS", "{}"))
 query = spark.readStream.format("shardherd").options(**options).load().writeStream.queryName("test").foreachBatch(write)
 if os.environ.get("TEST_AVAILABLE_NOW"):
     query = query.trigger(availableNow=True)
-elif interval := os.environ.get("TEST_TRIGGER"):
-    query = query.trigger(processingTime=interval)
 running = query.start()
 (SINK / f"started-{RUN}").write_text(str(running.runId))
 if os.environ.get("TEST_SECOND_QUERY"):

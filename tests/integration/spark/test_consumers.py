@@ -124,15 +124,15 @@ def test_available_now_reads_what_there_is_and_ends(site: Site, coordinator: Scr
     assert coordinator.left == ["clicks-0"]
 
 
-def test_a_query_with_a_long_trigger_checkpoints_at_once_is_the_only_one_and_leaves_when_it_is_stopped(
+def test_a_second_query_is_refused_and_a_stopped_one_makes_its_consumer_leave(
     site: Site, coordinator: ScriptedCoordinator, topic: str
 ) -> None:
     coordinator.grant("clicks-0", *(f"{topic}/{number}" for number in range(4)))
     written = produce(site.bootstrap, topic, 4, 50)
 
-    driver = site.start("clicks-0", TEST_TRIGGER="5 minutes", TEST_SECOND_QUERY="yes", TEST_STOPS="yes")
+    driver = site.start("clicks-0", TEST_SECOND_QUERY="yes", TEST_STOPS="yes")
 
-    coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 200, "no second trigger is needed", START)
+    coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 200, "the first query reads", START)
     refused = site.sink / f"refused-{driver.name}"
     site.wait_until(refused.exists, "the second query ends")
     assert re.search(

@@ -1,4 +1,4 @@
-"""The source without an operator, on a real broker: one Spark for all tests, streams and batches."""
+"""The source without an operator, on a real broker and in a real Spark, one for all tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
-from kafka.structs import TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -160,21 +159,6 @@ def test_a_batch_has_every_column(site: Site, cluster: Cluster, create: Create) 
     ] == expected
 
 
-def test_a_batch_is_bounded_by_offsets_or_by_times(site: Site, cluster: Cluster, create: Create) -> None:
-    topic = create(1)
-    written(cluster, topic)
-
-    def offsets(**options: str) -> list[int]:
-        return sorted(row.offset for row in site.batch("offset bigint", subscribe=topic, **options).collect())
-
-    assert offsets(startingOffsets=json.dumps({topic: {"0": 1}}), endingTimestamp=str(T0 + 1500)) == [1]
-    assert offsets(startingOffsetsByTimestamp=json.dumps({topic: {"0": T0 + 1000}}), endingTimestamp=str(T0 + 9999)) == [1, 2]
-    with pytest.raises(Exception, match=r"option startingTimestamp: shard \S+/0 has no record at or after"):
-        offsets(startingTimestamp=str(T0 + 9999))
-    with pytest.raises(Exception, match=r"is to be read up to offset 9 .*, but it has records up to 3 only"):
-        offsets(endingOffsets=json.dumps({topic: {"0": 9}}))
-
-
 def test_a_batch_of_fewer_columns_in_another_order_and_in_more_tasks(site: Site, cluster: Cluster, create: Create) -> None:
     topic = create(2)
     produce(cluster.kafka_bootstrap, topic, 2, 50)
@@ -193,28 +177,6 @@ def test_what_is_wrong_is_said_when_the_query_is_made(site: Site, create: Create
         site.batch(subscibe="clicks")
     with pytest.raises(AnalysisException, match="column 'offset' cannot be string: it is bigint here"):
         site.batch("offset string", subscribe="clicks").count()
-    with pytest.raises(Exception, match=r"'nobody-made-this' does not exist at .*: create it, or correct the options"):
-        site.batch(subscribe="nobody-made-this").count()
-
-
-def test_a_stream_goes_on_where_it_was_and_finds_new_partitions_and_topics(
-    site: Site, cluster: Cluster, create: Create
-) -> None:
-    topic = create(2)
-    produce(cluster.kafka_bootstrap, topic, 2, 30)
-    options = {"subscribePattern": f"{topic}.*", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "40"}
-
-    first = site.run(options)
-    assert [len(batch) for batch in first.batches] == [40, 20]
-    assert first.rows == rows_of(topic, (0, 0, 30), (1, 0, 30))
-
-    cluster.kafka_tool("kafka-topics", "--alter", "--topic", topic, "--partitions", "3")
-    another = create(1, f"{topic}-b")
-    produce(cluster.kafka_bootstrap, topic, 3, 5, first=30)
-    produce(cluster.kafka_bootstrap, another, 1, 4)
-    second = site.run(options)
-    assert second.rows == sorted(rows_of(topic, (0, 30, 35), (1, 30, 35), (2, 0, 5)) + rows_of(another, (0, 0, 4)))
-    assert site.run(options).rows == []
 
 
 def test_a_stream_that_starts_at_the_end_loses_nothing_that_comes_after_its_first_micro_batch(
@@ -252,30 +214,6 @@ def test_the_first_micro_batch_is_read_again_exactly_when_it_failed(site: Site, 
 
     assert again.batches[0] == failed.batches[0]
     assert again.rows == rows_of(topic, (0, 0, 27), (1, 0, 27))
-
-
-def test_records_that_were_deleted_end_the_query_unless_that_is_allowed(site: Site, cluster: Cluster, create: Create) -> None:
-    topic = create(1)
-    options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 5}})}
-    produce(cluster.kafka_bootstrap, topic, 1, 15)
-    admin = KafkaAdminClient(bootstrap_servers=cluster.kafka_bootstrap)
-    admin.delete_records({TopicPartition(topic, 0): 12})
-    admin.close()
-
-    with pytest.raises(StreamingQueryException, match=f"shard {topic}/0: the records from offset 5 up to 12 are lost"):
-        site.run(options)
-    assert site.run({**options, "failOnDataLoss": "false"}).rows == rows_of(topic, (0, 12, 15))
-
-
-def test_bytes_of_a_micro_batch_are_bounded(site: Site, cluster: Cluster, create: Create) -> None:
-    topic = create(1)
-    for at in range(0, 40, 10):
-        produce(cluster.kafka_bootstrap, topic, 1, 10, first=at)
-
-    sink = site.run({"subscribe": topic, "startingOffsets": "earliest", "maxBytesPerTrigger": "300"})
-
-    assert sink.rows == rows_of(topic, (0, 0, 40))
-    assert max(len(batch) for batch in sink.batches) <= 30, "no record has less than ten bytes"
 
 
 def test_the_lines_of_the_documentation_run(site: Site, cluster: Cluster, create: Create, tmp_path: Path) -> None:
