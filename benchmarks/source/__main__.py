@@ -97,7 +97,7 @@ class Topics:
             self._made[data.name] = topic = create_topic(self.servers, PARTITIONS)
             tools, rows = Tools(), self.size(data)
             print(f"producing {rows:,} records of {data.size} bytes, {data.codec}", flush=True)
-            arguments = [self.servers, topic, str(PARTITIONS), str(rows), str(data.size), data.codec]
+            arguments = [self.servers, topic, str(PARTITIONS), str(rows), str(data.size), data.codec, data.form]
             command = [tools.java_compiler, "-Xmx1g", QUIET, "-cp", f"{tools.kafka}/*", str(HERE / "Produce.java"), *arguments]
             subprocess.run(command, check=True)
         return self._made[data.name]

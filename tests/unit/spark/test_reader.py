@@ -145,6 +145,15 @@ def test_without_fail_on_data_loss_what_there_is_of_every_shard_is_read(monkeypa
     assert sorted(rows) == [*((A, i) for i in range(5)), *((B, i) for i in range(10))]
 
 
+def test_deleted_records_are_not_read_from_a_batch_that_still_holds_them() -> None:
+    brokers = FakeBrokers({A: log_of((0, 9))}, {A: 10})
+    brokers.beginning = 6
+
+    found = read_ranges(brokers, [ShardRange(A, 2, 10)], ("offset",), fail_on_data_loss=False)  # type: ignore[arg-type]
+
+    assert [row["offset"] for batch in found for row in batch.to_pylist()] == [6, 7, 8, 9]
+
+
 def test_the_next_range_asks_for_about_as_many_bytes_as_it_has() -> None:
     shard = ShardId("backlog/0")
     records = [(first, first + 99) for first in range(0, 1000, 100)]
@@ -166,15 +175,6 @@ def test_a_shard_that_got_nothing_asks_for_all_it_may(monkeypatch: pytest.Monkey
     read(brokers, ShardRange(A, 0, 1), ShardRange(B, 0, 51))
 
     assert brokers.bytes_asked == [{A: UNKNOWN, B: UNKNOWN}, {B: SHARD_FETCH_BYTES}]
-
-
-def test_deleted_records_are_not_read_from_a_batch_that_still_holds_them() -> None:
-    brokers = FakeBrokers({A: log_of((0, 9))}, {A: 10})
-    brokers.beginning = 6
-
-    found = read_ranges(brokers, [ShardRange(A, 2, 10)], ("offset",), fail_on_data_loss=False)  # type: ignore[arg-type]
-
-    assert [row["offset"] for batch in found for row in batch.to_pylist()] == [6, 7, 8, 9]
 
 
 def test_an_empty_range_asks_nobody() -> None:
