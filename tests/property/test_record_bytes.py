@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -22,7 +23,8 @@ from tests.unit.spark.kafka_bytes import CODECS, Record, legacy_batch
 ROOT = Path(__file__).resolve().parents[2]
 LONG = bool(os.environ.get("SHARDHERD_LONG"))
 EXAMPLES = 2000 if LONG else 40
-SEEDS = 1_000_000 if LONG else 4000
+SEEDS = 300_000 if LONG else 4000
+TIMEOUT = 3600 if LONG else 600
 CHECKED_SEEDS = 100_000 if LONG else 1000
 
 SHARD = ShardId("clicks/3")
@@ -117,6 +119,7 @@ def test_a_range_is_that_part_of_all_rows(data: bytes, start: int, length: int) 
     assert found == [row[0] for row in everything if start <= row[0] < start + length]
 
 
+@pytest.mark.timeout(TIMEOUT)
 def test_damage_ends_in_valid_rows_or_in_an_error_that_names_the_batch() -> None:
     seen = {record_damage.one(seed) for seed in range(SEEDS)}
 
@@ -127,6 +130,7 @@ def test_damage_ends_in_valid_rows_or_in_an_error_that_names_the_batch() -> None
     assert {reason for status, reason in records.REASONS.items() if status not in rare} - seen == set()
 
 
+@pytest.mark.timeout(TIMEOUT)
 def test_damage_leads_to_no_access_outside_of_an_array() -> None:
     """The compiled loops have no bounds checks in use; here they have, in a process of their own."""
     checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache() / "numba-boundscheck")}

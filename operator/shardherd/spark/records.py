@@ -163,6 +163,7 @@ def _decoded(
     arena = codecs.Arena()
     pending: Columns | None = None
     done, rows = 0, batches.tolist()
+    left = sum(row[layout.COUNT] for row in rows)
     while done < len(rows):
         if rows[done][layout.FORMAT] < 2:
             if pending is not None:
@@ -182,12 +183,19 @@ def _decoded(
         if pending is None or not pending.takes(announced, size):
             if pending is not None:
                 yield from pending.batches()
-            pending = Columns(shard, columns, max(announced, ARROW_ROWS), max(size, ARROW_BYTES))
+            pending = _room(shard, columns, announced, size, left)
         status, at = pending.append(data, arena.data, batches[first:done], size, start, stop)
         if status < 0:
             raise _corrupt(shard, rows[first + at][layout.BASE_OFFSET], REASONS[status])
+        left -= announced
     if pending is not None:
         yield from pending.batches()
+
+
+def _room(shard: ShardId, columns: Sequence[str], rows: int, size: int, left: int) -> Columns:
+    """Room for `rows` records of `size` bytes, and as far as an Arrow batch may grow for the `left` ones, if they are alike."""
+    like_these = int(1.25 * size / max(rows, 1) * left)
+    return Columns(shard, columns, max(rows, min(left, ARROW_ROWS)), max(size, min(like_these, ARROW_BYTES)))
 
 
 def _decompressed(
