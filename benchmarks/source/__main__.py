@@ -60,7 +60,12 @@ class Spark:
 def spark(cores: int) -> Iterator[Spark]:
     """An application that is ready."""
     command = [sys.executable, "-m", "benchmarks.source.engine", str(cores)]
-    environment = {**os.environ, "SHARDHERD_BENCH_JARS": str(jars("spark-kafka", HERE / "pom.xml")), "PYTHONPATH": str(ROOT)}
+    settings = {
+        "SHARDHERD_BENCH_JARS": str(jars("spark-kafka", HERE / "pom.xml")),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}",
+    }
+    environment = {**os.environ, **settings}
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True
     )

@@ -195,7 +195,7 @@ class TestLabels:
         account = f"system:serviceaccount:{installed.own}:{installed.own}-shardherd"
         try:
             installed.cluster.kubectl(
-                *("-n", installed.own, "patch", "pod", "victim", "--type=merge", "-p", json.dumps(change), "--as", account)
+                *("-n", installed.own, "patch", "pod", "victim", "-p", json.dumps(change), "--as", account)
             )
         except ClusterError as error:
             return str(error)

@@ -20,6 +20,8 @@ from shardherd.core.model import ConsumerId, Incarnation
 
 Json = Mapping[str, Any]
 
+FINALIZER = "tests.shardherd.dev/played"
+
 
 @dataclass(frozen=True)
 class Range:
@@ -72,6 +74,8 @@ class PlayedKubelet:
                 told.set()
             for thread, _ in self._running.values():
                 thread.join()
+            for pod in self._pods():
+                self._remove(pod)
         assert self.failures == []
 
     def of(self, shard: str) -> list[Range]:
@@ -91,12 +95,15 @@ class PlayedKubelet:
     def _watch(self) -> None:
         while not self._ended.wait(0.1):
             try:
-                pods = self._api.call("GET", f"/api/v1/namespaces/{self._namespace}/pods")["items"]
-                for pod in pods:
+                for pod in self._pods():
                     self._see(pod)
             except Exception as error:  # noqa: BLE001 - the test looks at it
                 self.failures.append(error)
                 return
+
+    def _pods(self) -> list[Json]:
+        found: list[Json] = self._api.call("GET", f"/api/v1/namespaces/{self._namespace}/pods")["items"]
+        return found
 
     def _see(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
@@ -113,6 +120,8 @@ class PlayedKubelet:
 
     def _run(self, pod: Json, told: threading.Event) -> None:
         try:
+            # A pod that has no node is gone as soon as it is deleted; this one is kept until its consumer has ended.
+            self._patch(pod, {"metadata": {"finalizers": [FINALIZER]}})
             broken = pod["spec"]["containers"][0]["image"] in self._broken
             if not told.wait(self._starting) and not broken:
                 self._consume(pod, told)
@@ -157,18 +166,17 @@ class PlayedKubelet:
         container = {"name": "driver", "ready": True, "restartCount": 0, "image": image, "imageID": image}
         running = {**container, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [running]}
-        self._unless_gone("PATCH", f"{self._path(pod)}/status", {"status": status}, content_type=MERGE_PATCH)
+        self._patch(pod, {"status": status}, "/status")
 
     def _remove(self, pod: Json) -> None:
-        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
-        self._unless_gone("DELETE", self._path(pod), body)
+        self._patch(pod, {"metadata": {"finalizers": None}})
 
-    def _path(self, pod: Json) -> str:
-        return f"/api/v1/namespaces/{self._namespace}/pods/{pod['metadata']['name']}"
-
-    def _unless_gone(self, method: str, path: str, body: Json, **options: Any) -> None:
+    def _patch(self, pod: Json, change: Json, part: str = "") -> None:
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod['metadata']['name']}{part}"
+        # Of this very pod: another one may have its name already.
+        metadata = {**change.get("metadata", {}), "uid": pod["metadata"]["uid"]}
         try:
-            self._api.call(method, path, dict(body), **options)
+            self._api.call("PATCH", path, {**change, "metadata": metadata}, content_type=MERGE_PATCH)
         except ApiError as error:
             if error.status not in (404, 409):
                 raise

@@ -57,6 +57,12 @@ class Pods:
         if reason != "SessionTimeout" and pod is not None and pod.run is not None:
             self._world.timeline.after(22.0, self._replace_expired, pod, pod.run)
 
+    def silent(self, names: set[ConsumerId]) -> None:
+        """These have not claimed what they held while the ownership was rebuilt: others may read it again."""
+        for run in self.everyone():
+            if run.run.consumer in names:
+                run.run.violent = run.run.violent or "silent while the ownership was rebuilt"
+
     def add(self, name: ConsumerId) -> None:
         self._uids += 1
         pod = self.existing[name] = Pod(name, f"uid-{self._uids}")

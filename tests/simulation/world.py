@@ -320,6 +320,10 @@ class World:
     def event(self, operator: OperatorRun, reason: str, message: str) -> None:
         self.say(f"{operator.name}: {reason}: {message}")
         self.ledger.counts[f"event {reason}"] += 1
+        if reason == "OwnershipRebuilt":
+            # Whoever was not heard has claimed nothing, and was no consumer that could have been expired.
+            since = self.time - self.spec.settings.session_timeout
+            self.pods.silent({name for name in self.pods.wanted if self._heard.get(name, 0.0) < since})
         if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout"):
             return
         name = ConsumerId(message.split()[0])

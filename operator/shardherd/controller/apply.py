@@ -115,7 +115,7 @@ class Applier:
         resource = effective(objects.group, known)
         if resource is objects.group:
             # What was given up once may be tried again after something else was declared.
-            known = replace(known, rejected="")
+            known = replace(known, rejected="", because="")
         match action:
             case ApplyService():
                 await self._cluster.apply(self._manifests.service(resource))
@@ -126,9 +126,9 @@ class Applier:
                 await self._cluster.apply(
                     self._manifests.stateful_set(resource, replicas, to_remember(resource, known, proven))
                 )
-            case RollBack(replicas):
+            case RollBack(replicas, why):
                 logger.warning("going back to what ran before", extra=fields(group=group))
-                before, remembered = rolled_back(resource, known)
+                before, remembered = rolled_back(resource, known, why)
                 await self._cluster.apply(
                     self._manifests.stateful_set(before, replicas, to_remember(before, remembered, proven))
                 )

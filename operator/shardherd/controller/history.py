@@ -24,12 +24,13 @@ LARGEST = 64 * 1024
 class History:
     """`applied` is what the StatefulSet is made from, `fallback` the last other one that all consumers ran; None if not known.
 
-    `rejected` is the hash of a declaration that did not run in time.
+    `rejected` is the hash of a declaration that did not run in time, `because` what was wrong with it.
     """
 
     applied: Inputs | None = None
     fallback: Inputs | None = None
     rejected: str = ""
+    because: str = ""
 
 
 def history(stateful_set: Mapping[str, Any] | None) -> History:
@@ -39,6 +40,7 @@ def history(stateful_set: Mapping[str, Any] | None) -> History:
         applied=_read(noted.get(names.DECLARATION)),
         fallback=_read(noted.get(names.FALLBACK)),
         rejected=str(noted.get(names.REJECTED, "")),
+        because=str(noted.get(names.REJECTED_BECAUSE, "")),
     )
 
 
@@ -58,15 +60,20 @@ def to_remember(resource: Mapping[str, Any], known: History, proven: str) -> dic
     fallback = known.fallback
     if known.applied is not None and known.applied != inputs and digest(known.applied) == proven:
         fallback = known.applied
-    written = {names.DECLARATION: _written(inputs), names.FALLBACK: _written(fallback), names.REJECTED: known.rejected}
+    written = {
+        names.DECLARATION: _written(inputs),
+        names.FALLBACK: _written(fallback),
+        names.REJECTED: known.rejected,
+        names.REJECTED_BECAUSE: known.because[:1024],
+    }
     return {name: value for name, value in written.items() if value}
 
 
-def rolled_back(resource: Mapping[str, Any], known: History) -> tuple[Mapping[str, Any], History]:
+def rolled_back(resource: Mapping[str, Any], known: History, because: str) -> tuple[Mapping[str, Any], History]:
     """The resource as it ran before, and what to remember of it: what the resource declares is given up."""
     assert known.fallback is not None, "there is nothing to go back to"
     rejected = digest(pod_inputs(resource["spec"]))
-    return with_pod_inputs(resource, known.fallback), History(known.fallback, known.fallback, rejected)
+    return with_pod_inputs(resource, known.fallback), History(known.fallback, known.fallback, rejected, because)
 
 
 def _read(text: object) -> Inputs | None:

@@ -36,7 +36,10 @@ def observe(
     """One consistent picture of the group. Raises declared.InvalidGroupError."""
     known = history(objects.stateful_set)
     resource = effective(objects.group, known)
-    spec = replace(declared(resource), rejected=resource is not objects.group)
+    rejected = resource is not objects.group
+    spec = declared(resource)
+    if rejected:
+        spec = replace(spec, rejected=known.because or "What is declared did not run.")
     drivers = (pods.driver(pod, spec.template_hash, objects.logs.get(pod["metadata"]["uid"], "")) for pod in objects.pods)
     executors = (pods.executor(pod) for pod in objects.pods)
     proven = deaths.proven(ordered=spec.settings.ordered, executors=spec.executors)
@@ -45,7 +48,7 @@ def observe(
         declared=spec,
         now=now,
         wall=wall,
-        stateful_set=_owned_set(objects.stateful_set, resource, manifests, known, rejected=spec.rejected),
+        stateful_set=_owned_set(objects.stateful_set, resource, manifests, known, rejected=rejected),
         service=_owned(objects.service, resource, manifests.service(resource)),
         budget=_owned(objects.budget, resource, manifests.budget(resource)),
         consumers=tuple(sorted((driver for driver in drivers if driver is not None), key=lambda driver: driver.ordinal)),

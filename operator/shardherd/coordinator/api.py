@@ -158,10 +158,10 @@ class _Api:
         return _json((await self._view(request)).shards)
 
     async def shard(self, request: web.Request) -> web.Response:
-        name = _shard(request)
-        for shard in (await self._view(request)).shards:
-            if shard.shard == name:
-                return _json(shard)
+        name, runner = _shard(request), await self._member(request)
+        if (shard := runner.shard(name)) is not None:
+            return _json(shard)
+        self._known(runner)
         group = f"{request.match_info['namespace']}/{request.match_info['name']}"
         raise UnknownShardError(f"group {group} has no shard {name}; list them at .../shards", group=group, shard=name)
 
@@ -199,7 +199,9 @@ class _Api:
         return self._runtime.group(namespace, name)
 
     async def _view(self, request: web.Request) -> GroupView:
-        runner = await self._member(request)
+        return self._known(await self._member(request))
+
+    def _known(self, runner: GroupRunner) -> GroupView:
         view = runner.view()
         if view is None:
             group = str(runner.spec.identity)

@@ -15,11 +15,7 @@ from typing import Any, TypeVar
 
 from shardherd.coordinator.commits import Committer
 from shardherd.coordinator.copies import Copies
-from shardherd.coordinator.facts import (
-    OWNERSHIP_UNREADABLE,
-    SOURCE_UNAVAILABLE,
-    Facts,
-)
+from shardherd.coordinator.facts import OWNERSHIP_UNREADABLE, SOURCE_UNAVAILABLE, Facts
 from shardherd.coordinator.items import Ask, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
@@ -156,6 +152,13 @@ class GroupRunner:
             discovered=stored.group.discovered if stored else False,
             source=self.spec.source.kind,
         )
+
+    def shard(self, name: ShardId) -> ShardView | None:
+        """One shard of `view`, None if it has no such shard or nothing is known."""
+        if self.mailbox is not None:
+            return self.mailbox.group.shard_view(name, self._ports.clock.now())
+        view = self.view()
+        return next((shard for shard in view.shards if shard.shard == name), None) if view is not None else None
 
     # Its life.
 

@@ -211,7 +211,7 @@ def _stalled(observation: Observation, scale: Scale) -> Finding:
     if kept:
         return Finding("Stalled", TRUE, kept[0].reason, kept[0].message)
     if observation.declared.rejected:
-        why = rolling(observation, scale).why or "What is declared did not run."
+        why = observation.declared.rejected
         return Finding("Stalled", TRUE, ROLLED_BACK, f"{why} All pods went back to what ran before: change spec.application.")
     trouble = _trouble(observation)
     if trouble is not None and trouble.reason in STALLING and ready_consumers(observation) < scale.desired:

@@ -31,6 +31,7 @@ from shardherd.core.model import (
     Offset,
     ShardId,
     ShardInfo,
+    ShardView,
 )
 from shardherd.core.naming import selects, split
 from shardherd.core.notes import text
@@ -207,6 +208,13 @@ class Group:
     def view(self, now: float, wall: float = 0.0) -> GroupView:
         """A consistent picture. `wall` is the time since 1970 that `now` stands for."""
         return views.group_view(self._state, now - self._state.clocks.gap, wall)
+
+    def shard_view(self, shard: ShardId, now: float) -> ShardView | None:
+        """One shard of the picture, None if there is none of this name: a picture of all takes long where there are many."""
+        state = self._state
+        if shard not in state.shards:
+            return None
+        return views.shard_views(state, now - state.clocks.gap, (shard,))[0]
 
     @property
     def ownership(self) -> Ownership:

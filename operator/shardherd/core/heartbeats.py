@@ -111,7 +111,7 @@ def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:
 def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
     """Shards that a consumer was told to hold, and does not: it gave them up, and would not take the same grant again.
 
-    It gets them under a new epoch; one that drains or is cordoned loses them.
+    It gets them under a new epoch; one that drains or is cordoned loses them, unless its return is waited for.
     """
     record, session = state.consumers[consumer], state.sessions[consumer]
     unnamed = set(state.under.get((consumer, record.incarnation), ())) - session.named
@@ -124,7 +124,7 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
         if eligible.gives_up(state, consumer):
             grants.reclaim(state, row, now)
             grants.want_rebalance(state, "ConsumerDraining")
-        else:
+        elif not eligible.is_draining(state, consumer):
             grants.regrant(state, row, now)
 
 

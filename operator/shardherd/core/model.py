@@ -111,7 +111,8 @@ class Heartbeat:
 
     `seq` grows with every heartbeat of an incarnation. `revision` is that of the last reply that the consumer has applied
     (0 before the first). `ready` is True once it is warm and may be granted shards. `draining` asks for the release of all
-    that it holds. `progress` grows whenever the consumer gets on (a checkpoint, a micro-batch begun or ended, a task done).
+    that it holds, or, where a `rejoinGrace` waits for its return, tells that it restarts. `progress` grows whenever the
+    consumer gets on (a checkpoint, a micro-batch begun or ended, a task done).
 
     `group_uid` is the UID of the group that the consumer was started for; empty only in version 1 of the protocol. `zone` is
     where it runs, empty if it does not know; `capacity` how much work it can do, relative to the others.

@@ -80,8 +80,8 @@ class Declared:
     """The spec of a group's custom resource, as far as planning needs it.
 
     `drain_timeout` in seconds. `executors` is the number of executor pods of one consumer. `template_hash` changes when, and
-    only when, the user changes what pods are made from. `rejected`: what the user declares now did not run, and all the rest of
-    this is what ran before.
+    only when, the user changes what pods are made from. `rejected` is why what the user declares now did not run; all the rest
+    of this is what ran before then. Empty if it was not given up.
     """
 
     identity: GroupIdentity
@@ -98,7 +98,7 @@ class Declared:
     created: str = ""
     pauses: Pauses = Pauses()
     rollout: RolloutSettings = RolloutSettings()
-    rejected: bool = False
+    rejected: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,9 +55,10 @@ class ApplyStatefulSet:
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """Apply the StatefulSet as it was declared before, with so many replicas, and note what is given up."""
+    """Apply the StatefulSet as it was declared before, with so many replicas, and note what is given up and why."""
 
     replicas: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ def _replace_expired(observation: Observation, _course: Course) -> Iterable[Acti
 def _roll_back(_observation: Observation, course: Course) -> Iterable[Action]:
     """A new declaration did not run in time: every pod goes back to the one that did."""
     if course.rolling.back:
-        yield RollBack(course.scale.replicas)
+        yield RollBack(course.scale.replicas, course.rolling.why)
 
 
 def _replace_outdated(observation: Observation, course: Course) -> Iterable[Action]:

@@ -27,8 +27,8 @@ class Rolling:
     """Where a rollout is, and its next step.
 
     `target` is the hash of what pods should run, `proven` that of the last declaration that all of them ran. `updated` of
-    `total` consumers run the target and are ready; `progressed` is when one more did, in seconds since 1970, None while that
-    clock does not run. `replace` is the pod to delete now, `emptied` the consumers that should hold nothing because their pods
+    `total` consumers run the target and are ready. `progressed` is since when one more is waited for, in seconds since 1970,
+    None while none is. `replace` is the pod to delete now, `emptied` the consumers that should hold nothing because their pods
     are about to be replaced, `draining` the one that has yet to give up its shards. `back` tells to go back, `why` what went
     wrong, now or then.
     """
@@ -54,13 +54,14 @@ def rolling(observation: Observation, scale: Scale) -> Rolling:
     complete = 0 < scale.desired == updated == len(staying)
     before = _before(observation.previous)
     target, proven = declared.template_hash, str(before.get("proven", ""))
-    progressed = _progressed(observation, before, updated)
+    failing = _failing(staying)
+    progressed = _progressed(observation, before, updated, failing=bool(failing))
     state, why = (COMPLETE if complete else PROGRESSING), ""
-    back = _overdue(observation, staying, before, progressed)
+    back = _overdue(observation, before, progressed)
     if declared.rejected:
-        state, why = ROLLED_BACK, str(before.get("message", ""))
+        state, why = ROLLED_BACK, declared.rejected
     elif back:
-        why = _why(observation, staying)
+        why = _why(observation, failing)
     upcoming = None if back else _next(observation, scale, staying)
     drains = upcoming is not None and _drains_first(observation, upcoming)
     in_place = declared.rollout.strategy is RolloutStrategy.IN_PLACE
@@ -85,10 +86,10 @@ def _before(previous: Mapping[str, object]) -> Mapping[str, object]:
     return written if isinstance(written, Mapping) else {}
 
 
-def _progressed(observation: Observation, before: Mapping[str, object], updated: int) -> float | None:
-    """When one more consumer last ran the target."""
+def _progressed(observation: Observation, before: Mapping[str, object], updated: int, *, failing: bool) -> float | None:
+    """Since when a new pod has been waited for; None while there is none, or nobody may act."""
     declared, time, known = observation.declared, before.get("progressTime"), before.get("updated")
-    if declared.settings.paused or declared.pauses.reconcile:
+    if not failing or declared.settings.paused or declared.pauses.reconcile:
         return None
     if before.get("target") != declared.template_hash or not isinstance(time, str):
         return observation.wall
@@ -97,21 +98,22 @@ def _progressed(observation: Observation, before: Mapping[str, object], updated:
     return seconds_since_1970(time)
 
 
-def _overdue(
-    observation: Observation, staying: list[ConsumerPod], before: Mapping[str, object], progressed: float | None
-) -> bool:
+def _overdue(observation: Observation, before: Mapping[str, object], progressed: float | None) -> bool:
     """Whether a pod of the new declaration has had its time, and there is another declaration to go back to."""
     declared, existing = observation.declared, observation.stateful_set
     if existing is None or not existing.current or declared.rejected or progressed is None:
         return False
     if existing.fallback in ("", declared.template_hash) or before.get("proven") == declared.template_hash:
         return False
-    failing = any(pod.current and not pod.ready and not pod.deleting for pod in staying)
-    return failing and observation.wall - progressed >= declared.rollout.progress_deadline
+    return observation.wall - progressed >= declared.rollout.progress_deadline
 
 
-def _why(observation: Observation, staying: list[ConsumerPod]) -> str:
-    failing = [pod for pod in staying if pod.current and not pod.ready and not pod.deleting]
+def _failing(staying: list[ConsumerPod]) -> list[ConsumerPod]:
+    """New pods that are not ready, or not yet."""
+    return [pod for pod in staying if pod.current and not pod.ready and not pod.deleting]
+
+
+def _why(observation: Observation, failing: list[ConsumerPod]) -> str:
     troubles = [pod.trouble.message for pod in failing if pod.trouble is not None]
     deadline = observation.declared.rollout.progress_deadline
     said = troubles[0] if troubles else f"Pod {failing[0].name} was not ready."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from shardherd.core import assignors, eligible, grants, growth
 from shardherd.core.conditions import ASSIGNOR_FAILED, CHECKPOINT_LOST, SOURCE_RECREATED, UNKNOWN_ASSIGNOR
@@ -27,7 +27,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
     return GroupView(
         group_epoch=state.record.group_epoch,
         revision=state.record.revision,
-        shards=_shards(state, now),
+        shards=shard_views(state, now, state.order),
         consumers=_consumers(state, now),
         source_reachable=clocks.source_reachable,
         source_error=clocks.source_error,
@@ -46,11 +46,11 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
     )
 
 
-def _shards(state: State, now: float) -> tuple[ShardView, ...]:
-    """All shards in their order. Nothing is looked up or computed twice: there may be 100,000."""
+def shard_views(state: State, now: float, names: Iterable[ShardId]) -> tuple[ShardView, ...]:
+    """These shards of the group. Nothing is looked up or computed twice: there may be 100,000."""
     shards, infos, positions, seen = state.shards, state.infos, state.positions, state.clocks.seen
     views = []
-    for shard in state.order:
+    for shard in names:
         record, info, position = shards[shard], infos.get(shard), positions.get(shard)
         age = now - record.since
         begin = end = lag = None

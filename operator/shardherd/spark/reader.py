@@ -88,7 +88,6 @@ def read_ranges(
     decode = decoding(values, columns)
     stops = {each.shard: each.stop for each in ranges}
     left = {each.shard: each.start for each in ranges if each.start < each.stop}
-    starts = dict(left)
     losses = Losses(stops, topic_ids or {}, fail=fail_on_data_loss)
     progress_at = time.monotonic()
     hungry: set[ShardId] = set()
@@ -129,7 +128,8 @@ def read_ranges(
                 left[part.shard] = scanned.next_offset
         answer = fetch()
         for part, scanned in scans:
-            yield from decode(part.shard, scanned, starts[part.shard], stops[part.shard], columns)
+            # A batch may begin below the offset asked for: with records that the range has not, or that were deleted.
+            yield from decode(part.shard, scanned, part.asked, stops[part.shard], columns)
         if progressed:  # counted from here: the time that Spark takes for the rows is no stall
             progress_at = time.monotonic()
         elif left and time.monotonic() - progress_at > STALL_TIMEOUT:

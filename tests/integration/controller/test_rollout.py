@@ -17,7 +17,7 @@ from tests.integration.controller.bench import unique, until
 from tests.integration.controller.test_operator import OperatorProcess
 
 SHARDS = 4
-RECORDS = 20_000
+RECORDS = 3_000
 """Records of each shard: more than are read in a test."""
 
 
@@ -159,10 +159,10 @@ def test_in_place_no_shard_moves(operator: OperatorProcess, topic: str) -> None:
 
 
 def test_a_declaration_that_does_not_run_is_taken_back_and_reading_goes_on(operator: OperatorProcess, topic: str) -> None:
-    with group(operator, topic, "broken", rollout={"progressDeadline": "3s"}) as rollout:
+    with group(operator, topic, "broken", rollout={"progressDeadline": "8s"}) as rollout:
         rollout.change(image="example/broken:1")
         taken_back = rollout.until_rollout("RolledBack")
-        assert "did not run within spec.rollout.progressDeadline (3 s): Pod broken-1 was not ready." in taken_back["message"]
+        assert "did not run within spec.rollout.progressDeadline (8 s): Pod broken-1 was not ready." in taken_back["message"]
         until(lambda: rollout.images() == {"example/clicks:1"}, rollout.images)
         rollout.until_all_are_read()
         conditions = {item["type"]: (item["status"], item["reason"]) for item in rollout.status()["conditions"]}

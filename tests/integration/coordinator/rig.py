@@ -145,6 +145,7 @@ class Consumer:
     def __init__(self, client: AsyncConsumerClient, name: ConsumerId, incarnation: Incarnation, group_uid: str) -> None:
         self.client = client
         self.group_uid = group_uid
+        self.zone = ""
         self.name = name
         self.incarnation = incarnation
         self.revision = 0
@@ -156,7 +157,14 @@ class Consumer:
         self.seq += 1
         held = tuple(HeldShard(shard, epoch) for shard, epoch in sorted(self.held.items()))
         beat = Heartbeat(
-            self.name, self.incarnation, self.seq, self.revision, held, draining=draining, group_uid=self.group_uid
+            self.name,
+            self.incarnation,
+            self.seq,
+            self.revision,
+            held,
+            draining=draining,
+            group_uid=self.group_uid,
+            zone=self.zone,
         )
         reply = await self.client.heartbeat(beat, wait)
         self.revision = reply.revision

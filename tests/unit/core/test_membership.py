@@ -206,6 +206,49 @@ def test_d7_a_container_that_is_restarted_in_place_within_the_grace_moves_nothin
     assert (play.holders(), play.view.moves) == (before, 0)
 
 
+def test_d7_a_consumer_that_drains_to_be_replaced_within_the_grace_moves_nothing() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    before = play.holders()
+    play.consumer("g-1").draining = True
+    play.settle("g-0", "g-1")
+    assert play.holders() == before
+    play.leave("g-1")
+    play.settle("g-0")
+    assert play.holders() == before
+    play.run("g-1", pod=2)
+    play.settle("g-0", "g-1")
+    assert (play.holders(), play.view.moves) == (before, 0)
+    assert {each.owner_epoch for each in play.confirmed("g-1").values()} == {2}
+
+
+def test_d7_one_that_drains_and_does_not_return_is_waited_for_no_longer_than_the_grace() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    play.consumer("g-1").draining = True
+    play.beat("g-1")
+    play.leave("g-1")
+    play.wait(44, ["g-0"])
+    assert play.counts() == {"g-0": 2}
+    play.wait(3, ["g-0"])
+    assert play.counts() == {"g-0": 4}
+
+
+def test_d7_one_that_is_to_be_removed_is_not_waited_for() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    play.change(spec(1, leaving=["g-1"], rejoin_grace=45.0))
+    play.consumer("g-1").draining = True
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 4, "g-1": 0}
+
+
+def test_d7_one_that_drains_is_given_nothing_more() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    play.consumer("g-1").draining = True
+    play.settle("g-0", "g-1")
+    play.discover(topic(8))
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 6, "g-1": 2}
+
+
 def test_d7_a_pod_that_is_replaced_within_the_grace_moves_nothing() -> None:
     play = started(4, 2, rejoin_grace=45.0)
     before = play.holders()

@@ -30,6 +30,7 @@ class FakeBrokers:
         self.asked: list[dict[ShardId, int]] = []
         self.bytes_asked: list[dict[ShardId, int]] = []
         self.failures: list[Exception] = []
+        self.beginning = 0
 
     def begin_fetch(
         self, positions: Mapping[ShardId, int], timeout: float, *, shard_bytes: Mapping[ShardId, int]
@@ -47,6 +48,8 @@ class FakeBrokers:
         return wait
 
     def _answer(self, shard: ShardId, position: int, first: bool) -> Fetched:
+        if position < self.beginning:
+            return Fetched(shard, position, b"", self._ends[shard], start=self.beginning)
         data = b"".join(batch for last, batch in self._logs[shard] if last >= position)
         whole = next((len(batch) for last, batch in self._logs[shard] if last >= position), 0)
         return Fetched(shard, position, data[: max(self._size, whole) if first else self._size], self._ends[shard])
@@ -140,6 +143,15 @@ def test_without_fail_on_data_loss_what_there_is_of_every_shard_is_read(monkeypa
     ]
 
     assert sorted(rows) == [*((A, i) for i in range(5)), *((B, i) for i in range(10))]
+
+
+def test_deleted_records_are_not_read_from_a_batch_that_still_holds_them() -> None:
+    brokers = FakeBrokers({A: log_of((0, 9))}, {A: 10})
+    brokers.beginning = 6
+
+    found = read_ranges(brokers, [ShardRange(A, 2, 10)], ("offset",), fail_on_data_loss=False)  # type: ignore[arg-type]
+
+    assert [row["offset"] for batch in found for row in batch.to_pylist()] == [6, 7, 8, 9]
 
 
 def test_the_next_range_asks_for_about_as_many_bytes_as_it_has() -> None:

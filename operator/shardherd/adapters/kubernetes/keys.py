@@ -100,7 +100,7 @@ class PublishedKeysTokens(KubernetesTokens):
             if name not in self._keys and self._clock.now() - self._looked_at >= REFRESH:
                 # What is asked here of the API server needs no right but to be a service account.
                 about = await self._api.acall("GET", "/.well-known/openid-configuration", timeout=TIMEOUT)
-                found = await self._api.acall("GET", "/openid/v1/jwks", timeout=TIMEOUT)
+                found = await self._api.acall("GET", "/openid/v1/jwks", timeout=TIMEOUT, accept="application/jwk-set+json")
                 self._issuer = str(about["issuer"])
                 self._keys = {str(key["kid"]): jwt.PyJWK(key) for key in found["keys"] if key.get("alg") in ALGORITHMS}
                 self._looked_at = self._clock.now()
