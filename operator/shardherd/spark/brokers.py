@@ -18,13 +18,15 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.net import NetworkSelector
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.structs import TopicPartition
 
 from shardherd.adapters.kafka.credentials import of_files
-from shardherd.adapters.kafka.manager import ClientManager, told
+from shardherd.adapters.kafka.manager import told
 from shardherd.core.model import Offset, ShardId
 from shardherd.core.security import Security
+from shardherd.spark.transactions import Aborted
+from shardherd.spark.wire import FetchManager, RawFetch
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ _TRANSIENT = (
     kafka_errors.IllegalSaslStateError,
 )
 
-_FetchTopic = FetchRequest.FetchTopic
+_FetchTopic = RawFetch.FetchTopic
 _FetchPartition = _FetchTopic.FetchPartition
 _EndsTopic = ListOffsetsRequest.ListOffsetsTopic
 _EndsPartition = _EndsTopic.ListOffsetsPartition
@@ -81,6 +83,8 @@ class SourceRefusedError(Exception):
 class Fetched:
     """One shard's part of a Fetch answer: raw batches, and the shard's end as its leader saw it.
 
+    Under read_committed the end is that of the decided transactions, and `aborted` are those that were aborted.
+
     `topic_id` is that of the topic that was read, empty if the broker is too old to say. `start` is given if the offset
     asked for is outside the shard: the first offset that it still has.
     """
@@ -91,6 +95,7 @@ class Fetched:
     end: Offset
     topic_id: str = ""
     start: Offset | None = None
+    aborted: tuple[Aborted, ...] = ()
 
 
 def topic_partition(shard: ShardId) -> TopicPartition:
@@ -102,12 +107,23 @@ def topic_partition(shard: ShardId) -> TopicPartition:
 
 
 class Brokers:
-    """Connections to one Kafka, as `security` says."""
+    """Connections to one Kafka, as `security` says.
 
-    def __init__(self, bootstrap_servers: str, security: Security | None = None, *, name: str = "shardherd") -> None:
+    `committed` is read_committed: shards end, and are read, before the first transaction that is still open.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        security: Security | None = None,
+        *,
+        name: str = "shardherd",
+        committed: bool = False,
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self.committed = committed
         self._net = NetworkSelector(client_id=name)
-        self._manager = ClientManager(
+        self._manager = FetchManager(
             self._net,
             of_files(security or Security()),
             bootstrap_servers=bootstrap_servers.split(","),
@@ -131,19 +147,44 @@ class Brokers:
         """Learn of the brokers, so that the first Fetch is not the one that pays. Raises BrokersUnavailableError."""
         self._begin(self._connect, timeout, ())()
 
-    def begin_fetch(self, positions: Mapping[ShardId, Offset], timeout: float) -> Callable[[], list[Fetched]]:
+    def begin_fetch(
+        self,
+        positions: Mapping[ShardId, Offset],
+        timeout: float,
+        *,
+        shard_bytes: int | Mapping[ShardId, int] = SHARD_FETCH_BYTES,
+    ) -> Callable[[], list[Fetched]]:
         """Send one Fetch a broker for these shards, and return a function that waits for all the answers.
+
+        `shard_bytes` bounds what comes of each shard; a single larger batch still comes whole for the first one.
 
         Shards with nothing to say are left out, and so are those whose leader cannot be reached while another answers. Errors
         come from the returned function: BrokersUnavailableError when nothing came within `timeout` seconds, SourceRefusedError.
         """
-        return self._begin(lambda: self._fetch(positions), timeout, positions)
+        return self._begin(lambda: self._fetch(positions, shard_bytes), timeout, positions)
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> dict[ShardId, Offset]:
         """The end of each shard whose leader answered. Raises BrokersUnavailableError, SourceRefusedError."""
         wanted = tuple(shards)
         found: dict[ShardId, Offset] = self._begin(lambda: self._ends(wanted), timeout, wanted)()
         return found
+
+    def offsets(self, times: Mapping[ShardId, int], timeout: float) -> dict[ShardId, Offset]:
+        """The first offset at or after each time (milliseconds, EARLIEST or LATEST), of every shard whose leader answered.
+
+        It is -1 where no record has reached that time. Raises BrokersUnavailableError, SourceRefusedError.
+        """
+        found: dict[ShardId, Offset] = self._begin(lambda: self._offsets(times), timeout, times)()
+        return found
+
+    def send(self, request: Any, timeout: float) -> Any:
+        """Any broker's response to a request. Raises BrokersUnavailableError, SourceRefusedError."""
+
+        async def asked() -> Any:
+            await self._connect()
+            return await self._manager.send(request)
+
+        return self._begin(asked, timeout, ())()
 
     def _begin(self, coroutine: Callable[[], Any], timeout: float, shards: Iterable[ShardId]) -> Callable[[], Any]:
         done = threading.Event()
@@ -217,7 +258,7 @@ class Brokers:
                 troubles.append(kafka_errors.LeaderNotAvailableError(f"shard {shard} has no leader now"))
         return leaders, troubles
 
-    async def _fetch(self, positions: Mapping[ShardId, Offset]) -> list[Fetched]:
+    async def _fetch(self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int]) -> list[Fetched]:
         leaders, troubles = await self._by_leader(positions)
         ids = self._topic_id
         futures = []
@@ -230,14 +271,14 @@ class Brokers:
                         current_leader_epoch=-1,
                         fetch_offset=positions[shard],
                         last_fetched_epoch=-1,
-                        partition_max_bytes=SHARD_FETCH_BYTES,
+                        partition_max_bytes=shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard],
                     )
                 )
-            request = FetchRequest(
+            request = RawFetch(
                 max_wait_ms=int(FETCH_WAIT * 1000),
                 min_bytes=1,
                 max_bytes=FETCH_BYTES,
-                isolation_level=0,
+                isolation_level=int(self.committed),
                 session_id=0,
                 session_epoch=-1,
                 topics=[_FetchTopic(topic=name, topic_id=ids(name), partitions=parts) for name, parts in topics.items()],
@@ -267,8 +308,13 @@ class Brokers:
                     shard = ShardId(f"{name}/{part.partition_index}")
                     code = kafka_errors.for_code(part.error_code)
                     if code is kafka_errors.NoError:
-                        if part.records or part.high_watermark <= positions[shard]:
-                            found.append(Fetched(shard, positions[shard], part.records or b"", part.high_watermark, topic_id))
+                        end = part.last_stable_offset if self.committed else part.high_watermark
+                        if part.records or end <= positions[shard]:
+                            aborted = tuple(
+                                Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()
+                            )
+                            data = part.records or b""
+                            found.append(Fetched(shard, positions[shard], data, end, topic_id, aborted=aborted))
                     elif code is kafka_errors.OffsetOutOfRangeError:
                         outside.setdefault(node, []).append((shard, TopicPartition(name, part.partition_index)))
                     elif issubclass(code, kafka_errors.RetriableError):
@@ -295,21 +341,31 @@ class Brokers:
                 log.warning("Kafka does not say where %s end, trying on: %s", ", ".join(sorted(silent)[:5]), troubles + more)
         return found
 
+    async def _offsets(self, times: Mapping[ShardId, int]) -> dict[ShardId, Offset]:
+        leaders, troubles = await self._by_leader(times)
+        found, more = await self._list(leaders, times)
+        self._settle(troubles + more, bool(found))
+        return found
+
     async def _list(
-        self, leaders: Mapping[int, Iterable[tuple[ShardId, TopicPartition]]], which: int
+        self, leaders: Mapping[int, Iterable[tuple[ShardId, TopicPartition]]], which: int | Mapping[ShardId, int]
     ) -> tuple[dict[ShardId, Offset], list[Any]]:
-        """The earliest or latest offsets of shards, and what is wrong with the missing ones. Raises SourceRefusedError."""
+        """The first offsets at a time (EARLIEST and LATEST too), and what is wrong with the missing ones.
+
+        Raises SourceRefusedError.
+        """
         futures = []
         for node, named in leaders.items():
             topics: dict[str, list[Any]] = {}
-            for _, tp in named:
+            for shard, tp in named:
+                at = which if isinstance(which, int) else which[shard]
                 topics.setdefault(tp.topic, []).append(
-                    _EndsPartition(partition_index=tp.partition, current_leader_epoch=-1, timestamp=which)
+                    _EndsPartition(partition_index=tp.partition, current_leader_epoch=-1, timestamp=at)
                 )
             request = ListOffsetsRequest(
-                isolation_level=0,
+                isolation_level=int(self.committed),
                 topics=[_EndsTopic(name=topic, partitions=parts) for topic, parts in topics.items()],
-                min_version=1,
+                min_version=2 if self.committed else 1,  # from 2 on it says where the decided transactions end
             )
             futures.append(self._manager.send(request, node_id=node))
         found: dict[ShardId, Offset] = {}

@@ -17,7 +17,10 @@ log = logging.getLogger(__name__)
 TRUNCATED_AFTER = 20.0
 """Seconds for which a shard must end below the range that was planned: a new leader learns its end a moment after it leads."""
 
-REMEDY = "move the group's checkpoint by force, or set failOnDataLoss to false to go on without them"
+REMEDY = (
+    "set failOnDataLoss to false to go on without them, or move the position: that of a group by a forced checkpoint, that of "
+    "a query by itself with another checkpointLocation"
+)
 
 
 class Losses:
