@@ -83,7 +83,8 @@ class SourceRefusedError(Exception):
 class Fetched:
     """One shard's part of a Fetch answer: raw batches, and the shard's end as its leader saw it.
 
-    Under read_committed the end is that of the decided transactions, and `aborted` are those that were aborted.
+    Under read_committed the end is that of the decided transactions, and `aborted` are those that were aborted; `written` is
+    the end with the open ones, as far as it is known.
 
     `topic_id` is that of the topic that was read, empty if the broker is too old to say. `start` is given if the offset
     asked for is outside the shard: the first offset that it still has.
@@ -96,6 +97,7 @@ class Fetched:
     topic_id: str = ""
     start: Offset | None = None
     aborted: tuple[Aborted, ...] = ()
+    written: Offset = -1
 
 
 def topic_partition(shard: ShardId) -> TopicPartition:
@@ -314,7 +316,8 @@ class Brokers:
                                 Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()
                             )
                             data = part.records or b""
-                            found.append(Fetched(shard, positions[shard], data, end, topic_id, aborted=aborted))
+                            high = part.high_watermark
+                            found.append(Fetched(shard, positions[shard], data, end, topic_id, aborted=aborted, written=high))
                     elif code is kafka_errors.OffsetOutOfRangeError:
                         outside.setdefault(node, []).append((shard, TopicPartition(name, part.partition_index)))
                     elif issubclass(code, kafka_errors.RetriableError):

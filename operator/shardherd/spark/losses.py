@@ -49,7 +49,7 @@ class Losses:
             return self._lost(
                 shard, asked, stop, f"it ends at {part.end} now: an unclean election cut it off, or it is a new topic"
             )
-        if part.data or part.end >= stop:
+        if part.data or max(part.end, part.written) >= stop:  # what an open transaction holds back is not lost
             self._short_since.pop(shard, None)
             return None
         if now - self._short_since.setdefault(shard, now) < TRUNCATED_AFTER:

@@ -68,6 +68,12 @@ def declared(batches: Iterator[pa.RecordBatch], not_null: frozenset[str]) -> Ite
         yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
 
 
+def _held_back(shard: ShardId, fetched: Sequence[Fetched]) -> str:
+    """Why nothing came although the brokers answer, if that is known."""
+    held = [part.end for part in fetched if part.shard == shard and part.written > part.end]
+    return f": a transaction that is still open holds them back from offset {held[0]} on" if held else ""
+
+
 def read_ranges(
     brokers: Brokers,
     ranges: Sequence[ShardRange],
@@ -136,5 +142,5 @@ def read_ranges(
             shard, position = next(iter(left.items()))
             raise BrokersUnavailableError(
                 f"shard {shard}: no record from offset {position} on for {STALL_TIMEOUT:g} s, wanted up to {stops[shard]}"
-                + (f": {trouble}" if trouble else "")
+                + (f": {trouble}" if trouble else _held_back(shard, fetched))
             )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from kafka.structs import TopicPartition
 from dev.cluster.kafka import KafkaTrio
 from shardherd.adapters.kafka import connection
 from shardherd.adapters.memory import MemorySecrets
-from shardherd.core.model import ShardId
+from shardherd.core.model import Offset, ShardId
 from shardherd.core.security import Security
 from shardherd.ports import SourceUnavailableError
 from shardherd.spark import brokers as brokers_module
 from shardherd.spark import losses, reader
+from shardherd.spark.appetite import Appetite
 from shardherd.spark.brokers import BrokersUnavailableError, RangeLostError
 from shardherd.spark.planning import ShardRange
 from tests.harness.kafka import KafkaLab
@@ -30,10 +32,19 @@ long = pytest.mark.skipif(not os.environ.get("SHARDHERD_LONG"), reason="only wit
 """Every broker that is started takes some ten seconds of a processor."""
 
 
+class Sparing(Appetite):
+    """Asks for a little of every shard, whatever was seen of it."""
+
+    def wanted(
+        self, left: Mapping[ShardId, Offset], stops: Mapping[ShardId, Offset], hungry: Collection[ShardId]
+    ) -> dict[ShardId, int]:
+        return dict.fromkeys(left, 5_000)
+
+
 @pytest.fixture(autouse=True)
 def _small_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Fetch brings a few batches of a shard, so that reading a topic takes many."""
-    monkeypatch.setattr(brokers_module, "SHARD_FETCH_BYTES", 5_000)
+    monkeypatch.setattr(reader, "_appetite", Sparing())
 
 
 def several(kafka: KafkaLab, *on: int, partitions: int = 2, count: int = 200) -> str:

@@ -104,7 +104,7 @@ def test_deleted_records_are_an_error_that_names_the_shard(cluster: Cluster, bro
     admin.delete_records({TopicPartition(topic, 0): 5})
     admin.close()
 
-    with pytest.raises(RangeLostError, match=f"shard {topic}/0: offset 2 is outside the shard"):
+    with pytest.raises(RangeLostError, match=f"shard {topic}/0: the records from offset 2 up to 5 are lost; it starts at 5"):
         read(brokers, ShardRange(ShardId(f"{topic}/0"), 2, 8))
 
 
@@ -123,7 +123,9 @@ def test_a_topic_that_grows_is_found(cluster: Cluster, brokers: Brokers, create:
 def test_an_unreachable_kafka_is_named() -> None:
     brokers = Brokers("127.0.0.1:9")
     try:
-        with pytest.raises(BrokersUnavailableError, match=r"127\.0\.0\.1:9 did not answer within 1 s \(clicks/0\): check"):
+        with pytest.raises(
+            BrokersUnavailableError, match=r"127\.0\.0\.1:9 did not answer within 1 s \(clicks/0\) .*ECONNREFUSED.*: check"
+        ):
             brokers.ends([ShardId("clicks/0")], 1)
     finally:
         brokers.close()

@@ -53,6 +53,13 @@ def test_a_new_leader_has_a_while_to_learn_its_end() -> None:
         watch.resume(short, 2 * TRUNCATED_AFTER + 1)
 
 
+def test_what_an_open_transaction_holds_back_is_not_lost() -> None:
+    held = replace(PART, data=b"", end=40, written=100)
+    watch = losses()
+
+    assert [watch.resume(held, now) for now in (0.0, TRUNCATED_AFTER + 1)] == [None, None]
+
+
 def test_a_topic_that_was_made_anew_is_never_read_for_the_old_one(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(RangeLostError, match=r"topic 'clicks' was deleted and made anew \(its id was id-0 and is id-1\)"):
         losses(clicks="id-0").resume(PART, 0.0)

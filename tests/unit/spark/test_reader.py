@@ -31,6 +31,7 @@ class FakeBrokers:
         self.bytes_asked: list[dict[ShardId, int]] = []
         self.failures: list[Exception] = []
         self.beginning = 0
+        self.written = -1
 
     def begin_fetch(
         self, positions: Mapping[ShardId, int], timeout: float, *, shard_bytes: Mapping[ShardId, int]
@@ -52,7 +53,8 @@ class FakeBrokers:
             return Fetched(shard, position, b"", self._ends[shard], start=self.beginning)
         data = b"".join(batch for last, batch in self._logs[shard] if last >= position)
         whole = next((len(batch) for last, batch in self._logs[shard] if last >= position), 0)
-        return Fetched(shard, position, data[: max(self._size, whole) if first else self._size], self._ends[shard])
+        size = max(self._size, whole) if first else self._size
+        return Fetched(shard, position, data[:size], self._ends[shard], written=self.written)
 
 
 def read(brokers: Any, *ranges: ShardRange) -> list[tuple[str, int]]:
@@ -117,6 +119,15 @@ def test_a_kafka_that_stays_away_is_named_with_shard_and_offset(monkeypatch: pyt
         BrokersUnavailableError, match=r"shard clicks/0: no record from offset 2 on .* up to 5: connection refused"
     ):
         read(brokers, ShardRange(A, 2, 5))
+
+
+def test_an_open_transaction_that_holds_records_back_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "STALL_TIMEOUT", 0.02)
+    brokers = FakeBrokers({A: log_of((0, 4))}, {A: 5})
+    brokers.written = 20
+
+    with pytest.raises(BrokersUnavailableError, match="a transaction that is still open holds them back from offset 5 on"):
+        read(brokers, ShardRange(A, 2, 10))
 
 
 def test_a_shard_that_lost_its_end_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
