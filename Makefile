@@ -33,8 +33,8 @@ test: venv ## Everything: lint, types, all tests, end to end on a real node.
 	@$(PY) -m dev.check
 
 .PHONY: test-long
-test-long: venv ## The simulation and the properties with many more examples (SHARDHERD_LONG=1).
-	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation
+test-long: venv ## The simulation and the properties with many more examples, and slow rollouts (SHARDHERD_LONG=1).
+	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation tests/integration/controller/test_rollout.py
 
 .PHONY: simulate
 simulate: venv ## Simulated schedules of a whole group (SEEDS=10000 SEED_START=0), with counts of what they hit.

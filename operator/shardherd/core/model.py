@@ -91,7 +91,7 @@ class Heartbeat:
 
     `seq` grows with every heartbeat of an incarnation. `revision` is that of the last reply that the consumer has applied
     (0 before the first). `ready` is True once it is warm and may be granted shards. `draining` asks for the release of all
-    that it holds, or, where a `rejoinGrace` waits for its return, tells that it restarts. `progress` grows whenever the consumer
+    that it holds, or, where a `rejoinGrace` waits for it, tells that it restarts. `progress` grows whenever the consumer
     gets on (a checkpoint, a micro-batch begun or ended, a task done).
     """
 
