@@ -11,6 +11,7 @@ PYTEST := $(PY) -m pytest
 CLUSTER ?= demo
 SEEDS ?= 10000
 SEED_START ?= 0
+ROWS ?= 16000000
 
 .PHONY: help
 help: ## Show this list.
@@ -33,8 +34,9 @@ test: venv ## Everything: lint, types, all tests, end to end on a real node.
 	@$(PY) -m dev.check
 
 .PHONY: test-long
-test-long: venv ## The simulation and the properties with many more examples, and slow rollouts (SHARDHERD_LONG=1).
-	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation tests/integration/controller/test_rollout.py
+test-long: venv ## The simulation, properties, typed values, faults of Kafka and slow rollouts, with many more examples (SHARDHERD_LONG=1).
+	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation tests/integration/brokers tests/integration/spark/test_values.py \
+		tests/integration/controller/test_rollout.py
 
 .PHONY: simulate
 simulate: venv ## Simulated schedules of a whole group (SEEDS=10000 SEED_START=0), with counts of what they hit.
@@ -51,6 +53,14 @@ lint: venv ## Format, lint, types and import contracts.
 .PHONY: unit
 unit: venv ## The quick tests: no process but pytest's own.
 	@$(PYTEST) tests/unit tests/property tests/simulation
+
+.PHONY: coverage
+coverage: venv ## Whether the quick tests take every branch of the core; `make test` asks the same.
+	@$(PYTEST) -p tests.harness.coverage tests/unit tests/property
+
+.PHONY: mutation
+mutation: venv ## Whether a test fails for every change that mutmut makes to the core (MODULES="fsm grants").
+	@nice $(PY) -m dev.mutation $(MODULES)
 
 .PHONY: integration
 integration: venv ## Contract and integration tests, on a real API server and broker.
@@ -88,6 +98,10 @@ bench-coordinator: venv ## What one coordinator carries: heartbeats, a join, che
 bench-rebalance: venv ## A join, a leave, growth and a death, against both of Kafka's protocols.
 	@benchmarks/environment
 	@.venv-bench/bin/python -m benchmarks.rebalance
+
+.PHONY: bench-source
+bench-source: venv ## Our source against Spark's own Kafka source (ROWS=16000000).
+	@$(PY) -m benchmarks.source --rows $(ROWS)
 
 .PHONY: lock
 lock: venv ## Resolve the dependencies again into requirements/*.lock.

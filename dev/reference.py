@@ -1,21 +1,26 @@
-"""Writes the tables of docs/reference.md from what they describe: the resource definition, the settings and the metrics.
+"""Writes the tables of the documentation from what they describe: the resource definition, the metrics, the source's options.
 
-`python -m dev.reference` rewrites the file; a test fails while it is out of date. It changes nothing outside of its markers.
+`python -m dev.reference` rewrites the files; a test fails while one is out of date. It changes nothing outside of its markers.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from shardherd.spark.kafka_settings import SETTINGS
+from shardherd.spark.options import OPTIONS, Mode
+from shardherd.spark.schema import MEANINGS, columns
 from shardherd.telemetry import metrics
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENT = ROOT / "docs" / "reference.md"
+REFERENCE = ROOT / "docs" / "reference.md"
+SOURCE = ROOT / "docs" / "source.md"
+DOCUMENTS = (REFERENCE, SOURCE)
 DEFINITION = ROOT / "crds" / "consumergroup.yaml"
 
 
@@ -63,22 +68,51 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
-def rendered(document: str) -> str:
-    """The document with every table as it should be now."""
-    tables = {
-        "spec": definition_table("spec"),
-        "status": definition_table("status"),
-        "metrics": metrics_table(),
-    }
-    for name, table in tables.items():
+def options_table() -> str:
+    """Every option of the source, and where it has a meaning."""
+    rows = ["| option | by itself | batch | in a group | default | meaning |", "|---|---|---|---|---|---|"]
+    for option in OPTIONS:
+        where = " | ".join("yes" if mode in option.modes else "" for mode in (Mode.STREAM, Mode.BATCH, Mode.GROUP))
+        rows.append(f"| `{option.name}` | {where} | {option.default} | {option.meaning} |")
+    return "\n".join(rows)
+
+
+def kafka_settings_table() -> str:
+    """Every Kafka setting that the source takes."""
+    rows = ["| option | meaning |", "|---|---|"]
+    return "\n".join(rows + [f"| `kafka.{setting.name}` | {setting.meaning} |" for setting in SETTINGS])
+
+
+def columns_table() -> str:
+    """Every column of the source."""
+    kinds = {field.name: field.dataType.simpleString() for field in columns(headers=True).fields}
+    rows = ["| column | type | meaning |", "|---|---|---|"]
+    return "\n".join(rows + [f"| `{name}` | {kind} | {MEANINGS[name]} |" for name, kind in kinds.items()])
+
+
+TABLES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
+    REFERENCE: {
+        "spec": lambda: definition_table("spec"),
+        "status": lambda: definition_table("status"),
+        "metrics": metrics_table,
+    },
+    SOURCE: {"options": options_table, "kafka settings": kafka_settings_table, "columns": columns_table},
+}
+
+
+def rendered(path: Path) -> str:
+    """That document with every table as it should be now."""
+    document = path.read_text()
+    for name, table in TABLES[path].items():
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         if begin not in document or end not in document:
-            raise ValueError(f"{DOCUMENT} has no markers {begin} and {end}: put them where the table belongs")
+            raise ValueError(f"{path} has no markers {begin} and {end}: put them where the table belongs")
         head, rest = document.split(begin, 1)
-        document = f"{head}{begin}\n{table}\n{end}{rest.split(end, 1)[1]}"
+        document = f"{head}{begin}\n{table()}\n{end}{rest.split(end, 1)[1]}"
     return document
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(rendered(DOCUMENT.read_text()))
-    sys.stdout.write(f"{DOCUMENT.relative_to(ROOT)}\n")
+    for each in DOCUMENTS:
+        each.write_text(rendered(each))
+        sys.stdout.write(f"{each.relative_to(ROOT)}\n")

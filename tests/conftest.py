@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness.cluster import _instance, cluster, kubeconfig, lab, names, node_cluster, tell
+from tests.harness.kafka import _trio, kafka, trio
 
-__all__ = ["_instance", "cluster", "kubeconfig", "lab", "names", "node_cluster", "tell"]
+__all__ = ["_instance", "_trio", "cluster", "kafka", "kubeconfig", "lab", "names", "node_cluster", "tell", "trio"]
 
 TIERS = ("unit", "property", "simulation", "contract", "integration", "chart", "e2e")
 ALLOWED_SKIPS = ("only with SHARDHERD_LONG=1",)

@@ -1,4 +1,4 @@
-"""Decides the keys and certificates of an instance. Called by `cluster` before the first start. Uses the openssl command only.
+"""Decides the keys and certificates of an instance. Called by `cluster` and `kafka` before the first start. Uses openssl only.
 
 Every instance has an authority of its own, so a credential of one is worth nothing at another.
 """
@@ -57,17 +57,23 @@ def _api_ips(addresses: Addresses) -> tuple[str, ...]:
 
 def write(folder: Path, addresses: Addresses, node_name: str) -> None:
     """Write ca.crt, ca.key, sa.key, sa.pub and NAME.crt, NAME.key of every identity into `folder`."""
+    write_authority(folder)
+    _openssl("genrsa", "-out", str(folder / "sa.key"), "2048")
+    _openssl("rsa", "-in", str(folder / "sa.key"), "-pubout", "-out", str(folder / "sa.pub"))
+    for identity in identities(addresses, node_name):
+        sign(folder, identity)
+
+
+def write_authority(folder: Path) -> None:
+    """Make the folder, with an authority of its own: ca.crt and ca.key."""
     folder.mkdir(parents=True, mode=0o700)
     _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(folder / "ca.key"))
     ca = ["-key", str(folder / "ca.key"), "-out", str(folder / "ca.crt"), "-days", DAYS, "-subj", "/CN=shardherd-ca"]
     _openssl("req", "-x509", "-new", *ca)
-    _openssl("genrsa", "-out", str(folder / "sa.key"), "2048")
-    _openssl("rsa", "-in", str(folder / "sa.key"), "-pubout", "-out", str(folder / "sa.pub"))
-    for identity in identities(addresses, node_name):
-        _sign(folder, identity)
 
 
-def _sign(folder: Path, identity: Identity) -> None:
+def sign(folder: Path, identity: Identity) -> None:
+    """Write NAME.crt and NAME.key of an identity, signed by the folder's authority."""
     key, request, certificate = (folder / f"{identity.file}.{suffix}" for suffix in ("key", "csr", "crt"))
     subject = (f"/O={identity.group}" if identity.group else "") + f"/CN={identity.name}"
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]

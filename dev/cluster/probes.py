@@ -69,8 +69,8 @@ class ApiServer:
         return "the node has no Ready condition yet"
 
 
-def broker_ready(host: str, port: int) -> str | None:
-    """Whether a Kafka broker answers a metadata request and names itself as a member of its cluster."""
+def broker_ready(host: str, port: int, members: int = 1) -> str | None:
+    """Whether a Kafka broker answers a metadata request and knows of so many members of its cluster."""
     client = b"probe"
     request = struct.pack(">hhih", METADATA, 1, 1, len(client)) + client + struct.pack(">i", 0)
     try:
@@ -82,7 +82,7 @@ def broker_ready(host: str, port: int) -> str | None:
             _, brokers = struct.unpack(">ii", _exactly(stream.read(size), 8)[:8])
     except OSError as error:
         return f"{host}:{port}: {error}"
-    return None if brokers > 0 else "the broker is not a member of its cluster yet"
+    return None if brokers >= members else f"the broker knows of {brokers} members of its cluster, not of {members} yet"
 
 
 def _exactly(data: bytes, least: int) -> bytes:

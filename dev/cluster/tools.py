@@ -114,7 +114,12 @@ class Tools:
     @cached_property
     def kafka(self) -> Path:
         """Folder of the jars of the broker and of its command-line tools."""
-        return _kafka_jars()
+        return jars("kafka", SOURCES / "kafka" / "pom.xml")
+
+    @cached_property
+    def spark_avro(self) -> Path:
+        """The jar with Spark's `from_avro`."""
+        return next(jars("spark-avro", SOURCES / "spark-avro" / "pom.xml").glob("*.jar"))
 
     @cached_property
     def java_compiler(self) -> str:
@@ -263,14 +268,14 @@ def _go_programs(name: str) -> Path:
     return _cached(name, inputs, f"building {name} from Go modules (minutes, once)", build)
 
 
-def _kafka_jars() -> Path:
-    pom = SOURCES / "kafka" / "pom.xml"
+def jars(name: str, pom: Path) -> Path:
+    """A folder of the jars that a pom depends on, from Maven; benchmarks have poms of their own. Raises ClusterError."""
 
     def build(scratch: Path) -> None:
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={scratch}"]
         _run(["mvn", "-q", "-B", "-f", str(pom), *goal])
 
-    return _cached("kafka", pom.read_bytes(), "fetching Kafka from Maven", build)
+    return _cached(name, pom.read_bytes(), f"fetching {name} from Maven", build)
 
 
 def _small_images() -> Path:

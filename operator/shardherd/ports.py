@@ -54,6 +54,14 @@ class CommitFencedError(PortError):
     """Another coordinator has taken over the offsets of this group."""
 
 
+class SecretRefusedError(PortError):
+    """A Secret that the operator may not use, or that lacks a key. The message names it and what to do."""
+
+
+class SecretUnavailableError(PortError):
+    """A Secret that cannot be read now; it may be later."""
+
+
 class ReviewUnavailableError(PortError):
     """A token could not be reviewed now. The caller should retry; it is not refused."""
 
@@ -101,8 +109,11 @@ class OwnershipStore(Protocol):
 class ShardSource(Protocol):
     """A group's view of its source and of its durable positions there. One connection a group."""
 
-    async def discover(self) -> tuple[ShardInfo, ...]:
-        """All shards now, with begin and end offsets. Raises SourceUnavailableError."""
+    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
+        """All shards now, with begin and end offsets, and zones where the source knows them. Raises SourceUnavailableError.
+
+        With `sizes` also how many bytes they have, as far as the source shows it to us: not doing so is no error.
+        """
         ...
 
     async def live_members(self) -> tuple[str, ...]:
@@ -144,6 +155,18 @@ class SourceConnector(Protocol):
     def source(self, spec: GroupSpec) -> ShardSource: ...
 
     def offsets(self, spec: GroupSpec) -> OffsetStore: ...
+
+
+CREDENTIALS_LABEL = "shardherd.dev/kafka-credentials"
+"""The label, with the value "true", that lets the operator use a Secret."""
+
+
+class SecretReader(Protocol):
+    """Reads Secrets with Kafka credentials, and no others."""
+
+    async def read(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        """Every key and value of a Secret that carries our label. Raises SecretRefusedError, SecretUnavailableError."""
+        ...
 
 
 class Leadership(Protocol):

@@ -15,6 +15,7 @@ from shardherd.adapters.memory import (
     MemoryKafka,
     MemoryLeadership,
     MemoryOwnership,
+    MemorySecrets,
     MemoryTokens,
     SimulatedClock,
 )
@@ -23,6 +24,7 @@ from shardherd.ports import Caller, OffsetStore, ShardSource
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.offsets import OffsetsContract, Open
 from tests.contract.ownership import OwnershipContract
+from tests.contract.secrets import SecretsContract, SecretsLab
 from tests.contract.source import SourceContract
 
 GROUP = GroupIdentity("demo", "clicks", "uid-1")
@@ -30,6 +32,22 @@ GROUP = GroupIdentity("demo", "clicks", "uid-1")
 
 def spec_of(topics: tuple[str, ...], pattern: str, group_id: str, servers: str = "kafka:9092") -> GroupSpec:
     return GroupSpec(GROUP, KafkaSource(servers, topics, pattern, group_id), GroupSettings(), wanted=1)
+
+
+class TestMemorySecrets(SecretsContract):
+    @pytest.fixture
+    def lab(self) -> SecretsLab:
+        secrets = MemorySecrets()
+
+        async def put(name: str, data: dict[str, bytes], labelled: bool) -> None:
+            secrets.data["shop", name] = data
+            if not labelled:
+                secrets.unlabelled.add(("shop", name))
+
+        def cut_off() -> None:
+            secrets.available = False
+
+        return SecretsLab(secrets, "shop", put, cut_off)
 
 
 class TestMemoryOwnership(OwnershipContract):
@@ -62,7 +80,8 @@ class MemorySourceLab:
     """A MemoryKafka as the contract wants to use it."""
 
     def __init__(self) -> None:
-        self.kafka = MemoryKafka()
+        self.rack = "zone-b"
+        self.kafka = MemoryKafka(rack=self.rack)
 
     async def create(self, topic: str, partitions: int) -> None:
         self.kafka.create_topic(topic, partitions)

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dev.reference import DOCUMENT, rendered
+from dev.reference import DOCUMENTS, SOURCE, rendered
 from shardherd.coordinator import facts
 from shardherd.core import catchup, conditions, diagnosis, errors, rollout, sizing
+from shardherd.spark.kafka_settings import SETTINGS
+from shardherd.spark.options import OPTIONS
+from shardherd.spark.schema import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
@@ -21,8 +24,16 @@ def constants(module: object) -> set[str]:
     return values - {"True", "False", "Unknown"}
 
 
-def test_the_tables_of_the_reference_are_current() -> None:
-    assert rendered(DOCUMENT.read_text()) == DOCUMENT.read_text(), "run: python -m dev.reference"
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.name))
+def test_the_tables_of_the_documentation_are_current(document: Path) -> None:
+    assert rendered(document) == document.read_text(), "run: python -m dev.reference"
+
+
+def test_the_page_of_the_source_lists_exactly_its_options() -> None:
+    reference = SOURCE.read_text().partition("## Coming from")[0]
+    listed = re.findall(r"^\| `([\w.]+)` \| ", reference, re.MULTILINE)
+    names = {option.name for option in OPTIONS} | {f"kafka.{setting.name}" for setting in SETTINGS} | set(MEANINGS)
+    assert set(listed) == names
 
 
 def test_every_reason_is_explained() -> None:
@@ -51,10 +62,11 @@ def test_every_link_to_a_file_of_ours_leads_somewhere(document: str) -> None:
     assert {link for link in links if link and not ((ROOT / document).parent / link).exists()} == set()
 
 
-def test_every_test_that_the_page_on_safety_names_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "safety.md").read_text()))
+@pytest.mark.parametrize(("document", "least"), [("safety.md", 50), ("source-values.md", 4)])
+def test_every_test_that_a_page_names_exists(document: str, least: int) -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / document).read_text()))
     written = {name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())}
-    assert len(named) > 50
+    assert len(named) > least
     assert named - written == set()
 
 

@@ -12,8 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource
+from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource, Weights, Zones
 from shardherd.core.observed import Declared, LagScaling, Pauses, RolloutSettings, RolloutStrategy, Scaling, ScalingMode
+from shardherd.core.security import KafkaSecurity, SecretKey
 
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -91,10 +92,13 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             topic_pattern=kafka.get("topicPattern", ""),
             group_id=kafka.get("groupId") or f"{identity.namespace}.{identity.name}",
             starting_position=kafka["startingPosition"],
+            security=kafka_security(spec),
         ),
         settings=GroupSettings(
             ordered=spec["ordered"],
             assignor=spec["assignor"],
+            zones=Zones(spec["assignorOptions"]["zones"]),
+            weights=Weights(spec["assignorOptions"]["weights"]),
             heartbeat_interval=seconds(spec["heartbeatInterval"]),
             session_timeout=seconds(spec["sessionTimeout"]),
             rejoin_grace=seconds(spec["rejoinGrace"]),
@@ -119,10 +123,32 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
     )
 
 
+def kafka_security(spec: Mapping[str, Any]) -> KafkaSecurity:
+    """What `spec.source.kafka.security` says; no security if it is not set."""
+    security = spec["source"]["kafka"].get("security", {})
+    sasl, tls = security.get("sasl", {}), security.get("tls", {})
+
+    def key(reference: Mapping[str, Any] | None, field: str) -> SecretKey | None:
+        return None if reference is None else SecretKey(reference["name"], reference[field])
+
+    return KafkaSecurity(
+        protocol=security.get("protocol", "PLAINTEXT"),
+        mechanism=sasl.get("mechanism", ""),
+        username=sasl.get("username", ""),
+        username_key=None if sasl.get("username") else key(sasl.get("secretRef"), "usernameKey"),
+        password_key=key(sasl.get("secretRef"), "passwordKey"),
+        ca_key=key(tls.get("caSecretRef"), "key"),
+        certificate_key=key(tls.get("certificateSecretRef"), "certificateKey"),
+        private_key=key(tls.get("certificateSecretRef"), "privateKeyKey"),
+        verify_hostname=tls.get("verifyHostname", True),
+    )
+
+
 def template_hash(spec: Mapping[str, Any]) -> str:
     """Changes with what running pods must be replaced for, and with nothing else.
 
     Settings that consumers hear in every heartbeat's reply are left out, and so is how this version of shardherd renders pods.
+    What is in a Secret is not hashed either: pods read it again by themselves.
     """
     return digest(pod_inputs(spec))
 
@@ -139,13 +165,16 @@ def pod_inputs(spec: Mapping[str, Any]) -> dict[str, Any]:
         "bootstrapServers": kafka["bootstrapServers"],
         "coordinatorLossLimit": spec["coordinatorLossLimit"],
         "drainTimeout": spec["drainTimeout"],
+        # Only if it is set, so that groups without it keep the hash, and with it the pods, that they had.
+        **({"security": kafka["security"]} if "security" in kafka else {}),
     }
 
 
 def with_pod_inputs(resource: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """This resource, but its pods made from these inputs."""
     spec = resource["spec"]
-    kafka = {**spec["source"]["kafka"], "bootstrapServers": inputs["bootstrapServers"]}
+    declared = {name: value for name, value in spec["source"]["kafka"].items() if name != "security"}
+    kafka = {**declared, **{name: inputs[name] for name in ("bootstrapServers", "security") if name in inputs}}
     made = {
         **spec,
         "application": _with(inputs["application"], APPLICATION_DEFAULTS),

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardherd.controller import names
-from shardherd.controller.declared import digest, seconds, template_hash
+from shardherd.controller import credentials, names
+from shardherd.controller.declared import digest, kafka_security, seconds, template_hash
 from shardherd.controller.merge import merge
 
 RUN = "/run/shardherd"
@@ -137,7 +137,7 @@ class Manifests:
                 "securityContext": dict(_POD_SECURITY),
                 **_pull_secrets(application),
                 "containers": [self._driver_container(resource)],
-                "volumes": self._driver_volumes(application),
+                "volumes": [*self._driver_volumes(application), *credentials.volumes(kafka_security(resource["spec"]))],
             },
         }
         template = merge(template, application["driver"].get("template", {}))
@@ -153,6 +153,7 @@ class Manifests:
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "work", "mountPath": WORK},
             {"name": "token", "mountPath": TOKEN, "readOnly": True},
+            *credentials.mounts(kafka_security(resource["spec"])),
         ]
         if "path" not in application.get("checkpoint", {}):
             mounts.append({"name": "checkpoint", "mountPath": CHECKPOINT})
@@ -235,16 +236,20 @@ class Manifests:
             "SHARDHERD_EXECUTOR_CORES": str(executor["cores"]),
             "SHARDHERD_EXECUTOR_MEMORY": executor["memory"],
             "SHARDHERD_EXECUTOR_TEMPLATE": _json(_executor(resource)),
-            "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": application["serviceAccountName"],
+            "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": executor.get("serviceAccountName", application["serviceAccountName"]),
             "SHARDHERD_IMAGE": application["image"],
             "SHARDHERD_IMAGE_PULL_POLICY": application["imagePullPolicy"],
             "SHARDHERD_METRICS_PORT": str(METRICS_PORT),
+            **credentials.environment(kafka_security(spec)),
         }
         # What comes from the pod itself stands first, so that the other values may refer to it.
         return [
             _from_field("SHARDHERD_CONSUMER", "metadata.name"),
             _from_field("SHARDHERD_POD_UID", "metadata.uid"),
             _from_field("SHARDHERD_POD_IP", "status.podIP"),
+            # Empty where the pod has none; a variable of the user's of the same name comes later and wins.
+            _from_field("SHARDHERD_ZONE", f"metadata.labels['{names.ZONE}']"),
+            _from_field("SHARDHERD_CAPACITY", f"metadata.annotations['{names.CAPACITY}']"),
             *({"name": name, "value": value} for name, value in values.items()),
         ]
 
@@ -253,6 +258,7 @@ def _executor(resource: Resource) -> dict[str, Any]:
     """The pod template that Spark makes executors from. Spark adds name, image, environment, resources and local folders."""
     name, application = resource["metadata"]["name"], resource["spec"]["application"]
     labels = names.group_labels(name)
+    security = kafka_security(resource["spec"])
     template: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -267,10 +273,18 @@ def _executor(resource: Resource) -> dict[str, Any]:
                     "name": names.EXECUTOR_CONTAINER,
                     "workingDir": WORK,
                     "securityContext": dict(_CONTAINER_SECURITY),
-                    "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, {"name": "work", "mountPath": WORK}],
+                    "volumeMounts": [
+                        {"name": "tmp", "mountPath": "/tmp"},
+                        {"name": "work", "mountPath": WORK},
+                        *credentials.mounts(security),
+                    ],
                 }
             ],
-            "volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "work", "emptyDir": {}}],
+            "volumes": [
+                {"name": "tmp", "emptyDir": {}},
+                {"name": "work", "emptyDir": {}},
+                *credentials.volumes(security),
+            ],
         },
     }
     template = merge(template, application["executor"].get("template", {}))

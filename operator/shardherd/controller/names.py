@@ -18,6 +18,12 @@ DRIVER_ROLE = "driver"
 CORDONED_LABEL = "shardherd.dev/cordoned"
 """Set to `true` by a user on a driver's pod: this consumer is to hold no shards, and stays."""
 
+ZONE = "topology.kubernetes.io/zone"
+"""Label of a pod: the zone of its node. Kubernetes sets it from 1.35 on; before, whoever places pods can."""
+
+CAPACITY = "shardherd.dev/capacity"
+"""Annotation of a driver's pod: how much work it can do relative to the others; a whole number."""
+
 TEMPLATE_HASH = "shardherd.dev/template-hash"
 """Annotation of a driver's pod: which declaration it was made from."""
 

@@ -22,7 +22,7 @@ from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model import GroupIdentity
 from shardherd.core.observed import Memory, Observation
 from shardherd.core.plan import Event, Plan, ReportDeath, plan
-from shardherd.core.status import write_due
+from shardherd.core.status import unreadable, write_due
 from shardherd.ports import Clock, Cluster, Coordination, EventRecorder, GroupObjects
 from shardherd.telemetry.logs import fields
 from shardherd.telemetry.metrics import OperatorMetrics
@@ -164,7 +164,7 @@ class Controller:
         try:
             observation = self._observe(group, group.objects)
         except InvalidGroupError as error:
-            logger.warning("%s", error, extra=fields(group="/".join(key)))
+            await self._refuse(group, group.objects.group, str(error))
             return True
         planned = plan(observation)
         group.planned_at = self._clock.now()
@@ -186,10 +186,23 @@ class Controller:
         return True
 
     async def _report_deaths(self, group: _Group, objects: GroupObjects) -> None:
-        planned = plan(self._observe(group, objects))
+        try:
+            planned = plan(self._observe(group, objects))
+        except InvalidGroupError:
+            return  # told when it is read anew, just after this
         reports = [action for action in planned.actions if isinstance(action, ReportDeath)]
         if reports:
             await self._applier.apply(reports, objects, group.deaths, {}, self._clock.now())
+
+    async def _refuse(self, group: _Group, resource: Mapping[str, Any], error: str) -> None:
+        """The resource cannot be read: say so where its user looks, once."""
+        previous = group.status if group.status is not None else resource.get("status", {})
+        status = unreadable(previous, int(resource["metadata"].get("generation", 0)), error, self._clock.wall())
+        if status == previous or group.identity is None:
+            return
+        logger.warning("%s", error, extra=fields(group=group.identity))
+        await self._cluster.write_status(group.identity, status)
+        group.status, group.status_at = status, self._clock.now()
 
     async def _read(self, key: Key, group: _Group) -> None:
         if not group.dirty:
@@ -226,22 +239,30 @@ class Controller:
     async def _publish(self, key: Key, group: _Group, observation: Observation, planned: Plan) -> None:
         """Write the status if it is due, and tell of what turned, which is known only with the status written."""
         now, view = observation.now, observation.view
+        loaded = view is not None and (view.discovered or bool(view.source_error))
         due = write_due(
             observation.previous,
             planned.status,
-            loaded=view is not None and (view.discovered or bool(view.source_error)),
+            loaded=loaded,
             known=now - group.known_since,
             written=now - group.status_at,
         )
+        if loaded or due:
+            self._show(key, planned.status)
         if not due:
             return
         await self._cluster.write_status(observation.declared.identity, planned.status)
         group.status, group.status_at = planned.status, now
         self._tell(observation, planned.turned)
+
+    def _show(self, key: Key, status: Mapping[str, Any]) -> None:
+        """The status as metrics. A new leader shows it too, although it finds it written."""
         for kind, field_ in _REPLICAS.items():
-            value = planned.status.get(field_)
+            value = status.get(field_)
             if isinstance(value, int):
                 self._metrics.replicas.labels(*key, kind).set(value)
+        for condition in status["conditions"]:
+            self._metrics.conditions.labels(*key, condition["type"]).set(condition["status"] == "True")
 
     def _measure(self, key: Key, planned: Plan) -> None:
         """Show what the decision on the number of consumers was made from."""

@@ -45,11 +45,11 @@ STARTING = "Starting"
 NOT_STALLED = "NotStalled"
 NAME_TAKEN = "NameTaken"
 APPLY_REFUSED = "ApplyRefused"
+INVALID_SPEC = "InvalidSpec"
 # SourceReachable
 DISCOVERING = "Discovering"
 DISCOVERED = "Discovered"
 SOURCE_UNAVAILABLE = "SourceUnavailable"
-NO_SHARDS = "NoShards"
 # ConsumersReady, besides STARTING
 ALL_READY = "AllReady"
 IMAGE_UNAVAILABLE = "ImageUnavailable"
@@ -101,6 +101,12 @@ def findings(observation: Observation, scale: Scale) -> tuple[Finding, ...]:
     rest = tuple(rule(observation, scale) for rule in _RULES)
     order = (_order_preserved(observation),) if observation.declared.settings.ordered else ()
     return (_ready(observation, scale, {finding.type: finding for finding in rest}), *rest, *order)
+
+
+def unreadable(message: str) -> tuple[Finding, ...]:
+    """What is found of a resource that cannot be read: until it is corrected its group goes on as it was declared before."""
+    told = f"{message}; correct it: until then the group goes on as it was."
+    return (Finding("Ready", FALSE, INVALID_SPEC, told), Finding("Stalled", TRUE, INVALID_SPEC, told))
 
 
 def dated(
@@ -221,12 +227,6 @@ def _source_reachable(observation: Observation, _scale: Scale) -> Finding:
         return Finding("SourceReachable", FALSE, SOURCE_UNAVAILABLE, view.source_error or "The source does not answer.")
     if not view.discovered:
         return Finding("SourceReachable", UNKNOWN, DISCOVERING, "The source has not been read yet.")
-    if not view.shards:
-        source = observation.declared.source
-        named = f"the topics {', '.join(source.topics)}" if source.topics else f'topics that match "{source.topic_pattern}"'
-        return Finding(
-            "SourceReachable", FALSE, NO_SHARDS, f"{source.bootstrap_servers} has no partitions of {named}: create them."
-        )
     return Finding("SourceReachable", TRUE, DISCOVERED, f"{_count(len(view.shards), 'shard')} found.")
 
 

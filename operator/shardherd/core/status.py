@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardherd.core.conditions import dated, findings, ready_consumers
+from shardherd.core.conditions import unreadable as conditions_of_unreadable
 from shardherd.core.diagnosis import stuck_shards
 from shardherd.core.model import GroupView, ShardState
 from shardherd.core.observed import Observation
@@ -65,6 +66,15 @@ def status(observation: Observation, scale: Scale) -> dict[str, object]:
         if name not in result and name in observation.previous:
             result[name] = observation.previous[name]
     return result
+
+
+def unreadable(previous: Mapping[str, object], generation: int, message: str, wall: float) -> dict[str, object]:
+    """The status of a group whose resource cannot be read: as it was, but for the conditions that say so."""
+    before = previous.get("conditions")
+    conditions = before if isinstance(before, list) else []
+    said = dated(conditions_of_unreadable(message), conditions, generation, wall)
+    kept = [each for each in conditions if each.get("type") not in {condition["type"] for condition in said}]
+    return {**previous, "observedGeneration": generation, "conditions": [*said, *kept]}
 
 
 def _of_decision(decision: Decision, before: object, wall: float) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""shardherd in a Spark application: `session()` starts the agent and registers `format("shardherd")`."""
+"""shardherd in a Spark application: `session()` makes it a group's consumer, `register()` only gives it the source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["session"]
+__all__ = ["register", "session"]
 
 
 def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -21,3 +21,13 @@ def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> S
     from shardherd.spark.application import make_session
 
     return make_session(name, conf)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("shardherd")` known to a session, to read Kafka without an operator.
+
+    Every query must then give the option `kafka.bootstrap.servers`. Executors need shardherd installed too.
+    """
+    from shardherd.spark.registration import register_source
+
+    register_source(spark)

@@ -3,20 +3,23 @@
 `runtime` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
 SIGTERM call `finished` and `drain`. It decides when a heartbeat and a checkpoint go out, when the consumer is warm, when a
 shard is released and when the application must stop. What it holds is `core.tracker`'s business. It never reads records and
-never touches Spark: stopping is a callback.
+never touches Spark: stopping is a callback. It is long because its two sides, the coordinator and the stream reader, wake each
+other at every step.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from shardherd.client import news
 from shardherd.client.aio import Coordinator
-from shardherd.core.errors import ShardherdError, StaleIncarnationError, UnknownGroupError
+from shardherd.core.errors import RUN_IS_OVER, ShardherdError, UnknownGroupError
 from shardherd.core.model import (
     CheckpointRequest,
     Heartbeat,
@@ -26,9 +29,11 @@ from shardherd.core.model import (
     ShardId,
 )
 from shardherd.core.tracker import Tracker
+from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.pace import Pace
 from shardherd.spark.surroundings import AgentSettings, Ends, Observer
+from shardherd.telemetry.logs import fields
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +43,13 @@ IDLE_WAIT = 0.05
 KEEP_WARM_AFTER = 45.0
 """Seconds without a micro-batch after which an empty one is made: Spark ends Python workers that were idle for 60 s."""
 
+TARGET_SECONDS = 10.0
+"""Seconds that a micro-batch should take, unless the user says otherwise: a rebalance waits for it."""
+
 LOOK = 1.0
 """Most seconds between two looks at how long the coordinator has been silent."""
 
-FIRST_RETRY, LAST_RETRY = 0.1, 2.0
+FIRST_RETRY, LAST_RETRY = 0.1, 1.0
 """Seconds before a failed request to the coordinator is made again; doubled each time up to the second."""
 
 
@@ -67,7 +75,8 @@ class Agent:
         self.draining = False
         self.acknowledged_at: float | None = None
         self.trouble = ""
-        self.pace = Pace(10.0)
+        self.pace = Pace(TARGET_SECONDS)
+        self.limits = Limits()
         self._coordinator = coordinator
         self._ends = ends
         self._observer = observer
@@ -82,8 +91,7 @@ class Agent:
         self._left = asyncio.Event()
         self._news = asyncio.Event()  # something the coordinator should hear now
         self._work = asyncio.Event()  # something may be checkpointed or released
-        self._idle = asyncio.Event()  # nothing is in flight
-        self._idle.set()
+        self._turned = asyncio.Event()  # something was finished or made durable, or never will be
         self._records = asyncio.Event()  # something may be handed out
         self._joined = asyncio.Event()  # the first heartbeat was answered
 
@@ -112,6 +120,9 @@ class Agent:
             ready=self.ready,
             draining=self.draining,
             progress=self.tracker.progress,
+            group_uid=self.settings.group_uid,
+            zone=self.settings.zone,
+            capacity=self.settings.capacity,
         )
 
     async def _heartbeats(self) -> None:
@@ -125,20 +136,20 @@ class Agent:
                 continue  # cancelled: the next one tells the news
             try:
                 reply = request.result()
-            except StaleIncarnationError as error:
+            except RUN_IS_OVER as error:
                 self._observer.heartbeat(error.code)
                 await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
                 return
             except ShardherdError as error:
                 self._observer.heartbeat(error.code)
                 if error.code != failing:
-                    log.warning("heartbeat %d of %s failed (%s), trying on: %s", self._seq, message.consumer, error.code, error)
+                    log.warning("heartbeat %d failed (%s), trying on: %s", self._seq, error.code, error, extra=self._fields())
                 failing, self.trouble = error.code, str(error)
                 await news.within(self._news, delay)
                 delay = min(LAST_RETRY, delay * 2)
                 continue
             if failing:
-                log.info("the coordinator answers again")
+                log.info("the coordinator answers again", extra=self._fields())
             delay, failing, self.trouble = FIRST_RETRY, "", ""
             self._observer.heartbeat("ok")
             self.acknowledged_at = sent_at
@@ -148,7 +159,7 @@ class Agent:
                 await news.within(self._news, reply.heartbeat_interval - (self._now() - sent_at))
 
     def _confirm(self, reply: HeartbeatReply) -> None:
-        before = set(self.tracker.positions())
+        before = self._epochs()
         self.tracker.confirm(reply)
         self.settings = replace(
             self.settings,
@@ -157,24 +168,35 @@ class Agent:
             session_timeout=reply.session_timeout,
         )
         self._ends.watch(self.tracker.shards)
-        after = set(self.tracker.positions())
-        if after != before:
-            log.info("gained %s, gives up %s", sorted(after - before) or "nothing", sorted(before - after) or "nothing")
+        after = self._epochs()
+        self._tell("gained", {shard: epoch for shard, epoch in after.items() if before.get(shard) != epoch})
+        self._tell("is to give up", {shard: epoch for shard, epoch in before.items() if shard not in after})
         self._joined.set()
         self._records.set()
         self._changed()
 
+    def _epochs(self) -> dict[ShardId, int]:
+        """The epochs of the shards that may be read."""
+        readable = self.tracker.positions()
+        return {shard: epoch for shard, epoch in self.tracker.held_epochs() if shard in readable}
+
+    def _fields(self, shard: ShardId | None = None, epoch: int | None = None) -> dict[str, Any]:
+        settings = self.settings
+        return fields(group=settings.group or settings.group_uid, shard=shard, consumer=settings.consumer, epoch=epoch)
+
+    def _tell(self, what: str, shards: Mapping[ShardId, int]) -> None:
+        for shard, epoch in sorted(shards.items()):
+            log.info(what, extra=self._fields(shard, epoch))
+
     def _changed(self) -> None:
         """Something was finished, granted or revoked: see what can be checkpointed, released and told."""
-        if self.tracker.busy:
-            self._idle.clear()
-        else:
-            self._idle.set()
+        epochs = dict(self.tracker.held_epochs())
         if released := self.tracker.release():
-            log.info("released %s", list(released))
+            self._tell("released", {shard: epochs[shard] for shard in released})
             self._ends.watch(self.tracker.shards)
             self._news.set()
         self._work.set()
+        self._turned.set()
 
     async def _checkpoints(self) -> None:
         delay = FIRST_RETRY
@@ -184,23 +206,35 @@ class Agent:
                 await self._work.wait()
                 self._work.clear()
                 continue
-            request = CheckpointRequest(self.settings.consumer, self.settings.incarnation, pending)
+            settings = self.settings
+            request = CheckpointRequest(settings.consumer, settings.incarnation, pending, settings.group_uid)
             try:
                 reply = await self._coordinator.checkpoint(request)
-            except StaleIncarnationError as error:
+            except RUN_IS_OVER as error:
                 await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
                 return
             except ShardherdError as error:
                 self._group_gone = isinstance(error, UnknownGroupError)
+                self._turned.set()
                 self._observer.checkpoint("error")
                 if delay == FIRST_RETRY:
-                    log.warning("checkpoint of %d shards failed (%s), will be sent again: %s", len(pending), error.code, error)
+                    log.warning(
+                        "checkpoint of %d shards failed (%s), will be sent again: %s",
+                        len(pending),
+                        error.code,
+                        error,
+                        extra=self._fields(),
+                    )
             else:
                 self._group_gone = False
                 for outcome in reply.outcomes:
                     self._observer.checkpoint(outcome.result.value)
+                epochs = {each.shard: each.owner_epoch for each in pending}
                 for shard in self.tracker.acknowledge(pending, reply):
-                    log.warning("shard %s was given to another consumer: dropped, its last checkpoint was refused", shard)
+                    log.warning(
+                        "a shard was given to another consumer: dropped, its last checkpoint was refused",
+                        extra=self._fields(shard, epochs[shard]),
+                    )
                     self._news.set()
                 self._changed()
                 if self.tracker.uncommitted() != pending:
@@ -237,27 +271,32 @@ class Agent:
     async def _end(self, reason: str) -> None:
         if not self._stopping:
             self._stopping = True
-            log.error("stopping: %s", reason)
+            self._turned.set()
+            log.error("stopping: %s", reason, extra=self._fields())
             await self._stop(reason)
+
+    @property
+    def gone(self) -> bool:
+        """Whether this run has left its group, or was told to stop: it will hold no shard again."""
+        return self._stopping
 
     async def drain(self, deadline: float) -> bool:
         """Hand out nothing more, await the running micro-batch, checkpoint, release and leave.
 
-        Gives up at `deadline` (monotonic). Returns whether everything that was handed out is finished and durable.
+        Gives up at `deadline` (monotonic). Returns whether everything that was handed out is finished and durable. Having left
+        before, it does nothing.
         """
+        if self._left.is_set():
+            return True
         self.draining = True
         self._news.set()
         self._records.set()
         until = min(deadline, self._now() + self.settings.drain_timeout)
-        # A group that was deleted takes no checkpoint any more: only the micro-batch itself is worth waiting for.
-        while (self.tracker.busy or (self.tracker.uncommitted() and not self._group_gone)) and self._now() < until:
-            waits = self._idle if self.tracker.busy else self._work
-            try:
-                async with asyncio.timeout(min(0.05, max(0.001, until - self._now()))):
-                    await waits.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(0.005)  # lets the checkpoint loop, which waits for the same event, go first
+        while self._unfinished and not self._stopping and self._now() < until:
+            self._turned.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until - self._now()):
+                    await self._turned.wait()
         clean = not self.tracker.busy and not self.tracker.uncommitted()
         if self.tracker.busy:
             await self._end("the running micro-batch did not end within drainTimeout")
@@ -266,17 +305,22 @@ class Agent:
         delay = FIRST_RETRY
         while True:
             try:
-                await self._coordinator.leave(Leave(self.settings.consumer, self.settings.incarnation))
+                await self._coordinator.leave(Leave(self.settings.consumer, self.settings.incarnation, self.settings.group_uid))
                 break
             except ShardherdError as error:
-                log.warning("leaving failed (%s): %s", error.code, error)
+                log.warning("leaving failed (%s): %s", error.code, error, extra=self._fields())
                 if not error.retryable or self._now() + delay > deadline:
                     break
                 await asyncio.sleep(delay)
                 delay = min(LAST_RETRY, delay * 2)
         self._left.set()
-        log.info("drained %s", "with nothing left over" if clean else "with work left over")
+        log.info("drained %s", "with nothing left over" if clean else "with work left over", extra=self._fields())
         return clean
+
+    @property
+    def _unfinished(self) -> bool:
+        """Whether a drain has something to wait for. A group that was deleted takes no checkpoint any more."""
+        return self.tracker.busy or (bool(self.tracker.uncommitted()) and not self._group_gone)
 
     # --- towards the stream reader ---------------------------------------------------------------------------------------
 
@@ -288,20 +332,38 @@ class Agent:
         self.finished(start)
         if self._warm_wanted is None and not self.ready:
             self._warm_wanted = start.warm + 1
-        deadline = self._now() + IDLE_WAIT
-        while True:
-            self._records.clear()
-            end = self._next(start, limit)
-            left = deadline - self._now()
-            if end is not None or left <= 0 or self.draining:
-                return end or start
-            try:
-                async with asyncio.timeout(left):
-                    await self._records.wait()
-            except TimeoutError:
-                return start
+        over = False
 
-    def _next(self, start: Offsets, limit: int | None) -> Offsets | None:
+        def end_the_wait() -> None:
+            nonlocal over
+            over = True
+            self._records.set()
+
+        # A timer of our own: cheaper than to be cancelled by a timeout, and this is asked all the time.
+        timer = asyncio.get_running_loop().call_later(IDLE_WAIT, end_the_wait)
+        try:
+            while True:
+                self._records.clear()
+                end = self._next(start, replace(self.limits, max_records=limit), await self._sizes())
+                if end is not None or over or self.draining:
+                    return end or start
+                await self._records.wait()
+        finally:
+            timer.cancel()
+
+    def query_began(self, limits: Limits) -> None:
+        """A stream reader is there; this is what the user wants of its micro-batches."""
+        self.limits = limits
+        self.pace.target = limits.target_seconds or TARGET_SECONDS
+
+    async def _sizes(self) -> Mapping[ShardId, float]:
+        """How many bytes the next records have, if the user bounds them."""
+        if self.limits.max_bytes is None:
+            return {}
+        ends = self._ends.known()
+        return await self._ends.sizes({shard: at for shard, at in self.tracker.positions().items() if ends.get(shard, 0) > at})
+
+    def _next(self, start: Offsets, limits: Limits, sizes: Mapping[ShardId, float]) -> Offsets | None:
         if self.draining or self._stopping or self._too_silent:
             # Too silent: this process stood still, and is asked before the watch over its silence has looked again.
             return None
@@ -310,11 +372,7 @@ class Agent:
             warm = max(warm, self._warm_wanted)
         elif self._bounds is None and self._now() - self._last_batch_at > KEEP_WARM_AFTER:
             warm += 1
-        budget = self.pace.bound if limit is None else min(limit, self.pace.bound)
-        if self._bounds is not None:  # Trigger.AvailableNow reads what there was, in batches as large as the user allows
-            budget = limit if limit is not None else self.pace.bound
-        ends = self._bounds if self._bounds is not None else self._ends.known()
-        handed = self.tracker.hand_out(ends, budget)
+        handed = self.tracker.hand_out(self._stops(limits, sizes), None)
         if not handed and warm == start.warm:
             return None
         self._last_batch_at = self._now()
@@ -322,11 +380,24 @@ class Agent:
         self._changed()
         return Offsets(self.settings.group_uid, warm, handed or self.tracker.standing())
 
+    def _stops(self, limits: Limits, sizes: Mapping[ShardId, float]) -> Mapping[ShardId, Offset]:
+        """Up to where each shard may be read now."""
+        ends = self._ends.known() if self._bounds is None else self._bounds
+        self.tracker.abandon()  # as handing out does: what was not finished is available again
+        positions = self.tracker.positions()
+        available = {shard: ends[shard] - at for shard, at in positions.items() if ends.get(shard, 0) > at}
+        if self._bounds is None and limits.waits(sum(available.values()), self._now() - self._last_batch_at):
+            return {}
+        # Trigger.AvailableNow reads what there was, in batches as large as the user allows.
+        paced = self._bounds is None or limits.max_records is None
+        counts = limits.share(available, sizes, self.pace.bound if paced else None)
+        return {**ends, **{shard: at + counts.get(shard, 0) for shard, at in positions.items()}}
+
     def finished(self, end: Offsets) -> None:
         """A micro-batch that ends at `end` is finished, as Spark's next question or its progress event says."""
         if self._warm_wanted is not None and not self.ready and end.warm >= self._warm_wanted:
             self.ready = True
-            log.info("%s is warm and may be given shards", self.settings.consumer)
+            log.info("warm, and may be given shards", extra=self._fields())
             self._news.set()
         before = self.tracker.in_flight
         self.tracker.finish(end.shards)
@@ -342,7 +413,8 @@ class Agent:
         await self._joined.wait()
         ours = self.tracker.replay(end.shards)
         dropped = sorted(shard for shard, each in end.shards.items() if each.start < each.stop and shard not in ours)
-        log.info("replaying %s, dropping %s", sorted(ours) or "nothing", dropped or "nothing")
+        self._tell("replaying", {shard: each.epoch for shard, each in ours.items()})
+        self._tell("dropping the logged range of", {shard: end.shards[shard].epoch for shard in dropped})
         self.pace.forget()
         self._changed()
         return tuple(ours)
@@ -365,9 +437,15 @@ class Agent:
         """There may be new records."""
         self._records.set()
 
-    def query_ended(self) -> None:
-        """The stream reader is gone: what it did not finish never will be, and its shards may be released."""
+    def query_ended(self) -> bool:
+        """The stream reader is gone: what it did not finish never will be, and its shards may be released.
+
+        Returns whether the consumer should leave unless another query begins: not after Trigger.AvailableNow, which ends by
+        itself and is made to be started again.
+        """
+        leaves = self._bounds is None and not self.draining
         self._bounds = None
         self.pace.forget()
         self.tracker.abandon()
         self._changed()
+        return leaves

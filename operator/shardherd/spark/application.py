@@ -30,6 +30,7 @@ from shardherd.spark.link import SOCKET_VARIABLE
 from shardherd.spark.pod import Pod, read_pod
 from shardherd.spark.runtime import AgentRuntime
 from shardherd.spark.source import ShardherdSource
+from shardherd.telemetry.logs import TextFormatter
 
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
@@ -62,6 +63,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     spark.dataSource.register(ShardherdSource)
     spark.streams.addListener(_ProgressListener(runtime))
     runtime.attach(spark)
+    atexit.register(runtime.leave)
     # Before Python's side of the listeners goes away, or the JVM complains of it at length.
     atexit.register(spark.stop)
     return spark
@@ -135,7 +137,7 @@ def _log_to_stderr() -> None:
     if logger.handlers or logging.getLogger().handlers:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(TextFormatter())
     logger.addHandler(handler)
     logger.setLevel(os.environ.get("SHARDHERD_LOG_LEVEL", "INFO").upper())
 
@@ -150,9 +152,10 @@ class _ProgressListener(StreamingQueryListener):
         """Nothing is finished yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        phases = {str(phase): int(took) for phase, took in event.progress.durationMs.items()}
         for source in event.progress.sources:
             if source.endOffset:
-                self._runtime.batch_finished(str(source.endOffset))
+                self._runtime.batch_finished(str(source.endOffset), int(source.numInputRows), phases)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Nothing was finished."""

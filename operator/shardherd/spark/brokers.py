@@ -1,23 +1,34 @@
 """Kafka's brokers as the source needs them: raw Fetch answers for many shards at once, and the ends of shards.
 
-One `Brokers` serves a process: connections, metadata, TLS and SASL are kafka-python's, driven by a thread of their own.
+One `Brokers` serves a process: connections, metadata, TLS and SASL are kafka-python's, driven by a thread of their own. A
+broker that is away, or refuses our credentials, is tried again at every call, by its bootstrap addresses if no other answers.
 `reader` fetches with it in Spark's Python workers, and `ends` watches the ends of shards in the agent. It knows nothing of
 ownership, and decides nothing but which errors are worth another try.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as kafka_errors
-from kafka.net import KafkaConnectionManager, NetworkSelector
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.net import NetworkSelector
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.structs import TopicPartition
 
+from shardherd.adapters.kafka.credentials import of_files
+from shardherd.adapters.kafka.manager import told
 from shardherd.core.model import Offset, ShardId
+from shardherd.core.security import Security
+from shardherd.spark.transactions import Aborted
+from shardherd.spark.wire import FetchManager, RawFetch
+
+log = logging.getLogger(__name__)
 
 FETCH_BYTES = 16 * 1024 * 1024
 """Most bytes of one Fetch answer: enough to make a round trip cheap, small enough to hold two of them in a worker."""
@@ -28,14 +39,36 @@ SHARD_FETCH_BYTES = 4 * 1024 * 1024
 FETCH_WAIT = 0.5
 """Seconds that a broker holds a Fetch that has nothing to say."""
 
-_FetchTopic = FetchRequest.FetchTopic
+ANSWER_TIMEOUT = 15.0
+"""Seconds after which a broker that does not answer is given up and its connection closed; less than callers wait."""
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds to connect to a broker, TLS included; doubled after each failure, up to twice as long."""
+
+BOOTSTRAP_TIMEOUT = 5.0
+"""Seconds for the bootstrap addresses, until the brokers that were known before are tried again."""
+
+RECONNECT_MAX = 1.0
+"""Most seconds between two tries to connect: a broker is used soon after it is back."""
+
+EARLIEST, LATEST = -2, -1
+
+_TRANSIENT = (
+    kafka_errors.RetriableError,
+    # A password is rotated at the broker and in our file one after the other.
+    kafka_errors.SaslAuthenticationFailedError,
+    kafka_errors.UnsupportedSaslMechanismError,
+    kafka_errors.IllegalSaslStateError,
+)
+
+_FetchTopic = RawFetch.FetchTopic
 _FetchPartition = _FetchTopic.FetchPartition
 _EndsTopic = ListOffsetsRequest.ListOffsetsTopic
 _EndsPartition = _EndsTopic.ListOffsetsPartition
 
 
 class BrokersUnavailableError(Exception):
-    """Kafka could not be reached or did not answer in time. Names the brokers and the shards."""
+    """Kafka could not be reached, did not answer in time or refused our credentials. Names the brokers and the cause."""
 
 
 class RangeLostError(Exception):
@@ -48,12 +81,21 @@ class SourceRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One shard's part of a Fetch answer: raw batches, and the shard's end as its leader saw it."""
+    """One shard's part of a Fetch answer: raw batches, and the shard's end as its leader saw it.
+
+    Under read_committed the end is that of the decided transactions, and `aborted` are those that were aborted.
+
+    `topic_id` is that of the topic that was read, empty if the broker is too old to say. `start` is given if the offset
+    asked for is outside the shard: the first offset that it still has.
+    """
 
     shard: ShardId
     asked: Offset
     data: bytes
     end: Offset
+    topic_id: str = ""
+    start: Offset | None = None
+    aborted: tuple[Aborted, ...] = ()
 
 
 def topic_partition(shard: ShardId) -> TopicPartition:
@@ -65,21 +107,37 @@ def topic_partition(shard: ShardId) -> TopicPartition:
 
 
 class Brokers:
-    """Connections to one Kafka. `config` goes to kafka-python's connection manager (security_protocol, ssl_*, sasl_*)."""
+    """Connections to one Kafka, as `security` says.
 
-    def __init__(self, bootstrap_servers: str, config: Mapping[str, Any] | None = None, *, name: str = "shardherd") -> None:
+    `committed` is read_committed: shards end, and are read, before the first transaction that is still open.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        security: Security | None = None,
+        *,
+        name: str = "shardherd",
+        committed: bool = False,
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
-        settings = dict(config or {})
+        self.committed = committed
         self._net = NetworkSelector(client_id=name)
-        self._manager = KafkaConnectionManager(
+        self._manager = FetchManager(
             self._net,
+            of_files(security or Security()),
             bootstrap_servers=bootstrap_servers.split(","),
             client_id=name,
             receive_message_max_bytes=1 << 30,
-            **settings,
+            request_timeout_ms=int(ANSWER_TIMEOUT * 1000),
+            socket_connection_setup_timeout_ms=int(CONNECT_TIMEOUT * 1000),
+            socket_connection_setup_timeout_max_ms=int(2 * CONNECT_TIMEOUT * 1000),
+            reconnect_backoff_max_ms=int(RECONNECT_MAX * 1000),
         )
         self._net.start()
         self._topics: set[str] = set()
+        self._found = False
+        self._silent: frozenset[ShardId] = frozenset()
 
     def close(self) -> None:
         self._net.run(self._manager.close)
@@ -89,19 +147,44 @@ class Brokers:
         """Learn of the brokers, so that the first Fetch is not the one that pays. Raises BrokersUnavailableError."""
         self._begin(self._connect, timeout, ())()
 
-    def begin_fetch(self, positions: Mapping[ShardId, Offset], timeout: float) -> Callable[[], list[Fetched]]:
+    def begin_fetch(
+        self,
+        positions: Mapping[ShardId, Offset],
+        timeout: float,
+        *,
+        shard_bytes: int | Mapping[ShardId, int] = SHARD_FETCH_BYTES,
+    ) -> Callable[[], list[Fetched]]:
         """Send one Fetch a broker for these shards, and return a function that waits for all the answers.
 
-        Shards with nothing to say are left out. Errors come from the returned function: BrokersUnavailableError when nothing
-        came within `timeout` seconds, RangeLostError when a position is outside its shard, SourceRefusedError.
+        `shard_bytes` bounds what comes of each shard; a single larger batch still comes whole for the first one.
+
+        Shards with nothing to say are left out, and so are those whose leader cannot be reached while another answers. Errors
+        come from the returned function: BrokersUnavailableError when nothing came within `timeout` seconds, SourceRefusedError.
         """
-        return self._begin(lambda: self._fetch(positions), timeout, positions)
+        return self._begin(lambda: self._fetch(positions, shard_bytes), timeout, positions)
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> dict[ShardId, Offset]:
         """The end of each shard whose leader answered. Raises BrokersUnavailableError, SourceRefusedError."""
         wanted = tuple(shards)
         found: dict[ShardId, Offset] = self._begin(lambda: self._ends(wanted), timeout, wanted)()
         return found
+
+    def offsets(self, times: Mapping[ShardId, int], timeout: float) -> dict[ShardId, Offset]:
+        """The first offset at or after each time (milliseconds, EARLIEST or LATEST), of every shard whose leader answered.
+
+        It is -1 where no record has reached that time. Raises BrokersUnavailableError, SourceRefusedError.
+        """
+        found: dict[ShardId, Offset] = self._begin(lambda: self._offsets(times), timeout, times)()
+        return found
+
+    def send(self, request: Any, timeout: float) -> Any:
+        """Any broker's response to a request. Raises BrokersUnavailableError, SourceRefusedError."""
+
+        async def asked() -> Any:
+            await self._connect()
+            return await self._manager.send(request)
+
+        return self._begin(asked, timeout, ())()
 
     def _begin(self, coroutine: Callable[[], Any], timeout: float, shards: Iterable[ShardId]) -> Callable[[], Any]:
         done = threading.Event()
@@ -110,50 +193,74 @@ class Brokers:
 
         def wait() -> Any:
             if not done.wait(timeout):
+                self._found = False
                 names = ", ".join(sorted(shards)[:5])
                 raise BrokersUnavailableError(
-                    f"Kafka at {self.bootstrap_servers} did not answer within {timeout:g} s ({names or 'connecting'}): "
-                    "check that the brokers and their advertised listeners can be reached from this pod"
+                    f"Kafka at {self.bootstrap_servers} did not answer within {timeout:g} s ({names or 'connecting'})"
+                    f"{self._why()}: check that the brokers and their advertised listeners can be reached from this pod"
                 )
-            if isinstance(future.exception, kafka_errors.RetriableError):
-                raise BrokersUnavailableError(f"Kafka at {self.bootstrap_servers}: {future.exception}") from future.exception
-            if isinstance(future.exception, kafka_errors.KafkaError):
-                refusal = f"Kafka at {self.bootstrap_servers} refuses: {type(future.exception).__name__}: {future.exception}"
-                raise SourceRefusedError(refusal) from future.exception
-            if future.exception is not None:
-                raise future.exception
+            error = future.exception
+            if isinstance(error, _TRANSIENT):
+                self._found &= isinstance(error, kafka_errors.BrokerResponseError)
+                raise BrokersUnavailableError(f"Kafka at {self.bootstrap_servers}: {told(error)}{self._why(error)}") from error
+            if isinstance(error, kafka_errors.KafkaError):
+                raise SourceRefusedError(f"Kafka at {self.bootstrap_servers} refuses: {told(error)}") from error
+            if error is not None:
+                raise error
             return future.value
 
         return wait
 
-    async def _connect(self) -> None:
-        if not self._manager.bootstrapped:
-            await self._manager.bootstrap_async(refresh=False)
+    def _why(self, known: BaseException | None = None) -> str:
+        """Which addresses could not be reached, each with its cause."""
+        failures = [str(each) for each in self._manager.failures() if known is None or each.error is not known or each.broker]
+        return f" ({'; '.join(sorted(failures))})" if failures else ""
 
-    async def _by_leader(self, shards: Iterable[ShardId]) -> dict[int, list[tuple[ShardId, TopicPartition]]]:
-        """Shards by the broker that leads them. Raises LeaderNotAvailableError, UnknownTopicOrPartitionError (retriable)."""
+    async def _connect(self) -> None:
+        """Find the cluster, at first and after a failure: by the brokers that are known, else by the bootstrap addresses."""
+        cluster = self._manager.cluster
+        if self._found:
+            return
+        for node in (None, *(broker.node_id for broker in cluster.brokers())) if cluster.brokers() else ():
+            with contextlib.suppress(*_TRANSIENT):
+                await cluster.refresh_metadata(node)  # None: the one that is likely to answer
+                self._found = True
+                return
+        await self._manager.bootstrap_async(int(BOOTSTRAP_TIMEOUT * 1000))
+        self._found = True
+
+    async def _by_leader(self, shards: Iterable[ShardId]) -> tuple[dict[int, list[tuple[ShardId, TopicPartition]]], list[Any]]:
+        """Shards by the broker that leads them, and what is wrong with the others. Raises SourceRefusedError."""
         named = [(shard, topic_partition(shard)) for shard in shards]
         cluster = self._manager.cluster
-        if not self._manager.bootstrapped:
-            self._topics.update(tp.topic for _, tp in named)
-            cluster.set_topics(sorted(self._topics))
-            await self._connect()
-        if missing := {tp.topic for _, tp in named} - self._topics:
-            self._topics |= missing
-            await cluster.set_topics(sorted(self._topics))
-        leaders: dict[int, list[tuple[ShardId, TopicPartition]]] = {}
-        for shard, tp in named:
-            leader = cluster.leader_for_partition(tp)
-            if leader is None or leader == -1:
+        self._topics.update(tp.topic for _, tp in named)
+        cluster.set_topics(sorted(self._topics))
+        await self._connect()
+        if any(_leader(cluster, tp) is None for _, tp in named):
+            # Should that fail too, the shards that have a leader are still read.
+            with contextlib.suppress(*_TRANSIENT):
                 await cluster.refresh_metadata()
-                leader = cluster.leader_for_partition(tp)
-            if leader is None or leader == -1:
-                raise kafka_errors.LeaderNotAvailableError(f"shard {shard} has no leader now")
-            leaders.setdefault(leader, []).append((shard, tp))
-        return leaders
+        leaders: dict[int, list[tuple[ShardId, TopicPartition]]] = {}
+        troubles: list[Any] = []
+        for shard, tp in named:
+            leader = _leader(cluster, tp)
+            if leader is not None:
+                leaders.setdefault(leader, []).append((shard, tp))
+            elif tp.topic in cluster.unauthorized_topics:
+                raise SourceRefusedError(
+                    f"shard {shard}: Kafka does not show its topic to this client: allow it READ on topic {tp.topic!r}"
+                )
+            elif cluster.partitions_for_topic(tp.topic) is None:
+                troubles.append(
+                    kafka_errors.UnknownTopicOrPartitionError(f"topic {tp.topic!r} of shard {shard} does not exist")
+                )
+            else:
+                troubles.append(kafka_errors.LeaderNotAvailableError(f"shard {shard} has no leader now"))
+        return leaders, troubles
 
-    async def _fetch(self, positions: Mapping[ShardId, Offset]) -> list[Fetched]:
-        leaders = await self._by_leader(positions)
+    async def _fetch(self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int]) -> list[Fetched]:
+        leaders, troubles = await self._by_leader(positions)
+        ids = self._topic_id
         futures = []
         for node, shards in leaders.items():
             topics: dict[str, list[Any]] = {}
@@ -164,85 +271,141 @@ class Brokers:
                         current_leader_epoch=-1,
                         fetch_offset=positions[shard],
                         last_fetched_epoch=-1,
-                        partition_max_bytes=SHARD_FETCH_BYTES,
+                        partition_max_bytes=shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard],
                     )
                 )
-            request = FetchRequest(
+            request = RawFetch(
                 max_wait_ms=int(FETCH_WAIT * 1000),
                 min_bytes=1,
                 max_bytes=FETCH_BYTES,
-                isolation_level=0,
+                isolation_level=int(self.committed),
                 session_id=0,
                 session_epoch=-1,
-                topics=[_FetchTopic(topic=topic, partitions=parts) for topic, parts in topics.items()],
+                topics=[_FetchTopic(topic=name, topic_id=ids(name), partitions=parts) for name, parts in topics.items()],
                 forgotten_topics_data=[],
                 rack_id="",
                 min_version=4,
-                max_version=12,  # the last that names topics
+                # From 13 on topics go by their ids, so that one which was made anew is never read in place of the old one.
+                max_version=13 if all(ids(name) for name in topics) else 12,
             )
-            futures.append(self._manager.send(request, node_id=node))
+            names = {ids(name): name for name in topics}
+            futures.append((node, names, self._manager.send(request, node_id=node)))
         found: list[Fetched] = []
-        stale = False
-        for future in futures:
+        outside: dict[int, list[tuple[ShardId, TopicPartition]]] = {}
+        for node, names, future in futures:
             try:
                 response = await future
-            except kafka_errors.RetriableError:
-                stale = True
+            except _TRANSIENT as error:
+                troubles.append(error)
+                continue
+            if response.error_code:
+                troubles.append(kafka_errors.for_code(response.error_code)("the whole Fetch"))
                 continue
             for topic in response.responses:
+                name = topic.topic or names[topic.topic_id]
+                topic_id = str(topic.topic_id) if not topic.topic else ""
                 for part in topic.partitions:
-                    shard = ShardId(f"{topic.topic}/{part.partition_index}")
-                    error = kafka_errors.for_code(part.error_code)
-                    if error is kafka_errors.NoError:
-                        if part.records:
-                            found.append(Fetched(shard, positions[shard], part.records, part.high_watermark))
-                        elif part.high_watermark <= positions[shard]:
-                            found.append(Fetched(shard, positions[shard], b"", part.high_watermark))
-                    elif error is kafka_errors.OffsetOutOfRangeError:
-                        raise RangeLostError(
-                            f"shard {shard}: offset {positions[shard]} is outside the shard, whose records now end at "
-                            f"{part.high_watermark} and start at {part.log_start_offset}: it was deleted by retention or by an "
-                            "unclean election; move the group's checkpoint by force, and check retention.ms of the topic"
-                        )
-                    elif issubclass(error, kafka_errors.RetriableError):
-                        stale = True
+                    shard = ShardId(f"{name}/{part.partition_index}")
+                    code = kafka_errors.for_code(part.error_code)
+                    if code is kafka_errors.NoError:
+                        end = part.last_stable_offset if self.committed else part.high_watermark
+                        if part.records or end <= positions[shard]:
+                            aborted = tuple(
+                                Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()
+                            )
+                            data = part.records or b""
+                            found.append(Fetched(shard, positions[shard], data, end, topic_id, aborted=aborted))
+                    elif code is kafka_errors.OffsetOutOfRangeError:
+                        outside.setdefault(node, []).append((shard, TopicPartition(name, part.partition_index)))
+                    elif issubclass(code, kafka_errors.RetriableError):
+                        troubles.append(code(f"shard {shard}"))
                     else:
-                        raise SourceRefusedError(
-                            f"shard {shard}: Kafka refuses to read it: {error.__name__}: {error.description}"
-                        )
-        if stale:
-            await self._manager.cluster.request_update()
+                        raise SourceRefusedError(f"shard {shard}: Kafka refuses to read it: {_refusal(code, name)}")
+        if outside:
+            starts, start_troubles = await self._list(outside, EARLIEST)
+            ends, end_troubles = await self._list(outside, LATEST)
+            troubles += start_troubles + end_troubles
+            for shard in starts.keys() & ends.keys():
+                found.append(Fetched(shard, positions[shard], b"", ends[shard], start=starts[shard]))
+        self._settle(troubles, bool(found))
         return found
 
     async def _ends(self, shards: Iterable[ShardId]) -> dict[ShardId, Offset]:
-        leaders = await self._by_leader(shards)
+        leaders, troubles = await self._by_leader(shards)
+        found, more = await self._list(leaders, LATEST)
+        self._settle(troubles + more, bool(found))
+        silent = frozenset(shards) - found.keys()
+        if silent != self._silent:
+            self._silent = silent
+            if silent:
+                log.warning("Kafka does not say where %s end, trying on: %s", ", ".join(sorted(silent)[:5]), troubles + more)
+        return found
+
+    async def _offsets(self, times: Mapping[ShardId, int]) -> dict[ShardId, Offset]:
+        leaders, troubles = await self._by_leader(times)
+        found, more = await self._list(leaders, times)
+        self._settle(troubles + more, bool(found))
+        return found
+
+    async def _list(
+        self, leaders: Mapping[int, Iterable[tuple[ShardId, TopicPartition]]], which: int | Mapping[ShardId, int]
+    ) -> tuple[dict[ShardId, Offset], list[Any]]:
+        """The first offsets at a time (EARLIEST and LATEST too), and what is wrong with the missing ones.
+
+        Raises SourceRefusedError.
+        """
         futures = []
         for node, named in leaders.items():
             topics: dict[str, list[Any]] = {}
-            for _, tp in named:
+            for shard, tp in named:
+                at = which if isinstance(which, int) else which[shard]
                 topics.setdefault(tp.topic, []).append(
-                    _EndsPartition(partition_index=tp.partition, current_leader_epoch=-1, timestamp=-1)
+                    _EndsPartition(partition_index=tp.partition, current_leader_epoch=-1, timestamp=at)
                 )
             request = ListOffsetsRequest(
-                isolation_level=0,
+                isolation_level=int(self.committed),
                 topics=[_EndsTopic(name=topic, partitions=parts) for topic, parts in topics.items()],
-                min_version=1,
+                min_version=2 if self.committed else 1,  # from 2 on it says where the decided transactions end
             )
             futures.append(self._manager.send(request, node_id=node))
         found: dict[ShardId, Offset] = {}
-        stale = False
+        troubles: list[Any] = []
         for future in futures:
-            response = await future
+            try:
+                response = await future
+            except _TRANSIENT as error:
+                troubles.append(error)
+                continue
             for topic in response.topics:
                 for part in topic.partitions:
                     shard = ShardId(f"{topic.name}/{part.partition_index}")
-                    error = kafka_errors.for_code(part.error_code)
-                    if error is kafka_errors.NoError:
+                    code = kafka_errors.for_code(part.error_code)
+                    if code is kafka_errors.NoError:
                         found[shard] = part.offset
-                    elif issubclass(error, kafka_errors.RetriableError):
-                        stale = True
+                    elif issubclass(code, kafka_errors.RetriableError):
+                        troubles.append(code(f"shard {shard}"))
                     else:
-                        raise SourceRefusedError(f"shard {shard}: Kafka refuses its end: {error.__name__}: {error.description}")
-        if stale:
-            await self._manager.cluster.request_update()
-        return found
+                        raise SourceRefusedError(f"shard {shard}: Kafka refuses its end: {_refusal(code, topic.name)}")
+        return found, troubles
+
+    def _topic_id(self, name: str) -> uuid.UUID | None:
+        """The topic's id; None from a broker that is too old to have one."""
+        found: uuid.UUID | None = self._manager.cluster.topic_id(name)
+        return found if found is not None and found.int else None
+
+    def _settle(self, troubles: list[Any], answered: bool) -> None:
+        """After a round: what went wrong is the caller's to know if nothing else came; the leaders are looked up."""
+        if troubles:
+            self._manager.cluster.request_update()
+        if troubles and not answered:
+            raise troubles[0]
+
+
+def _leader(cluster: Any, partition: TopicPartition) -> int | None:
+    leader = cluster.leader_for_partition(partition)
+    return None if leader is None or leader < 0 else int(leader)
+
+
+def _refusal(error: Any, topic: str) -> str:
+    remedy = f"; allow this client READ on topic {topic!r}" if error is kafka_errors.TopicAuthorizationFailedError else ""
+    return f"{error.__name__}: {error.description}{remedy}"

@@ -6,13 +6,15 @@ once and tried again: the consumer then simply sees nothing new.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from shardherd.core.model import Offset, ShardId
-from shardherd.spark.brokers import BrokersUnavailableError, SourceRefusedError
+from shardherd.spark.brokers import BrokersUnavailableError, Fetched, SourceRefusedError
+from shardherd.spark.samples import sizes_at
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +29,15 @@ RETRY_DELAY = 1.0
 
 
 class EndSource(Protocol):
-    """Says where shards end."""
+    """Says where shards end (with `committed`, before the first open transaction), and what the next records are."""
+
+    committed: bool
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
+
+    def begin_fetch(
+        self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int
+    ) -> Callable[[], list[Fetched]]: ...
 
 
 class EndWatcher:
@@ -64,6 +72,21 @@ class EndWatcher:
     def known(self) -> Mapping[ShardId, Offset]:
         return self._known
 
+    def read_committed(self, committed: bool) -> None:
+        """Whether ends are those of decided transactions from now on. What is known until then is forgotten."""
+        if committed != self._source.committed:
+            self._source.committed = committed
+            self._known = {}
+            self._wake.set()
+
+    async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
+        """Bytes a record at each position; none if Kafka does not say."""
+        try:
+            return await asyncio.to_thread(sizes_at, self._source, positions, TIMEOUT) if positions else {}
+        except (BrokersUnavailableError, SourceRefusedError) as error:
+            log.warning("cannot learn how large the next records are, maxBytesPerTrigger has no effect now: %s", error)
+            return {}
+
     def _run(self) -> None:
         while not self._closed.is_set():
             wanted = self._wanted
@@ -85,7 +108,10 @@ class EndWatcher:
         return None
 
     def _look(self, wanted: tuple[ShardId, ...]) -> None:
+        committed = self._source.committed
         found = self._ask(wanted)
+        if committed != self._source.committed:
+            return
         if found is None:
             self._failing = True
             self._closed.wait(RETRY_DELAY)

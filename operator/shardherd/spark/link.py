@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
 from typing import Any
+
+from shardherd.core.model import ShardId
+from shardherd.spark.flow import Limits
+from shardherd.spark.holder import Facts, Latest
 
 SOCKET_VARIABLE = "SHARDHERD_AGENT_SOCKET"
 """Environment variable with the path of the agent's socket; `application` sets it before Spark starts."""
@@ -21,23 +24,41 @@ class AgentGoneError(RuntimeError):
 
 
 class AgentLink:
-    """A connection to the agent. `options` are told to it when the connection is made."""
+    """A connection to the agent, which is told the limits and the isolation level when it is made. Implements `holder.Holder`.
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = dict(options)
+    Everything raises AgentGoneError.
+    """
+
+    def __init__(self, limits: Limits, *, committed: bool = False) -> None:
+        self._limits = limits
+        self._committed = committed
         self._socket: socket.socket | None = None
         self._lines: Any = None
-        self._facts: dict[str, Any] = {}
+        self._facts: Facts | None = None
+        self._ordered = False
 
     @property
-    def facts(self) -> Mapping[str, Any]:
-        """What the agent says of the group: its UID, the brokers, the number of slots."""
-        if self._socket is None:
+    def facts(self) -> Facts:
+        if self._facts is None:
             self._connect()
+        assert self._facts is not None
         return self._facts
 
-    def ask(self, op: str, **question: Any) -> dict[str, Any]:
-        """Raises AgentGoneError."""
+    @property
+    def ordered(self) -> bool:
+        return self._ordered
+
+    def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
+        answer = self._ask("latest", start=start, limit=None if once else self._limits.max_records)
+        return Latest(answer["end"], answer["ends"])
+
+    def replay(self, end: dict[str, Any]) -> frozenset[ShardId]:
+        return frozenset(self._ask("replay", end=end)["ours"])
+
+    def prepare(self) -> None:
+        self._ask("prepare")
+
+    def _ask(self, op: str, **question: Any) -> dict[str, Any]:
         if self._socket is None:
             self._connect()
         return self._exchange({"op": op, **question})
@@ -53,7 +74,8 @@ class AgentLink:
         path = os.environ.get(SOCKET_VARIABLE)
         if not path:
             raise AgentGoneError(
-                'format("shardherd") needs a session made by shardherd.spark.session(), which starts the agent'
+                'format("shardherd") needs a session made by shardherd.spark.session(), which starts the agent; without a '
+                "ConsumerGroup, give the option kafka.bootstrap.servers"
             )
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -63,7 +85,8 @@ class AgentLink:
             raise AgentGoneError(f"the agent of this application does not listen on {path}: {error}") from error
         self._socket = line
         self._lines = line.makefile("rb")
-        self._facts = self._exchange({"op": "hello", **self._options})
+        said = self._exchange({"op": "hello", "limits": self._limits.as_dict(), "committed": self._committed})
+        self._facts = Facts(said["group"], said["bootstrapServers"], said["slots"], said["kafka"])
 
     def _exchange(self, question: dict[str, Any]) -> dict[str, Any]:
         assert self._socket is not None
@@ -77,4 +100,5 @@ class AgentLink:
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise AgentGoneError(answer["error"])
+        self._ordered = answer.get("ordered", self._ordered)
         return answer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from shardherd.core.model import ShardId
+from shardherd.core.model import Offset, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.telemetry import metrics as names
 
@@ -41,7 +41,10 @@ class AgentMetrics:
         self._batches = counter(names.SOURCE_BATCHES).labels(*self._labels)
         duration = names.SOURCE_BATCH_DURATION
         self._duration = Histogram(duration.name, duration.help, duration.labels, registry=self.registry).labels(*self._labels)
-        self._finished: dict[ShardId, int] = {}
+        self._rows = counter(names.SOURCE_ROWS).labels(*self._labels)
+        self._phases = counter(names.SOURCE_PHASES)
+        self._finished: dict[ShardId, Offset] = {}
+        self._event_times: dict[ShardId, float] = {}
         self.registry.register(self)
 
     def heartbeat(self, result: str) -> None:
@@ -55,6 +58,22 @@ class AgentMetrics:
         self._records.inc(sum(each.stop - each.start for each in ranges.values()))
         self._duration.observe(seconds)
         self._finished.update({shard: each.stop for shard, each in ranges.items()})
+
+    def trigger(self, rows: int, phases: Mapping[str, int]) -> None:
+        """A trigger with a micro-batch ended, as Spark tells it; `phases` in milliseconds."""
+        self._rows.inc(rows)
+        for phase, took in phases.items():
+            if phase != "triggerExecution":  # the sum of the others
+                self._phases.labels(*self._labels, phase).inc(took / 1000)
+
+    def last_records(self) -> dict[ShardId, Offset]:
+        """The offset of the last finished record of every shard that is held."""
+        held = self._agent.tracker.shards if self._agent is not None else ()
+        return {shard: stop - 1 for shard, stop in self._finished.items() if shard in held and stop > 0}
+
+    def event_times(self, found: Mapping[ShardId, float]) -> None:
+        """The times of those records, as seconds since 1970."""
+        self._event_times = dict(found)
 
     def watch(self, agent: Agent) -> None:
         """Show this agent's state from now on."""
@@ -81,6 +100,8 @@ class AgentMetrics:
         # Only of shards that are held: another consumer shows the ones that moved away.
         finished = {shard: stop for shard, stop in self._finished.items() if shard in held}
         yield gauge(names.SOURCE_POSITION, {(shard,): stop for shard, stop in finished.items()})
+        times: dict[tuple[str, ...], float] = {(shard,): at for shard, at in self._event_times.items() if shard in held}
+        yield gauge(names.SOURCE_EVENT_TIME, times)
         flying = sum(each.stop - each.start for each in agent.tracker.in_flight.values())
         yield gauge(names.SOURCE_IN_FLIGHT, {(): flying})
 

@@ -1,7 +1,8 @@
 """The source's offsets: what Spark logs for a micro-batch, so that a replay needs nothing else.
 
-`{"group": UID, "shards": {id: [from, to, epoch]}, "v": 1, "warm": n}` with sorted keys: Spark compares offsets as text. Used by
-the source (in Spark's processes) and by the agent; decides nothing.
+`{"group": UID, "shards": {id: [from, to, epoch]}, "v": 1, "warm": n}` with sorted keys: Spark compares offsets as text.
+Without a coordinator there is `"topics": {name: id}` too, once the positions to start at were resolved. Used by the source (in
+Spark's processes), by the agent and by its standalone counterpart; decides nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from shardherd.core.tracker import ReadRange
 
 VERSION = 1
 
+STANDALONE = "standalone"
+"""In place of a group's UID: there is no coordinator."""
+
 
 class OffsetsError(ValueError):
     """An offset that is not ours, for example from a checkpoint location of another source. Says what to do."""
@@ -23,16 +27,23 @@ class OffsetsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where one micro-batch ends: the range of every shard, and how many warm-up batches were asked for so far."""
+    """Where one micro-batch ends: the range of every shard, and how many warm-up batches were asked for so far.
+
+    `topics` are the ids of the topics that are read without a coordinator; None before the very first look.
+    """
 
     group: str
     warm: int = 0
     shards: Mapping[ShardId, ReadRange] = field(default_factory=dict)
+    topics: Mapping[str, str] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For Spark, with every key in sorted order."""
         shards = {shard: [each.start, each.stop, each.epoch] for shard, each in sorted(self.shards.items())}
-        return {"group": self.group, "shards": shards, "v": VERSION, "warm": self.warm}
+        found: dict[str, Any] = {"group": self.group, "shards": shards}
+        if self.topics is not None:
+            found["topics"] = dict(sorted(self.topics.items()))
+        return {**found, "v": VERSION, "warm": self.warm}
 
     def as_text(self) -> str:
         return json.dumps(self.as_dict())
@@ -44,13 +55,18 @@ def parse(raw: Mapping[str, Any] | str, group: str) -> Offsets:
     try:
         if found["v"] != VERSION:
             raise OffsetsError(f"the checkpoint location holds offsets of version {found['v']}, this source writes {VERSION}")
+        if found["group"] != group and STANDALONE in (found["group"], group):
+            raise OffsetsError(
+                "the checkpoint location holds offsets of the other way to use this source (in a ConsumerGroup, or with "
+                "kafka.bootstrap.servers): use a checkpointLocation of its own"
+            )
         if found["group"] != group:
             raise OffsetsError(
                 f"the checkpoint location holds offsets of group {found['group']}, this consumer belongs to {group}: "
                 "use a checkpointLocation of its own (shardherd's session sets one for every group and pod)"
             )
         shards = {ShardId(shard): ReadRange(*map(int, each)) for shard, each in found["shards"].items()}
-        return Offsets(group, int(found["warm"]), shards)
+        return Offsets(group, int(found["warm"]), shards, found.get("topics"))
     except (KeyError, TypeError, AttributeError) as error:
         raise OffsetsError(
             f"the checkpoint location holds offsets of another source: {str(found)[:200]}; use a checkpointLocation of its own"

@@ -9,8 +9,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shardherd.core.model import ConsumerId, Incarnation
+from shardherd.core.security import Security, SecurityError
 
 REQUIRED = (
     "SHARDHERD_GROUP",
@@ -53,11 +55,14 @@ class Pod:
     group_uid: str
     consumer: ConsumerId
     incarnation: Incarnation
+    zone: str
+    capacity: int
     pod_ip: str
     coordinator_url: str
     token_file: Path
     run_dir: Path
     bootstrap_servers: str
+    security: Security
     heartbeat_interval: float
     session_timeout: float
     coordinator_loss_limit: float
@@ -106,14 +111,23 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
     def seconds(name: str, default: float) -> float:
         return whole(name, round(default * 1000)) / 1000
 
-    def mapping(name: str) -> dict[str, str]:
+    def json_object(name: str) -> dict[str, Any]:
         try:
             found = json.loads(environment.get(name) or "{}")
         except ValueError as error:
             raise NotInPodError(f"{name} must be a JSON object: {error}") from error
         if not isinstance(found, dict):
             raise NotInPodError(f"{name} must be a JSON object, not {type(found).__name__}")
-        return {str(key): str(value) for key, value in found.items()}
+        return found
+
+    def mapping(name: str) -> dict[str, str]:
+        return {str(key): str(value) for key, value in json_object(name).items()}
+
+    def security() -> Security:
+        try:
+            return Security.from_dict(json_object("SHARDHERD_KAFKA_SECURITY"))
+        except SecurityError as error:
+            raise NotInPodError(f"SHARDHERD_KAFKA_SECURITY is wrong: {error}") from error
 
     drain_timeout = seconds("SHARDHERD_DRAIN_TIMEOUT_MS", 60)
     return Pod(
@@ -122,11 +136,14 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         group_uid=environment["SHARDHERD_GROUP_UID"],
         consumer=ConsumerId(environment["SHARDHERD_CONSUMER"]),
         incarnation=Incarnation(environment["SHARDHERD_POD_UID"], whole("SHARDHERD_START", 1)),
+        zone=environment.get("SHARDHERD_ZONE", ""),
+        capacity=whole("SHARDHERD_CAPACITY", 1),
         pod_ip=environment.get("SHARDHERD_POD_IP", ""),
         coordinator_url=environment["SHARDHERD_COORDINATOR_URL"],
         token_file=Path(environment["SHARDHERD_TOKEN_FILE"]),
         run_dir=Path(environment["SHARDHERD_RUN_DIR"]),
         bootstrap_servers=environment["SHARDHERD_KAFKA_BOOTSTRAP_SERVERS"],
+        security=security(),
         heartbeat_interval=seconds("SHARDHERD_HEARTBEAT_INTERVAL_MS", 3),
         session_timeout=seconds("SHARDHERD_SESSION_TIMEOUT_MS", 45),
         coordinator_loss_limit=seconds("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS", 300),

@@ -11,15 +11,21 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model import ShardId
+from shardherd.core.security import Security
 from shardherd.spark import records
-from shardherd.spark.brokers import Brokers, BrokersUnavailableError, Fetched, RangeLostError
+from shardherd.spark.appetite import Appetite
+from shardherd.spark.brokers import Brokers, BrokersUnavailableError, Fetched
+from shardherd.spark.losses import Losses
 from shardherd.spark.planning import ShardRange
+from shardherd.spark.schema import RAW_VALUES
+from shardherd.spark.typed import decoding
+from shardherd.spark.values import ValueFormat
 
 log = logging.getLogger(__name__)
 
@@ -27,20 +33,23 @@ REQUEST_TIMEOUT = 20.0
 """Seconds to wait for one Fetch, connecting included."""
 
 STALL_TIMEOUT = 120.0
-"""Seconds without any progress after which a task fails; Spark then tries it again or ends the query."""
+"""Seconds without any progress after which a task fails; Spark then tries it again or ends the query. As Spark's own source."""
 
 RETRY_DELAY = 0.1
 """Seconds between tries while no broker can be reached."""
 
 
-_open: dict[tuple[int, str, str], Brokers] = {}
+_open: dict[tuple[int, str, str, bool], Brokers] = {}
 
 
-def brokers_of(bootstrap_servers: str, config: Mapping[str, Any]) -> Brokers:
-    """This process's connections to that Kafka. A forked process opens its own."""
-    key = (os.getpid(), bootstrap_servers, json.dumps(dict(config), sort_keys=True))
+_appetite = Appetite()
+
+
+def brokers_of(bootstrap_servers: str, security: Mapping[str, Any], *, committed: bool = False) -> Brokers:
+    """This process's connections to that Kafka. A forked process opens its own. `security` is `Security.as_dict()`."""
+    key = (os.getpid(), bootstrap_servers, json.dumps(dict(security), sort_keys=True), committed)
     if key not in _open:
-        _open[key] = Brokers(bootstrap_servers, config, name="shardherd-reader")
+        _open[key] = Brokers(bootstrap_servers, Security.from_dict(security), name="shardherd-reader", committed=committed)
     return _open[key]
 
 
@@ -52,17 +61,42 @@ def warm_up(brokers: Brokers) -> None:
         log.warning("warming up without Kafka: %s", error)
 
 
-def read_ranges(brokers: Brokers, ranges: Sequence[ShardRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def declared(batches: Iterator[pa.RecordBatch], not_null: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """The same batches with these columns declared to have no null, as Spark expects them."""
+    for batch in batches:
+        fields = [field.with_nullable(field.name not in not_null) for field in batch.schema]
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
+def read_ranges(
+    brokers: Brokers,
+    ranges: Sequence[ShardRange],
+    columns: Sequence[str],
+    *,
+    topic_ids: Mapping[str, str] | None = None,
+    fail_on_data_loss: bool = True,
+    values: ValueFormat = RAW_VALUES,
+) -> Iterator[pa.RecordBatch]:
     """Every record of every range as Arrow batches; records of one shard come in order.
 
-    A range may end in offsets that hold no record (compacted away, or a transaction's marker): it is complete when its end
-    was passed. Raises CorruptRecordsError, RangeLostError, SourceRefusedError, BrokersUnavailableError; each names the shard.
+    A range may end in offsets that hold no record (compacted, aborted, or a transaction's marker): it is complete when its end
+    was passed. `topic_ids` are those of the topics that the ranges were planned for, if they are known. Records that are no
+    more are a RangeLostError, or a warning without `fail_on_data_loss`. Raises CorruptRecordsError, SourceRefusedError, and
+    BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names the shard. `values` says what the column `value` is
+    decoded into: MalformedValueError, RegistryError.
     """
+    decode = decoding(values, columns)
     stops = {each.shard: each.stop for each in ranges}
     left = {each.shard: each.start for each in ranges if each.start < each.stop}
-    starts = dict(left)
+    losses = Losses(stops, topic_ids or {}, fail=fail_on_data_loss)
     progress_at = time.monotonic()
-    answer = brokers.begin_fetch(left, REQUEST_TIMEOUT) if left else None
+    hungry: set[ShardId] = set()
+
+    def fetch() -> Callable[[], Sequence[Fetched]] | None:
+        sizes = _appetite.wanted(left, stops, hungry)
+        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes) if left else None
+
+    answer = fetch()
     while answer is not None:
         try:
             fetched: Sequence[Fetched] = answer()
@@ -71,37 +105,36 @@ def read_ranges(brokers: Brokers, ranges: Sequence[ShardRange], columns: Sequenc
             fetched, trouble = (), error
             time.sleep(RETRY_DELAY)
         progressed = False
-        scans = [(part, records.scan(part.shard, part.data, part.asked)) for part in fetched if part.data]
+        scans = []
+        for part in fetched:
+            resume = losses.resume(part, time.monotonic())
+            if resume is not None:
+                progressed = True
+                del left[part.shard]
+                if resume < stops[part.shard]:
+                    left[part.shard] = resume
+            elif part.data:
+                scans.append((part, records.scan(part.shard, part.data, part.asked, aborted=part.aborted)))
+        hungry = set(left)
         for part, scanned in scans:
-            progressed |= scanned.next_offset > part.asked
+            if scanned.next_offset > part.asked:
+                progressed = True
+                hungry.discard(part.shard)
+                covered = scanned.next_offset - part.asked
+                _appetite.learn(part.shard, scanned.size, covered, scanned.largest_batch)
             # Moved to the back: a batch larger than a Fetch comes whole only for the first shard of a request.
             del left[part.shard]
             if scanned.next_offset < stops[part.shard]:
                 left[part.shard] = scanned.next_offset
-        answer = brokers.begin_fetch(left, REQUEST_TIMEOUT) if left else None
+        answer = fetch()
         for part, scanned in scans:
-            yield from records.decode(part.shard, scanned, starts[part.shard], stops[part.shard], columns)
+            # A batch may begin below the offset asked for: with records that the range has not, or that were deleted.
+            yield from decode(part.shard, scanned, part.asked, stops[part.shard], columns)
         if progressed:  # counted from here: the time that Spark takes for the rows is no stall
             progress_at = time.monotonic()
         elif left and time.monotonic() - progress_at > STALL_TIMEOUT:
-            raise _stalled(left, stops, fetched, trouble)
-
-
-def _stalled(
-    left: Mapping[ShardId, Offset],
-    stops: Mapping[ShardId, Offset],
-    fetched: Sequence[Fetched],
-    trouble: BrokersUnavailableError | None,
-) -> Exception:
-    """What to say when nothing came for too long."""
-    shard, position = next(iter(left.items()))
-    ends = {part.shard: part.end for part in fetched}
-    if trouble is None and shard in ends and ends[shard] < stops[shard]:
-        return RangeLostError(
-            f"shard {shard}: asked to read up to offset {stops[shard]}, but it now ends at {ends[shard]}: records were lost "
-            "by an unclean election, or the topic was made anew; move the group's checkpoint by force"
-        )
-    detail = f": {trouble}" if trouble else ""
-    return BrokersUnavailableError(
-        f"shard {shard}: no record from offset {position} on for {STALL_TIMEOUT:g} s, wanted up to {stops[shard]}{detail}"
-    )
+            shard, position = next(iter(left.items()))
+            raise BrokersUnavailableError(
+                f"shard {shard}: no record from offset {position} on for {STALL_TIMEOUT:g} s, wanted up to {stops[shard]}"
+                + (f": {trouble}" if trouble else "")
+            )

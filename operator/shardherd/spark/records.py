@@ -1,230 +1,256 @@
-"""Turns the raw bytes of a Fetch response into Arrow record batches.
+"""Turns the raw bytes of a Fetch answer into Arrow record batches: all formats, codecs, transactions and gaps.
 
-Decides which records of a shard's bytes are in a range, and what the columns look like; `reader` calls it in Spark's Python
-workers. It does no input or output. `python -m shardherd.spark.records` compiles the kernels into numba's cache.
+Decides which records of a shard's bytes are in a range and visible; `reader` calls it in Spark's Python workers. It does no
+input or output. Damaged bytes end in a CorruptRecordsError that names the shard and the batch's offset, never in other rows.
+`python -m shardherd.spark.records` compiles the kernels ahead of time, see `native`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-import cramjam
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from shardherd.core.model import Offset, ShardId
-from shardherd.spark import kernels
+from shardherd.spark import codecs, layout, legacy, native
+from shardherd.spark.columns import SCHEMA, Columns, schema_of
+from shardherd.spark.transactions import Aborted, Batch, hidden
 
-Column: TypeAlias = "pa.Array[Any]"
+__all__ = ["REASONS", "SCHEMA", "CorruptRecordsError", "Scan", "decode", "scan", "schema_of"]
 
-_FIELDS: list[pa.Field[Any]] = [
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("timestampType", pa.int32()),
-    pa.field("shard", pa.string()),
-]
-SCHEMA = pa.schema(_FIELDS)
-"""Every column that the source has, in its order; Spark demands exactly these Arrow types."""
+ARROW_BYTES = 16 * 1024 * 1024
+"""Uncompressed bytes after which an Arrow batch is closed; a larger Kafka batch makes a larger one."""
 
-FLUSH_BYTES = 64 * 1024 * 1024
-"""Uncompressed bytes after which an Arrow batch is closed: far below the 2 GiB that its 32-bit offsets can address."""
+ARROW_ROWS = 128 * 1024
+"""Rows after which an Arrow batch is closed."""
 
-_REASONS = {
-    kernels.BAD_LENGTH: "a batch is shorter than its header",
-    kernels.BAD_MAGIC: "a batch is not of format 2 (formats 0 and 1 are older than Kafka 0.11: rewrite the topic)",
-    kernels.BAD_CHECKSUM: "a checksum does not match",
-    kernels.BAD_COUNT: "a batch's offsets and record count contradict each other",
-    kernels.BAD_VARINT: "a number is cut off or too long",
-    kernels.BAD_RECORD: "a record's lengths contradict each other",
-    kernels.BAD_OFFSET: "a record's offset is not in its batch, or not above the one before it",
-    kernels.TRAILING_BYTES: "bytes are left over after a batch's last record",
-    kernels.BAD_BATCH_ORDER: "a batch starts below the end of the one before it",
+GROUP_BYTES = 1024 * 1024
+"""Uncompressed bytes that are decompressed before they are decoded: they should still be in the processor's cache."""
+
+REASONS = {
+    layout.BAD_LENGTH: "it is shorter than its header",
+    layout.BAD_FORMAT: "its format is unknown",
+    layout.BAD_COUNT: "its offsets and record count contradict each other",
+    layout.BAD_VARINT: "a number in it is cut off or too long",
+    layout.BAD_RECORD: "a record's lengths contradict each other",
+    layout.BAD_OFFSET: "a record's offset is not in its batch, or not above the one before it",
+    layout.TRAILING_BYTES: "bytes are left over after its last record",
+    layout.BAD_BATCH_ORDER: "it starts below the end of the batch before it",
+    layout.BAD_TIMESTAMP: "a record's time is beyond what Spark's timestamps can say",
+    layout.BAD_HEADERS: "a record's headers do not fit the record",
 }
+
+_NOTHING = np.empty(0, np.uint8)
 
 
 class CorruptRecordsError(ValueError):
-    """The bytes of a shard are not what Kafka promises. Names the shard, the offset asked for, and what is wrong."""
+    """The bytes of a shard are not what Kafka promises. Names the shard, the offset, and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The whole batches in one shard's bytes. `next_offset` is where the next Fetch goes on (the asked offset if none)."""
+    """The batches in one shard's bytes that may hold visible records, and where the next Fetch goes on.
+
+    `next_offset` is past the last whole batch, visible or not; the asked offset if there is none. `size` is
+    how many bytes the whole batches have together, `largest_batch` how many the largest one has.
+    """
 
     data: npt.NDArray[np.uint8]
     batches: npt.NDArray[np.int64]
     next_offset: Offset
+    size: int = 0
+    largest_batch: int = 0
 
 
-def _snappy(data: npt.NDArray[np.uint8]) -> Any:
-    """Snappy as Kafka writes it: raw, or in the blocks of the Java library's stream."""
-    raw = data.tobytes()
-    if raw[:8] != b"\x82SNAPPY\x00":
-        return cramjam.snappy.decompress_raw(raw)
-    out, position = bytearray(), 16
-    while position < len(raw):
-        size = int.from_bytes(raw[position : position + 4], "big")
-        block = raw[position + 4 : position + 4 + size]
-        if len(block) != size or not size:
-            raise cramjam.DecompressionError("a snappy block is cut off")
-        out += bytes(cramjam.snappy.decompress_raw(block))
-        position += 4 + size
-    return bytes(out)
+def scan(
+    shard: ShardId,
+    data: bytes | memoryview,
+    asked: Offset,
+    *,
+    aborted: Collection[Aborted] = (),
+    checksums: bool = True,
+) -> Scan:
+    """Find the whole batches that a Fetch from offset `asked` returned, and leave out those that hold no visible record.
 
-
-_CODECS: dict[int, Callable[[Any], Any]] = {
-    1: cramjam.gzip.decompress,
-    2: _snappy,
-    3: cramjam.lz4.decompress,
-    4: cramjam.zstd.decompress,
-}
-
-
-def scan(shard: ShardId, data: bytes | memoryview, asked: Offset, *, checksums: bool = True) -> Scan:
-    """Find the whole batches that a Fetch from offset `asked` returned. Raises CorruptRecordsError."""
+    `aborted` are the aborted transactions that came with the answer (read_committed); without them every record is visible.
+    Raises CorruptRecordsError.
+    """
     view = np.frombuffer(data, dtype=np.uint8)
-    batches = np.empty((len(view) // kernels.HEADER_SIZE + 1, kernels.BATCH_FIELDS), dtype=np.int64)
-    count = kernels.scan(view, batches, checksums)
+    table = np.zeros((native.count_batches(view) + 1, layout.BATCH_FIELDS), dtype=np.int64)
+    count = native.scan(view, table)
     if count < 0:
-        raise CorruptRecordsError(f"shard {shard}, fetched from offset {asked}: {_REASONS[count]}")
-    found = batches[:count]
-    last = int(found[-1, kernels.LAST_OFFSET]) + 1 if count else asked
-    return Scan(view, found, max(asked, last))
+        fault = table[-1]
+        reason = REASONS[count]
+        if count == layout.BAD_FORMAT:
+            reason = f"format {fault[layout.FORMAT]} is none of 0, 1 and 2"
+        raise _corrupt(shard, int(fault[layout.BASE_OFFSET]), reason, asked=asked)
+    found = table[:count]
+    next_offset = max(asked, int(found[-1, layout.LAST_OFFSET]) + 1) if count else asked
+    if checksums:
+        for row in found.tolist():
+            _verify(shard, view, row)
+    size = int(found[-1, layout.END]) if count else 0
+    largest = int(np.diff(found[:, layout.END], prepend=0).max()) if count else 0
+    return Scan(view, _visible(shard, view, found, aborted), next_offset, size, largest)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One batch's records, uncompressed: data[position:end]."""
+def _verify(shard: ShardId, data: npt.NDArray[np.uint8], row: Sequence[int]) -> None:
+    """Compare a batch's checksum with its bytes."""
+    position, end = row[layout.POSITION], row[layout.END]
+    if row[layout.FORMAT] == 2:
+        # From the attributes, the first field after the checksum, to the end.
+        actual = google_crc32c.value(data[position - layout.HEADER_SIZE + 21 : end])
+    else:
+        actual = legacy.checksum(data.data[position:end])
+    if actual != row[layout.CHECKSUM]:
+        raise _corrupt(shard, row[layout.BASE_OFFSET], "its checksum does not match")
 
-    batch: npt.NDArray[np.int64]
-    data: npt.NDArray[np.uint8]
-    position: int
-    end: int
+
+def _visible(
+    shard: ShardId, data: npt.NDArray[np.uint8], batches: npt.NDArray[np.int64], aborted: Collection[Aborted]
+) -> npt.NDArray[np.int64]:
+    """The batches that hold records which a consumer may see, as Kafka's own consumer chooses them."""
+    control = (batches[:, layout.ATTRIBUTES] & layout.CONTROL) != 0
+    # In formats 0 and 1 that bit has no meaning.
+    control &= batches[:, layout.FORMAT] == 2
+    keep = ~control & (batches[:, layout.COUNT] > 0)
+    if aborted:
+        seen = [
+            Batch(
+                row[layout.LAST_OFFSET],
+                row[layout.PRODUCER],
+                bool(row[layout.ATTRIBUTES] & layout.TRANSACTIONAL),
+                bool(is_control),
+            )
+            for row, is_control in zip(batches.tolist(), control.tolist(), strict=True)
+        ]
+        keep[hidden(seen, aborted, lambda at: _is_abort(shard, data, batches[at : at + 1]))] = False
+    visible: npt.NDArray[np.int64] = batches[keep]
+    return visible
+
+
+def _is_abort(shard: ShardId, data: npt.NDArray[np.uint8], batch: npt.NDArray[np.int64]) -> bool:
+    """Whether a control batch ends a transaction by aborting it: the key of its one record says so."""
+    keys = [key for rows in _decoded(shard, data, batch.copy(), 0, 1 << 62, ("key",)) for key in rows.column(0).to_pylist()]
+    return bool(keys) and keys[0] is not None and len(keys[0]) >= 4 and int.from_bytes(keys[0][2:4], "big") == 0
 
 
 def decode(shard: ShardId, scanned: Scan, start: Offset, stop: Offset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The records with start <= offset < stop, in order, as Arrow batches of `columns` (names of SCHEMA).
+    """The visible records with start <= offset < stop, in order, as Arrow batches of `columns` (of SCHEMA, in that order).
 
-    Control batches give no rows. Nothing in the range gives no batch. Raises CorruptRecordsError.
+    Nothing in the range gives no batch. Raises CorruptRecordsError; what came before the damage has then been given.
     """
-    parts: list[_Part] = []
-    size = 0
-    for batch in scanned.batches:
-        control = batch[kernels.ATTRIBUTES] & kernels.CONTROL
-        if control or batch[kernels.LAST_OFFSET] < start or not batch[kernels.COUNT]:
-            continue
-        if batch[kernels.BASE_OFFSET] >= stop:
-            break
-        part = _uncompressed(shard, scanned.data, batch)
-        # Batches of one timestamp type go together: the type is a column of the whole Arrow batch.
-        mixed = parts and (parts[0].batch[kernels.ATTRIBUTES] ^ batch[kernels.ATTRIBUTES]) & kernels.LOG_APPEND_TIME
-        if parts and (mixed or size + part.end - part.position > FLUSH_BYTES):
-            yield from _columns(shard, parts, start, stop, columns)
-            parts, size = [], 0
-        parts.append(part)
-        size += part.end - part.position
-    if parts:
-        yield from _columns(shard, parts, start, stop, columns)
+    batches = scanned.batches
+    inside = (batches[:, layout.LAST_OFFSET] >= start) & (
+        (batches[:, layout.BASE_OFFSET] < stop) | (batches[:, layout.FORMAT] < 2)
+    )
+    yield from _decoded(shard, scanned.data, batches[inside], start, stop, columns)
 
 
-def _uncompressed(shard: ShardId, data: npt.NDArray[np.uint8], batch: npt.NDArray[np.int64]) -> _Part:
-    codec = int(batch[kernels.ATTRIBUTES]) & kernels.CODEC_MASK
-    position, end = int(batch[kernels.POSITION]), int(batch[kernels.END])
-    if codec == 0:
-        return _Part(batch, data, position, end)
-    where = f"shard {shard}, batch at offset {batch[kernels.BASE_OFFSET]}"
-    if codec not in _CODECS:
-        raise CorruptRecordsError(f"{where}: unknown compression codec {codec}")
-    try:
-        plain = np.frombuffer(memoryview(_CODECS[codec](data[position:end])), dtype=np.uint8)
-    except cramjam.DecompressionError as error:
-        raise CorruptRecordsError(f"{where}: codec {codec} cannot be decompressed: {error}") from error
-    if len(plain) > np.iinfo(np.int32).max:
-        raise CorruptRecordsError(f"{where}: {len(plain)} bytes do not fit one Arrow batch")
-    return _Part(batch, plain, 0, len(plain))
-
-
-def _columns(
-    shard: ShardId, parts: Sequence[_Part], start: Offset, stop: Offset, columns: Sequence[str]
+def _decoded(
+    shard: ShardId,
+    data: npt.NDArray[np.uint8],
+    batches: npt.NDArray[np.int64],
+    start: Offset,
+    stop: Offset,
+    columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    # A record takes at least 6 bytes after its length, so a lying count cannot make us allocate more than the data allows.
-    bound = sum(part.end - part.position for part in parts)
-    rows = min(sum(int(part.batch[kernels.COUNT]) for part in parts), bound)
-    want_key, want_value = "key" in columns, "value" in columns
-    offsets, timestamps = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    keys, values = _Binary(rows, bound, want_key), _Binary(rows, bound, want_value)
-    cursor = np.zeros(5, np.int64)
-    for part in parts:
-        where = f"shard {shard}, batch at offset {part.batch[kernels.BASE_OFFSET]}"
-        if int(part.batch[kernels.COUNT]) + int(cursor[0]) > rows:
-            raise CorruptRecordsError(f"{where}: more records than bytes")
-        status = kernels.records(
-            part.data, part.position, part.end, part.batch, start, stop, want_key, want_value,
-            offsets, timestamps, keys.ends, keys.set, keys.data, values.ends, values.set, values.data, cursor,
-        )  # fmt: skip
+    arena = codecs.Arena()
+    pending: Columns | None = None
+    done, rows = 0, batches.tolist()
+    while done < len(rows):
+        if rows[done][layout.FORMAT] < 2:
+            if pending is not None:
+                yield from pending.batches()
+                pending = None
+            yield from _legacy(shard, data, rows[done], arena, start, stop, columns)
+            done += 1
+            continue
+        # As many batches as fit the cache are decompressed, and then decoded by one call.
+        first, announced, size = done, 0, 0
+        arena.clear()
+        while done < len(rows) and rows[done][layout.FORMAT] == 2 and (done == first or size < GROUP_BYTES):
+            taken = _decompressed(shard, data, batches, done, rows[done], arena)
+            announced += rows[done][layout.COUNT]
+            size += taken
+            done += 1
+        if pending is None or not pending.takes(announced, size):
+            if pending is not None:
+                yield from pending.batches()
+            pending = Columns(shard, columns, max(announced, ARROW_ROWS), max(size, ARROW_BYTES))
+        status, at = pending.append(data, arena.data, batches[first:done], size, start, stop)
         if status < 0:
-            raise CorruptRecordsError(f"{where}: {_REASONS[status]}")
-    count = int(cursor[0])
-    if not count:
+            raise _corrupt(shard, rows[first + at][layout.BASE_OFFSET], REASONS[status])
+    if pending is not None:
+        yield from pending.batches()
+
+
+def _decompressed(
+    shard: ShardId,
+    data: npt.NDArray[np.uint8],
+    batches: npt.NDArray[np.int64],
+    index: int,
+    row: Sequence[int],
+    arena: codecs.Arena,
+) -> int:
+    """Put one batch's records into the arena, if they are compressed, and note where; how many bytes they take."""
+    codec, position, end = row[layout.ATTRIBUTES] & layout.CODEC_MASK, row[layout.POSITION], row[layout.END]
+    if codec != codecs.NONE:
+        try:
+            position, end = codecs.decompress(codec, data.data[position:end], arena)
+        except codecs.CodecError as error:
+            raise _corrupt(shard, row[layout.BASE_OFFSET], str(error)) from error
+        batches[index, layout.POSITION], batches[index, layout.END] = position, end
+        batches[index, layout.IN_PLACE] = 0
+    if row[layout.COUNT] > (end - position) // layout.SMALLEST_RECORD:
+        raise _corrupt(shard, row[layout.BASE_OFFSET], f"{row[layout.COUNT]} records cannot be in {end - position} bytes")
+    return end - position
+
+
+def _legacy(
+    shard: ShardId,
+    data: npt.NDArray[np.uint8],
+    row: Sequence[int],
+    arena: codecs.Arena,
+    start: Offset,
+    stop: Offset,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    try:
+        found = legacy.messages(data.data[row[layout.POSITION] : row[layout.END]], arena)
+    except (legacy.LegacyError, codecs.CodecError) as error:
+        raise _corrupt(shard, row[layout.BASE_OFFSET], f"format {row[layout.FORMAT]}: {error}") from error
+    rows = [each for each in found if start <= each.offset < stop]
+    if not rows:
         return
     topic, _, partition = shard.rpartition("/")
-    append_time = bool(parts[0].batch[kernels.ATTRIBUTES] & kernels.LOG_APPEND_TIME)
-    makers: dict[str, Callable[[], Column]] = {
-        "key": lambda: keys.array(count, int(cursor[1]), int(cursor[3])),
-        "value": lambda: values.array(count, int(cursor[2]), int(cursor[4])),
-        "topic": lambda: _constant_text(topic, count),
-        "partition": lambda: _constant_int(int(partition), count),
-        "offset": lambda: _fixed(pa.int64(), offsets, count),
-        "timestamp": lambda: _fixed(SCHEMA.field("timestamp").type, timestamps, count),
-        "timestampType": lambda: _constant_int(int(append_time), count),
-        "shard": lambda: _constant_text(shard, count),
-    }
-    yield pa.RecordBatch.from_arrays([makers[name]() for name in columns], schema=schema_of(columns))
+    try:
+        lists: dict[str, list[Any]] = {
+            "key": [each.key for each in rows],
+            "value": [each.value for each in rows],
+            "topic": [topic] * len(rows),
+            "partition": [int(partition)] * len(rows),
+            "offset": [each.offset for each in rows],
+            "timestamp": [each.timestamp * 1000 for each in rows],
+            "timestampType": [each.timestamp_type for each in rows],
+            "headers": [None] * len(rows),
+            "shard": [shard] * len(rows),
+        }
+        table = pa.Table.from_pydict({name: lists[name] for name in columns}, schema=schema_of(columns))
+    except OverflowError as error:
+        raise _corrupt(shard, row[layout.BASE_OFFSET], REASONS[layout.BAD_TIMESTAMP]) from error
+    yield from table.to_batches()
 
 
-class _Binary:
-    """Room for a binary column: at most `rows` rows of `size` bytes together; none if it is not wanted."""
-
-    def __init__(self, rows: int, size: int, wanted: bool) -> None:
-        self.ends = np.empty(rows + 1 if wanted else 1, np.int32)
-        self.ends[0] = 0
-        self.set = np.empty(rows if wanted else 0, np.uint8)
-        self.data = np.empty(size if wanted else 0, np.uint8)
-
-    def array(self, count: int, size: int, nulls: int) -> Column:
-        validity = _buffer(np.packbits(self.set[:count], bitorder="little")) if nulls else None
-        buffers = [validity, _buffer(self.ends[: count + 1]), _buffer(self.data[:size])]
-        return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=nulls)
-
-
-def _buffer(values: npt.NDArray[Any]) -> pa.Buffer:
-    return pa.py_buffer(values.data)
-
-
-def _fixed(kind: pa.DataType, values: npt.NDArray[np.int64], count: int) -> Column:
-    return pa.Array.from_buffers(kind, count, [None, _buffer(values[:count])], null_count=0)
-
-
-def _constant_int(value: int, count: int) -> Column:
-    return pa.Array.from_buffers(pa.int32(), count, [None, _buffer(np.full(count, value, np.int32))], null_count=0)
-
-
-def _constant_text(text: str, count: int) -> Column:
-    raw = text.encode()
-    ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(raw))
-    return pa.Array.from_buffers(pa.string(), count, [None, _buffer(ends), pa.py_buffer(raw * count)], null_count=0)
-
-
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of these columns."""
-    return pa.schema([SCHEMA.field(name) for name in columns])
+def _corrupt(shard: ShardId, offset: Offset, reason: str, *, asked: Offset | None = None) -> CorruptRecordsError:
+    fetched = "" if asked is None else f" (fetched from offset {asked})"
+    return CorruptRecordsError(f"shard {shard}, batch at offset {offset}{fetched}: {reason}")
 
 
 if __name__ == "__main__":
-    print(f"the kernels of {kernels.__name__} are compiled and cached")
+    print(f"the kernels are compiled: {native.prepare()}")

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,12 @@ from py4j.protocol import Py4JError
 
 from shardherd.client import AsyncConsumerClient
 from shardherd.spark.agent import Agent
-from shardherd.spark.brokers import Brokers
+from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from shardherd.spark.ends import EndWatcher
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import OffsetsError, parse
 from shardherd.spark.pod import Pod
+from shardherd.spark.samples import event_times
 from shardherd.spark.serve import ReaderServer
 from shardherd.spark.surroundings import AgentSettings
 
@@ -37,8 +39,14 @@ CANCEL_GRACE = 3.0
 EXIT_MARGIN = 5.0
 """Seconds before the end of the pod's grace period at which the process ends by itself: SIGKILL would lose the logs."""
 
+LEAVE_AT_EXIT = 5.0
+"""Seconds that an application which ends by itself waits for its last checkpoint and for leaving."""
+
 TASKS_INTERVAL = 10.0
 """Seconds between looks at the tasks of a running micro-batch: a tenth of the shortest progress timeout that makes sense."""
+
+EVENT_TIMES_INTERVAL = 10.0
+"""Seconds between looks at the time of the last finished records: about as often as metrics are scraped."""
 
 EXIT_STOPPED = 70
 """Exit code of a consumer that may read no longer; the kubelet starts it again."""
@@ -56,6 +64,7 @@ class AgentRuntime:
         self._terminate_read, self._terminate_write = os.pipe()
         self._thread = threading.Thread(target=self._main, name="shardherd-agent", daemon=True)
         self._agent: Agent | None = None
+        self._metrics: AgentMetrics | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -65,6 +74,21 @@ class AgentRuntime:
         if self._failure is not None:
             raise self._failure
 
+    def leave(self) -> None:
+        """The application ends by itself, and its queries have: let others have the shards now. For atexit."""
+        agent = self._agent
+        if agent is None or agent.gone or agent.draining or not self._thread.is_alive():
+            return
+
+        async def leaving() -> None:
+            agent.query_ended()
+            await agent.drain(time.monotonic() + LEAVE_AT_EXIT)
+
+        try:
+            asyncio.run_coroutine_threadsafe(leaving(), self._loop).result(LEAVE_AT_EXIT + 1.0)
+        except TimeoutError:
+            log.warning("the coordinator did not hear that this consumer leaves; it will see its container's end")
+
     def terminate(self, *_signal: Any) -> None:
         """SIGTERM's handler: only writes to a pipe, which is safe wherever the main thread was."""
         os.write(self._terminate_write, b"T")
@@ -73,16 +97,22 @@ class AgentRuntime:
         """This is the session whose queries are stopped at the end of a drain."""
         self._spark = spark
 
-    def batch_finished(self, end: str) -> None:
-        """The query listener: a micro-batch that ends at these offsets is in Spark's commit log. From any thread."""
-        self._loop.call_soon_threadsafe(self._finished, end)
+    def batch_finished(self, end: str, rows: int, phases: Mapping[str, int]) -> None:
+        """The query listener: a micro-batch that ends at these offsets is in Spark's commit log. From any thread.
 
-    def _finished(self, end: str) -> None:
+        `rows` and `phases` (milliseconds of each phase of the trigger) are as Spark counted them.
+        """
+        self._loop.call_soon_threadsafe(self._finished, end, rows, phases)
+
+    def _finished(self, end: str, rows: int, phases: Mapping[str, int]) -> None:
         assert self._agent is not None
+        assert self._metrics is not None
         try:
-            self._agent.finished(parse(end, self._pod.group_uid))
+            offsets = parse(end, self._pod.group_uid)
         except (OffsetsError, ValueError):
             return  # another source's offsets
+        self._metrics.trigger(rows, phases)
+        self._agent.finished(offsets)
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -100,32 +130,44 @@ class AgentRuntime:
     async def _run(self) -> None:
         pod = self._pod
         client = AsyncConsumerClient(pod.coordinator_url, pod.namespace, pod.group, lambda: Path(pod.token_file).read_text())
-        metrics = AgentMetrics(pod.namespace, pod.group, pod.consumer)
-        brokers = Brokers(pod.bootstrap_servers, name="shardherd-agent")
+        metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.consumer)
+        brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
         ends = EndWatcher(brokers, self._ends_changed)
         settings = AgentSettings(
             group_uid=pod.group_uid,
             consumer=pod.consumer,
             incarnation=pod.incarnation,
+            zone=pod.zone,
+            capacity=pod.capacity,
             heartbeat_interval=pod.heartbeat_interval,
             session_timeout=pod.session_timeout,
             coordinator_loss_limit=pod.coordinator_loss_limit,
             drain_timeout=pod.drain_timeout,
             ordered=pod.ordered,
+            group=f"{pod.namespace}/{pod.group}",
         )
         agent = self._agent = Agent(settings, client, ends, metrics, self._stop)
         metrics.watch(agent)
-        facts = {"group": pod.group_uid, "bootstrapServers": pod.bootstrap_servers, "slots": pod.slots, "kafka": {}}
-        server = ReaderServer(agent, pod.socket, facts)
+        facts = {
+            "group": pod.group_uid,
+            "bootstrapServers": pod.bootstrap_servers,
+            "slots": pod.slots,
+            "kafka": pod.security.as_dict(),
+        }
+        server = ReaderServer(agent, pod.socket, facts, read_committed=ends.read_committed)
         await server.start()
         if pod.metrics_port:
             await serve_http(agent, metrics, pod.metrics_port)
         ends.start()
         self._loop.add_reader(self._terminate_read, self._terminated)
-        watching = self._loop.create_task(self._watch_tasks(agent))
+        watching = [
+            self._loop.create_task(self._watch_tasks(agent)),
+            self._loop.create_task(self._watch_event_times(metrics, brokers)),
+        ]
         self._started.set()
         await agent.run()
-        watching.cancel()
+        for task in watching:
+            task.cancel()
         # The application may go on for a while after the agent has left; the stream reader still gets its answers.
         await asyncio.Event().wait()
 
@@ -145,6 +187,16 @@ class AgentRuntime:
             if done != known:
                 known = done
                 agent.tracker.progress += 1
+
+    async def _watch_event_times(self, metrics: AgentMetrics, brokers: Brokers) -> None:
+        """Learn how old the last finished record of every shard is, now and then: reading does not tell it."""
+        while True:
+            await asyncio.sleep(EVENT_TIMES_INTERVAL)
+            last = metrics.last_records()
+            try:
+                metrics.event_times(await asyncio.to_thread(event_times, brokers, last, EVENT_TIMES_INTERVAL) if last else {})
+            except (BrokersUnavailableError, SourceRefusedError) as error:
+                log.info("cannot learn how old the last records are, trying on: %s", error)
 
     def _tasks_done(self) -> int:
         """A number that changes when a task of the running jobs has finished."""

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from shardherd.spark.agent import Agent
+from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import OffsetsError, parse
 
 log = logging.getLogger(__name__)
@@ -27,11 +30,32 @@ LAST_WORD_WAIT = 1.0
 """Seconds after a query's end in which its last progress event may still arrive."""
 
 
-class ReaderServer:
-    """Serves one agent's questions on `path`. `facts` are told to every reader when it connects."""
+LEAVE_AFTER = 10.0
+"""Seconds after a query's end in which the application may start it again without losing its shards."""
 
-    def __init__(self, agent: Agent, path: Path, facts: dict[str, Any]) -> None:
+LEAVE_WITHIN = 30.0
+"""Seconds for the last checkpoint and for leaving."""
+
+GONE = (
+    "this consumer has left its group, because its streaming query had ended or it was told to stop; it joins again when its "
+    "application is started again: end it"
+)
+
+SECOND_QUERY = (
+    "another streaming query of this application reads this ConsumerGroup's shards already, and each shard has one reader: "
+    "write to all your sinks from that one query with foreachBatch, or stop it first"
+)
+
+
+class ReaderServer:
+    """Serves one agent's questions on `path`. `facts` are told to every reader when it connects.
+
+    `read_committed` is called with whether the query that begins now reads committed records only.
+    """
+
+    def __init__(self, agent: Agent, path: Path, facts: dict[str, Any], *, read_committed: Callable[[bool], None]) -> None:
         self._agent = agent
+        self._read_committed = read_committed
         self._path = path
         self._facts = facts
         self._one = asyncio.Lock()
@@ -56,7 +80,7 @@ class ReaderServer:
                 async with asyncio.timeout(PREDECESSOR_WAIT):
                     await self._one.acquire()
             except TimeoutError:
-                await self._send(writer, {"error": "another streaming query of this application reads from shardherd already"})
+                await self._send(writer, {"error": SECOND_QUERY})
                 return
             self._queries += 1
             try:
@@ -73,8 +97,12 @@ class ReaderServer:
 
     async def _ended(self, query: int) -> None:
         await asyncio.sleep(LAST_WORD_WAIT)
-        if query == self._queries:
-            self._agent.query_ended()
+        if query != self._queries or not self._agent.query_ended():
+            return
+        await asyncio.sleep(LEAVE_AFTER)
+        if query == self._queries and not self._agent.gone:
+            log.warning("the streaming query ended and no other one began: leaving the group, so that others read its shards")
+            await self._agent.drain(time.monotonic() + LEAVE_WITHIN)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -90,13 +118,16 @@ class ReaderServer:
         if what == "latest":
             start = parse(question["start"], group)
             end = await agent.latest(start, question["limit"])
-            return {"end": None if end is start else end.as_dict(), "ends": dict(agent.known_ends())}
+            ends = dict(agent.known_ends())
+            return {"end": None if end is start else end.as_dict(), "ends": ends, "ordered": agent.settings.ordered}
         if what == "replay":
-            return {"ours": list(await agent.replay(parse(question["end"], group)))}
+            return {"ours": list(await agent.replay(parse(question["end"], group))), "ordered": agent.settings.ordered}
         if what == "hello":
-            if question.get("targetBatchSeconds") is not None:
-                agent.pace.target = float(question["targetBatchSeconds"])
-            return self._facts
+            if agent.gone:
+                return {"error": GONE}
+            agent.query_began(Limits(**question["limits"]))
+            self._read_committed(question["committed"])
+            return {**self._facts, "ordered": agent.settings.ordered}
         if what == "prepare":
             await agent.prepare_available_now()
             return {}

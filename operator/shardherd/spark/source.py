@@ -1,8 +1,8 @@
-"""The Spark data source `format("shardherd")`: a stream reader that is a thin client of the agent.
+"""The Spark data source `format("shardherd")`: what Spark calls, and nothing that decides.
 
 Spark runs these classes in four kinds of processes (the driver's planner, one process for the life of a query, a second planner
-and the executors' workers); nothing is shared between them but the pickled InputPartition. Which records a micro-batch has is
-the agent's decision; how they become tasks is `planning`'s; reading them is `reader`'s.
+and the executors' workers); nothing is shared between them but what is pickled. Which records a micro-batch has is the holder's
+decision (the agent's, or without a ConsumerGroup `standalone`'s); tasks are made by `planning` and read by `reader`.
 """
 
 from __future__ import annotations
@@ -10,135 +10,188 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
+from shardherd.core.model import Offset, ShardId
+from shardherd.spark.holder import Holder
 from shardherd.spark.link import AgentLink
 from shardherd.spark.offsets import Offsets, parse
-from shardherd.spark.planning import ShardRange, plan_tasks
+from shardherd.spark.options import Mode, Settings, check_names, read_options, value_format, wants_headers
+from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
+from shardherd.spark.schema import Wanted, choose, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-SCHEMA = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-        StructField("shard", StringType()),
-    ]
-)
-"""Every column. `.schema(...)` with fewer of them reads fewer, which is faster."""
-
-OPTIONS = ("maxOffsetsPerTrigger", "targetBatchSeconds")
 
 
 class ShardherdSource(DataSource):
     """`spark.readStream.format("shardherd").load()` reads the shards that this consumer holds, whichever they are.
 
-    Options: `maxOffsetsPerTrigger` (most records of a micro-batch, shared fairly by the shards) and `targetBatchSeconds`
-    (how long a micro-batch should take at the measured rate; default 10). A shard moves only between micro-batches.
+    With the option `kafka.bootstrap.servers` it reads what the options say, by `readStream` or `read`, and needs no operator.
+    docs/source.md has every option and column.
     """
+
+    slots: ClassVar[int | None] = None
+    """How many tasks can run at once, where `shardherd.spark.register` knows it."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:  # Spark calls it by this name
+        check_names(options)
+        super().__init__(dict(options))
 
     @classmethod
     def name(cls) -> str:
         return "shardherd"
 
     def schema(self) -> StructType:
-        return SCHEMA
+        return columns(headers=wants_headers(self.options), values=value_format(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        fields = {field.name: field.dataType for field in SCHEMA.fields}
-        for field in schema.fields:
-            if fields.get(field.name) != field.dataType:
-                allowed = ", ".join(f"{name} {kind.simpleString()}" for name, kind in fields.items())
-                raise ValueError(
-                    f"column {field.name!r} of type {field.dataType.simpleString()} is not of this source; it has: {allowed}"
-                )
-        return ShardherdStreamReader(dict(self.options), tuple(field.name for field in schema.fields))
+        settings = read_options(self.options, batch=False)
+        return ShardherdStreamReader(settings, _chosen(schema, settings), self.slots)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        settings = read_options(self.options, batch=True)
+        return ShardherdBatchReader(settings, _chosen(schema, settings), self.slots)
+
+
+def _chosen(schema: StructType, settings: Settings) -> Wanted:
+    return choose(schema, headers=settings.include_headers, values=settings.values)
 
 
 class Slice(InputPartition):
     """One task: the ranges it reads (none: it only warms its worker up), and where."""
 
-    def __init__(self, ranges: tuple[ShardRange, ...], bootstrap_servers: str, kafka: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        ranges: tuple[ShardRange, ...],
+        bootstrap_servers: str,
+        security: Mapping[str, Any],
+        *,
+        topic_ids: Mapping[str, str] | None = None,
+        fail_on_data_loss: bool = True,
+        committed: bool = False,
+    ) -> None:
         super().__init__(None)
         self.ranges = ranges
         self.bootstrap_servers = bootstrap_servers
-        self.kafka = kafka
+        self.security = security
+        self.topic_ids = topic_ids or {}
+        self.fail_on_data_loss = fail_on_data_loss
+        self.committed = committed
 
 
-def _positive(options: dict[str, str], name: str) -> float | None:
-    """An option that must be a positive number; names are not case-sensitive."""
-    raw = {key.lower(): value for key, value in options.items()}.get(name.lower())
-    if raw is None:
-        return None
-    try:
-        value = float(raw)
-    except ValueError:
-        value = 0.0
-    if value <= 0:
-        raise ValueError(f"option {name} must be a number above 0, not {raw!r}")
-    return value
+def _slices(
+    tasks: list[tuple[ShardRange, ...]], servers: str, security: Mapping[str, Any], offsets: Offsets, settings: Settings
+) -> list[InputPartition]:
+    loss, committed = settings.fail_on_data_loss, settings.committed
+    return [
+        Slice(task, servers, security, topic_ids=offsets.topics, fail_on_data_loss=loss, committed=committed) for task in tasks
+    ]
+
+
+def read_slice(partition: InputPartition, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, in an executor's worker."""
+    # numba and pyarrow are for the workers alone: the planner's processes start once a query and must start fast.
+    from shardherd.spark.reader import brokers_of, declared, read_ranges, warm_up
+
+    if not isinstance(partition, Slice):  # Spark's own, for a batch without a task
+        return iter(())
+    brokers = brokers_of(partition.bootstrap_servers, partition.security, committed=partition.committed)
+    if not partition.ranges:
+        warm_up(brokers)
+    batches = read_ranges(
+        brokers,
+        partition.ranges,
+        wanted.names,
+        topic_ids=partition.topic_ids,
+        fail_on_data_loss=partition.fail_on_data_loss,
+        values=wanted.values,
+    )
+    return declared(batches, wanted.not_null) if wanted.not_null else batches
+
+
+class ShardherdBatchReader(DataSourceReader):
+    """Reads what there is between two places, once."""
+
+    def __init__(self, settings: Settings, wanted: Wanted, slots: int | None) -> None:
+        self._settings = settings
+        self._wanted = wanted
+        self._slots = slots
+
+    def partitions(self) -> list[InputPartition]:
+        from shardherd.spark.standalone import between
+
+        settings = self._settings
+        splitting = Splitting(settings.min_tasks, settings.max_task_records)
+        found = between(settings)
+        tasks = plan_tasks(found.shards, self._slots, splitting=splitting)
+        return _slices(tasks, settings.bootstrap_servers, settings.security.as_dict(), found, settings)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_slice(partition, self._wanted)
 
 
 class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream reader. Everything but `read` runs in one process for the life of a query."""
 
-    def __init__(self, options: dict[str, str], columns: tuple[str, ...]) -> None:
-        if unknown := sorted(key for key in options if key.lower() not in {name.lower() for name in OPTIONS}):
-            raise ValueError(f"unknown option {unknown[0]!r} of format shardherd; it has {', '.join(OPTIONS)}")
-        limit = _positive(options, "maxOffsetsPerTrigger")
-        self._limit = None if limit is None else max(1, int(limit))
-        self._target = _positive(options, "targetBatchSeconds")
-        self._columns = columns
+    def __init__(self, settings: Settings, wanted: Wanted, slots: int | None = None) -> None:
+        self._settings = settings
+        self._wanted = wanted
+        self._slots = slots
         # Made on first use: this object is pickled for the executors as well.
-        self._link: AgentLink | None = None
-        self._known: dict[str, int] = {}
+        self._holding: Holder | None = None
+        self._known: Mapping[ShardId, Offset] = {}
         self._handed: str | None = None
-        self._replays: dict[str, frozenset[str]] = {}
+        self._replays: dict[str, frozenset[ShardId]] = {}
 
     # --- in the process of the query -------------------------------------------------------------------------------------
 
-    def _agent(self) -> AgentLink:
-        if self._link is None:
+    def _holder(self) -> Holder:
+        if self._holding is None:
             # Spark ends this process by SIGTERM, and Python would die of it without calling stop().
             signal.signal(signal.SIGTERM, _leave)
-            self._link = AgentLink({"targetBatchSeconds": self._target})
-        return self._link
+            self._holding = self._hold()
+        return self._holding
+
+    def _hold(self) -> Holder:
+        if self._settings.mode is Mode.GROUP:
+            return AgentLink(self._settings.limits, committed=self._settings.committed)
+        from shardherd.spark.standalone import connect
+
+        return connect(self._settings, self._slots)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return Offsets(self._agent().facts["group"]).as_dict()
+        return Offsets(self._holder().facts.group).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
+        limits = self._settings.limits
+        if limits.max_records is not None:
+            return ReadMaxRows(limits.max_records)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadAllAvailable() if limits.min_records is None else ReadMinRows(limits.min_records)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        answer = self._agent().ask("latest", start=start, limit=rows)
-        self._known = answer["ends"]
-        if answer["end"] is None:
+        # Spark hands the default limit back, or asks for everything: then it is Trigger.Once.
+        answer = self._holder().latest(start, once=isinstance(limit, ReadAllAvailable))
+        self._known = answer.ends
+        if answer.end is None:
             return start
-        end: dict[str, Any] = answer["end"]
-        self._handed = json.dumps(end)
-        return end
+        self._handed = json.dumps(answer.end)
+        return answer.end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         if not self._known:
@@ -148,43 +201,37 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
             return []
-        facts = self._agent().facts
-        group = facts["group"]
-        first, last = parse(start, group), parse(end, group)
+        holder = self._holder()
+        facts, settings = holder.facts, self._settings
+        first, last = parse(start, facts.group), parse(end, facts.group)
         ranges = dict(last.shards)
         if (text := json.dumps(end)) != self._handed:
             ours = self._ours(text, end)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
-        tasks = plan_tasks(ranges, facts["slots"], every_slot=last.warm > first.warm)
-        return [Slice(task, facts["bootstrapServers"], facts["kafka"]) for task in tasks]
+        splitting = None if holder.ordered else Splitting(settings.min_tasks, settings.max_task_records)
+        tasks = plan_tasks(ranges, facts.slots, every_slot=last.warm > first.warm, splitting=splitting)
+        return _slices(tasks, facts.bootstrap_servers, facts.security, last, settings)
 
-    def _ours(self, text: str, end: dict[str, Any]) -> frozenset[str]:
+    def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:
         """Which shards of a micro-batch that this process did not plan are read again: decided once for each."""
         if text not in self._replays:
-            self._replays = {text: frozenset(self._agent().ask("replay", end=end)["ours"])}
+            self._replays = {text: self._holder().replay(end)}
         return self._replays[text]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Says nothing new: it comes a micro-batch late, and never on an idle stream."""
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._agent().ask("prepare")
+        self._holder().prepare()
 
     def stop(self) -> None:
-        if self._link is not None:
-            self._link.close()
+        if self._holding is not None:
+            self._holding.close()
 
     # --- in the executors' workers ---------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # numba and pyarrow are for the workers alone: the planner's processes start once a query and must start fast.
-        from shardherd.spark.reader import brokers_of, read_ranges, warm_up
-
-        assert isinstance(partition, Slice)
-        brokers = brokers_of(partition.bootstrap_servers, partition.kafka)
-        if not partition.ranges:
-            warm_up(brokers)
-        return read_ranges(brokers, partition.ranges, self._columns)
+        return read_slice(partition, self._wanted)
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:

@@ -27,6 +27,10 @@ class Ends(Protocol):
 
     def known(self) -> Mapping[ShardId, Offset]: ...
 
+    async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
+        """Bytes a record at each position; those that cannot be learned are left out."""
+        ...
+
 
 class Observer(Protocol):
     """Is told what happened, for metrics."""
@@ -40,13 +44,19 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Who the consumer is, and its times in seconds."""
+    """Who the consumer is, where it runs, how much it can do relative to others, and its times in seconds.
+
+    `group` is its namespace and name, for the log.
+    """
 
     group_uid: str
     consumer: ConsumerId
     incarnation: Incarnation
+    zone: str = ""
+    capacity: int = 1
     heartbeat_interval: float = 3.0
     session_timeout: float = 45.0
     coordinator_loss_limit: float = 300.0
     drain_timeout: float = 60.0
     ordered: bool = False
+    group: str = ""

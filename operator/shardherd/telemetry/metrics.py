@@ -65,6 +65,7 @@ GROUP_CONSUMED = Metric(
 CONSUMER_PACE = Metric(
     "shardherd_group_consumer_records_per_second", "Records that one consumer reads a second while it has a backlog.", GROUP
 )
+CONDITION = Metric("shardherd_group_condition", "A group's condition: 1 if True, 0 if not.", (*GROUP, "condition"))
 
 # Pictures of groups, read at each scrape.
 SHARD_LAG = Metric("shardherd_shard_lag_records", "Records between a shard's checkpoint and its end.", (*PICTURE, "shard"))
@@ -78,6 +79,16 @@ SHARD_STATE_AGE = Metric(
 )
 GROUP_LAG = Metric("shardherd_group_lag_records", "Records between the checkpoints and the ends of all shards.", PICTURE)
 GROUP_MAX_LAG = Metric("shardherd_group_max_lag_records", "The largest lag of a single shard.", PICTURE)
+GROUP_END = Metric("shardherd_group_end_offset", "Sum of the ends of all shards: its rate is what is written.", PICTURE)
+GROUP_CHECKPOINT = Metric(
+    "shardherd_group_committed_offset", "Sum of the checkpoints of all shards: its rate is what is read.", PICTURE
+)
+GROUP_UNOWNED = Metric(
+    "shardherd_group_max_unowned_seconds", "The longest time that a shard that should be read has had no holder.", PICTURE
+)
+GROUP_TRANSFER = Metric(
+    "shardherd_group_max_transfer_seconds", "The longest time that a shard has been on its way to another consumer.", PICTURE
+)
 GROUP_SERIES_OMITTED = Metric(
     "shardherd_group_shard_series_omitted", "Shards whose own series are left out, as the group has too many.", PICTURE
 )
@@ -100,6 +111,17 @@ SOURCE_BATCH_DURATION = Metric(
     "shardherd_source_batch_duration_seconds", "Time from handing a micro-batch out to knowing it complete.", CONSUMER
 )
 SOURCE_POSITION = Metric("shardherd_source_position", "End of the last completed range of a shard.", (*CONSUMER, "shard"))
+SOURCE_ROWS = Metric("shardherd_source_rows", "Rows of completed micro-batches, as Spark counted them.", CONSUMER)
+SOURCE_PHASES = Metric(
+    "shardherd_source_phase_seconds",
+    "Time of completed triggers by Spark's phases: addBatch reads, computes and writes, the others plan and log.",
+    (*CONSUMER, "phase"),
+)
+SOURCE_EVENT_TIME = Metric(
+    "shardherd_source_event_time_seconds",
+    "Time of the last completed record of a shard (that of the newest one in its Kafka batch), in seconds since 1970.",
+    (*CONSUMER, "shard"),
+)
 SOURCE_IN_FLIGHT = Metric("shardherd_source_in_flight_records", "Records handed out and not yet completed.", CONSUMER)
 
 _RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -135,6 +157,7 @@ class OperatorMetrics:
         self.produced = gauge(GROUP_PRODUCED)
         self.consumed = gauge(GROUP_CONSUMED)
         self.pace = gauge(CONSUMER_PACE)
+        self.conditions = gauge(CONDITION)
         self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
         self._build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
         # Counters whose series go with their group, and how many label values follow the group's two.
@@ -152,6 +175,7 @@ class OperatorMetrics:
             self.produced,
             self.consumed,
             self.pace,
+            self.conditions,
         )
 
     def built(self, version: str) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import TopicAlreadyExistsError
 
-from shardherd.adapters.kafka import KafkaConnector
+from dev.cluster.config import BROKER_RACK
+from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import ApiError, KubernetesApi
 from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
 from shardherd.ports import ShardSource
@@ -40,6 +41,7 @@ class KafkaLab:
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
+        self.rack = BROKER_RACK
         self.connector = KafkaConnector()
         self._admin = KafkaAdminClient(bootstrap_servers=servers)
         self._producer: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,11 +12,13 @@ from kubernetes.client.configuration import Configuration
 
 from dev.cluster import Cluster
 from shardherd.adapters.clock import SystemClock
-from shardherd.adapters.kafka import KafkaConnector
-from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
+from shardherd.adapters.kafka.connector import KafkaConnector
+from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
+from shardherd.adapters.kubernetes.keys import PublishedKeysTokens
 from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.core.model import GroupIdentity, ShardId
 from shardherd.ports import (
@@ -25,10 +28,12 @@ from shardherd.ports import (
     OwnershipGoneError,
     OwnershipUnavailableError,
     SourceUnavailableError,
+    TokenReviewer,
 )
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.offsets import OffsetsContract, Open
 from tests.contract.ownership import OwnershipContract
+from tests.contract.secrets import SecretsContract, SecretsLab
 from tests.contract.source import SourceContract
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource
@@ -147,6 +152,27 @@ class TestConfigMapOwnership(OwnershipContract):
         nowhere.close()
 
 
+class TestKubernetesSecrets(SecretsContract):
+    @pytest.fixture
+    def lab(self, cluster: Cluster, api: KubernetesApi, namespace: str) -> Iterator[SecretsLab]:
+        ours = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
+        path = f"/api/v1/namespaces/{namespace}/secrets"
+
+        async def put(name: str, data: dict[str, bytes], labelled: bool) -> None:
+            labels = {"shardherd.dev/kafka-credentials": "true"} if labelled else {}
+            body = {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": name, "labels": labels},
+                "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+            }
+            query = {"fieldManager": "test", "force": "true"}
+            await api.acall("PATCH", f"{path}/{name}", body, query=query, content_type=APPLY)
+
+        yield SecretsLab(KubernetesSecrets(ours), namespace, put, lambda: cut_off(ours))
+        ours.close()
+
+
 class TestKafkaOffsets(OffsetsContract):
     @pytest.fixture
     async def kafka(self, cluster: Cluster) -> AsyncIterator[KafkaLab]:
@@ -240,9 +266,9 @@ class TestLease(LeadershipContract):
 class RealTokensLab:
     """A reviewer with an API client of its own."""
 
-    def __init__(self, api: KubernetesApi, valid: str, caller: Caller) -> None:
+    def __init__(self, api: KubernetesApi, reviewer: TokenReviewer, valid: str, caller: Caller) -> None:
         self._api = api
-        self.reviewer = KubernetesTokens(api, "shardherd")
+        self.reviewer = reviewer
         self.valid = valid
         self.caller = caller
 
@@ -257,6 +283,9 @@ def caller_of(namespace: str, account: str, pod: str = "", uid: str = "", statef
 
 
 class TestTokens(TokensContract):
+    def reviewer(self, api: KubernetesApi, namespace: str) -> TokenReviewer:
+        return KubernetesTokens(api, "shardherd")
+
     @pytest.fixture
     async def lab(
         self, cluster: Cluster, kubernetes: KubernetesLab, namespace: str, names: Names
@@ -266,7 +295,9 @@ class TestTokens(TokensContract):
         pod = (await kubernetes.stateful_set(namespace, name, name))[0]
         token = await kubernetes.token(namespace, name, pod)
         own = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
-        yield RealTokensLab(own, token, caller_of(namespace, name, f"{name}-0", pod["metadata"]["uid"], name))
+        yield RealTokensLab(
+            own, self.reviewer(own, namespace), token, caller_of(namespace, name, f"{name}-0", pod["metadata"]["uid"], name)
+        )
         own.close()
 
     async def test_a_token_for_another_audience_is_nobodys(
@@ -314,6 +345,13 @@ class TestTokens(TokensContract):
         await kubernetes.api.acall("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", {"gracePeriodSeconds": 0})
 
         assert await lab.reviewer.review(token) is None
+
+
+class TestTokensByPublishedKeys(TestTokens):
+    """Without a TokenReview, by the same tests."""
+
+    def reviewer(self, api: KubernetesApi, namespace: str) -> TokenReviewer:
+        return PublishedKeysTokens(api, "shardherd", SystemClock(), [namespace])
 
 
 class TestEvents(EventsContract):

@@ -72,6 +72,13 @@ def groups(cluster: Cluster, names: Names) -> Iterator[Groups]:
 
 KAFKA = "spec.source.kafka"
 
+SCRAM = {
+    "protocol": "SASL_SSL",
+    "sasl": {"mechanism": "SCRAM-SHA-512", "username": "app", "secretRef": {"name": "kafka"}},
+    "tls": {"caSecretRef": {"name": "kafka-ca"}},
+}
+MUTUAL = {"protocol": "SSL", "tls": {"certificateSecretRef": {"name": "clicks-tls"}, "verifyHostname": False}}
+
 
 @pytest.mark.parametrize(
     ("spec", "said"),
@@ -116,6 +123,30 @@ KAFKA = "spec.source.kafka"
             {"source": {"kafka": {"startingPosition": "Middle"}}},
             'Unsupported value: "Middle": supported values: "Earliest", "Latest"',
             id="a position that does not exist",
+        ),
+        pytest.param(
+            {"source": {"kafka": {"security": {"protocol": "SASL_SSL"}}}},
+            f"{KAFKA}.security.protocol SASL_SSL needs a user: set sasl",
+            id="SASL without a user",
+        ),
+        pytest.param(
+            {
+                "source": {
+                    "kafka": {"security": {"protocol": "SSL", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "a"}}}}
+                }
+            },
+            f"{KAFKA}.security.protocol SSL uses no SASL: remove sasl, or set SASL_PLAINTEXT or SASL_SSL",
+            id="a user without SASL",
+        ),
+        pytest.param(
+            {"source": {"kafka": {"security": {"protocol": "PLAINTEXT", "tls": {}}}}},
+            f"{KAFKA}.security.protocol PLAINTEXT uses no TLS: remove tls, or set SSL or SASL_SSL",
+            id="authorities without TLS",
+        ),
+        pytest.param(
+            {"source": {"kafka": {"security": {"protocol": "SASL_SSL", "sasl": {"mechanism": "PLAIN", "password": "x"}}}}},
+            'unknown field "spec.source.kafka.security.sasl.password"',
+            id="a password itself",
         ),
         pytest.param(
             {"sessionTimeout": "8s"},
@@ -235,6 +266,11 @@ KAFKA = "spec.source.kafka"
             id="an assignor that does not exist",
         ),
         pytest.param(
+            {"assignorOptions": {"weights": "Messages"}},
+            'Unsupported value: "Messages": supported values: "Records", "Bytes"',
+            id="weights of a unit that does not exist",
+        ),
+        pytest.param(
             {"application": {"image": None}},
             "spec.application.image: Required value",
             id="no image",
@@ -300,6 +336,8 @@ def test_the_longest_name_is_accepted(groups: Groups) -> None:
         pytest.param({"source": {"kafka": {"topics": None, "topicPattern": "click.*"}}}, id="a pattern"),
         pytest.param({"source": {"kafka": {"bootstrapServers": "a.b:9092,c-d:9093,10.0.0.1:9094"}}}, id="several brokers"),
         pytest.param({"source": {"kafka": {"bootstrapServers": "[fd00::1]:9092"}}}, id="an IPv6 address"),
+        pytest.param({"source": {"kafka": {"security": SCRAM}}}, id="a user in a Secret"),
+        pytest.param({"source": {"kafka": {"security": MUTUAL}}}, id="a certificate in a Secret"),
         pytest.param({"scaling": {"minReplicas": 0}}, id="no consumer without shards"),
         pytest.param({"scaling": {"mode": "Lag", "lag": {"targetCatchupSeconds": 60, "maxStep": 1}}}, id="mode Lag"),
         pytest.param({"scaling": {"mode": "Lag", "minReplicas": 0, "recommendOnly": True}}, id="recommendations from zero"),
@@ -329,6 +367,7 @@ def test_every_default_is_in_the_schema(groups: Groups) -> None:
         "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest"}},
         "ordered": False,
         "assignor": "Sticky",
+        "assignorOptions": {"zones": "Prefer", "weights": "Records"},
         "heartbeatInterval": "3s",
         "sessionTimeout": "45s",
         "rejoinGrace": "0s",

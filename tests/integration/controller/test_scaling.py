@@ -23,8 +23,7 @@ def name(names: Names) -> str:
 def picture(name: str, count: int, *, position: int = 100, end: int = 100, **fields: object) -> GroupView:
     """So many shards, alike, held by the group's first consumer."""
     rows = tuple(
-        replace(
-            shard,
+        shard._replace(
             shard=ShardId(f"clicks/{number}"),
             holder=ConsumerId(f"{name}-0"),
             checkpoint=position,
@@ -140,7 +139,7 @@ def test_a_consumer_that_will_not_drain_is_reported_and_ended(bench: ControllerB
     bench.coordination.pictures[name] = picture(name, 2)
     bench.group(name, drainTimeout="2s")
     bench.until_pods(name, 2)
-    stubborn = replace(picture(name, 1).shards[0], holder=ConsumerId(f"{name}-1"), state=ShardState.TRANSFER)
+    stubborn = picture(name, 1).shards[0]._replace(holder=ConsumerId(f"{name}-1"), state=ShardState.TRANSFER)
     bench.coordination.pictures[name] = replace(picture(name, 1), shards=(stubborn,))
     becomes(bench, name, lambda: desired(bench, name) == 1)
     message = f"{name}-1 did not give up clicks/0 within spec.drainTimeout (2 s): it is ended, and fenced."

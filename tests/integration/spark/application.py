@@ -1,7 +1,8 @@
 """The application that the tests run: reads with `format("shardherd")` and writes every row as a line of JSON.
 
 One file a micro-batch and run, complete before it gets its name. The batch waits while the file `hold` exists beside the rows,
-after it wrote them: that is where a test kills it.
+after it wrote them: that is where a test kills it. With TEST_SECOND_QUERY it starts another query, with TEST_STOPS it ends its
+own when the file `stop` is there.
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import time
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from shardherd.spark import session
@@ -21,6 +23,8 @@ def write(batch: DataFrame, batch_id: int) -> None:
     rows = batch.selectExpr("shard", "offset", "cast(value as string) as value").collect()
     if not rows:
         return
+    if os.environ.get("TEST_EXPLAIN"):
+        batch.explain(extended=True)
     lines = [json.dumps({"shard": row.shard, "offset": row.offset, "value": row.value, "run": RUN}) for row in rows]
     partial = SINK / f".{RUN}.{batch_id}"
     partial.write_text("\n".join(lines) + "\n")
@@ -34,7 +38,22 @@ options = json.loads(os.environ.get("TEST_OPTIONS", "{}"))
 query = spark.readStream.format("shardherd").options(**options).load().writeStream.queryName("test").foreachBatch(write)
 if os.environ.get("TEST_AVAILABLE_NOW"):
     query = query.trigger(availableNow=True)
+elif interval := os.environ.get("TEST_TRIGGER"):
+    query = query.trigger(processingTime=interval)
 running = query.start()
 (SINK / f"started-{RUN}").write_text(str(running.runId))
+if os.environ.get("TEST_SECOND_QUERY"):
+    second = spark.readStream.format("shardherd").load().writeStream.format("noop").start()
+    try:
+        second.awaitTermination()
+    except StreamingQueryException as error:
+        (SINK / f"refused-{RUN}").write_text(str(error))
+if os.environ.get("TEST_STOPS"):
+    while not (SINK / f"stop-{RUN}").exists():
+        time.sleep(0.02)
+    running.stop()
 running.awaitTermination()
+if os.environ.get("TEST_EXPLAIN"):
+    running.explain(extended=True)
+    print(running.recentProgress)
 (SINK / f"ended-{RUN}").write_text(str(running.runId))

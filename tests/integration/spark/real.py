@@ -10,7 +10,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 
 from shardherd.adapters.clock import SystemClock
-from shardherd.adapters.kafka import KafkaConnector
+from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.memory import MemoryEvents, MemoryLeadership, MemoryOwnership, MemoryTokens
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters

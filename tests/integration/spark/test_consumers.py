@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 
@@ -119,3 +120,25 @@ def test_available_now_reads_what_there_is_and_ends(site: Site, coordinator: Scr
     assert driver.process.wait(START) == 0, driver.log.read_text()[-3000:]
     assert site.counted() == written
     assert len(list(site.sink.glob("*.jsonl"))) == 3
+    assert sum(coordinator.positions().values()) == 1200, "its last micro-batch is checkpointed too"
+    assert coordinator.left == ["clicks-0"]
+
+
+def test_a_query_with_a_long_trigger_checkpoints_at_once_is_the_only_one_and_leaves_when_it_is_stopped(
+    site: Site, coordinator: ScriptedCoordinator, topic: str
+) -> None:
+    coordinator.grant("clicks-0", *(f"{topic}/{number}" for number in range(4)))
+    written = produce(site.bootstrap, topic, 4, 50)
+
+    driver = site.start("clicks-0", TEST_TRIGGER="5 minutes", TEST_SECOND_QUERY="yes", TEST_STOPS="yes")
+
+    coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 200, "no second trigger is needed", START)
+    refused = site.sink / f"refused-{driver.name}"
+    site.wait_until(refused.exists, "the second query ends")
+    assert re.search(
+        "each shard has one reader: write to all your sinks from that one query with foreachBatch", refused.read_text()
+    )
+    (site.sink / f"stop-{driver.name}").touch()
+    assert driver.process.wait(START) == 0, driver.log.read_text()[-3000:]
+    assert coordinator.left == ["clicks-0"]
+    assert site.counted() == written

@@ -118,13 +118,6 @@ class TestSource:
         assert found(observation(view=unread))["SourceReachable"][:2] == ("Unknown", "Discovering")
         assert found(observation(view=None))["SourceReachable"][:2] == ("Unknown", "Discovering")
 
-    def test_topics_without_partitions_are_named(self) -> None:
-        assert found(observation(view=view()))["SourceReachable"] == (
-            "False",
-            "NoShards",
-            "kafka:9092 has no partitions of the topics clicks: create them.",
-        )
-
 
 class TestConsumers:
     @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from shardherd.core.model import Condition, ConsumerId, GroupView, ShardId, ShardState, ShardView
@@ -49,7 +48,7 @@ def test_a_shard_whose_holder_does_not_checkpoint_is_named_with_its_holder() -> 
 
 def test_a_shard_that_is_not_given_up_is_named_with_both_consumers() -> None:
     moving = shard(7, ShardState.TRANSFER, next_consumer=C1, state_age=30.0)
-    (found,) = told(view((moving, replace(moving, shard=ShardId("clicks/8"), state_age=2.0))))
+    (found,) = told(view((moving, moving._replace(shard=ShardId("clicks/8"), state_age=2.0))))
     assert (found["shard"], found["reason"], found["since"]) == ("clicks/7", "NotGivenUp", "2023-11-14T22:12:50Z")
     assert found["message"] == "clicks-0 has not given it up yet; clicks-1 is to have it"
 
@@ -67,7 +66,7 @@ def test_a_shard_that_nobody_is_given_says_why() -> None:
     assert why(view(free, withheld=withheld)) == "nothing is granted: console-consumer is a member of shop.clicks"
     away = view(free, source_reachable=False, source_error="no broker at kafka:9092")
     assert why(away) == "the source does not answer: no broker at kafka:9092"
-    lost = (replace(free[0], checkpoint=None),)
+    lost = (free[0]._replace(checkpoint=None),)
     assert why(view(lost, consumers=consumers(1))) == "its durable position is missing, or its start is not committed yet"
     assert why(view(free, consumers=consumers(1))).startswith("it waits for the next rebalance")
 

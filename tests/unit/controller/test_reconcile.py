@@ -52,6 +52,33 @@ async def test_a_new_group_gets_its_objects_and_a_status(bench: Bench) -> None:
     assert bench.metric("shardherd_scale_decisions_total", direction="up", reason="FollowingShards") == 1
 
 
+async def test_a_resource_that_cannot_be_read_says_so_in_its_conditions_and_its_group_goes_on(bench: Bench) -> None:
+    await bench.reconcile()
+    broken = resource(generation=2)
+    del broken["spec"]["scaling"]
+    broken["status"] = bench.cluster.objects["ConsumerGroup", *KEY]["status"]
+    bench.cluster.put("ConsumerGroup", broken)
+    bench.controller.saw_group(KEY, broken, gone=False)
+    bench.cluster.writes.clear()
+    for _ in range(3):
+        assert await bench.reconcile(after=2)
+    assert bench.cluster.writes == ["status clicks"]
+    told = "ConsumerGroup shop/clicks cannot be read: KeyError 'scaling'; correct it: until then the group goes on as it was."
+    status = bench.cluster.objects["ConsumerGroup", *KEY]["status"]
+    conditions = {each["type"]: each for each in status["conditions"]}
+    for kind, value in (("Ready", "False"), ("Stalled", "True")):
+        assert (conditions[kind]["status"], conditions[kind]["reason"]) == (value, "InvalidSpec")
+        assert (conditions[kind]["message"], conditions[kind]["observedGeneration"]) == (told, 2)
+    assert (status["desiredReplicas"], bench.condition("ConsumersReady")) == (2, ("False", "Starting"))
+
+    mended = resource(generation=3)
+    mended["status"] = status
+    bench.cluster.put("ConsumerGroup", mended)
+    bench.controller.saw_group(KEY, mended, gone=False)
+    await bench.reconcile(after=2)
+    assert bench.condition("Stalled") == ("False", "NotStalled")
+
+
 async def test_nothing_is_written_or_read_again_while_nothing_changes(bench: Bench) -> None:
     await bench.reconcile()
     await bench.reconcile(after=2)
@@ -168,19 +195,6 @@ class TestADeclarationThatDoesNotRun:
         await rolled.reconcile(after=5)
         await rolled.reconcile(after=600)
         assert applied_image(rolled) == "example/clicks:3"
-
-
-async def test_what_never_ran_is_nothing_to_go_back_to(bench: Bench) -> None:
-    await bench.reconcile()
-    run_pods(bench)
-    await bench.reconcile(after=5)
-    for generation in (2, 3):
-        declare(bench, generation, f"example/clicks:{generation}")
-        await bench.reconcile(after=5)
-        run_pods(bench, broken=True)
-        await bench.reconcile(after=5)
-    await bench.reconcile(after=600)
-    assert applied_image(bench) == "example/clicks:1"
 
 
 class AnotherVersion(Manifests):
@@ -392,8 +406,25 @@ async def test_a_restarted_operator_leaves_the_status_alone_until_its_coordinato
     await bench.reconcile()
     await bench.reconcile(after=5)
     assert bench.status() == ready
+    assert bench.metric("shardherd_group_condition", condition="Ready") is None
     await bench.reconcile(after=30)
     assert bench.condition("Ready") == ("False", "Discovering")
+    assert bench.metric("shardherd_group_condition", condition="Ready") == 0
+
+
+async def test_a_new_leader_shows_as_metrics_the_status_that_it_finds_written(bench: Bench) -> None:
+    await bench.reconcile()
+    await bench.reconcile(after=2)
+    successor = Bench()
+    successor.cluster.objects = bench.cluster.objects
+    successor.coordination.pictures[IDENTITY] = bench.coordination.pictures[IDENTITY]
+    successor.controller.saw_group(KEY, resource(), gone=False)
+
+    await successor.reconcile()
+
+    assert "status clicks" not in successor.cluster.writes
+    assert successor.metric("shardherd_group_condition", condition="SourceReachable") == 1
+    assert successor.metric("shardherd_replicas", kind="desired") == 2
 
 
 async def test_a_resource_that_cannot_be_read_harms_nobody_else(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -403,7 +434,7 @@ async def test_a_resource_that_cannot_be_read_harms_nobody_else(bench: Bench, ca
     bench.controller.saw_group(KEY, broken, gone=False)
     assert await bench.reconcile()
     assert "ConsumerGroup shop/clicks cannot be read" in caplog.text
-    assert bench.cluster.writes == []
+    assert bench.cluster.writes == ["status clicks"]
 
 
 def test_the_builders_resource_is_the_identity_that_tests_use() -> None:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cramjam
+from kafka import codec as kafka_codecs
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from kafka.record.util import calc_crc32c
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
+from kafka.record.util import calc_crc32, calc_crc32c
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -21,7 +23,7 @@ class Record:
     timestamp: int = 1_700_000_000_000
     key: bytes | None = None
     value: bytes | None = b""
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 def batch_of(records: Sequence[Record], *, codec: str = "none", attributes: int = 0, last_offset: int | None = None) -> bytes:
@@ -49,17 +51,51 @@ def empty_batch(base: int, last_offset: int, *, attributes: int = 0) -> bytes:
     return sealed(bytes(emptied), base=base, last_delta=last_offset - base, attributes=attributes)
 
 
-def control_batch(offset: int) -> bytes:
+def control_batch(offset: int, *, producer: int = 1, abort: bool = False) -> bytes:
     """A transaction's marker, which takes one offset and is no record."""
-    return batch_of([Record(offset, key=b"\x00\x00\x00\x01", value=b"\x00\x00\x00\x00\x00\x00")], attributes=0x20 | 0x10)
+    key = struct.pack(">hh", 0, 0 if abort else 1)
+    plain = batch_of([Record(offset, key=key, value=b"\x00\x00\x00\x00\x00\x00")])
+    return sealed(plain, base=offset, last_delta=0, attributes=0x20 | 0x10, producer=producer)
 
 
-def sealed(data: bytes, *, base: int, last_delta: int, attributes: int) -> bytes:
+def transactional(data: bytes, producer: int) -> bytes:
+    """The same batch, as part of a transaction of that producer."""
+    (base,), (last_delta,) = struct.unpack(">q", data[:8]), struct.unpack(">i", data[23:27])
+    (attributes,) = struct.unpack(">h", data[21:23])
+    return sealed(data, base=base, last_delta=last_delta, attributes=attributes | 0x10, producer=producer)
+
+
+def legacy_batch(records: Sequence[Record], *, magic: int, codec: str = "none", append_time: int | None = None) -> bytes:
+    """Messages of format 0 or 1: one after the other, or compressed in one; `append_time` is the broker's."""
+    base = records[0].offset if magic == 1 and codec != "none" else 0
+    builder = LegacyRecordBatchBuilder(magic, 0 if codec == "lz4" and magic == 0 else CODECS[codec], 1 << 30)
+    for record in records:
+        builder.append(record.offset - base, record.timestamp, record.key, record.value)
+    data = bytearray(builder.build())
+    if codec == "none":
+        return bytes(data)
+    if codec == "lz4" and magic == 0:
+        # Clients before 0.10 wrote a wrong checksum into the header of the frame.
+        frame = bytearray(kafka_codecs.lz4_encode(bytes(data)))
+        frame[6] ^= 0xFF
+        head = struct.pack(">qiIbb", 0, 0, 0, 0, CODECS["lz4"])
+        data = bytearray(head + struct.pack(">ii", -1, len(frame)) + frame)
+        data[8:12] = struct.pack(">i", len(data) - 12)
+    data[0:8] = struct.pack(">q", records[-1].offset)
+    if append_time is not None:
+        data[17] |= 0x08
+        data[18:26] = struct.pack(">q", append_time)
+    data[12:16] = struct.pack(">I", calc_crc32(bytes(data[16:])))
+    return bytes(data)
+
+
+def sealed(data: bytes, *, base: int, last_delta: int, attributes: int, producer: int = -1) -> bytes:
     """The batch with these header fields, its right length and its right checksum."""
     out = bytearray(data)
     out[0:8] = struct.pack(">q", base)
     out[8:12] = struct.pack(">i", len(out) - 12)
     out[21:23] = struct.pack(">h", attributes)
     out[23:27] = struct.pack(">i", last_delta)
+    out[43:51] = struct.pack(">q", producer)
     out[17:21] = struct.pack(">I", calc_crc32c(bytes(out[21:])))
     return bytes(out)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, UnknownGroupError
+from shardherd.core.errors import (
+    CoordinatorUnavailableError,
+    GroupReplacedError,
+    ShardherdError,
+    StaleIncarnationError,
+    UnknownGroupError,
+)
 from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.core.tracker import ReadRange
+from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import Offsets
-from tests.unit.spark.simulated import GROUP, Scene, story
+from tests.unit.spark.simulated import GROUP, Scene, SimulatedLoop, story
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
 NOTHING = Offsets(GROUP)
@@ -113,6 +121,32 @@ def test_the_limit_is_shared_fairly_and_the_rest_comes_next() -> None:
     story(body)
 
 
+def test_bytes_are_bounded_by_the_size_of_the_next_records() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0), (B, 5, 0))
+        scene.agent.query_began(Limits(max_bytes=5000))
+        end = await scene.agent.latest(start, None)
+        assert spans(end) == {A: (0, 25, 4), B: (0, 25, 5)}
+        assert spans(await scene.agent.latest(end, 30)) == {A: (25, 40, 4), B: (25, 40, 5)}
+
+    story(body)
+
+
+def test_few_records_wait_for_more_until_the_delay_is_over() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0), records=10)
+        scene.agent.query_began(Limits(min_records=11, max_delay=20))
+        await asyncio.sleep(19)
+        assert await scene.agent.latest(start, None) is start
+        await asyncio.sleep(1)
+        end = await scene.agent.latest(start, None)
+        assert spans(end) == {A: (0, 10, 4)}
+        scene.ends.ends[A] = 21
+        assert spans(await scene.agent.latest(end, None)) == {A: (10, 21, 4)}
+
+    story(body)
+
+
 def test_a_revoked_shard_with_nothing_in_flight_is_released_at_once() -> None:
     async def body(scene: Scene) -> None:
         await holding(scene, (A, 4, 0), (B, 5, 0))
@@ -138,6 +172,21 @@ def test_a_revoked_shard_in_flight_is_released_after_its_micro_batch_and_its_che
         assert 0.44 <= took <= 0.52
 
     story(body)
+
+
+def test_the_log_says_group_shard_and_epoch(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def body(scene: Scene) -> None:
+        await holding(scene, (A, 4, 0), (B, 5, 0))
+        scene.coordinator.assign((A, 4, 0))
+        await scene.until(lambda: scene.coordinator.named == [(A, 4)])
+
+    story(body, group="demo/clicks")
+
+    said = [(r.getMessage(), r.__dict__["shard"], r.__dict__["epoch"]) for r in caplog.records if "shard" in r.__dict__]
+    assert said == [("gained", A, 4), ("gained", B, 5), ("is to give up", B, 5), ("released", B, 5)]
+    assert {r.__dict__["group"] for r in caplog.records if r.name == "shardherd.spark.agent"} == {"demo/clicks"}
 
 
 def test_a_refused_checkpoint_drops_the_shard_at_once() -> None:
@@ -307,12 +356,30 @@ def test_a_consumer_that_holds_nothing_waits_for_its_coordinator_for_ever() -> N
     story(body)
 
 
-def test_a_superseded_run_stops_at_once() -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [StaleIncarnationError("start 2 of this pod is the current run"), GroupReplacedError("the group was deleted")],
+    ids=lambda refusal: str(refusal.code),
+)
+def test_a_run_that_is_over_stops_at_once(refusal: ShardherdError) -> None:
     async def body(scene: Scene) -> None:
         await holding(scene, (A, 4, 0))
-        scene.coordinator.fault = StaleIncarnationError("start 2 of this pod is the current run")
+        scene.coordinator.fault = refusal
         assert await scene.until(lambda: bool(scene.stopped)) <= 3.1
-        assert "start 2 of this pod" in scene.stopped[0]
+        assert str(refusal) in scene.stopped[0]
+
+    story(body)
+
+
+def test_every_request_names_the_group_and_a_heartbeat_where_it_comes_from() -> None:
+    async def body(scene: Scene) -> None:
+        scene.agent.settings = replace(scene.agent.settings, zone="eu-1a", capacity=4)
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.agent.finished(end)
+        assert await scene.agent.drain(scene.loop.time() + 80)
+        said = scene.coordinator.heartbeats[-1]
+        assert (said.group_uid, said.zone, said.capacity) == (GROUP, "eu-1a", 4)
+        assert scene.coordinator.groups == {GROUP}
 
     story(body)
 
@@ -375,6 +442,36 @@ def test_a_drain_does_not_wait_for_checkpoints_of_a_group_that_was_deleted() -> 
         scene.agent.finished(end)
         assert not await draining
         assert scene.loop.time() - began < 7
+
+    story(body)
+
+
+def test_a_drain_that_waits_for_a_checkpoint_lets_the_loop_sleep() -> None:
+    async def body(scene: Scene) -> None:
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+        scene.agent.finished(end)
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        assert isinstance(scene.loop, SimulatedLoop)
+        turns = scene.loop.jumping.turns
+        await asyncio.sleep(20)
+        assert scene.loop.jumping.turns - turns < 200, "it looked again and again"
+        scene.coordinator.fault = None
+        assert await scene.until(draining.done) <= 2.1
+        assert draining.result()
+        assert scene.coordinator.checkpoints == [(A, 4, 100)]
+
+    story(body)
+
+
+def test_a_drain_does_not_wait_on_once_its_run_is_over() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        await asyncio.sleep(1)
+        scene.coordinator.fault = StaleIncarnationError("start 2 of this pod is the current run")
+        assert await scene.until(draining.done) <= 3.2
+        assert not draining.result()
 
     story(body)
 

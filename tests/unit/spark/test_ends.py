@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark import ends
-from shardherd.spark.brokers import BrokersUnavailableError
+from shardherd.spark.brokers import BrokersUnavailableError, Fetched
 from shardherd.spark.ends import EndWatcher
 
 SHARD = ShardId("clicks/0")
 
 
 class Source:
-    """Raises what it is given, one after the other; then answers."""
+    """Raises what it is given, one after the other; then answers. Two of the seven records are in an open transaction."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
+        self.committed = False
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
         if self.errors:
             raise self.errors.pop(0)
-        return dict.fromkeys(shards, 7)
+        return dict.fromkeys(shards, 5 if self.committed else 7)
+
+    def begin_fetch(
+        self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int
+    ) -> Callable[[], list[Fetched]]:
+        raise AssertionError("nobody asks how large records are")
 
 
 def test_neither_brokers_that_are_away_nor_a_defect_end_the_looks(
@@ -41,3 +47,19 @@ def test_neither_brokers_that_are_away_nor_a_defect_end_the_looks(
     finally:
         watcher.close()
     assert "a failure of ours" in caplog.text
+
+
+def test_a_query_that_reads_committed_records_sees_where_the_decided_transactions_end() -> None:
+    changed = threading.Event()
+    watcher = EndWatcher(Source(), changed.set, 0.001)
+    watcher.start()
+    try:
+        watcher.watch((SHARD,))
+        assert changed.wait(5)
+        assert watcher.known() == {SHARD: 7}
+        changed.clear()
+        watcher.read_committed(True)
+        assert changed.wait(5)
+        assert watcher.known() == {SHARD: 5}
+    finally:
+        watcher.close()

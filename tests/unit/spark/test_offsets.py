@@ -8,7 +8,7 @@ import pytest
 
 from shardherd.core.model import ShardId
 from shardherd.core.tracker import ReadRange
-from shardherd.spark.offsets import Offsets, OffsetsError, parse
+from shardherd.spark.offsets import STANDALONE, Offsets, OffsetsError, parse
 
 SHARDS = {ShardId("clicks/10"): ReadRange(0, 5, 3), ShardId("clicks/2"): ReadRange(7, 7, 4)}
 
@@ -20,16 +20,19 @@ def test_offsets_are_written_with_sorted_keys_as_spark_compares_them_as_text() -
     assert text == json.dumps(Offsets("uid", 2, dict(reversed(SHARDS.items()))).as_dict())
 
 
-def test_what_was_written_is_read_back() -> None:
-    offsets = Offsets("uid", 2, SHARDS)
+@pytest.mark.parametrize("topics", [None, {}, {"views": "id-2", "clicks": "id-1"}])
+def test_what_was_written_is_read_back(topics: dict[str, str] | None) -> None:
+    offsets = Offsets("uid", 2, SHARDS, topics)
 
     assert parse(offsets.as_dict(), "uid") == offsets
+    assert list(offsets.as_dict()) == sorted(offsets.as_dict())
     assert parse(json.dumps(offsets.as_dict()), "uid") == offsets
 
 
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
+        ({"group": STANDALONE, "shards": {}, "topics": {}, "v": 1, "warm": 0}, "of the other way to use this source"),
         ({"group": "other", "shards": {}, "v": 1, "warm": 0}, "of group other, this consumer belongs to uid"),
         ({"group": "uid", "shards": {}, "v": 2, "warm": 0}, "of version 2"),
         ({"clicks": {"0": 5}}, "of another source"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardherd.core.model import ShardId
 from shardherd.core.tracker import ReadRange
-from shardherd.spark.planning import ShardRange, plan_tasks
+from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
 
 RANGES = st.dictionaries(
     st.integers(0, 30).map(lambda n: ShardId(f"clicks/{n}")),
@@ -55,3 +55,39 @@ def test_every_record_is_in_exactly_one_task_and_the_plan_is_a_pure_function(
     loads = [sum(each.stop - each.start for each in task) for task in tasks]
     largest = max((each.stop - each.start for each in found.values()), default=0)
     assert not loads or max(loads) - min(loads) <= largest
+
+
+def test_without_known_slots_every_shard_is_a_task() -> None:
+    assert [len(task) for task in plan_tasks(ranges(s0=1, s1=2, s2=3), None)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("splitting", "loads"),
+    [
+        (Splitting(), [103]),
+        (Splitting(tasks=4), [26, 26, 26, 25]),
+        (Splitting(records=50), [35, 34, 34]),
+        (Splitting(tasks=2, records=60), [52, 51]),
+        (Splitting(tasks=500), [1] * 103),
+    ],
+)
+def test_large_ranges_are_split_into_equal_tasks(splitting: Splitting, loads: list[int]) -> None:
+    tasks = plan_tasks(ranges(s0=100, s1=3), 1, splitting=splitting)
+
+    assert sorted((sum(each.stop - each.start for each in task) for task in tasks), reverse=True) == loads
+
+
+@given(found=RANGES, tasks=st.none() | st.integers(1, 40), records=st.none() | st.integers(1, 500), slots=st.integers(1, 8))
+def test_splitting_keeps_every_record_in_one_task_and_no_shard_twice_in_one(
+    found: Mapping[ShardId, ReadRange], tasks: int | None, records: int | None, slots: int
+) -> None:
+    planned = plan_tasks(found, slots, splitting=Splitting(tasks, records))
+
+    total = sum(each.stop - each.start for each in found.values())
+    assert all(len({each.shard for each in task}) == len(task) and task for task in planned)
+    read = sorted((each.shard, offset) for task in planned for each in task for offset in range(each.start, each.stop))
+    assert read == sorted((shard, offset) for shard, each in found.items() for offset in range(each.start, each.stop))
+    if tasks is not None:
+        assert len(planned) >= min(tasks, total)
+    if records is not None:
+        assert all(sum(each.stop - each.start for each in task) <= records for task in planned)

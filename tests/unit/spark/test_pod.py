@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardherd.core.model import Incarnation
+from shardherd.core.security import Security
 from shardherd.spark.application import spark_conf
 from shardherd.spark.pod import NotInPodError, read_pod
 
@@ -38,6 +39,9 @@ def test_a_pods_environment_is_read() -> None:
     assert pod.checkpoint_location == "/data/checkpoints/group-uid/clicks-0"
     assert pod.slots == 2
     assert read_pod({**POD, **EXECUTORS}).slots == 6
+    assert (pod.zone, pod.capacity) == ("", 1)
+    placed = read_pod({**POD, "SHARDHERD_ZONE": "eu-1a", "SHARDHERD_CAPACITY": "4"})
+    assert (placed.zone, placed.capacity) == ("eu-1a", 4)
 
 
 def test_outside_a_pod_every_missing_variable_is_named() -> None:
@@ -51,6 +55,7 @@ def test_outside_a_pod_every_missing_variable_is_named() -> None:
     ("name", "value", "reason"),
     [
         ("SHARDHERD_START", "two", "SHARDHERD_START must be a whole number, not 'two'"),
+        ("SHARDHERD_CAPACITY", "much", "SHARDHERD_CAPACITY must be a whole number, not 'much'"),
         ("SHARDHERD_SPARK_CONF", "[]", "SHARDHERD_SPARK_CONF must be a JSON object, not list"),
         ("SHARDHERD_SPARK_CONF", "{", "SHARDHERD_SPARK_CONF must be a JSON object"),
     ],
@@ -77,3 +82,14 @@ def test_executors_are_named_and_labelled_after_their_run() -> None:
     assert conf["spark.kubernetes.executor.label.shardherd.dev/consumer"] == "clicks-0"
     assert conf["spark.kubernetes.executor.deleteOnTermination"] == "false"
     assert conf["spark.driver.host"] == "clicks-0.clicks.demo.svc"
+
+
+def test_a_pod_is_told_the_files_of_its_kafka_credentials_and_a_wrong_one_is_named() -> None:
+    told = '{"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "app", "password_file": "/kafka/password"}'
+
+    assert read_pod({**POD, "SHARDHERD_KAFKA_SECURITY": told}).security == Security(
+        "SASL_SSL", "PLAIN", username="app", password_file="/kafka/password"
+    )
+    assert read_pod(POD).security == Security()
+    with pytest.raises(NotInPodError, match="SHARDHERD_KAFKA_SECURITY is wrong: the security protocol 'SSH' is none of"):
+        read_pod({**POD, "SHARDHERD_KAFKA_SECURITY": '{"protocol": "SSH"}'})

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from shardherd.core.model import ShardId
-from shardherd.spark import reader
-from shardherd.spark.brokers import BrokersUnavailableError, Fetched, RangeLostError, topic_partition
+from shardherd.spark import losses, reader
+from shardherd.spark.appetite import UNKNOWN, Appetite
+from shardherd.spark.brokers import SHARD_FETCH_BYTES, BrokersUnavailableError, Fetched, RangeLostError, topic_partition
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.reader import read_ranges
 from tests.unit.spark.kafka_bytes import Record, batch_of, control_batch, empty_batch
@@ -27,10 +28,15 @@ class FakeBrokers:
         self._ends = ends
         self._size = size
         self.asked: list[dict[ShardId, int]] = []
+        self.bytes_asked: list[dict[ShardId, int]] = []
         self.failures: list[Exception] = []
+        self.beginning = 0
 
-    def begin_fetch(self, positions: Mapping[ShardId, int], timeout: float) -> Callable[[], list[Fetched]]:
+    def begin_fetch(
+        self, positions: Mapping[ShardId, int], timeout: float, *, shard_bytes: Mapping[ShardId, int]
+    ) -> Callable[[], list[Fetched]]:
         self.asked.append(dict(positions))
+        self.bytes_asked.append(dict(shard_bytes))
         failure = self.failures.pop(0) if self.failures else None
         answer = [self._answer(shard, at, index == 0) for index, (shard, at) in enumerate(positions.items())]
 
@@ -42,6 +48,8 @@ class FakeBrokers:
         return wait
 
     def _answer(self, shard: ShardId, position: int, first: bool) -> Fetched:
+        if position < self.beginning:
+            return Fetched(shard, position, b"", self._ends[shard], start=self.beginning)
         data = b"".join(batch for last, batch in self._logs[shard] if last >= position)
         whole = next((len(batch) for last, batch in self._logs[shard] if last >= position), 0)
         return Fetched(shard, position, data[: max(self._size, whole) if first else self._size], self._ends[shard])
@@ -112,11 +120,61 @@ def test_a_kafka_that_stays_away_is_named_with_shard_and_offset(monkeypatch: pyt
 
 
 def test_a_shard_that_lost_its_end_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "STALL_TIMEOUT", 0.02)
+    monkeypatch.setattr(losses, "TRUNCATED_AFTER", 0.02)
     brokers = FakeBrokers({A: log_of((0, 4))}, {A: 5})
 
-    with pytest.raises(RangeLostError, match=r"shard clicks/0: asked to read up to offset 9, but it now ends at 5"):
+    with pytest.raises(RangeLostError, match=r"shard clicks/0: the records from offset 5 up to 9 are lost; it ends at 5 now"):
         read(brokers, ShardRange(A, 0, 9))
+
+
+def test_without_fail_on_data_loss_what_there_is_of_every_shard_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "TRUNCATED_AFTER", 0.0)
+    brokers = FakeBrokers({A: log_of((0, 4)), B: log_of((0, 9))}, {A: 5, B: 10})
+
+    rows = [
+        (row["shard"], row["offset"])
+        for batch in read_ranges(
+            brokers,  # type: ignore[arg-type]
+            [ShardRange(A, 0, 9), ShardRange(B, 0, 10)],
+            ("shard", "offset"),
+            fail_on_data_loss=False,
+        )
+        for row in batch.to_pylist()
+    ]
+
+    assert sorted(rows) == [*((A, i) for i in range(5)), *((B, i) for i in range(10))]
+
+
+def test_deleted_records_are_not_read_from_a_batch_that_still_holds_them() -> None:
+    brokers = FakeBrokers({A: log_of((0, 9))}, {A: 10})
+    brokers.beginning = 6
+
+    found = read_ranges(brokers, [ShardRange(A, 2, 10)], ("offset",), fail_on_data_loss=False)  # type: ignore[arg-type]
+
+    assert [row["offset"] for batch in found for row in batch.to_pylist()] == [6, 7, 8, 9]
+
+
+def test_the_next_range_asks_for_about_as_many_bytes_as_it_has() -> None:
+    shard = ShardId("backlog/0")
+    records = [(first, first + 99) for first in range(0, 1000, 100)]
+    log = [(last, batch_of([Record(i, value=b"x" * 900) for i in range(first, last + 1)])) for first, last in records]
+    brokers = FakeBrokers({shard: log}, {shard: 1000}, size=200_000)
+    batch = len(log[0][1])
+    assert {len(data) for _, data in log} == {batch}
+
+    read(brokers, ShardRange(shard, 0, 200))
+    read(brokers, ShardRange(shard, 200, 210), ShardRange(A, 5, 5))
+
+    assert brokers.bytes_asked == [{shard: UNKNOWN}, {shard: 2 * batch + batch // 10}]
+
+
+def test_a_shard_that_got_nothing_asks_for_all_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_appetite", Appetite())
+    brokers = FakeBrokers({A: log_of((0, 0)), B: log_of((0, 50))}, {A: 1, B: 51}, size=200)
+
+    read(brokers, ShardRange(A, 0, 1), ShardRange(B, 0, 51))
+
+    assert brokers.bytes_asked == [{A: UNKNOWN, B: UNKNOWN}, {B: SHARD_FETCH_BYTES}]
 
 
 def test_an_empty_range_asks_nobody() -> None:

@@ -11,10 +11,11 @@ import cramjam
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from shardherd.core.model import ShardId
 from shardherd.spark import records
-from shardherd.spark.source import SCHEMA as SPARK_SCHEMA
+from shardherd.spark.schema import SCHEMA as SPARK_SCHEMA
 from tests.unit.spark.kafka_bytes import CODECS, Record, batch_of, control_batch, empty_batch, sealed
 
 SHARD = ShardId("clicks/3")
@@ -42,13 +43,18 @@ def test_every_column_of_a_record_is_what_was_produced() -> None:
             "offset": 7,
             "timestamp": datetime.datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=datetime.UTC),
             "timestampType": 0,
+            "headers": [{"key": "trace", "value": b"abc"}],
             "shard": "clicks/3",
         }
     ]
 
 
 def test_the_arrow_schema_is_the_one_that_spark_demands() -> None:
-    assert to_arrow_schema(SPARK_SCHEMA, timezone="UTC") == records.SCHEMA
+    headers = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+    spark = StructType([field for field in SPARK_SCHEMA.fields if field.name != "headers"]).add("headers", headers)
+
+    assert to_arrow_schema(spark, timezone="UTC") == records.schema_of(spark.names)
+    assert sorted(spark.names) == sorted(records.SCHEMA.names)
 
 
 def test_only_the_asked_columns_are_made_in_the_asked_order() -> None:
@@ -110,16 +116,54 @@ def test_a_cut_off_last_batch_is_left_for_the_next_fetch() -> None:
     assert records.scan(SHARD, b"", 2).next_offset == 2
 
 
-def test_log_append_time_is_the_batchs_time_and_never_mixed_with_create_time() -> None:
+def test_log_append_time_is_the_batchs_time() -> None:
     data = batch_of([Record(0, 1000), Record(1, 5000)], attributes=0x08) + batch_of([Record(2, 1000)])
-    batches = list(records.decode(SHARD, records.scan(SHARD, data, 0), 0, 9, ("offset", "timestamp", "timestampType")))
 
-    assert [batch.column("timestampType").to_pylist() for batch in batches] == [[1, 1], [0]]
-    assert [row["timestamp"].timestamp() for batch in batches for row in batch.to_pylist()] == [5.0, 5.0, 1.0]
+    found = rows(data, columns=("offset", "timestamp", "timestampType"))
+
+    assert [(row["offset"], row["timestamp"].timestamp(), row["timestampType"]) for row in found] == [
+        (0, 5.0, 1),
+        (1, 5.0, 1),
+        (2, 1.0, 0),
+    ]
+
+
+def test_headers_are_a_list_of_pairs_and_null_when_there_are_none() -> None:
+    many = tuple((f"h{i}", b"x" * i) for i in range(300))
+    produced = [
+        Record(0),
+        Record(1, headers=(("trace", b"abc"), ("trace", None), ("", b""))),
+        Record(2, headers=many),
+        Record(3),
+    ]
+
+    found = rows(batch_of(produced[:3]) + batch_of(produced[3:], codec="zstd"), columns=("headers", "offset"))
+
+    assert found == [
+        {"headers": [{"key": k, "value": v} for k, v in each.headers] or None, "offset": each.offset} for each in produced
+    ]
+
+
+def test_a_headers_key_that_is_no_text_gets_replacement_characters() -> None:
+    data = bytearray(batch_of([Record(0, headers=(("k!y", b"v"),))]))
+    data[data.index(b"k!y") + 1] = 0xFF
+
+    assert rows(sealed(bytes(data), base=0, last_delta=0, attributes=0), columns=("headers",)) == [
+        {"headers": [{"key": "k\ufffdy", "value": b"v"}]}
+    ]
+
+
+def test_a_time_beyond_sparks_timestamps_is_an_error_only_if_it_is_wanted() -> None:
+    data = batch_of([Record(5, 1 << 62)])
+
+    with pytest.raises(records.CorruptRecordsError, match=r"shard clicks/3, batch at offset 5: a record's time is beyond"):
+        rows(data)
+    assert rows(data, columns=("offset",)) == [{"offset": 5}]
 
 
 def test_a_long_answer_becomes_several_arrow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "FLUSH_BYTES", 5000)
+    monkeypatch.setattr(records, "ARROW_BYTES", 5000)
+    monkeypatch.setattr(records, "GROUP_BYTES", 1)
     data = b"".join(batch_of([Record(i, value=b"x" * 2000)]) for i in range(7))
 
     batches = list(records.decode(SHARD, records.scan(SHARD, data, 0), 0, 9, ALL))
@@ -128,6 +172,21 @@ def test_a_long_answer_becomes_several_arrow_batches(monkeypatch: pytest.MonkeyP
     assert all(batch.schema == records.SCHEMA for batch in batches)
     for batch in batches:
         batch.validate(full=True)
+
+
+@pytest.mark.parametrize("group_bytes", [1, 3000, 1 << 20])
+def test_rows_do_not_depend_on_how_batches_are_grouped(monkeypatch: pytest.MonkeyPatch, group_bytes: int) -> None:
+    monkeypatch.setattr(records, "GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(records, "ARROW_ROWS", 40)
+    produced = [Record(i, key=b"%d" % i, value=b"v" * (i % 50), headers=(("h", b"%d" % i),) * (i % 3)) for i in range(400)]
+    names = sorted(CODECS)
+    data = b"".join(batch_of(produced[at : at + 10], codec=names[at // 10 % 5]) for at in range(0, 400, 10))
+
+    found = rows(data)
+
+    assert [(row["offset"], row["key"], row["value"], len(row["headers"] or ())) for row in found] == [
+        (each.offset, each.key, each.value, len(each.headers)) for each in produced
+    ]
 
 
 def test_a_large_value_survives() -> None:
@@ -139,22 +198,23 @@ def test_a_large_value_survives() -> None:
 @pytest.mark.parametrize(
     ("bend", "reason"),
     [
-        (lambda b: b[:16] + b"\x01" + b[17:], "not of format 2"),
+        (lambda b: b[:16] + b"\x03" + b[17:], "format 3 is none of 0, 1 and 2"),
         (lambda b: b[:8] + b"\x00\x00\x00\x05" + b[12:], "shorter than its header"),
         (lambda b: b[:70] + bytes([b[70] ^ 1]) + b[71:], "checksum does not match"),
         (lambda b: b + b, "starts below the end"),
         (lambda b: sealed(b[:57] + b"\x00\x00\x00\x09" + b[61:], base=0, last_delta=1, attributes=0), "contradict each other"),
+        (lambda b: sealed(b[:57] + b"\x7f\xff\xff\xff" + b[61:], base=0, last_delta=0x7FFFFFFF, attributes=0), "cannot be in"),
         (lambda b: sealed(b[:61] + b"\x7e" + b[62:], base=0, last_delta=1, attributes=0), "record's lengths contradict"),
         (lambda b: sealed(b[:61] + b"\xff" * (len(b) - 61), base=0, last_delta=1, attributes=0), "cut off or too long"),
         (lambda b: sealed(b + b"\x00", base=0, last_delta=1, attributes=0), "left over"),
-        (lambda b: sealed(b, base=0, last_delta=1, attributes=3), "cannot be decompressed"),
+        (lambda b: sealed(b, base=0, last_delta=1, attributes=3), "not a frame of version 1"),
         (lambda b: sealed(b, base=0, last_delta=1, attributes=6), "unknown compression codec 6"),
     ],
 )
 def test_broken_bytes_are_refused_with_the_shard_and_the_reason(bend: Any, reason: str) -> None:
     with pytest.raises(records.CorruptRecordsError, match=reason) as raised:
         rows(bend(batch_of([Record(0, value=b"one"), Record(1, value=b"two")])))
-    assert "clicks/3" in str(raised.value)
+    assert "shard clicks/3, batch at offset 0" in str(raised.value)
 
 
 @pytest.mark.parametrize("seed", range(40))

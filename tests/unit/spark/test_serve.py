@@ -16,12 +16,16 @@ from shardherd.core.model import ShardId
 from shardherd.spark import ends as ends_module
 from shardherd.spark import serve
 from shardherd.spark.agent import Agent
-from shardherd.spark.brokers import BrokersUnavailableError
+from shardherd.spark.brokers import BrokersUnavailableError, Fetched
 from shardherd.spark.ends import EndWatcher
+from shardherd.spark.flow import Limits
+from shardherd.spark.holder import Facts, Latest
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
+from shardherd.spark.samples import event_times
 from shardherd.spark.surroundings import AgentSettings
+from tests.unit.spark.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
 A = ShardId("clicks/0")
@@ -45,11 +49,17 @@ async def agent() -> Any:
 
 
 @pytest.fixture
-async def server(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def isolations() -> list[bool]:
+    """Of each query that connected, whether it reads committed records only."""
+    return []
+
+
+@pytest.fixture
+async def server(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolations: list[bool]) -> Any:
     monkeypatch.setattr(serve, "PREDECESSOR_WAIT", 1.0)
     monkeypatch.setattr(serve, "LAST_WORD_WAIT", 0.05)
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
-    made = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS)
+    made = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append)
     await made.start()
     yield made
     await made.close()
@@ -62,56 +72,102 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.002)
 
 
-async def asked(link: AgentLink, op: str, **question: Any) -> dict[str, Any]:
+async def latest(link: AgentLink, group: str = GROUP) -> Latest:
     """As the stream reader asks: blocking, in a thread of its own."""
-    return await asyncio.to_thread(link.ask, op, **question)
+    return await asyncio.to_thread(link.latest, Offsets(group).as_dict(), once=False)
+
+
+async def replayed(link: AgentLink) -> frozenset[ShardId]:
+    return await asyncio.to_thread(link.replay, Offsets(GROUP).as_dict())
 
 
 async def test_a_stream_reader_reads_what_the_agent_holds(agent: Agent, server: serve.ReaderServer) -> None:
     await until(lambda: agent.tracker.shards == (A,))
-    link = AgentLink({"targetBatchSeconds": 2.5})
-    answer = await asked(link, "latest", start=Offsets(GROUP).as_dict(), limit=60)
+    link = AgentLink(Limits(max_records=60, target_seconds=2.5))
+    answer = await latest(link)
 
-    assert answer == {"end": {"group": GROUP, "shards": {A: [0, 60, 4]}, "v": 1, "warm": 1}, "ends": {A: 100}}
-    assert link.facts == FACTS
+    assert answer == Latest({"group": GROUP, "shards": {A: [0, 60, 4]}, "v": 1, "warm": 1}, {A: 100})
+    assert link.facts == Facts(GROUP, "kafka:9092", 1, {})
+    assert not link.ordered
     assert agent.pace.target == 2.5
-    assert (await asked(link, "replay", end=Offsets(GROUP).as_dict())) == {"ours": []}
+    assert await replayed(link) == frozenset()
     link.close()
     link.close()
+
+
+async def test_every_query_says_whether_it_reads_committed_records_only(
+    server: serve.ReaderServer, isolations: list[bool]
+) -> None:
+    for committed in (True, False):
+        link = AgentLink(Limits(), committed=committed)
+        await replayed(link)
+        link.close()
+
+    assert isolations == [True, False]
 
 
 async def test_the_offsets_of_another_group_are_refused_in_words(agent: Agent, server: serve.ReaderServer) -> None:
-    link = AgentLink({})
+    link = AgentLink(Limits())
     with pytest.raises(AgentGoneError, match="of group other, this consumer belongs to group-uid"):
-        await asked(link, "latest", start=Offsets("other").as_dict(), limit=None)
+        await latest(link, "other")
     link.close()
 
 
 async def test_a_second_query_is_refused_while_the_first_one_reads(agent: Agent, server: serve.ReaderServer) -> None:
-    first, second = AgentLink({}), AgentLink({})
-    await asked(first, "latest", start=Offsets(GROUP).as_dict(), limit=None)
-    with pytest.raises(AgentGoneError, match="another streaming query"):
-        await asked(second, "latest", start=Offsets(GROUP).as_dict(), limit=None)
+    first, second = AgentLink(Limits()), AgentLink(Limits())
+    await latest(first)
+    with pytest.raises(AgentGoneError, match=r"another streaming query .* with foreachBatch, or stop it first"):
+        await latest(second)
     first.close()
-    third = AgentLink({})
-    assert (await asked(third, "replay", end=Offsets(GROUP).as_dict())) == {"ours": []}
+    third = AgentLink(Limits())
+    assert await replayed(third) == frozenset()
     third.close()
 
 
 async def test_a_query_that_ends_gives_back_what_it_did_not_finish(agent: Agent, server: serve.ReaderServer) -> None:
     await until(lambda: agent.tracker.shards == (A,))
-    link = AgentLink({})
-    await asked(link, "latest", start=Offsets(GROUP).as_dict(), limit=60)
+    link = AgentLink(Limits(max_records=60))
+    await latest(link)
     assert agent.tracker.busy
     link.close()
     await until(lambda: not agent.tracker.busy)
     assert agent.tracker.positions() == {A: 0}
 
 
+async def test_a_query_that_ends_for_good_makes_the_consumer_leave(
+    agent: Agent, server: serve.ReaderServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "LEAVE_AFTER", 0.2)
+    coordinator = agent._coordinator
+    assert isinstance(coordinator, FakeCoordinator)
+    for _ in range(2):  # the second one is started in time
+        link = AgentLink(Limits())
+        await latest(link)
+        link.close()
+        await asyncio.sleep(0.1)
+        assert not agent.gone
+    await until(lambda: coordinator.leaves == 1)
+    with pytest.raises(AgentGoneError, match="this consumer has left its group, because its streaming query had ended"):
+        await latest(AgentLink(Limits()))
+    assert await agent.drain(time.monotonic() + 1), "SIGTERM comes after it"
+    assert coordinator.leaves == 1
+
+
+async def test_a_query_of_available_now_may_be_started_again_much_later(
+    agent: Agent, server: serve.ReaderServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "LEAVE_AFTER", 0.0)
+    link = AgentLink(Limits())
+    await asyncio.to_thread(link.prepare)
+    link.close()
+    await asyncio.sleep(0.3)
+    assert not agent.gone
+
+
 async def test_an_agent_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "nobody.sock"))
     with pytest.raises(AgentGoneError, match=r"does not listen on .*nobody\.sock"):
-        await asked(AgentLink({}), "prepare")
+        await asyncio.to_thread(AgentLink(Limits()).prepare)
 
 
 async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_tcp_port: int) -> None:
@@ -132,6 +188,9 @@ async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_
         assert await got("/readyz") == (503, "not warm yet: the first micro-batch of the streaming query has not run\n")
         end = await agent.latest(Offsets(GROUP), 60)
         metrics.batch(end.shards, 0.5)
+        metrics.trigger(55, {"addBatch": 1500, "walCommit": 20, "triggerExecution": 1600})
+        assert metrics.last_records() == {A: 59}
+        metrics.event_times({A: 1.7e9, ShardId("clicks/9"): 5.0})
         agent.finished(end)
         assert await got("/readyz") == (200, "ready\n")
         lines = (await got("/metrics"))[1].splitlines()
@@ -145,6 +204,12 @@ async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_
     assert f"shardherd_source_records_total{{{labels}}} 60.0" in lines
     assert f"shardherd_source_batch_duration_seconds_sum{{{labels}}} 0.5" in lines
     assert f'shardherd_source_position{{{labels},shard="clicks/0"}} 60.0' in lines
+    assert f"shardherd_source_rows_total{{{labels}}} 55.0" in lines
+    assert f'shardherd_source_phase_seconds_total{{{labels},phase="addBatch"}} 1.5' in lines
+    assert not any("triggerExecution" in line for line in lines), "it is the sum of the others"
+    assert [line for line in lines if line.startswith("shardherd_source_event_time_seconds{")] == [
+        f'shardherd_source_event_time_seconds{{{labels},shard="clicks/0"}} 1.7e+09'
+    ]
     assert f"shardherd_source_in_flight_records{{{labels}}} 0.0" in lines
 
 
@@ -155,12 +220,22 @@ class FakeKafka:
         self.ends_of: dict[ShardId, int] = {}
         self.failure: Exception | None = None
         self.asked: list[tuple[ShardId, ...]] = []
+        self.committed = False
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, int]:
         self.asked.append(tuple(shards))
         if self.failure is not None:
             raise self.failure
         return {shard: self.ends_of[shard] for shard in self.asked[-1]}
+
+    def begin_fetch(self, positions: Mapping[ShardId, int], timeout: float, *, shard_bytes: int) -> Callable[[], list[Fetched]]:
+        def answer() -> list[Fetched]:
+            if self.failure is not None:
+                raise self.failure
+            batch = batch_of([Record(at, value=b"x" * 100) for at in range(4)])
+            return [Fetched(shard, at, batch[:shard_bytes], at + 4) for shard, at in positions.items()]
+
+        return answer
 
 
 def wait_for(true: Callable[[], bool]) -> None:
@@ -188,6 +263,21 @@ def test_ends_are_asked_of_the_watched_shards_only_and_changes_are_told() -> Non
         assert set(kafka.asked) == {(A,), ("clicks/1",)}
     finally:
         watcher.close()
+
+
+def test_the_time_of_a_record_is_that_of_the_newest_one_in_its_batch() -> None:
+    assert event_times(FakeKafka(), {A: 3}, 1.0) == {A: 1_700_000_000.0}
+
+
+async def test_sizes_are_those_of_the_next_batch_and_none_where_kafka_is_away() -> None:
+    kafka = FakeKafka()
+    watcher = EndWatcher(kafka, lambda: None)
+    whole = len(batch_of([Record(at, value=b"x" * 100) for at in range(4)]))
+
+    assert await watcher.sizes({A: 7}) == {A: whole / 4}
+    assert await watcher.sizes({}) == {}
+    kafka.failure = BrokersUnavailableError("connection refused")
+    assert await watcher.sizes({A: 7}) == {}
 
 
 def test_a_kafka_that_is_away_keeps_what_is_known_and_is_asked_again(

@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from shardherd.spark.flow import Limits
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError
-from shardherd.spark.source import SCHEMA, ShardherdSource, ShardherdStreamReader, Slice
+from shardherd.spark.options import OptionError, read_options
+from shardherd.spark.schema import SCHEMA, Wanted, columns
+from shardherd.spark.source import ShardherdSource, ShardherdStreamReader, Slice
 
 FACTS = {"group": "uid", "bootstrapServers": "kafka:9092", "slots": 2, "kafka": {}}
 
@@ -65,9 +68,13 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAgent
 
 @pytest.fixture
 def reader() -> Iterator[ShardherdStreamReader]:
-    made = ShardherdStreamReader({}, tuple(SCHEMA.names))
+    made = reader_with()
     yield made
     made.stop()
+
+
+def reader_with(**options: str) -> ShardherdStreamReader:
+    return ShardherdStreamReader(read_options(options, batch=False), Wanted(tuple(SCHEMA.names)))
 
 
 def planned(reader: ShardherdStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[list[tuple[str, int, int]]]:
@@ -87,8 +94,25 @@ def test_what_the_agent_hands_out_is_planned_without_asking_again(agent: FakeAge
     assert reader.latestOffset(start, ReadMaxRows(100)) == end
     assert planned(reader, start, end) == planned(reader, start, end) == [[("clicks/0", 0, 10)], [("clicks/1", 0, 8)]]
     assert [question["op"] for question in agent.questions] == ["hello", "latest"]
-    assert agent.questions[1]["limit"] == 100
+    assert agent.questions[0]["limits"] == Limits().as_dict()
     assert reader.reportLatestOffset() == {"ends": {"clicks/0": 99}}
+
+
+def test_the_isolation_level_goes_to_the_agent_and_to_every_task(agent: FakeAgent) -> None:
+    reader = reader_with(**{"kafka.isolation.level": "read_committed"})
+    end = offsets(s0=[0, 10, 3])
+    agent.answers["latest"] = [{"end": end, "ends": {}}]
+
+    reader.latestOffset(offsets(), ReadAllAvailable())
+    tasks = reader.partitions(offsets(), end)
+    reader.stop()
+
+    assert agent.questions[0]["committed"] is True
+    assert [task.committed for task in tasks if isinstance(task, Slice)] == [True]
+    with pytest.raises(
+        OptionError, match=r"kafka\.isolation\.level must be read_committed or read_uncommitted, not 'serializable'"
+    ):
+        reader_with(**{"kafka.isolation.level": "serializable"})
 
 
 def test_nothing_new_is_the_very_start_and_equal_offsets_need_no_task(agent: FakeAgent, reader: ShardherdStreamReader) -> None:
@@ -118,35 +142,72 @@ def test_a_logged_micro_batch_is_decided_once_and_others_ranges_are_dropped(
 
 
 def test_the_reader_that_executors_get_is_pickled_without_a_connection(agent: FakeAgent, reader: ShardherdStreamReader) -> None:
-    fresh = ShardherdStreamReader({"targetBatchSeconds": "1"}, ("value",))
+    fresh = ShardherdStreamReader(read_options({"maxOffsetsPerTrigger": "1"}, batch=False), Wanted(("value",)))
 
     copy = cloudpickle.loads(cloudpickle.dumps(fresh.read)).__self__  # type: ignore[no-untyped-call]
 
-    assert (copy._columns, copy._link) == (("value",), None)
+    assert (copy._wanted, copy._holding) == (Wanted(("value",)), None)
+
+
+def test_the_limits_are_told_to_the_agent_and_trigger_once_sets_them_aside(agent: FakeAgent) -> None:
+    reader = reader_with(maxOffsetsPerTrigger="5", maxBytesPerTrigger="1000")
+    agent.answers["latest"] = [{"end": None, "ends": {}}] * 2
+
+    reader.latestOffset(offsets(), reader.getDefaultReadLimit())
+    reader.latestOffset(offsets(), ReadAllAvailable())
+    reader.stop()
+
+    assert agent.questions[0]["limits"] == Limits(max_records=5, max_bytes=1000).as_dict()
+    assert [question["limit"] for question in agent.questions[1:]] == [5, None]
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("given", "limit"),
     [
-        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be a number above 0, not '0'"),
-        ({"targetbatchseconds": "soon"}, "targetBatchSeconds must be a number above 0, not 'soon'"),
-        ({"subscribe": "clicks"}, "unknown option 'subscribe'.* it has maxOffsetsPerTrigger, targetBatchSeconds"),
+        ({}, ReadAllAvailable()),
+        ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "9"}, ReadMaxRows(5)),
+        ({"maxBytesPerTrigger": "9", "minOffsetsPerTrigger": "2"}, ReadMaxBytes(9)),
+        ({"minOffsetsPerTrigger": "2"}, ReadMinRows(2)),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, str], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        ShardherdStreamReader(options, ())
+def test_spark_is_told_a_limit_where_there_is_one(given: dict[str, str], limit: ReadLimit) -> None:
+    assert reader_with(**given).getDefaultReadLimit() == limit
 
 
-def test_fewer_columns_may_be_asked_for_and_wrong_ones_are_named() -> None:
+def test_an_unordered_groups_shards_are_split_among_tasks_and_an_ordered_ones_are_not(agent: FakeAgent) -> None:
+    reader = reader_with(minPartitions="4")
+    first, second = offsets(s0=[0, 100, 3]), offsets(s0=[100, 180, 3])
+    agent.answers["latest"] = [
+        {"end": first, "ends": {}, "ordered": False},
+        {"end": second, "ends": {}, "ordered": True},
+    ]
+    reader.latestOffset(offsets(), ReadAllAvailable())
+    split = planned(reader, offsets(), first)
+    reader.latestOffset(first, ReadAllAvailable())
+    whole = planned(reader, first, second)
+    reader.stop()
+
+    assert split == [[("clicks/0", at, at + 25)] for at in (0, 25, 50, 75)]
+    assert whole == [[("clicks/0", 100, 180)]]
+
+
+def test_fewer_columns_may_be_asked_for_in_any_order() -> None:
     source = ShardherdSource(options={"maxoffsetspertrigger": "5"})
-    fewer = source.streamReader(StructType([StructField("offset", LongType()), StructField("shard", StringType())]))
-    assert isinstance(fewer, ShardherdStreamReader)
-    assert fewer._columns == ("offset", "shard")
-    assert fewer.getDefaultReadLimit() == ReadMaxRows(5)
 
-    with pytest.raises(ValueError, match=r"column 'offset' of type string is not of this source; it has: key binary"):
-        source.streamReader(StructType([StructField("offset", StringType())]))
+    fewer = source.streamReader(StructType([StructField("shard", StringType()), StructField("offset", LongType())]))
+
+    assert isinstance(fewer, ShardherdStreamReader)
+    assert fewer._wanted == Wanted(("shard", "offset"))
+    assert source.schema() == SCHEMA
+
+
+def test_headers_are_a_column_where_they_are_asked_for() -> None:
+    assert ShardherdSource(options={"includeheaders": "TRUE"}).schema().names == columns(headers=True).names
+
+
+def test_a_wrong_option_is_said_when_the_source_is_made() -> None:
+    with pytest.raises(OptionError, match=r"unknown option 'subscibe'.* did you mean subscribe"):
+        ShardherdSource(options={"subscibe": "clicks"})
 
 
 def test_without_a_session_the_remedy_is_named(reader: ShardherdStreamReader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +224,7 @@ def test_an_agent_that_refuses_is_quoted(agent: FakeAgent, reader: ShardherdStre
 
 def test_sparks_short_lived_processes_load_neither_numba_nor_the_operator() -> None:
     code = (
-        "import sys, shardherd.spark.source as s; s.ShardherdStreamReader({}, ());"
+        "import sys, shardherd.spark.source as s; s.ShardherdSource({}).streamReader(s.columns(headers=False));"
         "heavy = ('numba', 'pyarrow', 'kafka', 'aiohttp', 'kopf', 'kubernetes', 'prometheus_client');"
         "print([m for m in heavy if m in sys.modules])"
     )

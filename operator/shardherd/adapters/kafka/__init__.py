@@ -1,5 +1,4 @@
-"""Kafka as a group's source and as the keeper of its durable positions."""
+"""Kafka as a group's source and as the keeper of its durable positions; `connector` opens both.
 
-from shardherd.adapters.kafka.connector import KafkaConnector
-
-__all__ = ["KafkaConnector"]
+Imports nothing: the source's workers use `manager` alone, and must start fast.
+"""

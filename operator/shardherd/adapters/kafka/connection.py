@@ -1,4 +1,4 @@
-"""One client of one Kafka cluster, shared by all groups with the same bootstrap servers.
+"""One client of one Kafka cluster, shared by all groups with the same bootstrap servers and credentials.
 
 kafka-python runs an event loop of its own in a thread; this is the bridge between it and asyncio. The rest of this package
 hands it coroutines that run over there. It keeps every wait bounded and must never block the caller's event loop.
@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from kafka.cluster import collect_hosts
-from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError, KafkaTimeoutError
-from kafka.net.manager import KafkaConnectionManager
+from kafka.errors import (
+    BrokerResponseError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailedError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+)
 from kafka.net.selector import NetworkSelector
 
+from shardherd.adapters.kafka.access import Access
+from shardherd.adapters.kafka.credentials import CredentialsError
+from shardherd.adapters.kafka.manager import PLAINTEXT, ClientManager, Failure, told
 from shardherd.ports import SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -35,6 +48,16 @@ HANG_MARGIN = 6.0
 
 MAX_IN_FLIGHT = 1000
 """Requests in flight on one broker connection; past it kafka-python refuses to send. The broker answers them in order."""
+
+_TLS_TROUBLE = re.compile(r"Handshake failed|\[SSL|is it for TLS")
+
+_NOT_AUTHENTICATED = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
+
+_REMEDIES = {
+    TopicAuthorizationFailedError: "allow the operator's user READ on the group's topics",
+    GroupAuthorizationFailedError: "allow the operator's user READ on this group",
+    TransactionalIdAuthorizationFailedError: "allow the operator's user WRITE on this transactional id",
+}
 
 
 class Wire:
@@ -64,10 +87,11 @@ class Wire:
 
 
 class KafkaConnection:
-    """A lazily connected client of the cluster at `servers` (comma-separated host:port)."""
+    """A lazily connected client of the cluster at `servers` (comma-separated host:port), with the credentials of `access`."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, access: Access | None = None) -> None:
         self.servers = servers
+        self._access = access
         self._net: Any = None
         self._manager: Any = None
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -88,8 +112,11 @@ class KafkaConnection:
             result: T = await self._call(lambda: work(wire), timeout + HANG_MARGIN)
             return result
         except (KafkaError, TimeoutError) as error:
-            self._failed = not isinstance(error, BrokerResponseError)
-            raise SourceUnavailableError(f"Kafka at {self.servers}: cannot {what}: {_told(error)}") from error
+            answered = isinstance(error, BrokerResponseError) and not isinstance(error, _NOT_AUTHENTICATED)
+            self._failed = not answered
+            why = "" if answered else _why(manager.failures())
+            remedy = next((f"; {text}" for kind, text in _REMEDIES.items() if isinstance(error, kind)), "")
+            raise SourceUnavailableError(f"Kafka at {self.servers}: cannot {what}: {told(error)}{why}{remedy}") from error
 
     async def _open(self) -> Any:
         async with self._opening:
@@ -99,9 +126,11 @@ class KafkaConnection:
                 log.error("kafka-python's loop for %s has crashed (%r); starting another", self.servers, self._net._exception)
                 self._net.close()
                 self._net, self._manager = None, None
+            if self._access is not None:
+                await self._access.ready(failing=self._failed)
             if self._manager is None:
                 # The constructors look names up, which blocks.
-                self._net, self._manager = await asyncio.to_thread(_client, self.servers)
+                self._net, self._manager = await asyncio.to_thread(_client, self.servers, self._access)
             if self._failed or not self._manager.bootstrapped:
                 await self._bootstrap()
         return self._manager
@@ -111,10 +140,17 @@ class KafkaConnection:
         try:
             await self._call(lambda: manager.bootstrap_async(int(CONNECT_TIMEOUT * 1000)), CONNECT_TIMEOUT + HANG_MARGIN)
         except (KafkaError, TimeoutError) as error:
+            self._failed = True
+            failures = manager.failures()
+            if any(_is_refusal(failure) for failure in failures):
+                raise SourceUnavailableError(
+                    f"Kafka at {self.servers} and the operator do not accept each other{_why(failures)}; check"
+                    " spec.source.kafka.security and the Secrets that it names"
+                ) from error
             unknown = await asyncio.to_thread(_unresolved, self.servers)
-            cause = f" (the name {unknown!r} does not resolve)" if unknown else ""
+            cause = f" (the name {unknown!r} does not resolve)" if unknown else _why(failures)
             if not isinstance(error, KafkaTimeoutError | TimeoutError):
-                cause = f" ({_told(error)})"
+                cause = f" ({told(error)})"
             raise SourceUnavailableError(
                 f"no Kafka broker answers at {self.servers} within {CONNECT_TIMEOUT:g} s{cause}; check"
                 " spec.source.kafka.bootstrapServers, and that the brokers run and can be reached from the operator's pod"
@@ -157,16 +193,19 @@ class KafkaConnection:
             done.set_exception(KafkaConnectionError("the connection was closed"))
         async with self._opening:
             net, manager, self._net, self._manager = self._net, self._manager, None, None
+        if self._access is not None:
+            await self._access.close()
         if net is not None:
             await asyncio.to_thread(_shut, net, manager)
 
 
-def _client(servers: str) -> tuple[Any, Any]:
+def _client(servers: str, access: Access | None) -> tuple[Any, Any]:
     # Every failure is reported by us, with the address, once; kafka-python would log each attempt as an error.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     net = NetworkSelector(client_id="shardherd")
-    manager = KafkaConnectionManager(
+    manager = ClientManager(
         net,
+        PLAINTEXT if access is None else access.settings,
         bootstrap_servers=servers.split(","),
         client_id="shardherd",
         request_timeout_ms=int(REQUEST_TIMEOUT * 1000),
@@ -199,6 +238,11 @@ def _unresolved(servers: str) -> str:
     return ""
 
 
-def _told(error: BaseException) -> str:
-    text = str(error)
-    return text if type(error).__name__ in text else f"{type(error).__name__}: {text}" if text else type(error).__name__
+def _is_refusal(failure: Failure) -> bool:
+    """Whether somebody answered at that address, but one of the two sides did not accept the other."""
+    return isinstance(failure.error, (*_NOT_AUTHENTICATED, CredentialsError)) or bool(_TLS_TROUBLE.search(str(failure.error)))
+
+
+def _why(failures: tuple[Failure, ...]) -> str:
+    """The addresses that could not be used, each with its cause."""
+    return f" ({'; '.join(sorted(map(str, failures)))})" if failures else ""

@@ -1,17 +1,24 @@
-"""Opens the Kafka side of a group's spec; groups with the same bootstrap servers share one connection.
+"""Opens the Kafka side of a group's spec; groups with the same bootstrap servers and credentials share one connection.
 
 Called by the coordinator through `SourceConnector`. Opening connects to nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardherd.adapters.kafka.access import Access
 from shardherd.adapters.kafka.catalogue import Catalogue
 from shardherd.adapters.kafka.connection import KafkaConnection
 from shardherd.adapters.kafka.offsets import KafkaOffsetStore
 from shardherd.adapters.kafka.source import KafkaShardSource
 from shardherd.core.model import GroupSpec
+from shardherd.core.security import NO_SECURITY, KafkaSecurity
+from shardherd.ports import SecretReader, SecretRefusedError
+
+_Key = tuple[str, str, KafkaSecurity]
+"""Bootstrap servers, the namespace of the Secrets, and what they are for. Another namespace's Secrets are never shared."""
 
 
 @dataclass
@@ -21,29 +28,41 @@ class _Cluster:
     users: int = 0
 
 
+class NoSecrets:
+    """SecretReader of a process that has no Secrets."""
+
+    async def read(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        raise SecretRefusedError(f"Secret {name!r} in namespace {namespace!r}: this process reads no Secrets")
+
+
 class KafkaConnector:
     """SourceConnector for Kafka. One object an operator; close it last."""
 
-    def __init__(self) -> None:
-        self._clusters: dict[str, _Cluster] = {}
+    def __init__(self, secrets: SecretReader | None = None) -> None:
+        self._secrets = secrets or NoSecrets()
+        self._clusters: dict[_Key, _Cluster] = {}
 
     def source(self, spec: GroupSpec) -> KafkaShardSource:
-        key, cluster = self._use(spec.source.bootstrap_servers)
+        key, cluster = self._use(spec)
         return KafkaShardSource(cluster.connection, cluster.catalogue, spec.source, lambda: self._leave(key, cluster))
 
     def offsets(self, spec: GroupSpec) -> KafkaOffsetStore:
-        key, cluster = self._use(spec.source.bootstrap_servers)
+        key, cluster = self._use(spec)
         return KafkaOffsetStore(cluster.connection, spec.source, lambda: self._leave(key, cluster))
 
-    def _use(self, servers: str) -> tuple[str, _Cluster]:
-        key = ",".join(server.strip() for server in servers.split(","))
+    def _use(self, spec: GroupSpec) -> tuple[_Key, _Cluster]:
+        servers = ",".join(server.strip() for server in spec.source.bootstrap_servers.split(","))
+        security = spec.source.security
+        secured = security != NO_SECURITY
+        key = (servers, spec.identity.namespace if secured else "", security)
         if key not in self._clusters:
-            connection = KafkaConnection(key)
+            access = Access(self._secrets, spec.identity.namespace, security) if secured else None
+            connection = KafkaConnection(servers, access)
             self._clusters[key] = _Cluster(connection, Catalogue(connection))
         self._clusters[key].users += 1
         return key, self._clusters[key]
 
-    async def _leave(self, key: str, cluster: _Cluster) -> None:
+    async def _leave(self, key: _Key, cluster: _Cluster) -> None:
         """One user less; the last one closes the connection."""
         cluster.users -= 1
         if cluster.users == 0 and self._clusters.get(key) is cluster:

@@ -37,7 +37,7 @@ class KafkaShardSource:
         self._leave = leave
         self._closed = False
 
-    async def discover(self) -> tuple[ShardInfo, ...]:
+    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
         """Every partition of the group's topics, by topic and number. Raises SourceUnavailableError."""
         if not self._registered:
             self._catalogue.register(self._interest)
@@ -50,8 +50,16 @@ class KafkaShardSource:
         for partition in sorted(look.leaderless):
             if self._interest.matches(partition[0]):
                 raise SourceUnavailableError(f"Kafka at {servers}: {shard_of(*partition)} has no leader; start its broker")
+        known = await self._catalogue.sizes(look) if sizes else {}
         shards = tuple(
-            ShardInfo(shard_of(*partition), extent.begin, extent.end, source_id=look.topic_ids[partition[0]])
+            ShardInfo(
+                shard_of(*partition),
+                extent.begin,
+                extent.end,
+                source_id=look.topic_ids[partition[0]],
+                zone=look.racks.get(look.leaders.get(partition, -1), ""),
+                size=known.get(partition),
+            )
             for partition, extent in sorted(look.extents.items())
             if self._interest.matches(partition[0])
         )
@@ -102,4 +110,6 @@ def _name(member: Any) -> str:
 def _refusal(topic: str, servers: str, error: str) -> str:
     if error in ("", errors.UnknownTopicOrPartitionError.__name__):
         return f"topic {topic!r} does not exist in Kafka at {servers}; create it or correct spec.source.kafka.topics"
-    return f"Kafka at {servers} does not show topic {topic!r}: {error}; check its name and the permissions of this client"
+    return (
+        f"Kafka at {servers} does not show topic {topic!r}: {error}; allow the operator's user READ on it, or correct its name"
+    )

@@ -4,6 +4,7 @@ from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.adapters.memory.cluster import MemoryEvents, MemoryLeadership, MemoryTokens
 from shardherd.adapters.memory.kafka import MemoryConnector, MemoryKafka
 from shardherd.adapters.memory.ownership import MemoryOwnership
+from shardherd.adapters.memory.secrets import MemorySecrets
 
 __all__ = [
     "MemoryConnector",
@@ -11,6 +12,7 @@ __all__ = [
     "MemoryKafka",
     "MemoryLeadership",
     "MemoryOwnership",
+    "MemorySecrets",
     "MemoryTokens",
     "SimulatedClock",
 ]

@@ -1,0 +1,1 @@
+"""The source against Spark's own Kafka source: see benchmarks/README.md."""

@@ -1,0 +1,139 @@
+"""The credentials themselves, and the settings that kafka-python needs for one new connection with them.
+
+Used by `manager` at every new connection. Values live in memory only: they are in no repr, no message and no file of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kafka.errors import KafkaConnectionError
+
+from shardherd.core.security import KafkaSecurity, Security
+
+
+class CredentialsError(KafkaConnectionError):  # type: ignore[misc]  # kafka-python has no types
+    """Credentials that are not there or cannot be used now; they may be later. Names where they belong, never them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What proves who we are (`username`, `password`, `certificate`, `key`) and whom we trust (`ca`); PEM where it is bytes."""
+
+    username: str = ""
+    password: str = field(default="", repr=False)
+    ca: bytes = field(default=b"", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+
+
+def read_files(security: Security) -> Credentials:
+    """What the files hold now. Raises CredentialsError, which names the file."""
+    return Credentials(
+        username=security.username or _text(security.username_file),
+        password=_text(security.password_file),
+        ca=_bytes(security.ca_file),
+        certificate=_bytes(security.certificate_file),
+        key=_bytes(security.key_file),
+    )
+
+
+def _bytes(path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise CredentialsError(
+            f"the credentials' file {path} cannot be read ({error.strerror}): check the Secret's volume"
+        ) from error
+
+
+def _text(path: str) -> str:
+    return as_text(_bytes(path), f"the credentials' file {path}")
+
+
+def as_text(value: bytes, what: str) -> str:
+    """A user name or a password; a line end that an editor left behind is not part of it. Raises CredentialsError."""
+    try:
+        return value.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise CredentialsError(f"{what} is not UTF-8 text") from error
+
+
+class ClientSettings:
+    """kafka-python's security settings; `load` gives the credentials of now, and is called for every new connection."""
+
+    def __init__(self, security: Security | KafkaSecurity, load: Callable[[], Credentials]) -> None:
+        self._security = security
+        self._load = load
+        self._made_of: Credentials | None = None
+        self._settings: dict[str, Any] = {}
+
+    def __call__(self) -> Mapping[str, Any]:
+        """The settings. Raises CredentialsError."""
+        credentials = self._load()
+        if credentials != self._made_of:
+            self._settings = self._make(credentials)
+            self._made_of = credentials
+        return self._settings
+
+    def _make(self, credentials: Credentials) -> dict[str, Any]:
+        security = self._security
+        settings: dict[str, Any] = {"security_protocol": security.protocol}
+        if security.protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
+            settings |= {
+                "sasl_mechanism": security.mechanism,
+                "sasl_plain_username": credentials.username,
+                "sasl_plain_password": credentials.password,
+            }
+        if security.protocol in ("SSL", "SASL_SSL"):
+            settings["ssl_context"] = _context(credentials, security.verify_hostname)
+        return settings
+
+
+def of_files(security: Security) -> ClientSettings:
+    """Settings from files that are read again for every new connection."""
+    return ClientSettings(security, lambda: read_files(security))
+
+
+def _context(credentials: Credentials, verify_hostname: bool) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = verify_hostname
+    try:
+        if credentials.ca:
+            context.load_verify_locations(cadata=credentials.ca.decode("ascii"))
+        else:
+            context.load_default_certs()
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise CredentialsError(f"the authorities' certificates (ca.crt) are not PEM: {error}") from error
+    if credentials.certificate:
+        _load_chain(context, credentials.certificate + b"\n" + credentials.key)
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
+    """The client's certificate. OpenSSL reads it from a file only: this one is in memory and has no name."""
+    descriptor = os.memfd_create("shardherd-certificate")
+    try:
+        view = memoryview(pem)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        # An encrypted key would make OpenSSL ask on the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_no_password)
+    except ssl.SSLError as error:
+        raise CredentialsError(
+            f"the client's certificate (tls.crt) and key (tls.key) cannot be used together: {error}"
+        ) from error
+    finally:
+        os.close(descriptor)
+
+
+def _no_password() -> str:
+    raise CredentialsError("the client's key (tls.key) is encrypted: store it without a passphrase")

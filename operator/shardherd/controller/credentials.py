@@ -1,0 +1,66 @@
+"""How a pod gets a group's Kafka credentials: one volume of the Secrets' keys under fixed names, and where to find them.
+
+Called by `manifests`, for drivers and executors alike. The kubelet renews the files when a Secret changes, so nothing restarts.
+Pure; no value of a Secret is seen here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from shardherd.core.security import NO_SECURITY, KafkaSecurity, SecretKey, Security
+
+VOLUME = "kafka-credentials"
+FOLDER = "/var/run/secrets/shardherd-kafka"
+MODE = 0o440
+
+ENVIRONMENT = "SHARDHERD_KAFKA_SECURITY"
+
+
+def _files(security: KafkaSecurity) -> dict[str, SecretKey]:
+    """File name -> which key of which Secret it holds."""
+    files = {
+        "username": security.username_key,
+        "password": security.password_key,
+        "ca.crt": security.ca_key,
+        "tls.crt": security.certificate_key,
+        "tls.key": security.private_key,
+    }
+    return {name: key for name, key in files.items() if key is not None}
+
+
+def volumes(security: KafkaSecurity) -> list[dict[str, Any]]:
+    """The volume, if any Secret is used."""
+    sources = [
+        {"secret": {"name": key.name, "items": [{"key": key.key, "path": file}]}} for file, key in _files(security).items()
+    ]
+    return [{"name": VOLUME, "projected": {"defaultMode": MODE, "sources": sources}}] if sources else []
+
+
+def mounts(security: KafkaSecurity) -> list[dict[str, Any]]:
+    """Where a container has it."""
+    return [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}] if _files(security) else []
+
+
+def environment(security: KafkaSecurity) -> dict[str, str]:
+    """What the application is told: how to authenticate, and with which files. Nothing for a cluster without security."""
+    if security == NO_SECURITY:
+        return {}
+    files = _files(security)
+
+    def path(name: str) -> str:
+        return f"{FOLDER}/{name}" if name in files else ""
+
+    told = Security(
+        protocol=security.protocol,
+        mechanism=security.mechanism,
+        username=security.username,
+        username_file=path("username"),
+        password_file=path("password"),
+        ca_file=path("ca.crt"),
+        certificate_file=path("tls.crt"),
+        key_file=path("tls.key"),
+        verify_hostname=security.verify_hostname,
+    )
+    return {ENVIRONMENT: json.dumps(told.as_dict(), sort_keys=True, separators=(",", ":"))}

@@ -1,0 +1,100 @@
+"""How clients of a Kafka cluster prove who they are and know whom they talk to, without any secret in it.
+
+`KafkaSecurity` is what a ConsumerGroup says: keys of Secrets. `Security` is what a process on the data path gets: names of
+files. Both may be logged, pickled and shown. Who reads the values is `adapters.kafka.credentials`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+class SecurityError(ValueError):
+    """A combination of settings that cannot work. Names the setting, its value and what to set instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretKey:
+    """One key of a Secret in the group's namespace."""
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSecurity:
+    """What `spec.source.kafka.security` says. A key that is None is not used; `username` stands in for `username_key`."""
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str = ""
+    username: str = ""
+    username_key: SecretKey | None = None
+    password_key: SecretKey | None = None
+    ca_key: SecretKey | None = None
+    certificate_key: SecretKey | None = None
+    private_key: SecretKey | None = None
+    verify_hostname: bool = True
+
+
+NO_SECURITY = KafkaSecurity()
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """The same with files in place of Secrets. They are read at every new connection, so that what is in them can be rotated.
+
+    `ca_file` (empty: the machine's authorities), `certificate_file` with `key_file` (empty: no mutual TLS) are PEM. A user
+    name is no secret and may be given itself; a password may not. Raises SecurityError.
+    """
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str = ""
+    username: str = ""
+    username_file: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    verify_hostname: bool = True
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise SecurityError(f"the security protocol {self.protocol!r} is none of {', '.join(PROTOCOLS)}")
+        if self.sasl:
+            if self.mechanism not in MECHANISMS:
+                raise SecurityError(
+                    f"the SASL mechanism {self.mechanism!r} is none of {', '.join(MECHANISMS)}; {self.protocol} needs one"
+                )
+            if not self.password_file or not (self.username or self.username_file):
+                raise SecurityError(f"{self.protocol} needs a user name and the file that has its password")
+        elif self.mechanism:
+            raise SecurityError(f"a SASL mechanism ({self.mechanism}) needs SASL_PLAINTEXT or SASL_SSL, not {self.protocol}")
+        if bool(self.certificate_file) != bool(self.key_file):
+            raise SecurityError("mutual TLS needs both a certificate's file and its key's file")
+        if not self.tls and (self.ca_file or self.certificate_file):
+            raise SecurityError(f"files for TLS need SSL or SASL_SSL, not {self.protocol}")
+
+    @property
+    def tls(self) -> bool:
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def sasl(self) -> bool:
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    def as_dict(self) -> dict[str, Any]:
+        """What differs from the defaults, as JSON has it; empty for a cluster without security."""
+        default = Security()
+        return {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Security:
+        """What `as_dict` gave. Raises SecurityError, also for a name that it does not know."""
+        if unknown := sorted(values.keys() - {field.name for field in fields(cls)}):
+            raise SecurityError(f"unknown setting {unknown[0]!r} of Kafka's security")
+        return cls(**values)

@@ -1,0 +1,64 @@
+"""Who says what a streaming query reads next, as a Protocol: the agent of a ConsumerGroup's consumer, or nobody but Spark.
+
+`source` asks it in the process of the query; `link` (a line to the agent) and `standalone` implement it. Nothing here has
+behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from shardherd.core.model import Offset, ShardId
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What does not change while a query runs. `slots`: tasks that can run at once, None if not known.
+
+    `security` is `core.security.Security.as_dict()`.
+    """
+
+    group: str
+    bootstrap_servers: str
+    slots: int | None
+    security: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """Where the next micro-batch ends (None: nothing to do), and the known ends of shards."""
+
+    end: dict[str, Any] | None
+    ends: Mapping[ShardId, Offset]
+
+
+class Holder(Protocol):
+    """Decides what the micro-batches have. Offsets are as Spark logs them."""
+
+    @property
+    def facts(self) -> Facts:
+        """Asked once it is needed: it may wait for the agent."""
+        ...
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a shard's records must be read by one task, as it was last told."""
+        ...
+
+    def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
+        """What comes after the finished micro-batch that ends at `start`; `once`: all there is, whatever the limits."""
+        ...
+
+    def replay(self, end: dict[str, Any]) -> frozenset[ShardId]:
+        """Which shards of an unfinished micro-batch of an earlier run are read again."""
+        ...
+
+    def prepare(self) -> None:
+        """For Trigger.AvailableNow: from now on nothing is new."""
+        ...
+
+    def close(self) -> None:
+        """May be called at any moment, also twice."""
+        ...

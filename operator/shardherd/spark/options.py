@@ -1,0 +1,390 @@
+"""The source's options: their names, where each has a meaning, and which go together.
+
+`source` reads them in Spark's processes; `docs/source.md` has the table of them. Names are those of Spark's Kafka source where
+the meaning is the same, and are not case-sensitive. It asks nobody anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from shardherd.core.model import ShardId
+from shardherd.core.naming import split
+from shardherd.core.security import Security
+from shardherd.spark import kafka_settings
+from shardherd.spark.flow import Limits
+from shardherd.spark.places import EARLIEST, LATEST, Place, by_offset, by_time, shards_of
+from shardherd.spark.values import ValueFormat, from_options
+
+
+class OptionError(ValueError):
+    """An option that is wrong, unknown, missing or out of place. Names it, its value and the remedy."""
+
+
+class Mode(Enum):
+    """How the source is used: as a consumer of a ConsumerGroup, as a stream of its own, or once."""
+
+    GROUP = "in a ConsumerGroup"
+    STREAM = "a stream of its own"
+    BATCH = "a batch read"
+
+
+_ALL = frozenset(Mode)
+_ALONE = frozenset({Mode.STREAM, Mode.BATCH})
+_STREAMS = frozenset({Mode.GROUP, Mode.STREAM})
+_STREAM, _BATCH, _GROUP = frozenset({Mode.STREAM}), frozenset({Mode.BATCH}), frozenset({Mode.GROUP})
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option, for the table in the documentation too. `default` is text."""
+
+    name: str
+    modes: frozenset[Mode]
+    default: str
+    meaning: str
+
+
+OPTIONS = (
+    Option("kafka.bootstrap.servers", _ALONE, "",
+        "The brokers. With it the source needs no operator; without it, it reads in a ConsumerGroup.",
+    ),
+    Option("subscribe", _ALONE, "", "Topics, separated by commas."),
+    Option("subscribePattern", _ALONE, "", "A regular expression that a topic's whole name must match."),
+    Option("assign", _ALONE, "", 'Single partitions: `{"clicks": [0, 1]}`.'),
+    Option(
+        "startingOffsets", _ALONE, "`latest`; in a batch `earliest`",
+        '`earliest`, `latest`, or an offset for every partition: `{"clicks": {"0": 23, "1": -2}}`, where -2 is its beginning '
+        "and -1 its end. A stream uses it once, when it has no checkpoint yet.",
+    ),
+    Option(
+        "startingTimestamp", _ALONE, "",
+        "Start at the first record at or after this time, in milliseconds since 1970.",
+    ),
+    Option(
+        "startingOffsetsByTimestamp", _ALONE, "",
+        'The same with a time for every partition: `{"clicks": {"0": 1700000000000}}`.',
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy", _ALONE, "`error`",
+        "What a start time means where no record has reached it: `error`, or `latest` for the end.",
+    ),
+    Option("endingOffsets", _BATCH, "`latest`", "Where a batch ends (exclusive), written as `startingOffsets`."),
+    Option(
+        "endingTimestamp", _BATCH, "",
+        "End before the first record at or after this time; at the end where there is none.",
+    ),
+    Option("endingOffsetsByTimestamp", _BATCH, "", "The same with a time for every partition."),
+    Option(
+        "failOnDataLoss", _ALL, "`true`",
+        "Whether records that are gone before they were read (deleted by retention, a topic deleted or made anew) end the "
+        "query. With `false` the source goes on at what there is, and logs a warning. In a group this is about the records of "
+        "a running micro-batch: a lost checkpoint is the coordinator's business.",
+    ),
+    Option(
+        "kafka.isolation.level", _ALL, "`read_uncommitted`",
+        "`read_committed` leaves out the records of aborted transactions, and waits for open ones.",
+    ),
+    Option("includeHeaders", _ALL, "`false`", "Whether there is a column `headers`."),
+    Option("maxOffsetsPerTrigger", _STREAMS, "no limit", "Most records of a micro-batch, shared fairly by the shards."),
+    Option(
+        "minOffsetsPerTrigger", _STREAMS, "0",
+        "Fewest records that a micro-batch is made for, unless `maxTriggerDelay` is over.",
+    ),
+    Option(
+        "maxTriggerDelay", _STREAMS, "`15m`",
+        "How long to wait for `minOffsetsPerTrigger`: a number with `ms`, `s`, `m` or `h`.",
+    ),
+    Option(
+        "maxBytesPerTrigger", _STREAMS, "no limit",
+        "About how many bytes a micro-batch may have, as the brokers keep them (compressed). Taken from the size of the "
+        "next records of each shard, so it is no exact bound.",
+    ),
+    Option(
+        "targetBatchSeconds", _GROUP, "10",
+        "How long a micro-batch should take at the measured rate: shards move between micro-batches only.",
+    ),
+    Option(
+        "minPartitions", _ALL, "",
+        "At least so many tasks, if there are as many records: large ranges of a shard are split. Not in an ordered group.",
+    ),
+    Option(
+        "maxRecordsPerPartition", _ALL, "no limit",
+        "Most records of one task: larger ranges are split. Not in an ordered group.",
+    ),
+    Option(
+        "valueFormat", _ALL, "`raw`",
+        "`json` or `avro`: the column `value` is typed, as `from_json` or `from_avro` would make it. See "
+        "[typed values](source-values.md).",
+    ),
+    Option(
+        "valueSchema", _ALL, "",
+        "The schema of typed values: Spark DDL or Spark's JSON for `json`, an Avro schema for `avro`.",
+    ),
+    Option(
+        "mode", _ALL, "`PERMISSIVE`; for `avro` `FAILFAST`",
+        "What becomes of a value that cannot be read: `PERMISSIVE` makes it null, `DROPMALFORMED` leaves the record out, "
+        "`FAILFAST` ends the query.",
+    ),
+    Option(
+        "columnNameOfCorruptRecord", _ALL, "`_corrupt_record`",
+        "The text field of a JSON `valueSchema` that takes malformed values.",
+    ),
+    Option("timeZone", _ALL, "the session's", "The zone of a JSON timestamp that names none."),
+    Option(
+        "schemaRegistryUrl", _ALL, "",
+        "Avro values are in Confluent's wire format, and their schemas are asked for here.",
+    ),
+)  # fmt: skip
+"""Every option but the Kafka settings (`kafka_settings`)."""
+
+_NO_OFFSET_REQUESTS = "how Kafka is asked for offsets is not configured; a Kafka that is away is asked again until it answers"
+MEANINGLESS = {
+    "groupIdPrefix": "no Kafka group is joined",
+    "kafkaConsumer.pollTimeoutMs": "a task fails after two minutes without any record",
+    "fetchOffset.numRetries": _NO_OFFSET_REQUESTS,
+    "fetchOffset.retryIntervalMs": _NO_OFFSET_REQUESTS,
+    "path": "load() takes no path here",
+}
+"""Options that other sources have, and what is instead."""
+
+_WAYS = ("subscribe", "subscribePattern", "assign")
+_STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is read: topics by name or by pattern, or single shards."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    shards: tuple[ShardId, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """The topics that must be there; none with a pattern."""
+        return tuple(sorted({split(shard)[0] for shard in self.shards})) or self.topics
+
+    def takes(self, shard: ShardId) -> bool:
+        """Whether this shard of a selected topic is read."""
+        return not self.shards or shard in self.shards
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options, parsed."""
+
+    mode: Mode
+    limits: Limits
+    include_headers: bool = False
+    committed: bool = False
+    min_tasks: int | None = None
+    max_task_records: int | None = None
+    selection: Selection = field(default_factory=Selection)
+    start: Place = field(default_factory=lambda: Place("startingOffsets", LATEST))
+    stop: Place = field(default_factory=lambda: Place("endingOffsets", LATEST))
+    fail_on_data_loss: bool = True
+    bootstrap_servers: str = ""
+    security: Security = field(default_factory=Security)
+    values: ValueFormat = field(default_factory=ValueFormat)
+
+
+def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
+    """The settings of one read. Raises OptionError, PlaceError, KafkaSettingError."""
+    given = _named(options)
+    alone = "kafka.bootstrap.servers" in given
+    if batch and not alone:
+        raise OptionError("a batch read needs the option kafka.bootstrap.servers: a ConsumerGroup is read by readStream only")
+    mode = Mode.BATCH if batch else Mode.STREAM if alone else Mode.GROUP
+    _check_modes(given, mode)
+    kafka = {name.removeprefix("kafka."): text for name, text in given.items() if name.startswith("kafka.")}
+    settings = Settings(
+        mode,
+        _limits(given),
+        include_headers=_flag(given, "includeHeaders", default=False),
+        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
+        committed=_isolation(kafka.pop("isolation.level", "read_uncommitted")),
+        min_tasks=_whole(given, "minPartitions"),
+        max_task_records=_whole(given, "maxRecordsPerPartition"),
+        values=value_format(given),
+    )
+    if mode is Mode.GROUP:
+        return settings
+    return replace(
+        settings,
+        selection=_selection(given),
+        start=_start(given, batch=batch),
+        stop=_stop(given),
+        bootstrap_servers=_servers(kafka.pop("bootstrap.servers")),
+        security=kafka_settings.security_of(kafka),
+    )
+
+
+def _isolation(text: str) -> bool:
+    """Whether only committed records are read."""
+    if text.lower() not in ("read_committed", "read_uncommitted"):
+        raise OptionError(f"option kafka.isolation.level must be read_committed or read_uncommitted, not {text!r}")
+    return text.lower() == "read_committed"
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """Whether there are such options, whatever they are used for. Raises OptionError, KafkaSettingError."""
+    _named(options)
+
+
+def wants_headers(options: Mapping[str, str]) -> bool:
+    """Whether there is a column of headers."""
+    return _flag(_named(options), "includeHeaders", default=False)
+
+
+def value_format(options: Mapping[str, str]) -> ValueFormat:
+    """How values are read. Raises OptionError."""
+    try:
+        return from_options(options)
+    except ValueError as error:
+        raise OptionError(str(error)) from error
+
+
+def _named(options: Mapping[str, str]) -> dict[str, str]:
+    """The options under their own spelling, those of Kafka in lower case."""
+    known = {option.name.lower(): option.name for option in OPTIONS}
+    refused = {name.lower(): name for name in MEANINGLESS}
+    given: dict[str, str] = {}
+    for key, text in options.items():
+        name = key.lower()
+        if name in known:
+            given[known[name]] = text
+        elif name.startswith("kafka."):
+            kafka_settings.check(name.removeprefix("kafka."))
+            given[name] = text
+        elif name in refused:
+            raise OptionError(f"option {refused[name]} has no meaning here: {MEANINGLESS[refused[name]]}; remove it")
+        else:
+            near = difflib.get_close_matches(name, [*known, "kafka.bootstrap.servers"], 1)
+            hint = f"did you mean {known[near[0]]}?" if near else f"the options are {', '.join(known.values())}"
+            raise OptionError(f"unknown option {key!r} of format shardherd; {hint}")
+    return given
+
+
+def _check_modes(given: Mapping[str, str], mode: Mode) -> None:
+    modes = {option.name: option.modes for option in OPTIONS}
+    for name in given:
+        if mode in modes.get(name, _ALONE):
+            continue
+        if mode is Mode.GROUP:
+            raise OptionError(
+                f"option {name} has no meaning in a ConsumerGroup, which says itself what is read and from where: remove it, "
+                "or give kafka.bootstrap.servers to read without a ConsumerGroup"
+            )
+        instead = {
+            "targetBatchSeconds": "use maxOffsetsPerTrigger to bound a micro-batch",
+            **dict.fromkeys(_ENDS, "a stream has no end: use spark.read, or Trigger.AvailableNow"),
+        }
+        raise OptionError(f"option {name} has no meaning for {mode.value}: {instead.get(name, 'remove it')}")
+    for names in (_WAYS, _STARTS, _ENDS):
+        if len(both := [name for name in names if name in given]) > 1:
+            raise OptionError(f"options {both[0]} and {both[1]} say the same thing in two ways: keep one of them")
+    for name, needed in (("maxTriggerDelay", ("minOffsetsPerTrigger",)), ("startingOffsetsByTimestampStrategy", _STARTS[1:])):
+        if name in given and not any(each in given for each in needed):
+            raise OptionError(f"option {name} has no meaning without {' or '.join(needed)}: give that too, or remove it")
+
+
+def _selection(given: Mapping[str, str]) -> Selection:
+    if "subscribe" in given:
+        topics = tuple(sorted({topic.strip() for topic in given["subscribe"].split(",")} - {""}))
+        if not topics:
+            raise OptionError(f"option subscribe must name topics, not {given['subscribe']!r}")
+        return Selection(topics)
+    if "subscribePattern" in given:
+        pattern = given["subscribePattern"]
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"option subscribePattern {pattern!r} is not a regular expression: {error}") from error
+        if not pattern:
+            raise OptionError("option subscribePattern is empty: give a regular expression, .* for every topic")
+        return Selection(pattern=pattern)
+    if "assign" in given:
+        return Selection(shards=shards_of("assign", given["assign"]))
+    raise OptionError("what is to be read? give one of the options subscribe, subscribePattern and assign")
+
+
+def _start(given: Mapping[str, str], *, batch: bool) -> Place:
+    strategy = given.get("startingOffsetsByTimestampStrategy", "error").lower()
+    if strategy not in ("error", "latest"):
+        raise OptionError(f"option startingOffsetsByTimestampStrategy must be error or latest, not {strategy!r}")
+    for name in _STARTS[1:]:
+        if name in given:
+            return by_time(name, given[name], everywhere=name == "startingTimestamp", unmatched_is_latest=strategy == "latest")
+    if "startingOffsets" in given:
+        return by_offset("startingOffsets", given["startingOffsets"], forbidden=LATEST if batch else None)
+    return Place("startingOffsets", EARLIEST if batch else LATEST)
+
+
+def _stop(given: Mapping[str, str]) -> Place:
+    for name in _ENDS[1:]:
+        if name in given:
+            return by_time(name, given[name], everywhere=name == "endingTimestamp", unmatched_is_latest=True)
+    return by_offset("endingOffsets", given.get("endingOffsets", "latest"), forbidden=EARLIEST)
+
+
+def _servers(text: str) -> str:
+    servers = [each.strip() for each in text.split(",")]
+    for each in servers:
+        host, _, port = each.rpartition(":")
+        if not host or not port.isdecimal():
+            raise OptionError(f"option kafka.bootstrap.servers must be host:port, separated by commas, not {text!r}")
+    return ",".join(servers)
+
+
+def _limits(given: Mapping[str, str]) -> Limits:
+    target = given.get("targetBatchSeconds")
+    limits = Limits(
+        max_records=_whole(given, "maxOffsetsPerTrigger"),
+        min_records=_whole(given, "minOffsetsPerTrigger"),
+        max_delay=_duration("maxTriggerDelay", given.get("maxTriggerDelay", "15m")),
+        max_bytes=_whole(given, "maxBytesPerTrigger"),
+        target_seconds=None if target is None else _seconds("targetBatchSeconds", target),
+    )
+    if limits.max_records is not None and limits.min_records is not None and limits.min_records > limits.max_records:
+        raise OptionError(
+            f"option minOffsetsPerTrigger {limits.min_records} is above maxOffsetsPerTrigger {limits.max_records}: lower it"
+        )
+    return limits
+
+
+def _whole(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or not int(text):
+        raise OptionError(f"option {name} must be a whole number above 0, not {text!r}")
+    return int(text)
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise OptionError(f"option {name} must be a number above 0, not {text!r}")
+    return value
+
+
+def _duration(name: str, text: str) -> float:
+    found = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h)", text.strip().lower())
+    if found is None or not int(found[1]):
+        raise OptionError(f"option {name} must be a duration such as 30s or 15m, not {text!r}")
+    return int(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}[found[2]]
+
+
+def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = given.get(name, str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise OptionError(f"option {name} must be true or false, not {given[name]!r}")
+    return text == "true"

@@ -1,0 +1,287 @@
+"""What a query reads that has no coordinator: Spark's checkpoint is the truth, and Kafka is asked for what is new.
+
+The counterpart of the agent, in the stream reader's own process: `source` asks it what the next micro-batch has. It keeps no
+position: each answer follows from the offsets that Spark hands in. Where to start is resolved in the first answer and carried
+by it, because Spark asks for the initial offset twice and logs it never.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from shardherd.core.model import Offset, ShardId
+from shardherd.core.naming import selects, split
+from shardherd.core.tracker import ReadRange
+from shardherd.spark.brokers import Brokers, BrokersUnavailableError
+from shardherd.spark.holder import Facts, Latest
+from shardherd.spark.listing import Listed, Listing
+from shardherd.spark.offsets import STANDALONE, Offsets, parse
+from shardherd.spark.options import Settings
+from shardherd.spark.places import LATEST, PlaceError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TIMEOUT = 10.0
+"""Seconds to wait for one answer of Kafka."""
+
+FIRST_TIMEOUT = 60.0
+"""Seconds to wait for Kafka before the first micro-batch: there is nothing to go on with yet."""
+
+RETRY_DELAY = 0.5
+"""Seconds between tries while Kafka is away."""
+
+IDLE_WAIT = 0.05
+"""Seconds between two looks while there is nothing new: Spark asks 90 times a second."""
+
+LIST_INTERVAL = 1.0
+"""Seconds between two looks at which partitions there are."""
+
+LOSS_GRACE = 5.0
+"""Seconds for which a loss must be seen: a broker that has just come back may know less than it should for a moment."""
+
+
+class DataLostError(Exception):
+    """Records that were to be read are gone. Names the shard or the topic, and the remedy."""
+
+
+class Kafka(Protocol):
+    """What is asked of Kafka; `listing.Listing` is the real one."""
+
+    def now(self, timeout: float) -> Listed: ...
+
+    def complete(self, timeout: float) -> Listed: ...
+
+    def offsets(self, times: Mapping[ShardId, int], timeout: float) -> Mapping[ShardId, Offset]: ...
+
+    def begins(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
+
+    def ends(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
+
+    def sizes(self, positions: Mapping[ShardId, Offset], timeout: float) -> Mapping[ShardId, float]: ...
+
+    def close(self) -> None: ...
+
+
+def connect(settings: Settings, slots: int | None) -> Standalone:
+    """The side of a query that reads with these settings. Connects when it is first asked."""
+    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-query", committed=settings.committed)
+    return Standalone(settings, slots, Listing(brokers, settings.selection))
+
+
+def between(settings: Settings) -> Offsets:
+    """What a batch reads. Raises PlaceError, TopicMissingError, BrokersUnavailableError, SourceRefusedError."""
+    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-batch", committed=settings.committed)
+    kafka = Listing(brokers, settings.selection)
+    try:
+        return ranges_between(settings, kafka)
+    finally:
+        kafka.close()
+
+
+def ranges_between(settings: Settings, kafka: Kafka) -> Offsets:
+    """The same, of this Kafka."""
+    listed = kafka.complete(FIRST_TIMEOUT)
+    shards = listed.shards
+    begins = settings.start.resolve(shards, kafka, TIMEOUT)
+    stops = settings.stop.resolve(shards, kafka, TIMEOUT)  # after the starts: the end must not be below them
+    ends = kafka.offsets(dict.fromkeys(shards, LATEST), TIMEOUT) if settings.stop.offsets else {}
+    for shard in sorted(shards):
+        begin, stop = begins[shard], stops[shard]
+        beyond = min(stop, ends.get(shard, stop))
+        if settings.fail_on_data_loss and (begin > stop or beyond < stop):
+            wrong = f"it starts at {begin}, after that" if begin > stop else f"it has records up to {beyond} only"
+            raise PlaceError(
+                f"shard {shard} is to be read up to offset {stop} (option {settings.stop.option}), but {wrong}: correct the "
+                "options, or give failOnDataLoss=false to read what there is"
+            )
+        stops[shard] = max(begin, beyond)
+    return _handed(begins, {shard: stops[shard] - begins[shard] for shard in shards}, listed.topics)
+
+
+class Standalone:
+    """Implements `holder.Holder`. `now` is monotonic seconds."""
+
+    ordered = False
+
+    def __init__(self, settings: Settings, slots: int | None, kafka: Kafka, now: Callable[[], float] = time.monotonic) -> None:
+        self.facts = Facts(STANDALONE, settings.bootstrap_servers, slots, settings.security.as_dict())
+        self._settings = settings
+        self._kafka = kafka
+        self._now = now
+        self._closed = threading.Event()
+        self._listed: Listed | None = None
+        self._listed_at = 0.0
+        self._looked_at: float | None = None  # when nothing new was found
+        self._handed_at = now()
+        self._bounds: Mapping[ShardId, Offset] | None = None
+        self._ends: dict[ShardId, Offset] = {}
+        self._away = False
+        self._suspected: dict[str, float] = {}
+        self._warned: set[str] = set()
+
+    def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
+        """As `Holder.latest`. Raises DataLostError, PlaceError, TopicMissingError, SourceRefusedError."""
+        begun = parse(start, STANDALONE)
+        if self._looked_at is not None:
+            self._closed.wait(max(0.0, self._looked_at + IDLE_WAIT - self._now()))
+        end = self._first(once) if begun.topics is None else self._later(begun, once)
+        self._looked_at = self._now() if end is None else None
+        return Latest(None if end is None else end.as_dict(), dict(self._ends))
+
+    def replay(self, end: dict[str, Any]) -> frozenset[ShardId]:
+        """Everything: nobody else reads for this query."""
+        return frozenset(parse(end, STANDALONE).shards)
+
+    def prepare(self) -> None:
+        def look() -> Mapping[ShardId, Offset]:
+            listed = self._list(complete=True)
+            return self._kafka.offsets(dict.fromkeys(listed.shards, LATEST), TIMEOUT)
+
+        self._bounds = self._patiently(look)
+
+    def close(self) -> None:
+        if not self._closed.is_set():
+            self._closed.set()
+            self._kafka.close()
+
+    # --- what comes next -------------------------------------------------------------------------------------------------
+
+    def _first(self, once: bool) -> Offsets:
+        """Where it all starts. The answer names every shard even if there is nothing to read: Spark logs it."""
+
+        def look() -> Offsets:
+            listed = self._list(complete=True)
+            positions = self._settings.start.resolve(listed.shards, self._kafka, TIMEOUT)
+            log.info("starting at %s", {shard: positions[shard] for shard in sorted(positions)})
+            counts = self._share(positions, self._known_ends(listed.shards), once)
+            return _handed(positions, counts, listed.topics)
+
+        found = self._patiently(look)
+        self._handed_at = self._now()
+        return found
+
+    def _later(self, begun: Offsets, once: bool) -> Offsets | None:
+        try:
+            end = self._next(begun, once)
+        except BrokersUnavailableError as error:
+            if not self._away:
+                log.warning("cannot ask Kafka for new records, trying on: %s", error)
+            self._away = True
+            return None
+        if self._away:
+            log.warning("Kafka answers again")
+        self._away = False
+        if end is not None:
+            self._handed_at = self._now()
+        return end
+
+    def _next(self, begun: Offsets, once: bool) -> Offsets | None:
+        listed = self._list(complete=False)
+        suspected, self._suspected = self._suspected, {}
+        positions = {shard: each.stop for shard, each in begun.shards.items()}
+        topics = dict(begun.topics or {})
+        readable = listed.shards - self._waiting(topics, listed, suspected)
+        another = {topic for topic, known in topics.items() if _differ(known, listed.topics.get(topic))}
+        if anew := frozenset(shard for shard in readable if shard not in positions or split(shard)[0] in another):
+            begins = self._kafka.begins(anew, TIMEOUT)
+            positions |= begins
+            readable -= anew - begins.keys()
+        # Where a loss was passed over, the new position must be logged at once: what comes after it is no loss.
+        passed = bool(another & {split(shard)[0] for shard in readable})
+        topics |= {topic: listed.topics[topic] for topic in {split(shard)[0] for shard in readable}}
+        ends = dict(self._known_ends(readable))
+        for shard in [shard for shard, end in ends.items() if positions[shard] > end]:
+            lost = f"shard {shard} was read up to offset {positions[shard]}, but ends at {ends[shard]}"
+            if self._lost(shard, lost, suspected):
+                positions[shard] = ends[shard]
+                passed = True
+            else:
+                del ends[shard]
+        counts = self._share(positions, ends, once)
+        return _handed(positions, counts, topics) if counts or passed else None
+
+    def _waiting(self, topics: Mapping[str, str], listed: Listed, suspected: Mapping[str, float]) -> set[ShardId]:
+        """Shards that are there and must wait, because their topic may be another one than before."""
+        waiting: set[ShardId] = set()
+        selection = self._settings.selection
+        for topic, known in topics.items():
+            if not selects(selection.names(), selection.pattern, topic):
+                continue
+            found = listed.topics.get(topic)
+            if found is None:
+                self._lost(topic, f"topic {topic!r} does not exist any more", suspected)
+            elif _differ(known, found):
+                lost = f"topic {topic!r} was deleted and made anew (its id was {known}, and is {found})"
+                if not self._lost(topic, lost, suspected):
+                    waiting |= {shard for shard in listed.shards if split(shard)[0] == topic}
+        return waiting
+
+    def _lost(self, what: str, loss: str, suspected: Mapping[str, float]) -> bool:
+        """Whether this loss is certain and may be passed over. Raises DataLostError if it must not."""
+        since = self._suspected[what] = suspected.get(what, self._now())
+        if self._now() - since < LOSS_GRACE:
+            return False
+        if self._settings.fail_on_data_loss:
+            raise DataLostError(
+                f"{loss}: records may have been lost. Start anew with another checkpointLocation, or give the option "
+                "failOnDataLoss=false to go on with what there is"
+            )
+        if loss not in self._warned:
+            self._warned.add(loss)
+            log.warning("%s: going on with what there is, because failOnDataLoss is false", loss)
+        return True
+
+    def _share(self, positions: Mapping[ShardId, Offset], ends: Mapping[ShardId, Offset], once: bool) -> Mapping[ShardId, int]:
+        """How many records of each shard come next."""
+        if self._bounds is not None:
+            ends = {shard: min(end, self._bounds[shard]) for shard, end in ends.items() if shard in self._bounds}
+        available = {shard: end - positions[shard] for shard, end in ends.items() if end > positions[shard]}
+        limits = self._settings.limits
+        if once or not available:
+            return available
+        if self._bounds is None and limits.waits(sum(available.values()), self._now() - self._handed_at):
+            return {}
+        asked = {shard: positions[shard] for shard in available}
+        sizes = self._kafka.sizes(asked, TIMEOUT) if limits.max_bytes is not None else {}
+        return limits.share(available, sizes)
+
+    # --- asking Kafka ----------------------------------------------------------------------------------------------------
+
+    def _list(self, *, complete: bool) -> Listed:
+        if complete or self._listed is None or self._now() - self._listed_at >= LIST_INTERVAL:
+            self._listed = (self._kafka.complete if complete else self._kafka.now)(TIMEOUT)
+            self._listed_at = self._now()
+        return self._listed
+
+    def _known_ends(self, shards: frozenset[ShardId]) -> Mapping[ShardId, Offset]:
+        found = self._kafka.ends(shards, TIMEOUT)
+        self._ends.update(found)
+        return found
+
+    def _patiently(self, look: Callable[[], T]) -> T:
+        """What Kafka answers, even if it is away for a while."""
+        deadline = self._now() + FIRST_TIMEOUT
+        while True:
+            try:
+                return look()
+            except BrokersUnavailableError as error:
+                if self._now() >= deadline:
+                    raise
+                log.warning("Kafka is not there yet, trying on: %s", error)
+                self._closed.wait(RETRY_DELAY)
+
+
+def _differ(known: str, found: str | None) -> bool:
+    """Whether these are the ids of two topics; brokers before Kafka 2.8 have no ids."""
+    return bool(known and found) and known != found
+
+
+def _handed(positions: Mapping[ShardId, Offset], counts: Mapping[ShardId, int], topics: Mapping[str, str]) -> Offsets:
+    ranges = {shard: ReadRange(at, at + counts.get(shard, 0), 0) for shard, at in positions.items()}
+    return Offsets(STANDALONE, 0, ranges, topics)

@@ -1,0 +1,85 @@
+"""Large answers from kafka-python's connections, without most of the copying.
+
+kafka-python reads 4 KiB at a time and copies an answer four times before it is decoded, which takes longer than decompressing
+it. `brokers` uses this for its connections: fewer and larger reads, and one copy. What is on the wire, and everything about
+connecting, stays kafka-python's. Should it change inside, its own way is used again, and a test says so.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.api_header import RequestHeader
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+
+from shardherd.adapters.kafka.manager import ClientManager
+
+READ_BYTES = 256 * 1024
+"""Most bytes of one read: what fits the processor's cache until it is copied into the answer."""
+
+_LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class FetchManager(ClientManager):
+    """A ClientManager whose connections read widely."""
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        transport = await super()._build_transport(node, timeout_at)
+        # Plain and TLS connections both read by this method, each of its class.
+        transport._sock_recv = lambda: _receive(transport)
+        return transport
+
+
+def _receive(transport: Any) -> tuple[bytes, Exception | None]:
+    """What the socket has now, up to READ_BYTES, and what is wrong with it; as kafka-python's own `_sock_recv`."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        # TLS gives one record of at most 16 KiB at a time, and keeps others where the selector does not see them.
+        while size < READ_BYTES or _pending(transport._sock):
+            part = transport._sock.recv(READ_BYTES)
+            if not part:
+                return b"".join(parts), errors.KafkaConnectionError("socket disconnected")
+            parts.append(part)
+            size += len(part)
+    except _LATER:
+        pass
+    except OSError as error:
+        return b"".join(parts), errors.KafkaConnectionError(error)
+    return parts[0] if len(parts) == 1 else b"".join(parts), None
+
+
+def _pending(socket: Any) -> bool:
+    return isinstance(socket, ssl.SSLSocket) and socket.pending() > 0
+
+
+class _Response:
+    """FetchResponse of one version, decoded from where the answer was read to."""
+
+    def __init__(self, version: int) -> None:
+        self._versioned = FetchResponse[version]
+
+    def parse_header(self, data: Any) -> Any:
+        return self._versioned.parse_header(data)
+
+    def decode(self, data: Any) -> Any:
+        return self._versioned.decode(memoryview(data)[data.tell() :])
+
+
+class _Header(RequestHeader, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
+    def get_response_class(self) -> _Response:
+        return _Response(self.request_api_version)
+
+
+class RawFetch(FetchRequest, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
+    """A FetchRequest whose answer is copied once: into the bytes of each shard."""
+
+    def with_header(self, correlation_id: int = 0, client_id: str = "") -> None:
+        self._header = _Header(
+            request_api_key=self.API_KEY,
+            request_api_version=self.API_VERSION,
+            correlation_id=correlation_id,
+            client_id=client_id,
+        )

@@ -1,0 +1,249 @@
+"""What the source does when brokers restart, leaders move, logs are cut and topics go: each on real brokers.
+
+Where Spark adds nothing the reader is run in this process, batch by batch, so that a fault comes in the middle of one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from kafka.structs import TopicPartition
+
+from dev.cluster.kafka import KafkaTrio
+from shardherd.adapters.kafka import connection
+from shardherd.adapters.memory import MemorySecrets
+from shardherd.core.model import ShardId
+from shardherd.core.security import Security
+from shardherd.ports import SourceUnavailableError
+from shardherd.spark import brokers as brokers_module
+from shardherd.spark import losses, reader
+from shardherd.spark.brokers import BrokersUnavailableError, RangeLostError
+from shardherd.spark.planning import ShardRange
+from tests.harness.kafka import KafkaLab
+from tests.integration.brokers.conftest import Connect, Coordinate
+from tests.integration.brokers.reading import Reading, read, sent, whole
+
+long = pytest.mark.skipif(not os.environ.get("SHARDHERD_LONG"), reason="only with SHARDHERD_LONG=1")
+"""Every broker that is started takes some ten seconds of a processor."""
+
+
+@pytest.fixture(autouse=True)
+def _small_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Fetch brings a few batches of a shard, so that reading a topic takes many."""
+    monkeypatch.setattr(brokers_module, "SHARD_FETCH_BYTES", 5_000)
+
+
+def several(kafka: KafkaLab, *on: int, partitions: int = 2, count: int = 200) -> str:
+    """A topic of many small batches on these brokers, the first of which leads."""
+    topic = kafka.create(partitions, on=on)
+    kafka.send(topic, partitions, count, batch=2_000)
+    return topic
+
+
+def test_a_leader_that_stops_in_the_middle_of_a_batch_costs_no_record(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect
+) -> None:
+    moving, alone = several(kafka, 1, 2, 3), several(kafka, 1)
+    reading = Reading(connect(trio.bootstrap()), *whole(moving, 2, 200), *whole(alone, 2, 200))
+    for _ in range(6):
+        reading.step()
+    assert sum(map(len, reading.rows.values())) < 400, "it is in the middle"
+
+    trio.stop(1)
+    moved = Reading(connect(trio.bootstrap()), *whole(moving, 2, 200))
+    assert moved.rest() == sent(moving, 2, 0, 200), "what has another replica is read without the broker"
+    reading.go_on()
+    trio.start(1)
+
+    assert reading.finish() == {**sent(moving, 2, 0, 200), **sent(alone, 2, 0, 200)}, "the rest waits for it"
+
+
+@long
+def test_a_leader_that_is_killed_is_noticed_by_the_others(trio: KafkaTrio, kafka: KafkaLab, connect: Connect) -> None:
+    topic = several(kafka, 2, 3)
+    source = connect(trio.bootstrap(nodes=[2]))
+    reading = Reading(source, *whole(topic, 2, 200))
+    reading.step()
+
+    trio.kill(2)
+
+    assert reading.rest() == sent(topic, 2, 0, 200)
+    assert source.ends([ShardId(f"{topic}/0")], 20) == {f"{topic}/0": 200}, "also where all bootstrap addresses are gone"
+
+
+@long
+def test_a_leader_that_hangs_is_given_up(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brokers_module, "ANSWER_TIMEOUT", 2.0)
+    topic = several(kafka, 3, 1)
+    reading = Reading(connect(trio.bootstrap()), *whole(topic, 2, 200))
+    reading.step()
+
+    trio.signal(3, signal.SIGSTOP)
+
+    assert reading.rest() == sent(topic, 2, 0, 200)
+
+
+def test_a_log_that_lost_its_end_is_an_error_or_is_read_as_far_as_it_goes(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses, "TRUNCATED_AFTER", 1.0)
+    topic = several(kafka, 2, partitions=1)
+    early = connect(trio.bootstrap(nodes=[2]))
+    trio.kill(2)
+    log = trio.folder / "data-2" / f"{topic}-0" / "00000000000000000000.log"
+    os.truncate(log, log.stat().st_size // 2)
+    (shard,) = whole(topic, 1, 200)
+
+    with pytest.raises(BrokersUnavailableError, match="ECONNREFUSED"):
+        early.ends([shard.shard], 1)
+    trio.start(2)
+
+    end = early.ends([shard.shard], 20)[shard.shard]
+    assert 0 < end < 200
+    with pytest.raises(
+        RangeLostError, match=rf"shard {topic}/0: the records from offset {end} up to 200 are lost; it ends at {end}"
+    ):
+        read(early, shard)
+    with pytest.raises(RangeLostError, match=rf"the records from offset 190 up to 200 are lost; it ends at {end}"):
+        read(early, ShardRange(shard.shard, 190, 200))
+    assert Reading(early, shard, fail_on_data_loss=False).rest() == sent(topic, 1, 0, end)
+    assert Reading(early, ShardRange(shard.shard, 190, 200), fail_on_data_loss=False).rest() == {shard.shard: []}
+
+
+def test_records_that_retention_deletes_meanwhile_are_an_error_or_skipped(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect
+) -> None:
+    topic = several(kafka, 1, 2)
+    source = connect(trio.bootstrap())
+    strict, lenient = Reading(source, *whole(topic, 2, 200)), Reading(source, *whole(topic, 2, 200), fail_on_data_loss=False)
+    strict.step()
+    lenient.step()
+    assert len(lenient.rows[f"{topic}/0"]) < 150
+
+    kafka.admin.delete_records({TopicPartition(topic, 0): 150})
+
+    with pytest.raises(
+        RangeLostError, match=rf"shard {topic}/0: the records from offset \d+ up to 150 are lost; it starts at 150"
+    ):
+        strict.rest()
+    rows, everything = lenient.rest(), sent(topic, 2, 0, 200)
+    assert rows[f"{topic}/1"] == everything[f"{topic}/1"]
+    assert [row for row in rows[f"{topic}/0"] if row[0] >= 150] == everything[f"{topic}/0"][150:]
+    assert rows[f"{topic}/0"] == sorted(set(rows[f"{topic}/0"])), "nothing twice"
+
+
+def test_a_topic_that_is_made_anew_in_the_middle_of_a_batch_is_never_read_for_the_old_one(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect
+) -> None:
+    topic = several(kafka, 1, 2)
+    source = connect(trio.bootstrap())
+    reading = Reading(source, *whole(topic, 2, 200))
+    reading.step()
+
+    kafka.admin.delete_topics([topic])
+    kafka.create(2, on=(1, 2), name=topic)
+    kafka.send(topic, 2, 300)
+
+    with pytest.raises(RangeLostError, match=f"topic '{topic}' was deleted and made anew"):
+        reading.rest()
+    with pytest.raises(RangeLostError, match=f"topic '{topic}' was deleted and made anew"):
+        Reading(source, *whole(topic, 2, 200), topic_ids={topic: "the-id-it-had"}).rest()
+    assert read(source, *whole(topic, 2, 300)) == sent(topic, 2, 0, 300), "a task that was planned for the new one reads it"
+
+
+def test_a_topic_that_is_deleted_is_named_in_the_end(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "STALL_TIMEOUT", 1.5)
+    topic = several(kafka, 2, 3)
+    reading = Reading(connect(trio.bootstrap()), *whole(topic, 2, 200))
+    reading.step()
+
+    kafka.admin.delete_topics([topic])
+
+    with pytest.raises(BrokersUnavailableError, match=f"topic '{topic}' of shard {topic}/. does not exist"):
+        reading.rest()
+    assert topic not in kafka.admin.list_topics(), "asking for it does not make it"
+
+
+def test_partitions_that_are_added_are_read(trio: KafkaTrio, kafka: KafkaLab, connect: Connect) -> None:
+    topic = several(kafka, 1, 2, partitions=1)
+    source = connect(trio.bootstrap())
+    reading = Reading(source, *whole(topic, 1, 200))
+    reading.step()
+
+    kafka.admin.create_partitions({topic: 3})
+    kafka.admin.wait_for_topics([topic])
+    kafka.send(topic, 3, 10)
+
+    assert reading.rest() == sent(topic, 1, 0, 200)
+    ends = source.ends([ShardId(f"{topic}/{number}") for number in range(3)], 20)
+    assert ends == {f"{topic}/0": 210, f"{topic}/1": 10, f"{topic}/2": 10}
+
+
+def test_an_address_that_a_broker_advertises_in_vain_is_named(trio: KafkaTrio, kafka: KafkaLab, connect: Connect) -> None:
+    topic = several(kafka, 2)
+
+    with pytest.raises(
+        BrokersUnavailableError, match=r"broker 2 at 127\.0\.0\.1:1, which is what it advertises: .*ECONNREFUSED"
+    ):
+        connect(trio.bootstrap("ASTRAY")).ends([ShardId(f"{topic}/0")], 1.5)
+
+
+async def test_the_coordinator_names_it_too(
+    trio: KafkaTrio, kafka: KafkaLab, coordinate: Coordinate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 1.5)
+    topic = several(kafka, 2)
+
+    with pytest.raises(
+        SourceUnavailableError, match=r"broker \d at 127\.0\.0\.1:1, which is what it advertises: .*ECONNREFUSED"
+    ):
+        await coordinate(MemorySecrets()).source(kafka.group(topic, "ASTRAY")).discover()
+
+
+@long
+async def test_the_coordinator_goes_on_when_the_broker_of_its_offsets_is_gone(
+    trio: KafkaTrio, kafka: KafkaLab, coordinate: Coordinate
+) -> None:
+    topic = several(kafka, 1, 2, 3)
+    connector, spec = coordinate(MemorySecrets()), kafka.group(topic)
+    offsets, shard = connector.offsets(spec), ShardId(f"{topic}/0")
+    await offsets.take_over()
+    await offsets.commit({shard: 1}, {})
+
+    trio.stop(3)
+    position = 1
+    for _ in range(20):
+        position += 1
+        try:
+            await offsets.commit({shard: position}, {})
+            break
+        except SourceUnavailableError:
+            await offsets.take_over()
+
+    assert await offsets.read([shard]) == {shard: position}
+    await connector.source(spec).discover()
+
+
+def test_a_certificate_that_is_renewed_is_used_at_the_next_connection(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect, tmp_path: Path
+) -> None:
+    topic = several(kafka, 1, 2)
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes((trio.certificates / "stranger.crt").read_bytes())
+    security = kafka.files(tmp_path, "SSL").as_dict() | {"ca_file": str(ca)}
+    source = connect(trio.bootstrap("SSL"), Security.from_dict(security))
+    reading = Reading(source, *whole(topic, 2, 200))
+    reading.go_on()
+    with pytest.raises(BrokersUnavailableError, match="certificate verify failed"):
+        source.ends([ShardId(f"{topic}/0")], 1.0)
+
+    ca.write_bytes((trio.certificates / "ca.crt").read_bytes())
+
+    assert reading.finish() == sent(topic, 2, 0, 200)

@@ -1,0 +1,172 @@
+"""The rights that each side needs, on brokers that enforce access control lists: with exactly these it works.
+
+docs/security-kafka.md documents them; without any one of them there is an error that names it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+
+from dev.cluster.kafka import LIMITED
+from shardherd.adapters.kafka.connector import KafkaConnector
+from shardherd.core.model import GroupSpec, ShardId
+from shardherd.ports import SourceUnavailableError
+from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
+from tests.harness.kafka import KafkaLab
+from tests.integration.brokers.conftest import Connect, Coordinate
+from tests.integration.brokers.reading import Reading, sent, whole
+
+Right = tuple[ResourceType, str, ACLOperation]
+Grant = Callable[..., None]
+
+PROPAGATION = 10.0
+"""Seconds within which every broker knows of a change of rights."""
+
+
+@pytest.fixture
+def grant(kafka: KafkaLab) -> Iterator[Grant]:
+    """Gives the limited user exactly these rights."""
+
+    def grant(*rights: Right) -> None:
+        if given:
+            kafka.admin.delete_acls(
+                [
+                    ACLFilter(
+                        f"User:{LIMITED}",
+                        "*",
+                        ACLOperation.ANY,
+                        ACLPermissionType.ANY,
+                        resource_pattern=ResourcePattern(kind, name),
+                    )
+                    for kind, name, _ in given
+                ]
+            )
+        given[:] = rights
+        if not rights:
+            return
+        made = kafka.admin.create_acls(
+            [
+                ACL(f"User:{LIMITED}", "*", operation, ACLPermissionType.ALLOW, ResourcePattern(kind, name))
+                for kind, name, operation in rights
+            ]
+        )
+        assert made["failed"] == []
+
+    given: list[Right] = []
+    yield grant
+    grant()
+
+
+async def coordinate_all(connector: KafkaConnector, spec: GroupSpec, topic: str) -> None:
+    """Everything that a coordinator does at a broker."""
+    source, offsets = connector.source(spec), connector.offsets(spec)
+    shards = [info.shard for info in await source.discover()]
+    await source.live_members()
+    await offsets.take_over()
+    await offsets.commit(dict.fromkeys(shards, 3), {})
+    assert await offsets.read(shards) == dict.fromkeys(shards, 3)
+
+
+async def settles(attempt: Callable[[], Awaitable[str]], wanted: str) -> None:
+    """Wait until an attempt says what is wanted: every broker hears of a right in its own time."""
+    deadline = time.monotonic() + PROPAGATION
+    while not re.search(wanted, said := await attempt()):
+        assert time.monotonic() < deadline, f"not {wanted!r} within {PROPAGATION:g} s, but: {said}"
+
+
+class Operator:
+    """The limited user as the operator's, with a group and a topic of its own."""
+
+    def __init__(self, kafka: KafkaLab, connector: KafkaConnector) -> None:
+        self.topic = kafka.create(2)
+        self.spec = kafka.group(self.topic, "SASL_PLAINTEXT", "SCRAM-SHA-256")
+        group = self.spec.source.group_id
+        self.rights: dict[str, Right] = {
+            "topic": (ResourceType.TOPIC, self.topic, ACLOperation.READ),
+            "group": (ResourceType.GROUP, group, ACLOperation.READ),
+            "transactional id": (ResourceType.TRANSACTIONAL_ID, f"shardherd.{group}", ACLOperation.WRITE),
+        }
+        self._connector = connector
+
+    def all_but(self, missing: str = "") -> list[Right]:
+        return [right for name, right in self.rights.items() if name != missing]
+
+    async def attempt(self) -> str:
+        """Do all of it; the error, or `done`."""
+        try:
+            await coordinate_all(self._connector, self.spec, self.topic)
+        except SourceUnavailableError as error:
+            return str(error)
+        return "done"
+
+
+@pytest.fixture
+def operator(kafka: KafkaLab, coordinate: Coordinate) -> Operator:
+    return Operator(kafka, coordinate(kafka.secrets(user=LIMITED)))
+
+
+async def test_the_operator_needs_three_rights_and_no_more(operator: Operator, grant: Grant) -> None:
+    grant(*operator.all_but())
+
+    await settles(operator.attempt, "^done$")
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("topic", "does not show topic '{topic}': TopicAuthorizationFailedError; allow the operator's user READ on it"),
+        ("group", "'{group}'.*GroupAuthorizationFailedError.*; allow the operator's user READ on this group"),
+        (
+            "transactional id",
+            r"TransactionalIdAuthorizationFailedError.*'shardherd\.{group}'.*; allow the operator's user WRITE on this"
+            " transactional id",
+        ),
+    ],
+)
+async def test_a_right_that_the_operator_lacks_is_named(operator: Operator, grant: Grant, missing: str, said: str) -> None:
+    grant(*operator.all_but(missing))
+
+    await settles(operator.attempt, said.format(topic=operator.topic, group=operator.spec.source.group_id))
+
+
+async def test_to_describe_a_topic_is_not_enough_to_commit_its_offsets(operator: Operator, grant: Grant) -> None:
+    grant(*operator.all_but("topic"), (ResourceType.TOPIC, operator.topic, ACLOperation.DESCRIBE))
+
+    await settles(
+        operator.attempt, "cannot commit.*TopicAuthorizationFailedError.*; allow the operator's user READ on the group's topics"
+    )
+
+
+def consumer(kafka: KafkaLab, connect: Connect, folder: Path) -> Brokers:
+    security = kafka.files(folder, "SASL_PLAINTEXT", "SCRAM-SHA-512", user=LIMITED)
+    return connect(kafka.trio.bootstrap("SASL_PLAINTEXT"), security)
+
+
+async def test_a_consumer_needs_one_right_for_each_topic(
+    kafka: KafkaLab, connect: Connect, grant: Grant, tmp_path: Path
+) -> None:
+    topic = kafka.create(2)
+    kafka.send(topic, 2, 20)
+    brokers = consumer(kafka, connect, tmp_path)
+
+    async def attempt() -> str:
+        try:
+            brokers.ends([ShardId(f"{topic}/0")], 5)
+            assert Reading(brokers, *whole(topic, 2, 20)).rest() == sent(topic, 2, 0, 20)
+        except (SourceRefusedError, BrokersUnavailableError) as error:
+            return str(error)
+        return "done"
+
+    await settles(attempt, f"shard {topic}/0: Kafka does not show its topic to this client: allow it READ on topic '{topic}'")
+    grant((ResourceType.TOPIC, topic, ACLOperation.DESCRIBE))
+    await settles(
+        attempt, f"Kafka refuses to read it: TopicAuthorizationFailedError.*; allow this client READ on topic '{topic}'"
+    )
+    grant((ResourceType.TOPIC, topic, ACLOperation.READ))
+    await settles(attempt, "^done$")

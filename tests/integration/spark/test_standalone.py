@@ -1,0 +1,293 @@
+"""The source without an operator, on a real broker: one Spark for all tests, streams and batches."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.structs import TopicPartition
+from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.base import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import shardherd.spark
+from dev.cluster import Cluster
+from shardherd.spark.schema import columns
+from tests.integration.spark.drivers import produce
+
+T0 = 1_700_000_000_000
+"""When the first record was written, in milliseconds."""
+
+Create = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_DIRS"] = str(tmp_path_factory.mktemp("work"))
+    settings = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "600m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.sql.streaming.noDataProgressEventInterval": "100",
+    }
+    builder = SparkSession.builder.appName("standalone")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    shardherd.spark.register(made)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def create(cluster: Cluster) -> Iterator[Create]:
+    """Makes a topic with so many partitions; returns its name."""
+    admin = KafkaAdminClient(bootstrap_servers=cluster.kafka_bootstrap)
+
+    def make(partitions: int = 2, name: str = "") -> str:
+        topic = name or f"alone-{uuid.uuid4().hex[:8]}"
+        admin.create_topics([NewTopic(topic, partitions, 1)])
+        return topic
+
+    yield make
+    admin.close()
+
+
+def written(cluster: Cluster, topic: str) -> list[tuple[Any, ...]]:
+    """Three records in partition 0, a second apart; each as a row with every column."""
+    records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]] = [
+        (b"a", b"one", [("trace", b"\x01\x02"), ("trace", b"")]),
+        (None, b"", []),
+        (b"c", None, [("x", b"y")]),
+    ]
+    producer = KafkaProducer(bootstrap_servers=cluster.kafka_bootstrap)
+    for number, (key, value, headers) in enumerate(records):
+        producer.send(topic, value=value, key=key, headers=headers, partition=0, timestamp_ms=T0 + 1000 * number)
+    producer.flush()
+    producer.close()
+    return [
+        (
+            key,
+            value,
+            topic,
+            0,
+            at,
+            datetime.fromtimestamp(T0 / 1000 + at, UTC).replace(tzinfo=None),
+            0,
+            headers or None,
+            f"{topic}/0",
+        )
+        for at, (key, value, headers) in enumerate(records)
+    ]
+
+
+class Sink:
+    """The rows of a query's micro-batches, in order; the batch with number `fails` writes its rows and then fails."""
+
+    def __init__(self, fails: int = -1) -> None:
+        self.batches: list[list[tuple[str, int]]] = []
+        self._fails = fails
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        self.batches.append(sorted((row.shard, row.offset) for row in batch.select("shard", "offset").collect()))
+        if number == self._fails:
+            raise RuntimeError("the sink fails")
+
+    @property
+    def rows(self) -> list[tuple[str, int]]:
+        return sorted(row for batch in self.batches for row in batch)
+
+
+class Site:
+    """Where queries of one test run: a Kafka and a checkpoint location."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, folder: Path) -> None:
+        self._spark, self._bootstrap = spark, bootstrap
+        self.location = folder / "checkpoint"
+
+    def stream(self, options: Mapping[str, str], sink: Sink, *, available_now: bool = True) -> StreamingQuery:
+        read = self._spark.readStream.format("shardherd").option("kafka.bootstrap.servers", self._bootstrap).options(**options)
+        writer = read.load().writeStream.foreachBatch(sink).option("checkpointLocation", str(self.location))
+        return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+    def run(self, options: Mapping[str, str], sink: Sink | None = None) -> Sink:
+        """All there is, to the end."""
+        sink = sink or Sink()
+        self.stream(options, sink).awaitTermination()
+        return sink
+
+    def batch(self, schema: str = "", **options: str) -> DataFrame:
+        read = self._spark.read.format("shardherd").option("kafka.bootstrap.servers", self._bootstrap).options(**options)
+        return (read.schema(schema) if schema else read).load()
+
+
+@pytest.fixture
+def site(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Site:
+    return Site(spark, cluster.kafka_bootstrap, tmp_path)
+
+
+def rows_of(topic: str, *spans: tuple[int, int, int]) -> list[tuple[str, int]]:
+    """Rows by partition, first and next offset."""
+    return sorted((f"{topic}/{partition}", at) for partition, first, stop in spans for at in range(first, stop))
+
+
+def test_a_batch_has_every_column(site: Site, cluster: Cluster, create: Create) -> None:
+    topic = create(1)
+    expected = written(cluster, topic)
+    found = site.batch(subscribe=topic, includeHeaders="true")
+
+    assert found.schema == columns(headers=True)
+    assert [
+        (*row[:7], row.headers and [tuple(each) for each in row.headers], row.shard)
+        for row in found.orderBy("offset").collect()
+    ] == expected
+
+
+def test_a_batch_is_bounded_by_offsets_or_by_times(site: Site, cluster: Cluster, create: Create) -> None:
+    topic = create(1)
+    written(cluster, topic)
+
+    def offsets(**options: str) -> list[int]:
+        return sorted(row.offset for row in site.batch("offset bigint", subscribe=topic, **options).collect())
+
+    assert offsets(startingOffsets=json.dumps({topic: {"0": 1}}), endingTimestamp=str(T0 + 1500)) == [1]
+    assert offsets(startingOffsetsByTimestamp=json.dumps({topic: {"0": T0 + 1000}}), endingTimestamp=str(T0 + 9999)) == [1, 2]
+    with pytest.raises(Exception, match=r"option startingTimestamp: shard \S+/0 has no record at or after"):
+        offsets(startingTimestamp=str(T0 + 9999))
+    with pytest.raises(Exception, match=r"is to be read up to offset 9 .*, but it has records up to 3 only"):
+        offsets(endingOffsets=json.dumps({topic: {"0": 9}}))
+
+
+def test_a_batch_of_fewer_columns_in_another_order_and_in_more_tasks(site: Site, cluster: Cluster, create: Create) -> None:
+    topic = create(2)
+    produce(cluster.kafka_bootstrap, topic, 2, 50)
+    found = site.batch("shard string, value binary, partition int not null", subscribe=topic, minPartitions="5")
+
+    assert found.rdd.getNumPartitions() == 5
+    assert site.batch(subscribe=topic).rdd.getNumPartitions() == 2
+    assert sorted((row[0], row[1], row[2]) for row in found.collect()) == sorted(
+        (f"{topic}/{partition}", f"{partition}:{at}".encode(), partition) for partition in range(2) for at in range(50)
+    )
+    assert site.batch(assign=json.dumps({topic: [1]})).count() == 50
+
+
+def test_what_is_wrong_is_said_when_the_query_is_made(site: Site, create: Create) -> None:
+    with pytest.raises(AnalysisException, match=r"unknown option 'subscibe' .* did you mean subscribe"):
+        site.batch(subscibe="clicks")
+    with pytest.raises(AnalysisException, match="column 'offset' cannot be string: it is bigint here"):
+        site.batch("offset string", subscribe="clicks").count()
+    with pytest.raises(Exception, match=r"'nobody-made-this' does not exist at .*: create it, or correct the options"):
+        site.batch(subscribe="nobody-made-this").count()
+
+
+def test_a_stream_goes_on_where_it_was_and_finds_new_partitions_and_topics(
+    site: Site, cluster: Cluster, create: Create
+) -> None:
+    topic = create(2)
+    produce(cluster.kafka_bootstrap, topic, 2, 30)
+    options = {"subscribePattern": f"{topic}.*", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "40"}
+
+    first = site.run(options)
+    assert [len(batch) for batch in first.batches] == [40, 20]
+    assert first.rows == rows_of(topic, (0, 0, 30), (1, 0, 30))
+
+    cluster.kafka_tool("kafka-topics", "--alter", "--topic", topic, "--partitions", "3")
+    another = create(1, f"{topic}-b")
+    produce(cluster.kafka_bootstrap, topic, 3, 5, first=30)
+    produce(cluster.kafka_bootstrap, another, 1, 4)
+    second = site.run(options)
+    assert second.rows == sorted(rows_of(topic, (0, 30, 35), (1, 30, 35), (2, 0, 5)) + rows_of(another, (0, 0, 4)))
+    assert site.run(options).rows == []
+
+
+def test_a_stream_that_starts_at_the_end_loses_nothing_that_comes_after_its_first_micro_batch(
+    site: Site, cluster: Cluster, create: Create
+) -> None:
+    topic = create(1)
+    produce(cluster.kafka_bootstrap, topic, 1, 10)
+    sink = Sink()
+    query = site.stream({"subscribe": topic}, sink, available_now=False)
+    query.processAllAvailable()
+    assert sink.rows == []
+    produce(cluster.kafka_bootstrap, topic, 1, 3, first=10)
+    query.processAllAvailable()
+    progress = query.lastProgress
+    query.stop()
+    assert sink.rows == rows_of(topic, (0, 10, 13))
+    assert progress is not None
+    assert json.loads(str(progress.sources[0].latestOffset)) == {"ends": {f"{topic}/0": 13}}
+
+    produce(cluster.kafka_bootstrap, topic, 1, 4, first=13)
+    assert site.run({"subscribe": topic}).rows == rows_of(topic, (0, 13, 17)), "what came while it was down"
+
+
+def test_the_first_micro_batch_is_read_again_exactly_when_it_failed(site: Site, cluster: Cluster, create: Create) -> None:
+    """Its start is nowhere but in its end, and new records have come meanwhile."""
+    topic = create(2)
+    produce(cluster.kafka_bootstrap, topic, 2, 20)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "24"}
+    failed = Sink(fails=0)
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        site.run(options, failed)
+    produce(cluster.kafka_bootstrap, topic, 2, 7, first=20)
+
+    again = site.run(options)
+
+    assert again.batches[0] == failed.batches[0]
+    assert again.rows == rows_of(topic, (0, 0, 27), (1, 0, 27))
+
+
+def test_records_that_were_deleted_end_the_query_unless_that_is_allowed(site: Site, cluster: Cluster, create: Create) -> None:
+    topic = create(1)
+    options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 5}})}
+    produce(cluster.kafka_bootstrap, topic, 1, 15)
+    admin = KafkaAdminClient(bootstrap_servers=cluster.kafka_bootstrap)
+    admin.delete_records({TopicPartition(topic, 0): 12})
+    admin.close()
+
+    with pytest.raises(StreamingQueryException, match=f"shard {topic}/0: the records from offset 5 up to 12 are lost"):
+        site.run(options)
+    assert site.run({**options, "failOnDataLoss": "false"}).rows == rows_of(topic, (0, 12, 15))
+
+
+def test_bytes_of_a_micro_batch_are_bounded(site: Site, cluster: Cluster, create: Create) -> None:
+    topic = create(1)
+    for at in range(0, 40, 10):
+        produce(cluster.kafka_bootstrap, topic, 1, 10, first=at)
+
+    sink = site.run({"subscribe": topic, "startingOffsets": "earliest", "maxBytesPerTrigger": "300"})
+
+    assert sink.rows == rows_of(topic, (0, 0, 40))
+    assert max(len(batch) for batch in sink.batches) <= 30, "no record has less than ten bytes"
+
+
+def test_the_lines_of_the_documentation_run(site: Site, cluster: Cluster, create: Create, tmp_path: Path) -> None:
+    topic = create(1)
+    produce(cluster.kafka_bootstrap, topic, 1, 12)
+    page = (Path(__file__).parents[3] / "docs" / "source.md").read_text()
+    lines = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    for old, new in (("localhost:9092", cluster.kafka_bootstrap), ('"clicks"', f'"{topic}"'), ("/tmp/", f"{tmp_path}/")):
+        assert old in lines
+        lines = lines.replace(old, new)
+    exec(lines, {})
+
+    found = site._spark.read.parquet(str(tmp_path / "clicks")).orderBy("offset").collect()
+    assert [tuple(row) for row in found] == [(f"{topic}/0", at, f"0:{at}") for at in range(12)]
+    assert len([line for line in lines.splitlines() if line]) <= 10

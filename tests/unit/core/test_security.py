@@ -1,0 +1,42 @@
+"""Which settings of Kafka's security go together."""
+
+import pickle
+
+import pytest
+
+from shardherd.core.security import Security, SecurityError
+
+SCRAM = Security("SASL_SSL", "SCRAM-SHA-512", username="app", password_file="/kafka/password", ca_file="/kafka/ca.crt")
+
+
+def test_security_survives_json_and_pickling() -> None:
+    assert Security().as_dict() == {}
+    assert Security.from_dict(SCRAM.as_dict()) == SCRAM == pickle.loads(pickle.dumps(SCRAM))
+    assert SCRAM.as_dict() == {
+        "protocol": "SASL_SSL",
+        "mechanism": "SCRAM-SHA-512",
+        "username": "app",
+        "password_file": "/kafka/password",
+        "ca_file": "/kafka/ca.crt",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"protocol": "TLS"}, "the security protocol 'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"protocol": "SASL_SSL"}, "the SASL mechanism '' is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; SASL_SSL needs one"),
+        ({"protocol": "SSL", "mechanism": "PLAIN"}, r"a SASL mechanism \(PLAIN\) needs SASL_PLAINTEXT or SASL_SSL, not SSL"),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "a"},
+            "needs a user name and the file that has its password",
+        ),
+        ({"protocol": "SASL_SSL", "mechanism": "PLAIN", "password_file": "/p"}, "needs a user name and the file"),
+        ({"protocol": "SSL", "certificate_file": "/c"}, "mutual TLS needs both a certificate's file and its key's file"),
+        ({"ca_file": "/ca"}, "files for TLS need SSL or SASL_SSL, not PLAINTEXT"),
+        ({"password": "hunter2"}, "unknown setting 'password' of Kafka's security"),
+    ],
+)
+def test_what_does_not_go_together_is_named(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(SecurityError, match=message):
+        Security.from_dict(settings)
