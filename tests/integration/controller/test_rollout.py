@@ -18,7 +18,7 @@ from tests.integration.controller.bench import unique, until
 from tests.integration.controller.test_operator import OperatorProcess
 
 SHARDS = 4
-RECORDS = 2_000
+RECORDS = 600
 """Records of each shard: more than are read in a test."""
 
 
