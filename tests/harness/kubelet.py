@@ -135,7 +135,9 @@ class PlayedKubelet:
         name, group = pod["metadata"]["name"], pod["metadata"]["labels"]["shardherd.dev/consumergroup"]
         token = self._token(pod)
         with ConsumerClient(self._coordinator, self._namespace, group, lambda: token) as client:
-            consumer = Consumer(client, ConsumerId(name), Incarnation(pod["metadata"]["uid"], 1), drain_timeout=10.0)
+            consumer = Consumer(
+                client, ConsumerId(name), Incarnation(pod["metadata"]["uid"], 1), drain_timeout=10.0, group_uid=_group_uid(pod)
+            )
             with consumer:
                 self._ready(pod)
                 self.lives.append(Life(name, "ready", time.monotonic()))
@@ -150,7 +152,7 @@ class PlayedKubelet:
             # `take` raises once the consumer drains or was stopped: that ends the reading.
             while True:
                 with consumer.take() as shard:
-                    time.sleep(0.02)  # the work on one record; what it takes is of no interest
+                    time.sleep(0.05)  # the work on one record; what it takes is of no interest
                     shard.save_checkpoint(shard.position + 1, now=True)
                     self.ranges.append(Range(str(shard.name), shard.position, shard.position + 1, name, time.monotonic()))
 
@@ -180,3 +182,8 @@ class PlayedKubelet:
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
+
+
+def _group_uid(pod: Json) -> str:
+    """The UID of the group that this pod was made for, as its application reads it."""
+    return next(str(item["value"]) for item in pod["spec"]["containers"][0]["env"] if item["name"] == "SHARDHERD_GROUP_UID")

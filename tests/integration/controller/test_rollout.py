@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from tests.integration.controller.bench import unique, until
 from tests.integration.controller.test_operator import OperatorProcess
 
 SHARDS = 4
-RECORDS = 3_000
+RECORDS = 600
 """Records of each shard: more than are read in a test."""
 
 
@@ -158,6 +159,7 @@ def test_in_place_no_shard_moves(operator: OperatorProcess, topic: str) -> None:
             assert len({item.consumer for item in ranges}) == 1
 
 
+@pytest.mark.skipif(not os.environ.get("SHARDHERD_LONG"), reason="only with SHARDHERD_LONG=1")
 def test_a_declaration_that_does_not_run_is_taken_back_and_reading_goes_on(operator: OperatorProcess, topic: str) -> None:
     with group(operator, topic, "broken", rollout={"progressDeadline": "8s"}) as rollout:
         rollout.change(image="example/broken:1")
