@@ -119,7 +119,8 @@ class Ledger:
         self.writer = writer
         self.counts["ownership writes"] += 1
         lost, self.lost = self.lost, False
-        if lost and taken_over:
+        # It is begun anew also by one who wrote it before, but could not take the group over since: his memory holds nothing.
+        if lost and (taken_over or not after.group.discovered):
             self._begin_anew()
             return
         if before is None:

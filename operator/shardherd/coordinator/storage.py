@@ -61,7 +61,9 @@ class GroupStorage:
             found = self._read(stored)
             # A revision of our own is news to every consumer: the first heartbeat of each is answered at once, not parked.
             # One of an ordered group that heard nothing for long would stop itself, though there is a leader again.
-            group = replace(found.group, leader_epoch=found.group.leader_epoch + 1, revision=found.group.revision + 1)
+            # A group that is not discovered yet has told nobody anything, and begins with revision 0.
+            news = 1 if found.group.discovered else 0
+            group = replace(found.group, leader_epoch=found.group.leader_epoch + 1, revision=found.group.revision + news)
             ours = replace(found, group=group)
             self._check_lease()
             try:
