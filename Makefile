@@ -34,8 +34,8 @@ test: venv ## Everything: lint, types, all tests, end to end on a real node.
 	@$(PY) -m dev.check
 
 .PHONY: test-long
-test-long: venv ## The simulation and the properties with many more examples (SHARDHERD_LONG=1).
-	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation
+test-long: venv ## The simulation, the properties, typed values and every fault of Kafka, with many more examples (SHARDHERD_LONG=1).
+	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation tests/integration/brokers tests/integration/spark/test_values.py
 
 .PHONY: simulate
 simulate: venv ## Simulated schedules of a whole group (SEEDS=10000 SEED_START=0), with counts of what they hit.
@@ -52,6 +52,14 @@ lint: venv ## Format, lint, types and import contracts.
 .PHONY: unit
 unit: venv ## The quick tests: no process but pytest's own.
 	@$(PYTEST) tests/unit tests/property tests/simulation
+
+.PHONY: coverage
+coverage: venv ## Whether the quick tests take every branch of the core; `make test` asks the same.
+	@$(PYTEST) -p tests.harness.coverage tests/unit tests/property
+
+.PHONY: mutation
+mutation: venv ## Whether a test fails for every change that mutmut makes to the core (MODULES="fsm grants").
+	@nice $(PY) -m dev.mutation $(MODULES)
 
 .PHONY: integration
 integration: venv ## Contract and integration tests, on a real API server and broker.

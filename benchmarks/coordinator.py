@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.broker import broker, create_topic
-from benchmarks.serving import NAMESPACE
+from benchmarks.serving import NAMESPACE, uid_of
 from benchmarks.table import Row, render
 from benchmarks.wire import Connection, post
 from shardherd.protocol import PROTOCOL_VERSION
@@ -71,6 +71,7 @@ class Consumer:
         body = {
             "consumer": f"g-{self.ordinal}",
             "incarnation": self._incarnation(),
+            "groupUid": uid_of("g"),
             "seq": self.seq,
             "revision": self.revision,
             "held": [{"shard": shard, "ownerEpoch": epoch} for shard, epoch in self.held.items()],
@@ -92,6 +93,7 @@ class Consumer:
         body = {
             "consumer": f"g-{self.ordinal}",
             "incarnation": self._incarnation(),
+            "groupUid": uid_of("g"),
             "checkpoints": [{"shard": shard, "ownerEpoch": epoch, "offset": self.offset} for shard, epoch in self.held.items()],
         }
         request = post(f"{BASE}/checkpoints", self._token, json.dumps(body).encode(), PROTOCOL_VERSION)

@@ -35,7 +35,7 @@ class Reporter:
 
 async def ours(url: str, group: str, ordinal: int) -> None:
     """A consumer of the coordinator at `url`."""
-    from benchmarks.serving import NAMESPACE
+    from benchmarks.serving import NAMESPACE, uid_of
     from shardherd.client import AsyncConsumer, AsyncConsumerClient
     from shardherd.core.model import ConsumerId, Incarnation
 
@@ -45,7 +45,7 @@ async def ours(url: str, group: str, ordinal: int) -> None:
     run = Incarnation(f"uid-{ordinal}", int(time.monotonic() * 1000))
     async with AsyncConsumerClient(url, NAMESPACE, group, lambda: f"token-{ordinal}") as client:
         reporter.joining()
-        async with AsyncConsumer(client, ConsumerId(f"{group}-{ordinal}"), run) as consumer:
+        async with AsyncConsumer(client, ConsumerId(f"{group}-{ordinal}"), run, group_uid=uid_of(group)) as consumer:
             print("start", run.start, flush=True)
             while not told.is_set():
                 reporter.holds(len(consumer.held()))

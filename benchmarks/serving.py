@@ -38,10 +38,15 @@ from shardherd.telemetry.metrics import OperatorMetrics
 NAMESPACE, TOPIC = "bench", "t"
 
 
+def uid_of(group: str) -> str:
+    """The UID of a group of this name."""
+    return f"uid-of-{group}"
+
+
 def group_spec(name: str, topic: str, consumers: int, servers: str, session: float) -> GroupSpec:
     """A group of the benchmark."""
     return GroupSpec(
-        GroupIdentity(NAMESPACE, name, f"uid-of-{name}"),
+        GroupIdentity(NAMESPACE, name, uid_of(name)),
         KafkaSource(servers, (topic,), "", f"{NAMESPACE}.{name}"),
         GroupSettings(session_timeout=session, initial_assignment_delay=600.0),
         consumers,

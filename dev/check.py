@@ -67,7 +67,8 @@ def building() -> Iterator[None]:
 
 def tests() -> int:
     """All tiers in one run of pytest; its exit code. A signal to end is handed on, and the tests clean up after themselves."""
-    process = subprocess.Popen([sys.executable, "-m", "pytest", "--no-skips", "--durations=15", "tests"], cwd=ROOT)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.harness.coverage", "--no-skips", "--durations=15", "tests"]
+    process = subprocess.Popen(command, cwd=ROOT)
 
     def hand_on(number: int, _frame: FrameType | None) -> None:
         process.send_signal(number)

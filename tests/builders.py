@@ -88,7 +88,10 @@ def incarnation(name: str, start: int = 1, pod: int = 1) -> Incarnation:
 
 @dataclass
 class Consumer:
-    """A consumer that behaves well. Change `ready`, `draining`, `busy` (shards that it cannot give up yet) at will."""
+    """A consumer that behaves well.
+
+    Change `ready`, `draining`, `busy` (shards that it cannot give up yet), `zone` and `capacity` at will.
+    """
 
     name: ConsumerId
     incarnation: Incarnation
@@ -100,12 +103,26 @@ class Consumer:
     draining: bool = False
     busy: set[ShardId] = field(default_factory=set)
     progress: int = 0
+    zone: str = ""
+    capacity: int = 1
 
     def heartbeat(self) -> Heartbeat:
         """The next heartbeat."""
         self.seq += 1
         held = tuple(HeldShard(shard, epoch) for shard, epoch in sorted(self.held.items()))
-        return Heartbeat(self.name, self.incarnation, self.seq, self.revision, held, self.ready, self.draining, self.progress)
+        return Heartbeat(
+            self.name,
+            self.incarnation,
+            self.seq,
+            self.revision,
+            held,
+            self.ready,
+            self.draining,
+            self.progress,
+            IDENTITY.uid,
+            self.zone,
+            self.capacity,
+        )
 
     def apply(self, reply: HeartbeatReply) -> None:
         """Start what is new, give up what is missing unless it is busy."""
@@ -221,14 +238,14 @@ class Play:
         return self.ask(ConsumerDied(ConsumerId(name), self.consumers[name].incarnation))
 
     def leave(self, name: str) -> Result:
-        return self.ask(Leave(ConsumerId(name), self.consumers[name].incarnation))
+        return self.ask(Leave(ConsumerId(name), self.consumers[name].incarnation, IDENTITY.uid))
 
     def checkpoint(self, name: str, shard_name: str, offset: Offset, epoch: int | None = None) -> CheckpointResult:
         """What becomes of a consumer's checkpoint, under the epoch that it holds unless another is given."""
         consumer = self.consumer(name)
         of = shard(shard_name)
         under = consumer.held.get(of, 0) if epoch is None else epoch
-        request = CheckpointRequest(consumer.name, consumer.incarnation, (ShardCheckpoint(of, under, offset),))
+        request = CheckpointRequest(consumer.name, consumer.incarnation, (ShardCheckpoint(of, under, offset),), IDENTITY.uid)
         reply = self.ask(request).reply
         assert isinstance(reply, CheckpointReply)
         return reply.outcomes[0].result

@@ -60,7 +60,12 @@ class Spark:
 def spark(cores: int) -> Iterator[Spark]:
     """An application that is ready."""
     command = [sys.executable, "-m", "benchmarks.source.engine", str(cores)]
-    environment = {**os.environ, "SHARDHERD_BENCH_JARS": str(jars("spark-kafka", HERE / "pom.xml")), "PYTHONPATH": str(ROOT)}
+    settings = {
+        "SHARDHERD_BENCH_JARS": str(jars("spark-kafka", HERE / "pom.xml")),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}",
+    }
+    environment = {**os.environ, **settings}
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True
     )
@@ -92,7 +97,7 @@ class Topics:
             self._made[data.name] = topic = create_topic(self.servers, PARTITIONS)
             tools, rows = Tools(), self.size(data)
             print(f"producing {rows:,} records of {data.size} bytes, {data.codec}", flush=True)
-            arguments = [self.servers, topic, str(PARTITIONS), str(rows), str(data.size), data.codec]
+            arguments = [self.servers, topic, str(PARTITIONS), str(rows), str(data.size), data.codec, data.form]
             command = [tools.java_compiler, "-Xmx1g", QUIET, "-cp", f"{tools.kafka}/*", str(HERE / "Produce.java"), *arguments]
             subprocess.run(command, check=True)
         return self._made[data.name]

@@ -5,9 +5,14 @@ A case says what is on the broker, and how each side's query reads it; both must
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructField, StructType
+
+from shardherd.spark.values import ValueFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,16 +24,20 @@ Options = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Records on a topic: `share` of the rows that were asked for, each with a key of 16 bytes and a JSON value of `size`."""
+    """Records on a topic: `share` of the rows that were asked for, each with a key of 16 bytes and a value of `size`.
+
+    A value has seven fields, in the `form` json or avro.
+    """
 
     size: int
     codec: str
     share: float = 1.0
+    form: str = "json"
 
     @property
     def name(self) -> str:
         """Data of the same name are produced once."""
-        return f"{self.size}-{self.codec}-{self.share:g}"
+        return f"{self.size}-{self.codec}-{self.share:g}-{self.form}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,37 @@ ALL_SUMS = (
 )
 VALUE_SUMS = ("count(*)", "sum(length(value))", "sum(offset)")
 
+VALUE_DDL = "id bigint, page string, ms int, price double"
+VALUE_FIELDS = ("id", "long"), ("user", "string"), ("page", "string"), ("ms", "int"), ("price", "double"), ("new", "boolean")
+VALUE_AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "event",
+        "fields": [{"name": name, "type": kind} for name, kind in (*VALUE_FIELDS, ("note", "string"))],
+    }
+)
+TYPED_SUMS = (
+    "count(*)",
+    "sum(value.id)",
+    "sum(length(value.page))",
+    "sum(value.ms)",
+    "sum(cast(round(value.price * 100) as bigint))",
+)
+
+
+def typed(spark: SparkSession, options: Options, kind: str, schema: str) -> DataFrame:
+    """format("shardherd") with typed values and nothing else."""
+    reader = spark.readStream.format("shardherd").options(**options, valueFormat=kind, valueSchema=schema)
+    return reader.schema(StructType([StructField("value", ValueFormat(kind, schema, mode="PERMISSIVE").spark_type())])).load()
+
+
+def from_avro(frame: DataFrame) -> DataFrame:
+    """The column value by Spark's from_avro."""
+    from pyspark.sql.avro.functions import from_avro
+
+    return frame.select(from_avro("value", VALUE_AVRO, {"mode": "PERMISSIVE"}).alias("value"))
+
+
 CASES = {
     "small": Case(
         "160 B, lz4, all seven columns",
@@ -83,6 +123,22 @@ CASES = {
         lambda spark, options: ours(spark, options, "value binary, offset bigint"),
         lambda spark, options: peer(spark, options).select("value", "offset"),
         VALUE_SUMS,
+    ),
+    "json": Case(
+        "160 B, lz4, typed JSON, 4 of 7 fields",
+        Data(160, "lz4"),
+        2.5,
+        lambda spark, options: typed(spark, options, "json", VALUE_DDL),
+        lambda spark, options: peer(spark, options).selectExpr(f"from_json(cast(value as string), '{VALUE_DDL}') as value"),
+        TYPED_SUMS,
+    ),
+    "avro": Case(
+        "160 B, lz4, typed Avro",
+        Data(160, "lz4", form="avro"),
+        1.0,
+        lambda spark, options: typed(spark, {**options, "mode": "PERMISSIVE"}, "avro", VALUE_AVRO),
+        lambda spark, options: from_avro(peer(spark, options)),
+        TYPED_SUMS,
     ),
     "large": Case(
         "1 KB, zstd, all seven columns",

@@ -15,6 +15,7 @@ from dev.cluster.tools import PAUSE_IMAGE
 API_PORT = 6443
 KAFKA_PORT = 9092
 KAFKA_CONTROLLER_PORT = 9093
+BROKER_RACK = "zone-a"
 PROMETHEUS_PORT = 9090
 DISCOVERY_PORT = 9099
 CLUSTER_DOMAIN = "cluster.local"
@@ -147,6 +148,7 @@ def kafka(layout: Layout, addresses: Addresses) -> str:
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
+        "broker.rack": BROKER_RACK,
         "controller.quorum.voters": f"1@127.0.0.1:{KAFKA_CONTROLLER_PORT}",
         "listeners": f"PLAINTEXT://{addresses.node}:{KAFKA_PORT},CONTROLLER://127.0.0.1:{KAFKA_CONTROLLER_PORT}",
         "advertised.listeners": f"PLAINTEXT://{addresses.node}:{KAFKA_PORT}",

@@ -64,6 +64,8 @@ class KafkaTrio:
         self._tools = tools
         self._ports = _free_ports()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.started = 0
+        """How many brokers were started so far."""
 
     # --- what a caller reads ------------------------------------------------------------------------------------------
 
@@ -146,6 +148,7 @@ class KafkaTrio:
 
     def _launch(self, node: int) -> None:
         command = daemons.java(self._tools, "kafka.Kafka", str(self.folder / f"broker-{node}.properties"), heap="320m")
+        self.started += 1
         with self.log(node).open("ab") as log:
             # Whatever happens to us, no broker outlives us.
             self._processes[node] = subprocess.Popen(

@@ -117,6 +117,11 @@ class Tools:
         return jars("kafka", SOURCES / "kafka" / "pom.xml")
 
     @cached_property
+    def spark_avro(self) -> Path:
+        """The jar with Spark's `from_avro`."""
+        return next(jars("spark-avro", SOURCES / "spark-avro" / "pom.xml").glob("*.jar"))
+
+    @cached_property
     def java_compiler(self) -> str:
         """A `java` that can run source files, which the benchmarks need."""
         if not shutil.which("javac"):

@@ -43,7 +43,7 @@ Everything still runs. To look around:
   export KUBECONFIG={lab.cluster.kubeconfig} PATH={kubectl.parent}:$PATH
   kubectl get shcg,pods -n {NAMESPACE}
   kubectl describe shcg {GROUP} -n {NAMESPACE}
-  kubectl logs -n {SYSTEM} deploy/shardherd --tail=20
+  kubectl logs -n {SYSTEM} -l shardherd.dev/leader=true --tail=20
   kubectl logs -n {NAMESPACE} {GROUP}-0 --tail=20
 
   Prometheus: {lab.cluster.prometheus_url}/graph?g0.expr=shardherd_shard_lag_records

@@ -28,6 +28,7 @@ OPERATOR_IMAGE = "shardherd/operator:dev"
 SPARK_IMAGE = "shardherd/spark:dev"
 IMAGE_USER = 10001
 METRICS_PORT = 9090
+LEADER = "app.kubernetes.io/component=operator,shardherd.dev/leader=true"
 
 
 @dataclass
@@ -149,12 +150,13 @@ class Lab:
         done = self.kube.attempt("rollout", "status", f"deployment/{RELEASE}", "-n", SYSTEM, "--timeout=120s", timeout=130)
         if done.returncode != 0:
             raise DemoError(f"the operator did not become ready: {done.stderr.strip()}\n{self.kube.explain(SYSTEM)}")
+        self.operator_pod()
 
     def operator_pod(self) -> dict[str, Any]:
-        """The operator's pod that is ready."""
+        """The pod of the operator that leads, once it is ready."""
         return await_that(
-            "the operator's pod is ready",
-            lambda: next((p for p in self.kube.pods(SYSTEM, "app.kubernetes.io/component=operator") if is_ready(p)), None),
+            "the operator that leads is ready",
+            lambda: next((p for p in self.kube.pods(SYSTEM, LEADER) if is_ready(p)), None),
             within=60,
             seen=lambda: self.kube.explain(SYSTEM),
         )
@@ -164,20 +166,19 @@ class Lab:
         return page(f"http://{self.operator_pod()['status']['podIP']}:{METRICS_PORT}/metrics")
 
     def kill_operator(self) -> None:
-        """SIGKILL to the operator's process; the kubelet starts it again. Returns when the new one is ready."""
+        """SIGKILL to the leading operator's process. Returns when one leads again: the other one, or this one started anew."""
         pod = self.operator_pod()
         name = pod["metadata"]["name"]
         pid = self.child_of_init(SYSTEM, name)
         self.reporter.say(f"kubectl exec -n {SYSTEM} {name} -- kill -9 {pid}    (the operator)")
         self.kube.shell(SYSTEM, name, f"kill -9 {pid}")
-        restarts = pod["status"]["containerStatuses"][0]["restartCount"]
+        before = _start_of(pod)
         await_that(
-            "the operator has started again",
-            lambda: self.operator_pod()["status"]["containerStatuses"][0]["restartCount"] > restarts,
+            "an operator leads again",
+            lambda: _start_of(self.operator_pod()) != before,
             within=90,
             seen=lambda: self.kube.explain(SYSTEM),
         )
-        self.operator_pod()
 
     def child_of_init(self, namespace: str, pod: str) -> int:
         """The process id, inside a pod, of what tini runs: tini is 1 and cannot be killed from inside."""
@@ -227,3 +228,8 @@ class Lab:
         """Delete the Kafka group's offsets, if there are any."""
         if group in self.cluster.kafka_tool("kafka-consumer-groups", "--list").split():
             self.cluster.kafka_tool("kafka-consumer-groups", "--delete", "--group", group)
+
+
+def _start_of(pod: dict[str, Any]) -> tuple[str, int]:
+    """Which start of which pod this is."""
+    return pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"]

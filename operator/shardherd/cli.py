@@ -1,7 +1,8 @@
 """The command line, and the composition root of the operator: the one place that knows which adapter serves which port.
 
-`shardherd operator` runs the coordinator in the main thread's event loop and, once it leads, Kopf in a thread of its own. It
-ends with 0 on SIGTERM or SIGINT, and with another code when it may not or cannot go on, so that Kubernetes starts a new one.
+`shardherd operator` runs the coordinator in the main thread's event loop and, once it leads, Kopf in a thread of its own. Until
+then it stands by with everything imported and connected. It ends with 0 on SIGTERM or SIGINT, having handed over to another one
+that stands by, and with another code when it may not or cannot go on, so that Kubernetes starts a new one.
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
 import sys
 import threading
+import time
+import urllib.request
+import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
+from http.client import HTTPException
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardherd.ports import ClusterRefusedError, ClusterUnavailableError
@@ -25,12 +32,11 @@ from shardherd.settings import Settings, SettingsError, load
 if TYPE_CHECKING:
     from kubernetes.client.configuration import Configuration
 
+    from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
+    from shardherd.ports import Clock, TokenReviewer
 
 logger = logging.getLogger(__name__)
-
-LEASE = "shardherd"
-"""Name of the Lease that the leader holds in the operator's namespace."""
 
 GC_THRESHOLDS = (100_000, 50, 100)
 """Allocations until Python looks for cycles, and how rarely for older ones. A batch of checkpoints makes a hundred thousand
@@ -42,6 +48,9 @@ FAILED, MISCONFIGURED = 1, 2
 DEFINITION_INTERVAL = 1.0
 """Seconds between looks whether ConsumerGroups are defined, while they are not."""
 
+PING_INTERVAL, PING_TIMEOUT = 1.0, 5.0
+"""Seconds between the attempts of `ping`, and for each."""
+
 KOPF_STOP_TIMEOUT = 10.0
 """Seconds that Kopf is given to end its watches."""
 
@@ -52,9 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("operator", help="run the operator; settings come from SHARDHERD_* variables")
     commands.add_parser("version", help="print the version")
-    if parser.parse_args(arguments).command == "version":
+    pinged = commands.add_parser("ping", help="wait until the operator that leads answers, for `helm test`")
+    pinged.add_argument("url", help="of the coordinator's API, for example http://shardherd.shardherd-system.svc:8080")
+    pinged.add_argument("--within", type=float, default=60.0, help="seconds (default 60)")
+    options = parser.parse_args(arguments)
+    if options.command == "version":
         print(version("shardherd"))
         return 0
+    if options.command == "ping":
+        return ping(options.url, options.within)
     try:
         settings = load(os.environ)
     except SettingsError as error:
@@ -69,6 +84,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ports = f"ports {settings.api.port} and {settings.telemetry.metrics_port}"
         logger.error("cannot start: %s (it listens on %s: are they free?)", error, ports)  # noqa: TRY400
         return FAILED
+
+
+def ping(url: str, within: float) -> int:
+    """Wait until what answers at `url` leads and has loaded its groups; FAILED if it does not within so many seconds."""
+    until = time.monotonic() + within
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=PING_TIMEOUT) as response:
+                said = response.read().decode(errors="replace").strip()
+        except (OSError, HTTPException) as error:
+            said = str(error)
+        if said == "ok":
+            print(f"{url} answers and leads")
+            return 0
+        if time.monotonic() >= until:
+            print(f"shardherd: no operator that leads answers at {url} within {within:g} s: {said}", file=sys.stderr)
+            return FAILED
+        time.sleep(PING_INTERVAL)
 
 
 async def operate(settings: Settings, configuration: Configuration | None = None) -> int:
@@ -110,11 +143,12 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
     from shardherd.adapters.kubernetes.events import KubernetesEvents
+    from shardherd.adapters.kubernetes.leading import LeadersApi
     from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
     from shardherd.adapters.kubernetes.login import connection
+    from shardherd.adapters.kubernetes.operators import OperatorPods, holder_of
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
     from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
-    from shardherd.adapters.kubernetes.tokens import KubernetesTokens
     from shardherd.controller import handlers
     from shardherd.controller.manifests import Manifests
     from shardherd.controller.reconcile import Controller
@@ -139,21 +173,31 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     stack.callback(events.close)
     connector = KafkaConnector(KubernetesSecrets(api))
     stack.push_async_callback(connector.close)
+    pods = OperatorPods(api, identity.namespace, identity.pod_name, identity.pod_uid)
     leadership = LeaseLeadership(
         api,
         clock,
         identity.namespace,
-        LEASE,
-        f"{identity.pod_name}_{identity.pod_uid}" if identity.pod_uid else identity.pod_name,
-        LeaseTimes(lease.duration, lease.renew_deadline, lease.retry),
+        lease.name,
+        holder_of(identity.pod_name, identity.pod_uid),
+        LeaseTimes(lease.duration, lease.renew_deadline, lease.retry, lease.look),
+        start=_announce_start(identity.termination_log),
+        obituaries=pods,
     )
+
+    def certain() -> bool:
+        return clock.now() < leadership.deadline()
+
+    leaders_api = LeadersApi(configuration, certain)
+    stack.callback(leaders_api.close)
+    cluster = KubernetesCluster(leaders_api)
     server = CoordinatorServer(
         CoordinatorPorts(
             clock=clock,
             leadership=leadership,
             ownership=ConfigMapOwnership(api),
             connector=connector,
-            tokens=KubernetesTokens(api, settings.api.token_audience),
+            tokens=_tokens(settings, api, clock),
             events=events,
             metrics=OperatorCounters(metrics),
             assignors=load_assignors(),
@@ -170,9 +214,10 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     if not await _before(stop, server.lead()):
         return 0
     metrics.leader.set(1)
+    if identity.pod_uid:
+        stack.callback(asyncio.create_task(pods.lead(certain), name="label").cancel)
     registry.register(GroupCollector(server.coordination.views, settings.telemetry.shard_series_limit))
     logger.info("leading")
-    cluster = KubernetesCluster(api)
     if not await _before(stop, _definition(cluster, settings.watch_namespaces)):
         return 0
 
@@ -199,12 +244,35 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     metrics.leader.set(0)
     code = _verdict(kopf, lost, told)
+    # The next leader must not wait for the end of our watches: from here on we can neither answer nor write.
     kopf_stop.set()
+    await server.resign()
     await asyncio.wait({kopf}, timeout=KOPF_STOP_TIMEOUT)
     for task in (lost, told):
         task.cancel()
     await asyncio.gather(lost, told, return_exceptions=True)
     return code
+
+
+def _announce_start(path: str) -> str:
+    """A name for this start of the process, told to the kubelet at `path`: our pod's status then says who died."""
+    start = uuid.uuid4().hex
+    if path:
+        try:
+            Path(path).write_text(json.dumps({"start": start}))
+        except OSError as error:
+            logger.warning("cannot write %s (%s): if this process dies, the next leader waits for the Lease", path, error)
+    return start
+
+
+def _tokens(settings: Settings, api: KubernetesApi, clock: Clock) -> TokenReviewer:
+    if settings.api.token_check == "keys":
+        from shardherd.adapters.kubernetes.keys import PublishedKeysTokens
+
+        return PublishedKeysTokens(api, settings.api.token_audience, clock, settings.watch_namespaces)
+    from shardherd.adapters.kubernetes.tokens import KubernetesTokens
+
+    return KubernetesTokens(api, settings.api.token_audience)
 
 
 async def _definition(cluster: KubernetesCluster, namespaces: Sequence[str]) -> None:

@@ -109,8 +109,11 @@ class OwnershipStore(Protocol):
 class ShardSource(Protocol):
     """A group's view of its source and of its durable positions there. One connection a group."""
 
-    async def discover(self) -> tuple[ShardInfo, ...]:
-        """All shards now, with begin and end offsets. Raises SourceUnavailableError."""
+    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
+        """All shards now, with begin and end offsets, and zones where the source knows them. Raises SourceUnavailableError.
+
+        With `sizes` also how many bytes they have, as far as the source shows it to us: not doing so is no error.
+        """
         ...
 
     async def live_members(self) -> tuple[str, ...]:

@@ -20,13 +20,17 @@ class IdentitySettings:
     """Which pod this operator is; the chart fills these in from the downward API.
 
     namespace: where the Lease is. Required, as two operators exclude each other only within one namespace.
-    pod_name: holder of the Lease. Required, as it must differ between pods.
-    pod_uid: makes the holder of the Lease differ between two pods of one name. Default empty: outside a cluster.
+    pod_name: names the holder of the Lease. Required, as it must differ between pods.
+    pod_uid: the other half of the holder: a container that is started again in the same pod holds the Lease at once, another
+    pod of the same name does not. Default empty: outside a cluster, where no pod is labelled and no death is proven.
+    termination_log: where the kubelet reads a container's last words; we name this start of ours there, so that the status of
+    a dead container says who died. Default empty: nothing is written.
     """
 
     namespace: str
     pod_name: str
     pod_uid: str = ""
+    termination_log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class ApiSettings:
     port: default 8080, as the chart's Service names it.
     coordinator_url: what consumers call. Default `http://shardherd.<namespace>.svc:<port>`, the chart's Service.
     token_audience: audience of consumers' tokens. Default `shardherd`, so that no token made for another use is accepted.
+    token_check: `review` (default: the API server reviews consumers' tokens, which needs a ClusterRole) or `keys` (they are
+        checked against the keys that the cluster publishes, for which Roles are enough; needs watch_namespaces).
     max_body: bytes of a request's body. Default 16 MiB: a heartbeat that names 100,000 shards fits.
     max_groups_per_source: how many groups may read one topic of one Kafka cluster; the newest above it are granted nothing.
         Default 0, which means no limit: groups do not disturb each other, and one costs a small request a second.
@@ -44,21 +50,26 @@ class ApiSettings:
     port: int = 8080
     coordinator_url: str = ""
     token_audience: str = "shardherd"
+    token_check: str = "review"
     max_body: int = 16 * 1024 * 1024
     max_groups_per_source: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Leadership, in seconds. Defaults are those of Kubernetes' own components: a crashed leader is replaced within 15 s.
+    """Leadership. Seconds; defaults are those of Kubernetes' own components: a leader that fell silent is replaced after 15 s.
 
     duration: how long a Lease holds without a renewal. renew_deadline: how long the leader tries to renew before it gives up;
-    it must end before others may take over. retry: how often it tries.
+    it must end before others may take over. retry: how often it tries. look: how often who waits looks; default 0.5, a small
+    request each, so that a Lease that was given back is held again within half a second.
+    name: of the Lease. Default `shardherd`; the chart gives the release's, so that two releases may share a namespace.
     """
 
     duration: float = 15.0
     renew_deadline: float = 10.0
     retry: float = 2.0
+    look: float = 0.5
+    name: str = "shardherd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +117,13 @@ def load(environment: Mapping[str, str]) -> Settings:
             namespace=namespace,
             pod_name=read.text("SHARDHERD_POD_NAME", None),
             pod_uid=read.text("SHARDHERD_POD_UID", ""),
+            termination_log=read.text("SHARDHERD_TERMINATION_LOG", ""),
         ),
         api=ApiSettings(
             port=api_port,
             coordinator_url=read.url("SHARDHERD_COORDINATOR_URL", f"http://shardherd.{namespace}.svc:{api_port}"),
             token_audience=read.text("SHARDHERD_TOKEN_AUDIENCE", "shardherd"),
+            token_check=read.choice("SHARDHERD_TOKEN_CHECK", "review", ("review", "keys")),
             max_body=read.whole("SHARDHERD_MAX_BODY_BYTES", 16 * 1024 * 1024, least=1024),
             max_groups_per_source=read.whole("SHARDHERD_MAX_GROUPS_PER_SOURCE", 0, least=0),
         ),
@@ -118,6 +131,8 @@ def load(environment: Mapping[str, str]) -> Settings:
             duration=read.seconds("SHARDHERD_LEASE_DURATION_S", 15.0),
             renew_deadline=read.seconds("SHARDHERD_LEASE_RENEW_DEADLINE_S", 10.0),
             retry=read.seconds("SHARDHERD_LEASE_RETRY_S", 2.0),
+            look=read.seconds("SHARDHERD_LEASE_LOOK_S", 0.5),
+            name=read.text("SHARDHERD_LEASE_NAME", "shardherd"),
         ),
         telemetry=TelemetrySettings(
             metrics_port=read.port("SHARDHERD_METRICS_PORT", 9090),
@@ -135,6 +150,10 @@ def load(environment: Mapping[str, str]) -> Settings:
             f"SHARDHERD_LEASE_RETRY_S ({lease.retry:g}) < SHARDHERD_LEASE_RENEW_DEADLINE_S ({lease.renew_deadline:g}) < "
             f"SHARDHERD_LEASE_DURATION_S ({lease.duration:g}) does not hold: a leader must give up before another may take "
             "over; use for example 2, 10 and 15"
+        )
+    if settings.api.token_check == "keys" and not settings.watch_namespaces:
+        raise SettingsError(
+            'SHARDHERD_TOKEN_CHECK is "keys" and SHARDHERD_WATCH_NAMESPACES names none: name those whose groups are served'
         )
     if settings.api.port == settings.telemetry.metrics_port:
         raise SettingsError(

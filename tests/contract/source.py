@@ -23,6 +23,9 @@ class SourceLab(Protocol):
 
     async def append(self, topic: str, partition: int, records: int) -> None: ...
 
+    rack: str
+    """Of the broker that leads every partition."""
+
     def open(self, topics: tuple[str, ...], pattern: str, group_id: str) -> ShardSource: ...
 
     def open_unreachable(self) -> tuple[ShardSource, str]:
@@ -53,6 +56,27 @@ class SourceContract:
         ]
         assert len({info.source_id for info in shards}) == 1
         assert shards[0].source_id != ""
+
+    async def test_a_shard_is_in_the_zone_of_its_leader(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 2)
+
+        shards = await lab.open((f"{prefix}a",), "", prefix).discover()
+
+        assert lab.rack != ""
+        assert [info.zone for info in shards] == [lab.rack, lab.rack]
+
+    async def test_sizes_are_shown_where_they_are_asked_for(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 2)
+        await lab.append(f"{prefix}a", 1, 5)
+        source = lab.open((f"{prefix}a",), "", prefix)
+
+        unasked = await source.discover()
+        empty, written = await source.discover(sizes=True)
+
+        assert [info.size for info in unasked] == [None, None]
+        assert empty.size == 0
+        assert written.size is not None
+        assert written.size >= 5
 
     async def test_new_records_and_partitions_show_up(self, lab: SourceLab, prefix: str) -> None:
         await lab.create(f"{prefix}a", 1)

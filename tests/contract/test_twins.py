@@ -80,7 +80,8 @@ class MemorySourceLab:
     """A MemoryKafka as the contract wants to use it."""
 
     def __init__(self) -> None:
-        self.kafka = MemoryKafka()
+        self.rack = "zone-b"
+        self.kafka = MemoryKafka(rack=self.rack)
 
     async def create(self, topic: str, partitions: int) -> None:
         self.kafka.create_topic(topic, partitions)

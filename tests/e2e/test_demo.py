@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
+import urllib.request
+from typing import Any
+from urllib.parse import urlencode
+
 import pytest
 
 from dev.demo.account import Line, render
 from dev.demo.encore import grow_without_operator, shrink_without_operator
-from dev.demo.lab import Lab
+from dev.demo.lab import REPOSITORY, Lab
 from dev.demo.story import Story
 from tests.e2e.groups import NAMESPACES
 from tests.harness.cluster import Tell
 
 pytestmark = pytest.mark.timeout(900)
+
+DASHBOARD = REPOSITORY / "charts" / "shardherd" / "files" / "dashboard.json"
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +68,26 @@ def test_more_than_the_backlog_was_produced_and_shards_moved(table: dict[str, Li
     assert produced > 500_000
     # Room for one consumer that was a moment late at the first assignment; a drained one that takes shards back has none.
     assert 12 <= moves <= 19
+
+
+def test_every_panel_of_the_dashboard_shows_something(installed: Lab, table: dict[str, Line]) -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len(panels) > 20
+
+    def shows(panel: dict[str, Any]) -> bool:
+        queries = [re.sub(r"\$(namespace|consumergroup)", ".*", target["expr"]) for target in panel["targets"]]
+        return any(answered(installed, query) for query in queries)
+
+    # What counts failures is empty where nothing failed.
+    assert {panel["title"] for panel in panels if not shows(panel)} <= {"Failed requests to sources", "Callers refused"}
+
+
+def answered(lab: Lab, query: str) -> list[Any]:
+    """What Prometheus has for a query now."""
+    url = f"{lab.cluster.prometheus_url}/api/v1/query?{urlencode({'query': query})}"
+    with urllib.request.urlopen(url, timeout=10) as response:
+        found: list[Any] = json.loads(response.read())["data"]["result"]
+    return found
 
 
 def test_killing_the_operator_while_a_consumer_joins_changes_nothing(story: Story, table: dict[str, Line], tell: Tell) -> None:

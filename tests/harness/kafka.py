@@ -55,10 +55,21 @@ class KafkaLab:
 
     def __init__(self, trio: KafkaTrio) -> None:
         self.trio = trio
-        self.admin: Any = KafkaAdminClient(bootstrap_servers=trio.bootstrap())
+        self._admin: Any = None
+        self._started = 0
+
+    @property
+    def admin(self) -> Any:
+        """Kafka's administrator; a new one after a broker was started, as it keeps to the controller that it has found."""
+        if self._started != self.trio.started:
+            self.close()
+            self._admin = KafkaAdminClient(bootstrap_servers=self.trio.bootstrap())
+            self._started = self.trio.started
+        return self._admin
 
     def close(self) -> None:
-        self.admin.close()
+        if self._admin is not None:
+            self._admin.close()
 
     def create(self, partitions: int = 1, *, on: tuple[int, ...] = (1, 2, 3), name: str = "", **configuration: str) -> str:
         """A new topic; its partitions are on these brokers, the first of which leads. Returns its name."""

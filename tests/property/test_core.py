@@ -30,7 +30,7 @@ def test_a_pair_outside_the_table_is_refused(before: ShardState | None, cause: C
 
 
 def timeless(ownership: Ownership) -> Ownership:
-    return replace(ownership, shards={name: replace(record, since=0.0) for name, record in ownership.shards.items()})
+    return replace(ownership, shards={name: record._replace(since=0.0) for name, record in ownership.shards.items()})
 
 
 ASSIGNORS = ["Sticky", "Range", "RoundRobin", "Weighted", "example.Unknown"]

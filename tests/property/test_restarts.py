@@ -50,7 +50,9 @@ class Stored(Play):
 
     def infos(self) -> list[Any]:
         return [
-            info(str(number), end=100, open=number not in self.closed, parents=[str(number - 3)] if number >= 3 else [])
+            info(
+                str(number), end=100, open=number not in self.closed, parents=[str(number - 3)] if number >= 3 else []
+            )._replace(zone=f"zone-{number % 2}")
             for number in range(SHARDS)
         ]
 
@@ -68,6 +70,8 @@ class Stored(Play):
         found: dict[str, Any] = {"revision": group.revision, "checkpoints": dict(group.checkpoints)}
         for row in group.view(self.now).shards:
             found[row.shard] = (row.state, row.holder, row.next_consumer, row.owner_epoch, row.checkpoint)
+        for consumer in group.ownership.consumers.values():
+            found[f"{consumer.consumer} runs"] = (consumer.zone, consumer.capacity)
         for name in NAMES:
             for pod, start in ((1, 1), (1, 2), (2, 1), (2, 2)):
                 run = incarnation(name, start, pod)
@@ -89,7 +93,7 @@ class Stored(Play):
 
 
 Step = tuple[str, str, int]
-KINDS = ["beat"] * 3 + ["checkpoint", "force", "close", "die", "restart", "replace", "leave", "drain", "wait"]
+KINDS = ["beat"] * 3 + ["checkpoint", "force", "close", "die", "restart", "replace", "leave", "drain", "wait", "place"]
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(KINDS),
@@ -116,6 +120,7 @@ def take(play: Stored, step: Step) -> None:
         "replace": lambda: play.run(name, 1, pod + 1),
         "leave": lambda: play.leave(name),
         "drain": lambda: setattr(consumer, "draining", True),
+        "place": lambda: consumer.__dict__.update(zone=f"zone-{number % 3}", capacity=1 + number),
         "wait": lambda: play.wait([2.0, 20.0, 50.0][number % 3]),
     }
     try:

@@ -28,7 +28,7 @@ def _no_epoch_check() -> list[Patch]:
         record = state.shards.get(checkpoint.shard)
         if record is not None and record.holder is not None:
             request = replace(request, consumer=record.holder, incarnation=record.incarnation)
-            checkpoint = replace(checkpoint, owner_epoch=record.owner_epoch)
+            checkpoint = checkpoint._replace(owner_epoch=record.owner_epoch)
         return real(state, request, checkpoint, begun)
 
     return [(checkpoints, "_validate_one", validate)]
@@ -152,7 +152,7 @@ def _released_in_flight() -> list[Patch]:
         free = [shard for shard, grant in sorted(self._grants.items()) if grant.revoked and grant.done <= grant.durable]
         for shard in free:
             self._in_flight.pop(shard, None)
-            self._drop(shard)
+            self._give_up(shard)
         return tuple(free)
 
     return [(tracker.Tracker, "release", release)]

@@ -1,7 +1,8 @@
 """Many schedules, by as many processes as there are cores, and what they hit.
 
 Called by the tests and by `python -m tests.simulation`. Every worker is a process of its own with a fixed hash seed, so that a
-schedule is the same whoever runs it.
+schedule is the same whoever runs it. It hands so many schedules at a time to a child that ends afterwards: a world that is over
+is one big cycle, and to end the process costs nothing, where to collect the garbage took a seventh of the time.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import gc
 import itertools
 import json
 import logging
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +30,9 @@ from tests.simulation.plan import plan
 from tests.simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
+CHILD = 100
+"""Schedules that one child runs: each leaves about half a megabyte behind."""
+
 REPLAY = "PYTHONHASHSEED=0 .venv/bin/python -m tests.simulation --replay"
 
 TRANSITIONS = tuple(
@@ -73,9 +79,26 @@ class Report:
         return cls(**raw)
 
 
-def simulate(seeds: Iterable[int], *, stop_at_first: bool = False, bug: str | None = None) -> Report:
-    """Run these schedules here, one after the other."""
+def simulate(seeds: Sequence[int], *, stop_at_first: bool = False, bug: str | None = None) -> Report:
+    """Run these schedules one after the other, in one child after the other."""
+    begun = time.monotonic()
+    report = Report()
+    context = multiprocessing.get_context("fork")
+    gc.freeze()
+    for first in range(0, len(seeds), CHILD):
+        with ProcessPoolExecutor(1, mp_context=context) as child:
+            done = child.submit(_simulate, seeds[first : first + CHILD], stop_at_first=stop_at_first, bug=bug)
+            report.add(done.result())
+        if stop_at_first and report.broken:
+            break
+    report.seconds = time.monotonic() - begun
+    return report
+
+
+def _simulate(seeds: Sequence[int], *, stop_at_first: bool, bug: str | None) -> Report:
+    """Run these schedules here. Never collects garbage, so this process should end soon."""
     logging.disable(logging.CRITICAL)
+    gc.disable()
     report = Report()
     real: Callable[[Any, Any], Any] = grants.__dict__["step"]
 
@@ -85,22 +108,15 @@ def simulate(seeds: Iterable[int], *, stop_at_first: bool = False, bug: str | No
         report.transitions[f"{edge.number}: {state or 'new'} -> {edge.to} ({cause})"] += 1
         return after
 
-    begun = time.monotonic()
     grants.__dict__["step"] = counted
-    gc.freeze()
-    gc.disable()
     try:
         with planted(bug) if bug else nullcontext():
             for seed in seeds:
                 _one(seed, report)
-                if report.schedules % 25 == 0:
-                    gc.collect()
                 if stop_at_first and report.broken:
                     break
     finally:
-        gc.enable()
         grants.__dict__["step"] = real
-    report.seconds = time.monotonic() - begun
     return report
 
 

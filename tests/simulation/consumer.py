@@ -12,29 +12,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from shardherd import protocol
-from shardherd.core.errors import CoordinatorUnavailableError, ShardherdError
-from shardherd.core.model import (
-    CheckpointReply,
-    CheckpointRequest,
-    GroupSpec,
-    Heartbeat,
-    HeartbeatReply,
-    Incarnation,
-    Leave,
-    Offset,
-    ShardId,
-)
+from shardherd.client.aio import Coordinator
+from shardherd.core.model import GroupSpec, Incarnation, Offset, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.planning import ShardRange, plan_tasks
 from shardherd.spark.surroundings import AgentSettings
+from tests.simulation import calls
 from tests.simulation.ledger import Run
 from tests.simulation.network import Process
 
 CANCEL_GRACE = 3.0
-TIMEOUT = 10.0
 
 
 @dataclass
@@ -45,15 +34,11 @@ class Location:
     finished: str = ""
 
 
-class Around(Protocol):
+class Around(calls.Around, Protocol):
     """What a consumer finds around it in the world."""
 
     rng: random.Random
     spec: GroupSpec
-
-    def call_coordinator(self, call: Call) -> bool: ...
-
-    def give_up(self, call: Call) -> None: ...
 
     def reaches(self, source: str, target: str) -> bool: ...
 
@@ -64,82 +49,6 @@ class Around(Protocol):
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None: ...
 
     def say(self, text: str) -> None: ...
-
-    @property
-    def time(self) -> float: ...
-
-
-@dataclass(eq=False)
-class Call:
-    """One request of a consumer to the coordinator, and where its answer goes."""
-
-    caller: ConsumerRun
-    request: Heartbeat | CheckpointRequest | Leave
-    wait: float
-    answer: asyncio.Future[Any]
-    sent: float
-    coordinator: str = ""
-    serving: asyncio.Task[None] | None = None
-
-    def resolve(self, outcome: Any) -> None:
-        """The answer arrives: a reply or an error."""
-        if self.answer.done():
-            return
-        if isinstance(outcome, Exception):
-            self.answer.set_exception(outcome)
-            return
-        if isinstance(outcome, HeartbeatReply):
-            self.caller.run.acknowledged = max(self.caller.run.acknowledged, self.sent)
-        self.answer.set_result(outcome)
-
-
-class Client:
-    """Stands where AsyncConsumerClient does: the same calls and errors, over the simulated network."""
-
-    def __init__(self, consumer: ConsumerRun, world: Around, *, as_json: bool) -> None:
-        self._consumer = consumer
-        self._world = world
-        self._as_json = as_json
-
-    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
-        reply: HeartbeatReply = await self._ask(heartbeat, wait, HeartbeatReply)
-        return reply
-
-    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
-        reply: CheckpointReply = await self._ask(request, 0.0, CheckpointReply)
-        return reply
-
-    async def leave(self, leave: Leave) -> None:
-        await self._ask(leave, 0.0, None)
-
-    async def _ask(self, request: Any, wait: float, kind: Any) -> Any:
-        process = self._consumer.process
-        if not process.await_outside():
-            raise asyncio.CancelledError
-        if self._as_json:
-            request = protocol.loads(type(request), protocol.dumps(request))
-        loop = process.loop
-        call = Call(self._consumer, request, wait, loop.create_future(), self._world.time)
-        if not self._world.call_coordinator(call):
-            await asyncio.sleep(8.0 if self._world.rng.random() < 0.7 else 0.02)  # unanswered, or refused
-            raise CoordinatorUnavailableError("no coordinator is ready")
-        timer = loop.call_later(TIMEOUT + wait, call.resolve, CoordinatorUnavailableError("no answer from the coordinator"))
-        try:
-            reply = await call.answer
-        except asyncio.CancelledError:
-            self._world.give_up(call)
-            raise
-        except ShardherdError as error:
-            if self._as_json:
-                raise protocol.load_error(protocol.error_status(error), protocol.dump_error(error)) from error
-            raise
-        finally:
-            timer.cancel()
-        if not process.await_outside():
-            raise asyncio.CancelledError
-        if self._as_json and kind is not None:
-            reply = protocol.loads(kind, protocol.dumps(reply), strict=False)
-        return reply
 
 
 class Ends:
@@ -186,19 +95,18 @@ class ConsumerRun:
         location: Location,
         ended: Callable[[ConsumerRun, str], None],
         *,
-        as_json: bool,
+        over_http: bool,
     ) -> None:
         self.world = world
         self.process = process
         self.run = run
         self.location = location
         self.hang_until = 0.0
-        self.cut_off_forever = False
         settings = world.spec.settings
         self.agent: Agent
         self._ended = ended
         self._engine: asyncio.Task[None] | None = None
-        self._trigger = world.rng.uniform(12.0, 30.0)
+        self._trigger = world.rng.uniform(12.0, 40.0)
         self._settings = AgentSettings(
             group_uid=world.spec.identity.uid,
             consumer=run.consumer,
@@ -209,7 +117,10 @@ class ConsumerRun:
             drain_timeout=60.0,
             ordered=settings.ordered,
         )
-        self._client = Client(self, world, as_json=as_json)
+        self.caller = calls.Caller(process, run)
+        self._client: Coordinator = calls.Direct(self.caller, world)
+        if over_http:
+            self._client = calls.over_http(self.caller, world, world.spec.identity)
         self._reason = "killed"
         process.on_death = lambda: self._ended(self, self._reason)
         process.loop.timeline.at(process.loop.timeline.now, process.loop, self._boot)

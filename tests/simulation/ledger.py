@@ -100,7 +100,8 @@ class Ledger:
     grants: dict[tuple[ShardId, int], tuple[ConsumerId, Incarnation]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     heard: dict[ConsumerId, float] = field(default_factory=dict)
-    paused: bool = False
+    lost: bool = False
+    """What was stored of the ownership has been deleted, and nothing was written since."""
     unordered_at: float | None = None
     """When a user set `ordered` to false."""
 
@@ -117,6 +118,10 @@ class Ledger:
         taken_over = writer != self.writer
         self.writer = writer
         self.counts["ownership writes"] += 1
+        lost, self.lost = self.lost, False
+        if lost and taken_over:
+            self._begin_anew()
+            return
         if before is None:
             return
         old, new = before.group, after.group
@@ -157,6 +162,21 @@ class Ledger:
             if was is not None and (was.holder or was.last_holder) not in (None, row.holder):
                 self.counts["moves"] += 1
 
+    @property
+    def rebuilding(self) -> bool:
+        """Whether it has to be found out who holds what, since the ownership was deleted."""
+        group = self.stored.group if self.stored is not None else None
+        return self.lost or (group is not None and (group.rebuilding or not group.discovered))
+
+    def _begin_anew(self) -> None:
+        """A coordinator takes over and finds nothing: what no note with a position says of epochs, nobody knows any more."""
+        self.counts["ownerships lost"] += 1
+        noted = {name: book.landed[1] for name, book in self.shards.items()}
+        self.grants = {key: owner for key, owner in self.grants.items() if key[1] <= noted[key[0]]}
+        for name, book in self.shards.items():
+            book.newest_epoch = min(book.newest_epoch, noted[name])
+            book.last_position = {epoch: at for epoch, at in book.last_position.items() if epoch <= noted[name]}
+
     def land(self, shard: ShardId, offset: Offset, writer: str) -> None:
         """A position became durable."""
         book = self.shards[shard]
@@ -178,7 +198,8 @@ class Ledger:
         book = self.shards[shard]
         book.rewound = True
         book.highest = book.durable = offset
-        book.landed = (offset, self.stored.shards[shard].owner_epoch if self.stored else 0)
+        row = self.stored.shards.get(shard) if self.stored is not None else None
+        book.landed = (offset, row.owner_epoch if row is not None else 0)
 
     def forced(self, shard: ShardId, offset: Offset) -> None:
         """The user was told so: what lies above it is to be read again, what lies below need not be."""
@@ -188,6 +209,10 @@ class Ledger:
     def forget(self, shard: ShardId) -> None:
         """The source has forgotten a durable position."""
         self.shards[shard].durable = None
+
+    def lose(self) -> None:
+        """Somebody has deleted the ownership."""
+        self.lost = True
 
     # What consumers are told.
 

@@ -16,12 +16,13 @@ from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError, 
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, Heartbeat, Incarnation, ShardId
 from shardherd.core.requests import ForceCheckpoint
 from shardherd.ports import Caller
-from tests.simulation.consumer import Call
+from tests.simulation.calls import Call, HttpAnswer, HttpRequest
+from tests.simulation.http import HttpServer
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Network, Process
 from tests.simulation.servers import ApiServer, Kafka, LeaseApi, SimulatedConnector, SimulatedOwnership
 
-TIMES = LeaseTimes(duration=30.0, renew_deadline=20.0, retry=9.0)
+TIMES = LeaseTimes(duration=30.0, renew_deadline=20.0, retry=9.0, look=9.0)
 
 
 class Around(Protocol):
@@ -38,7 +39,7 @@ class Around(Protocol):
 
     def operator_ended(self, operator: OperatorRun, reason: str) -> None: ...
 
-    def answered(self, operator: OperatorRun, call: Call, outcome: Any) -> None: ...
+    def answered(self, operator: OperatorRun, call: Call, outcome: Any, http: HttpAnswer | None) -> None: ...
 
     def event(self, operator: OperatorRun, reason: str, message: str) -> None: ...
 
@@ -62,6 +63,7 @@ class OperatorRun:
         self.world = world
         self.process = process
         self.calls: dict[Call, None] = {}
+        self._http: HttpServer | None = None
         self._reason = "killed"
         server = world.api
         leadership = LeaseLeadership(
@@ -142,6 +144,11 @@ class OperatorRun:
             call.serving.cancel()
 
     async def _serve(self, call: Call) -> None:
+        outcome, answer = await (self._directly(call) if call.http is None else self._over_http(call, call.http))
+        self.calls.pop(call, None)
+        self.world.answered(self, call, outcome, answer)
+
+    async def _directly(self, call: Call) -> tuple[Any, None]:
         runtime = self.runtime
         identity = self.world.spec.identity
         outcome: Any
@@ -154,10 +161,17 @@ class OperatorRun:
                 outcome = await runner.ask(call.request)
         except ShardherdError as error:
             outcome = error
-        self.calls.pop(call, None)
         if not runtime.leading and not isinstance(outcome, NotLeadingError):
             outcome = CoordinatorUnavailableError("the connection was closed unanswered")
-        self.world.answered(self, call, outcome)
+        return outcome, None
+
+    async def _over_http(self, call: Call, request: HttpRequest) -> tuple[Any, HttpAnswer | None]:
+        if self._http is None:
+            self._http = HttpServer(self.runtime, lambda: self.world.spec)
+        answer = await self._http.answer(request)
+        if answer is None:
+            return CoordinatorUnavailableError("the connection was closed unanswered"), None
+        return answer.meaning(call.request), answer
 
     # Its life.
 

@@ -33,6 +33,7 @@ FAULTS = (
     "write conflict",
     "reply to a write is lost",
     "API server refuses",
+    "ownership is deleted",
     "commits are slow",
     "commit lands late",
     "operator crashes in a commit",
@@ -60,7 +61,7 @@ class Plan:
     operators: int
     spec: GroupSpec
     drift: float
-    as_json: bool
+    over_http: bool
     keeps_location: bool
     discovery: float
     look: float
@@ -104,9 +105,9 @@ def plan(seed: int) -> Plan:
         operators=rng.choice((1, 1, 2)),
         spec=GroupSpec(identity, source, settings, consumers),
         drift=rng.choice((0.0, 0.001, 0.01)),
-        as_json=rng.random() < 0.05,
+        over_http=rng.random() < 0.05,
         keeps_location=rng.random() < 0.8,
-        discovery=rng.choice((15.0, 25.0)),
+        discovery=rng.choice((15.0, 40.0)),
         look=rng.choice((0.5, *[20.0] * 19)),
         steps=tuple(sorted(steps)),
     )

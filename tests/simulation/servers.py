@@ -11,11 +11,11 @@ from typing import Any
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
 from shardherd.core import ownership as codec
 from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo
-from shardherd.core.records import Ownership
 from shardherd.ports import (
     CommitFencedError,
     OutcomeUnknownError,
     OwnershipConflictError,
+    OwnershipGoneError,
     OwnershipUnavailableError,
     SourceUnavailableError,
     StoredOwnership,
@@ -35,18 +35,16 @@ class ApiServer:
         self.written_at: dict[str, float] = {}
         """When each coordinator last wrote the ownership, or saw that what it wrote still stands."""
         self._ledger = ledger
-        self._known: dict[bytes, Ownership] = {}
 
     def touch(self) -> None:
         """Somebody changes something else in the ConfigMap: only its version is another."""
         if self.stored is not None:
             self.stored = StoredOwnership(self.stored.data, self._version())
 
-    def remember(self, data: bytes, ownership: Ownership) -> None:
-        """What these bytes mean, so that they need not be read again."""
-        if len(self._known) > 8:
-            self._known.clear()
-        self._known[data] = ownership
+    def delete(self) -> None:
+        """Somebody deletes the ConfigMap."""
+        self.stored = None
+        self._ledger.lose()
 
     def load(self, reader: str) -> StoredOwnership | None:
         if self._ledger.writer == reader:
@@ -56,10 +54,11 @@ class ApiServer:
 
     def save(self, data: bytes, expected: str | None, writer: str) -> str:
         current = self.stored.version if self.stored is not None else None
+        if current is None and expected is not None:
+            raise OwnershipGoneError("the ownership was deleted")
         if current != expected:
             raise OwnershipConflictError(f"the ownership is at version {current}, not {expected}")
-        known = self._known.get(data)
-        self._ledger.store(known if known is not None else codec.loads(data), writer)
+        self._ledger.store(codec.loads(data), writer)
         self.written_at[writer] = self._ledger.now
         self.stored = StoredOwnership(data, self._version())
         return self.stored.version
@@ -224,7 +223,7 @@ class SimulatedSource:
     def __init__(self, process: Process, network: Network, kafka: Kafka) -> None:
         self._process, self._network, self._kafka = process, network, kafka
 
-    async def discover(self) -> tuple[ShardInfo, ...]:
+    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
         return await self._network.call(
             self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
         )

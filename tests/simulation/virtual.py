@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import heapq
 from asyncio import base_events, events
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 TICK = 1e-6
@@ -53,13 +54,15 @@ class Timeline:
         self.now = 0.0
         self.steps = 0
         self._heap: list[tuple[float, int, VirtualLoop | None, _Callback]] = []
-        self._ready: deque[tuple[VirtualLoop | None, _Callback]] = deque()
+        self.ready: deque[tuple[VirtualLoop | None, _Callback]] = deque()
+        """What is to run now, in order."""
         self._order = 0
 
     def at(self, when: float, loop: VirtualLoop | None, callback: Callable[..., object], *args: Any) -> _Callback:
         """Call back at that time, in that process (None: in the world around the processes)."""
         handle = _Callback(callback, args, None, when)
-        self.add(when, loop, handle)
+        self._order += 1
+        heapq.heappush(self._heap, (when, self._order, loop, handle))
         return handle
 
     def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
@@ -70,12 +73,9 @@ class Timeline:
         self._order += 1
         heapq.heappush(self._heap, (when, self._order, loop, handle))
 
-    def ready(self, loop: VirtualLoop | None, handle: _Callback) -> None:
-        self._ready.append((loop, handle))
-
     def run(self, until: float) -> None:
         """Let everything happen that is due until then."""
-        ready, heap = self._ready, self._heap
+        ready, heap = self.ready, self._heap
         pop, next_ready = heapq.heappop, ready.popleft
         set_running = events._set_running_loop
         current: VirtualLoop | None = None
@@ -122,6 +122,9 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.stopped_until = 0.0
         self.held: list[_Callback] = []
         self.complaints: list[dict[str, Any]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._ready_now = timeline.ready.append
+        self.create_future = functools.partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self._rate = rate
         self._zero = origin - timeline.now * rate
 
@@ -131,7 +134,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         handle = _Callback(callback, args, context)
         if not self.dead:
-            self.timeline.ready(self, handle)
+            self._ready_now((self, handle))
         else:
             self.held.append(handle)
         return handle
@@ -143,7 +146,22 @@ class VirtualLoop(base_events.BaseEventLoop):
         return handle
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        # As `call_at` at `time() + delay`, which is asked for with every sleep.
+        timeline = self.timeline
+        handle = _Callback(callback, args, context, self._zero + timeline.now * self._rate + delay)
+        if not self.dead:
+            timeline.add(timeline.now + delay / self._rate + TICK, self, handle)
+        return handle
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], *, name: Any = None, context: Any = None) -> asyncio.Task[Any]:  # type: ignore[override]
+        # Kept by each loop, since asyncio's own list is one for all loops, and there are thousands in a process.
+        task = asyncio.Task(coro, loop=self, name=name or "task", context=context)
+        self._tasks.append(task)
+        return task
+
+    def forget_done(self) -> None:
+        """Let go of the tasks that are done, so that those which failed unseen complain."""
+        self._tasks = [task for task in self._tasks if not task.done()]
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self.dead:
@@ -167,7 +185,7 @@ class VirtualLoop(base_events.BaseEventLoop):
             return
         held, self.held = self.held, []
         for handle in held:
-            self.timeline.ready(self, handle)
+            self._ready_now((self, handle))
 
     def kill(self) -> None:
         """The process is gone. What it was doing is unwound where nobody sees it, so that nothing complains later."""
@@ -187,14 +205,14 @@ class VirtualLoop(base_events.BaseEventLoop):
         events._set_running_loop(self)
         try:
             for _ in range(20):
-                tasks = asyncio.all_tasks(self)
-                for task in tasks:
+                self.forget_done()
+                for task in self._tasks:
                     task.cancel()
                 while self.held:
                     held, self.held = self.held, []
                     for handle in held:
                         handle.run()
-                if not tasks:
+                if not self._tasks:
                     return
         finally:
             events._set_running_loop(None)

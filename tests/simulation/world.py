@@ -19,19 +19,21 @@ from shardherd.core.model import (
     GroupView,
     Heartbeat,
     HeartbeatReply,
-    Incarnation,
     Offset,
     ShardId,
-    ShardState,
 )
 from shardherd.spark import agent
 from tests.simulation import faults
-from tests.simulation.consumer import Call, ConsumerRun, Location
+from tests.simulation.calls import Call, HttpAnswer
+from tests.simulation.consumer import ConsumerRun
 from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
 from tests.simulation.network import Network, Process
 from tests.simulation.operator import OperatorRun
 from tests.simulation.plan import CHAOS, FAULTS, Plan
+from tests.simulation.pods import Pods
+from tests.simulation.rest import unowned
 from tests.simulation.servers import ApiServer, Kafka
+from tests.simulation.telling import described
 from tests.simulation.virtual import Timeline
 
 DELIVERIES = 300
@@ -48,24 +50,11 @@ CONSUMING = 240.0
 
 
 @dataclass
-class Pod:
-    """A pod of the group. `run` is its container's; `gone` once it was deleted by force and nobody sees it any more."""
-
-    name: ConsumerId
-    uid: str
-    starts: int = 0
-    run: ConsumerRun | None = None
-    deleting: bool = False
-
-
-@dataclass
 class World:
     """See the module. `tell` gets a line for everything that happens, for a reader of a replay."""
 
     plan: Plan
     tell: Callable[[str], None] | None = None
-    pods: dict[ConsumerId, Pod] = field(default_factory=dict)
-    zombies: list[ConsumerRun] = field(default_factory=list)
     operators: list[OperatorRun] = field(default_factory=list)
     endpoints: list[OperatorRun] = field(default_factory=list)
     hit: set[str] = field(default_factory=set)
@@ -84,14 +73,11 @@ class World:
         self.kafka = Kafka(self.ledger)
         self.spec = plan.spec
         self.discovery = plan.discovery
-        self.locations: dict[ConsumerId, Location] = {}
-        self.proofs: list[tuple[ConsumerId, Incarnation]] = []
+        self.pods = Pods(self)
         self.healed = False
         self.healed_at = 0.0
         self.last_start = 0.0
-        self.uids = 0
         self.operator_number = 0
-        self.wanted: dict[ConsumerId, None] = {}
         self._heard: dict[ConsumerId, float] = {}
         self._stood: dict[str, tuple[float, float]] = {}
         # When each operator last stood still, from and until.
@@ -115,7 +101,7 @@ class World:
         for number in range(self.plan.shards):
             self.add_shard(ShardId(f"t/{number}"))
         for number in range(self.plan.consumers):
-            self.add_pod(ConsumerId(f"g-{number}"))
+            self.pods.add(ConsumerId(f"g-{number}"))
         for _ in range(self.plan.operators):
             self.start_operator()
         for when, kind in self.plan.steps:
@@ -158,6 +144,7 @@ class World:
     def _complaints(self) -> None:
         self._silent()
         for process in self._processes():
+            process.loop.forget_done()
             for complaint in process.loop.complaints:
                 error = complaint.get("exception")
                 if isinstance(error, AssertionError):
@@ -166,12 +153,8 @@ class World:
                     continue  # an answer that came when nobody waited for it any more
                 raise BrokenError(f"{process.name}: {complaint.get('message')}: {error!r}") from error
 
-    def runs(self) -> list[ConsumerRun]:
-        """The newest run of every pod."""
-        return [pod.run for pod in self.pods.values() if pod.run is not None]
-
     def _processes(self) -> list[Process]:
-        everyone: list[ConsumerRun | OperatorRun] = [*self.runs(), *self.zombies, *self.operators]
+        everyone: list[ConsumerRun | OperatorRun] = [*self.pods.everyone(), *self.operators]
         return [each.process for each in everyone]
 
     def _settle(self) -> None:
@@ -181,11 +164,11 @@ class World:
         settings = self.spec.settings
         while True:
             self._until(self.timeline.now + 10.0)
-            why = self._unowned() or self.ledger.unfinished()
+            why = unowned(self) or self.ledger.unfinished()
             if not why and not self.kafka.unanswered:
                 grants = self.ledger.counts["grants"]
                 self._until(self.timeline.now + 2 * settings.heartbeat_interval)
-                why = self._unowned() or self.ledger.unfinished()
+                why = unowned(self) or self.ledger.unfinished()
                 if not why and self.ledger.counts["grants"] == grants:
                     return
                 why = why or "shards still move"
@@ -195,10 +178,11 @@ class World:
                 + max(settings.release_timeout, settings.progress_timeout) * 2 ** self._doublings()
                 + settings.rejoin_grace
                 + settings.heartbeat_interval
+                + (settings.session_timeout if self.ledger.counts["ownerships lost"] else 0.0)
                 + RESTARTS
             )
             since = self.timeline.now - max(self.healed_at, min(self.last_start, self.healed_at + 600.0))
-            if self._unowned():
+            if unowned(self):
                 if since > bound:
                     raise BrokenError(f"{since:.0f} s after the last fault (bound {bound:.0f} s): {why}")
             elif since > bound + CONSUMING:
@@ -238,30 +222,6 @@ class World:
         runner = leader.runtime.group(self.spec.identity.namespace, self.spec.identity.name)
         return 0 if runner.mailbox is None else int(runner.mailbox.group._state.clocks.doublings)
 
-    def _unowned(self) -> str:
-        """What keeps the group from rest; empty if nothing does."""
-        view = self.view()
-        if view is None:
-            return "no operator leads"
-        if view.withheld:
-            return f"grants are withheld: {view.withheld}"
-        if len(view.shards) != len(self.ledger.shards):
-            return f"{len(view.shards)} of {len(self.ledger.shards)} shards are known"
-        for shard in view.shards:
-            if shard.state not in (ShardState.ALREADY_ALLOC, ShardState.OVER):
-                return f"{shard.shard} is {shard.state}, held by {shard.holder}"
-        names = {consumer.consumer for consumer in view.consumers if consumer.ready and not consumer.draining}
-        if names != set(self.wanted):
-            return f"ready consumers are {sorted(names)}, wanted {sorted(self.wanted)}"
-        counts = [consumer.shards for consumer in view.consumers]
-        if self.spec.settings.assignor != "Range" and max(counts) - min(counts) > 1:
-            return f"uneven: {counts}"
-        open_end = [book.name for book in self.ledger.shards.values() if not book.open and book.durable == book.end]
-        over = {shard.shard for shard in view.shards if shard.state is ShardState.OVER}
-        if left := [name for name in open_end if name not in over]:
-            return f"{left} are closed and consumed, and not OVER"
-        return ""
-
     # The source.
 
     def add_shard(self, name: ShardId, parents: tuple[ShardId, ...] = ()) -> None:
@@ -282,79 +242,6 @@ class World:
 
     def end_of(self, shard: ShardId) -> Offset:
         return self.ledger.shards[shard].end
-
-    # Pods.
-
-    def add_pod(self, name: ConsumerId) -> None:
-        self.uids += 1
-        pod = self.pods[name] = Pod(name, f"uid-{self.uids}")
-        self.wanted[name] = None
-        if not self.plan.keeps_location:
-            self.locations.pop(name, None)
-        self.start_container(pod)
-
-    def start_container(self, pod: Pod) -> None:
-        if self.pods.get(pod.name) is not pod or (pod.run is not None and pod.run.alive):
-            return
-        pod.starts += 1
-        self.last_start = self.time
-        run = Run(pod.name, Incarnation(pod.uid, pod.starts), acknowledged=self.time)
-        process = Process(f"{pod.name}/{pod.uid}", self.timeline, self.rng, self.plan.drift)
-        self.say(f"{run} starts")
-        location = self.locations.setdefault(pod.name, Location())
-        pod.run = ConsumerRun(self, process, run, location, self._container_ended, as_json=self.plan.as_json)
-
-    def _container_ended(self, ended: ConsumerRun, reason: str) -> None:
-        self.say(f"{ended.run} has ended: {reason}")
-        if reason != "drained":
-            ended.run.violent = ended.run.violent or reason
-        pod = self.pods.get(ended.run.consumer)
-        if pod is None or pod.run is not ended:
-            return
-        ordered = self.spec.settings.ordered
-        delay = self.rng.uniform(0.1, 2.0) + (self.rng.uniform(0.0, 6.0) if ordered else 0.0)
-        self.timeline.after(delay, self._prove, ended)
-        if not pod.deleting:
-            self.timeline.after(self.rng.uniform(1.0, 8.0), self.start_container, pod)
-            return
-        del self.pods[pod.name]
-        if pod.name in self.wanted:
-            self.timeline.after(self.rng.uniform(1.0, 5.0), self._replace, pod.name)
-
-    def _replace(self, name: ConsumerId) -> None:
-        if name in self.wanted and name not in self.pods:
-            self.add_pod(name)
-
-    def _prove(self, ended: ConsumerRun) -> None:
-        proof = (ended.run.consumer, ended.incarnation)
-        self.proofs = [*self.proofs[-16:], proof]
-        leader = self.leader()
-        if leader is not None:
-            self.say(f"proof of death: {ended.run}")
-            self.timeline.at(self.time, leader.process.loop, leader.died, *proof)
-
-    def delete_pod(self, name: ConsumerId) -> None:
-        """SIGTERM, and SIGKILL when the grace is over."""
-        pod = self.pods.get(name)
-        if pod is None or pod.deleting or pod.run is None:
-            return
-        pod.deleting = True
-        run = pod.run
-        if not run.alive:
-            self._container_ended(run, "killed")
-            return
-        self.say(f"{run.run} gets SIGTERM")
-        run.terminate()
-        self.timeline.after(90.0, run.process.kill)
-
-    def delete_by_force(self, name: ConsumerId) -> None:
-        """The pod is forgotten; its process goes on where nobody sees it."""
-        pod = self.pods.pop(name)
-        if pod.run is not None and pod.run.alive:
-            pod.run.run.violent = "its pod was deleted by force"
-            self.zombies.append(pod.run)
-            self.timeline.after(60.0, setattr, pod.run, "cut_off_forever", True)
-        self._replace(name)
 
     # Operators.
 
@@ -385,7 +272,7 @@ class World:
         self.say(f"{operator.name} leads")
         self._led_since = self.time
         operator.runtime.apply(self.spec)
-        for proof in self.proofs:
+        for proof in self.pods.proofs:
             operator.runtime.consumer_died(self.spec.identity, *proof)
         self.timeline.after(self.rng.uniform(0.1, 1.5), self.add_endpoint, operator)
 
@@ -411,7 +298,7 @@ class World:
         """SIGSTOP."""
         self.say(f"{process.name} stands still for {seconds:.0f} s")
         process.loop.stop_until(self.time + seconds)
-        for run in (*self.runs(), *self.zombies):
+        for run in self.pods.everyone():
             if run.process is process:
                 run.run.stood = max(run.run.stood, self.time + seconds)
         for operator in self.operators:
@@ -423,7 +310,7 @@ class World:
     def nothing_stands_still(self) -> None:
         """What stood still until later goes on now."""
         self._stood = {name: (begun, min(until, self.time)) for name, (begun, until) in self._stood.items()}
-        for run in (*self.runs(), *self.zombies):
+        for run in self.pods.everyone():
             run.run.stood = min(run.run.stood, self.time)
 
     def _not_ready(self, operator: OperatorRun) -> None:
@@ -433,6 +320,10 @@ class World:
     def event(self, operator: OperatorRun, reason: str, message: str) -> None:
         self.say(f"{operator.name}: {reason}: {message}")
         self.ledger.counts[f"event {reason}"] += 1
+        if reason == "OwnershipRebuilt":
+            # Whoever was not heard has claimed nothing, and was no consumer that could have been expired.
+            since = self.time - self.spec.settings.session_timeout
+            self.pods.silent({name for name in self.pods.wanted if self._heard.get(name, 0.0) < since})
         if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout"):
             return
         name = ConsumerId(message.split()[0])
@@ -442,16 +333,7 @@ class World:
         # Of a standstill the runtime sees all but what is left until its next beat.
         slack = self.plan.look if stood else 0.0
         self._judge(self.ledger.expired, name, reason, self.time - heard - stood + slack)
-        pod = self.pods.get(name)
-        for run in (*self.runs(), *self.zombies):
-            if run.run.consumer == name:
-                run.run.violent = run.run.violent or f"expired by {reason}"
-        if reason != "SessionTimeout" and pod is not None and pod.run is not None:
-            self.timeline.after(22.0, self._replace_expired, pod, pod.run)
-
-    def _replace_expired(self, pod: Pod, run: ConsumerRun) -> None:
-        if self.pods.get(pod.name) is pod and pod.run is run and run.alive:
-            self.delete_pod(pod.name)
+        self.pods.expired(name, reason)
 
     # Between them.
 
@@ -486,14 +368,16 @@ class World:
             if operator.name == call.coordinator and operator.alive:
                 self.network.send(call.caller.process.name, operator.name, operator.process.loop, operator.abandon, call)
 
-    def answered(self, operator: OperatorRun, call: Call, outcome: Any) -> None:
+    def answered(self, operator: OperatorRun, call: Call, outcome: Any, http: HttpAnswer | None) -> None:
+        """An answer leaves an operator: what it means, and what goes over the wire if that is HTTP."""
         if isinstance(outcome, HeartbeatReply) and isinstance(call.request, Heartbeat):
             self._judge(self.ledger.told, call.request, outcome, operator.name)
         elif isinstance(outcome, CheckpointReply) and isinstance(call.request, CheckpointRequest):
             self._judge(self.ledger.accepted, call.request, outcome)
         if self.tell is not None:
             self.say(f"{operator.name} -> {call.caller.run}: {described(call.request, outcome)}")
-        self.network.send(operator.name, call.caller.process.name, call.caller.process.loop, call.resolve, outcome)
+        process = call.caller.process
+        self.network.send(operator.name, process.name, process.loop, call.resolve, outcome if http is None else http)
 
     def _judge(self, check: Callable[..., None], *arguments: Any) -> None:
         """Check a promise from inside a process; what is broken ends the world, whatever that process makes of it."""
@@ -515,21 +399,3 @@ class World:
 
 def _throw(error: BrokenError) -> None:
     raise error
-
-
-def described(request: Any, outcome: Any) -> str:
-    """A request and its answer in one line."""
-    if isinstance(request, Heartbeat):
-        held = " ".join(f"{each.shard}@{each.owner_epoch}" for each in request.held) or "nothing"
-        asked = f"heartbeat {request.seq} at revision {request.revision}, holding {held}"
-    elif isinstance(request, CheckpointRequest):
-        asked = "checkpoint " + " ".join(f"{each.shard}@{each.owner_epoch}:{each.offset}" for each in request.checkpoints)
-    else:
-        asked = type(request).__name__.lower()
-    if isinstance(outcome, HeartbeatReply):
-        confirmed = " ".join(f"{each.shard}@{each.owner_epoch}:{each.position}" for each in outcome.confirmed) or "nothing"
-        fenced = "".join(f" fenced {each.shard}@{each.owner_epoch}" for each in outcome.fenced)
-        return f"{asked} => revision {outcome.revision}, confirmed {confirmed}{fenced}"
-    if isinstance(outcome, CheckpointReply):
-        return f"{asked} => " + " ".join(f"{each.shard}:{each.result}" for each in outcome.outcomes)
-    return f"{asked} => {outcome!r}"

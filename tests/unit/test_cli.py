@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import version
+from typing import ClassVar
 
 import pytest
 
-from shardherd.cli import MISCONFIGURED, main
+from shardherd.cli import FAILED, MISCONFIGURED, main
 
 
 def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,6 +25,55 @@ def test_wrong_settings_end_it_with_a_sentence(capsys: pytest.CaptureFixture[str
     assert main(["operator"]) == MISCONFIGURED
     expected = 'shardherd: SHARDHERD_API_PORT is "eighty": use a port from 1 to 65535, for example 8080\n'
     assert capsys.readouterr().err == expected
+
+
+class Answers(BaseHTTPRequestHandler):
+    """An operator's /readyz that says one thing after the other."""
+
+    texts: ClassVar[list[tuple[int, str]]] = []
+
+    def do_GET(self) -> None:
+        status, text = self.texts.pop(0) if self.path == "/readyz" else (404, "")
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is to be said of requests."""
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[tuple[int, str]]]]:
+    """The address of an operator, and what it will say."""
+    monkeypatch.setattr("shardherd.cli.PING_INTERVAL", 0.01)
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    Answers.texts = []
+    yield f"http://127.0.0.1:{server.server_port}", Answers.texts
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_ping_waits_for_an_operator_that_leads(
+    answers: tuple[str, list[tuple[int, str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, texts = answers
+    texts += [(503, "not leading\n"), (200, "standing by\n"), (200, "ok\n")]
+    assert main(["ping", url, "--within", "10"]) == 0
+    assert texts == []
+    assert capsys.readouterr().out == f"{url} answers and leads\n"
+
+
+def test_ping_fails_if_who_answers_does_not_lead(
+    answers: tuple[str, list[tuple[int, str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, texts = answers
+    texts += [(200, "standing by\n")]
+    assert main(["ping", url, "--within", "0"]) == FAILED
+    said = f"shardherd: no operator that leads answers at {url} within 0 s: standing by\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:

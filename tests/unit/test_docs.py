@@ -9,7 +9,7 @@ import pytest
 
 from dev.reference import DOCUMENTS, SOURCE, rendered
 from shardherd.coordinator import facts
-from shardherd.core import conditions, errors
+from shardherd.core import catchup, conditions, diagnosis, errors, rollout, sizing
 from shardherd.spark.kafka_settings import SETTINGS
 from shardherd.spark.options import OPTIONS
 from shardherd.spark.schema import MEANINGS
@@ -37,7 +37,14 @@ def test_the_page_of_the_source_lists_exactly_its_options() -> None:
 
 
 def test_every_reason_is_explained() -> None:
-    reasons = constants(conditions) | constants(facts)
+    reasons = (
+        constants(conditions)
+        | constants(sizing)
+        | constants(catchup)
+        | constants(diagnosis)
+        | constants(rollout)
+        | constants(facts)
+    )
     assert {reason for reason in reasons if f"`{reason}`" not in OPERATIONS} == set()
 
 
@@ -55,10 +62,11 @@ def test_every_link_to_a_file_of_ours_leads_somewhere(document: str) -> None:
     assert {link for link in links if link and not ((ROOT / document).parent / link).exists()} == set()
 
 
-def test_every_test_that_the_page_on_safety_names_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "safety.md").read_text()))
+@pytest.mark.parametrize(("document", "least"), [("safety.md", 50), ("source-values.md", 4)])
+def test_every_test_that_a_page_names_exists(document: str, least: int) -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / document).read_text()))
     written = {name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())}
-    assert len(named) > 50
+    assert len(named) > least
     assert named - written == set()
 
 

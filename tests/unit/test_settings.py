@@ -19,9 +19,9 @@ REQUIRED = {"SHARDHERD_NAMESPACE": "system", "SHARDHERD_POD_NAME": "shardherd-0"
 
 def test_everything_but_the_identity_has_a_default() -> None:
     assert load(REQUIRED) == Settings(
-        identity=IdentitySettings("system", "shardherd-0", ""),
-        api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd", 16 * 1024 * 1024, 0),
-        lease=LeaseSettings(15.0, 10.0, 2.0),
+        identity=IdentitySettings("system", "shardherd-0", "", ""),
+        api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd", "review", 16 * 1024 * 1024, 0),
+        lease=LeaseSettings(15.0, 10.0, 2.0, 0.5, "shardherd"),
         telemetry=TelemetrySettings(9090, "json", "INFO", 10_000),
         discovery_interval=1.0,
         resync_interval=300.0,
@@ -32,14 +32,18 @@ def test_everything_but_the_identity_has_a_default() -> None:
 def test_every_variable_is_read() -> None:
     environment = REQUIRED | {
         "SHARDHERD_POD_UID": "uid",
+        "SHARDHERD_TERMINATION_LOG": "/dev/termination-log",
         "SHARDHERD_API_PORT": "1080",
         "SHARDHERD_COORDINATOR_URL": "https://operator:1080/",
         "SHARDHERD_TOKEN_AUDIENCE": "ours",
+        "SHARDHERD_TOKEN_CHECK": "keys",
         "SHARDHERD_MAX_BODY_BYTES": "1024",
         "SHARDHERD_MAX_GROUPS_PER_SOURCE": "5",
         "SHARDHERD_LEASE_DURATION_S": "30",
         "SHARDHERD_LEASE_RENEW_DEADLINE_S": "20",
         "SHARDHERD_LEASE_RETRY_S": "0.5",
+        "SHARDHERD_LEASE_LOOK_S": "0.25",
+        "SHARDHERD_LEASE_NAME": "ours",
         "SHARDHERD_METRICS_PORT": "1090",
         "SHARDHERD_SHARD_SERIES_LIMIT": "50",
         "SHARDHERD_LOG_FORMAT": "text",
@@ -49,9 +53,9 @@ def test_every_variable_is_read() -> None:
         "SHARDHERD_WATCH_NAMESPACES": "shop, web,",
     }
     assert load(environment) == Settings(
-        identity=IdentitySettings("system", "shardherd-0", "uid"),
-        api=ApiSettings(1080, "https://operator:1080", "ours", 1024, 5),
-        lease=LeaseSettings(30.0, 20.0, 0.5),
+        identity=IdentitySettings("system", "shardherd-0", "uid", "/dev/termination-log"),
+        api=ApiSettings(1080, "https://operator:1080", "ours", "keys", 1024, 5),
+        lease=LeaseSettings(30.0, 20.0, 0.5, 0.25, "ours"),
         telemetry=TelemetrySettings(1090, "text", "DEBUG", 50),
         discovery_interval=5.0,
         resync_interval=60.0,
@@ -92,6 +96,11 @@ def test_a_bad_value_is_refused_with_its_name_and_the_remedy(name: str, value: s
 def test_a_leader_must_give_up_before_another_may_take_over(deadline: str, retry: str) -> None:
     with pytest.raises(SettingsError, match="does not hold: a leader must give up before another may take over"):
         load(REQUIRED | {"SHARDHERD_LEASE_RENEW_DEADLINE_S": deadline, "SHARDHERD_LEASE_RETRY_S": retry})
+
+
+def test_tokens_are_checked_by_keys_only_of_namespaces_that_are_named() -> None:
+    with pytest.raises(SettingsError, match='SHARDHERD_TOKEN_CHECK is "keys" and SHARDHERD_WATCH_NAMESPACES names none'):
+        load(REQUIRED | {"SHARDHERD_TOKEN_CHECK": "keys"})
 
 
 def test_two_servers_cannot_share_a_port() -> None:

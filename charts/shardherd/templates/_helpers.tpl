@@ -1,6 +1,18 @@
 {{/* Name of everything that the chart makes; two releases in one namespace do not collide. */}}
 {{- define "shardherd.name" -}}
-{{- if eq .Release.Name "shardherd" -}}shardherd{{- else -}}{{ printf "%s-shardherd" .Release.Name | trunc 50 | trimSuffix "-" }}{{- end -}}
+{{- $base := .Values.nameOverride | default "shardherd" -}}
+{{- if .Values.fullnameOverride -}}{{ .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if eq .Release.Name $base -}}{{ $base | trunc 50 | trimSuffix "-" }}
+{{- else -}}{{ printf "%s-%s" .Release.Name $base | trunc 50 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "shardherd.account" -}}
+{{- .Values.serviceAccount.name | default (include "shardherd.name" .) -}}
+{{- end -}}
+
+{{- define "shardherd.image" -}}
+{{- .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end -}}
 {{- end -}}
 
 {{- define "shardherd.selector" -}}
@@ -11,9 +23,28 @@ app.kubernetes.io/component: operator
 
 {{- define "shardherd.labels" -}}
 {{ include "shardherd.selector" . }}
+{{ include "shardherd.commonLabels" . }}
+{{- end -}}
+
+{{/* Labels of what is no part of the operator's own pods: their selector must not match it. */}}
+{{- define "shardherd.otherLabels" -}}
+app.kubernetes.io/name: shardherd
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{ include "shardherd.commonLabels" . }}
+{{- end -}}
+
+{{- define "shardherd.commonLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Where applications are, as a YAML list. */}}
+{{- define "shardherd.applicationNamespaces" -}}
+{{- toYaml (.Values.applicationNamespaces | default (list .Release.Namespace)) -}}
 {{- end -}}
 
 {{/* What the operator may do with groups, in every namespace that it serves. Each rule names what needs it. */}}
@@ -59,4 +90,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create, patch]
+{{- if not .Values.rbac.clusterRoles }}
+# Whether the account of a token that was checked against the published keys is still there.
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get]
+{{- end }}
+# Whether a caller that is no consumer may look at checkpoints or set them.
+- apiGroups: [authorization.k8s.io]
+  resources: [localsubjectaccessreviews]
+  verbs: [create]
 {{- end -}}

@@ -29,6 +29,12 @@ from shardherd.core.requests import ForceCheckpointReply
 
 T = TypeVar("T")
 
+CONNECT_TIMEOUT = 2.0
+"""Seconds for a connection to be made: an address that does not answer belongs to a coordinator that is gone."""
+
+PROBE_TIMEOUT = 3.0
+"""Seconds for a heartbeat after silence. It is not parked: who leads by now answers at once, and who does not is gone too."""
+
 
 class Coordinator(Protocol):
     """What a consumer needs of the raw client."""
@@ -44,7 +50,8 @@ class AsyncConsumerClient:
     """A client for one group of the coordinator at `url` (http://host:port).
 
     `token` is called before every request, since a projected token is replaced while the pod runs. `timeout` bounds each
-    request in seconds; a heartbeat may take its `wait` on top. Use it within one event loop and close it there.
+    request in seconds; a heartbeat may take its `wait` on top, but after silence neither. Use it within one event loop and
+    close it there.
     """
 
     def __init__(self, url: str, namespace: str, group: str, token: Callable[[], str], *, timeout: float = 10.0) -> None:
@@ -53,6 +60,7 @@ class AsyncConsumerClient:
         self._token = token
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
+        self._silent = False
 
     async def __aenter__(self) -> AsyncConsumerClient:
         return self
@@ -65,8 +73,11 @@ class AsyncConsumerClient:
 
         Cancelling gives the parked request up. Raises StaleIncarnationError when this run must end, and other ShardherdErrors.
         """
+        timeout = self._timeout + wait
+        if self._silent:
+            wait, timeout = 0.0, min(self._timeout, PROBE_TIMEOUT)
         path = f"/heartbeat?waitMs={max(0, round(wait * 1000))}"
-        body = await self._request("POST", path, protocol.dumps(heartbeat), self._timeout + wait)
+        body = await self._request("POST", path, protocol.dumps(heartbeat), timeout)
         return self._read(HeartbeatReply, body)
 
     async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
@@ -130,13 +141,15 @@ class AsyncConsumerClient:
             protocol.PROTOCOL_HEADER: str(protocol.PROTOCOL_VERSION),
         }
         try:
-            limits = aiohttp.ClientTimeout(total=timeout)
+            limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
             async with self._session.request(
                 method, url, data=body, headers=headers, timeout=limits, allow_redirects=False
             ) as response:
                 answer = await response.read()
                 status = response.status
+            self._silent = False
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._silent = True
             told = str(error) or type(error).__name__
             raise CoordinatorUnavailableError(f"no answer from the coordinator at {url}: {told}", group=self._group) from error
         if 200 <= status < 300:

@@ -1,6 +1,6 @@
 """A consumer of a group, for any Python program: it keeps the membership alive, and hands out the shards that it holds.
 
-    async with Consumer(client, name, incarnation) as consumer:
+    async with AsyncConsumer(client, name, incarnation, group_uid=uid) as consumer:
         while True:
             async with consumer.take() as shard:
                 records = read(shard.name, shard.position)
@@ -25,7 +25,7 @@ from typing import Any
 from shardherd.client import news
 from shardherd.client.aio import Coordinator
 from shardherd.client.holdings import Grant, Holdings, fenced
-from shardherd.core.errors import ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError, StaleIncarnationError
+from shardherd.core.errors import RUN_IS_OVER, ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model import (
     CheckpointRequest,
     ConsumerId,
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 SAVE_INTERVAL = 60.0
 """Seconds after which a checkpoint that need not be durable at once is: the specification's figure."""
 
-FIRST_RETRY, LAST_RETRY = 0.1, 2.0
+FIRST_RETRY, LAST_RETRY = 0.1, 1.0
 """Seconds before a failed request is made again; doubled each time up to the second."""
 
 LOSS_LIMIT = 300.0
@@ -79,6 +79,9 @@ class ShardInHand:
 class AsyncConsumer:
     """One run of a consumer, on one event loop. `async with` joins the group and, at its end, drains and leaves it.
 
+    `group_uid` is the UID of the ConsumerGroup. `zone` and `capacity` are for assignors that look at them: where this consumer
+    runs, and how much work it can do relative to the others.
+
     `ready` False joins without being given shards, until `become_ready` is called. `save_interval` in seconds: see
     `ShardInHand.save_checkpoint`. `loss_limit` in seconds: how long an unordered group's shards are read on without an answer.
     """
@@ -89,6 +92,9 @@ class AsyncConsumer:
         consumer: ConsumerId,
         incarnation: Incarnation,
         *,
+        group_uid: str,
+        zone: str = "",
+        capacity: int = 1,
         ready: bool = True,
         save_interval: float = SAVE_INTERVAL,
         loss_limit: float = LOSS_LIMIT,
@@ -101,6 +107,9 @@ class AsyncConsumer:
         self._coordinator = coordinator
         self._name = consumer
         self._incarnation = incarnation
+        self._group_uid = group_uid
+        self._zone = zone
+        self._capacity = capacity
         self._ready = ready
         self._draining = False
         self._save_interval = save_interval
@@ -132,9 +141,8 @@ class AsyncConsumer:
             if not self.stopped:
                 await self.drain(self._drain_timeout)
         finally:
-            for loop in self._loops:
-                loop.cancel()
-            await asyncio.gather(*self._loops, *self._wakes, return_exceptions=True)
+            await self._end_loops()
+            await asyncio.gather(*self._wakes, return_exceptions=True)
 
     # For the program.
 
@@ -184,13 +192,20 @@ class AsyncConsumer:
         self._news.set()
         self._stir()
         clean = await self._settled(until)
+        # Nothing may be on its way when we leave: its answer would be that this run is over, before that of the leave.
+        await self._end_loops()
         if not self.stopped:
             with contextlib.suppress(ShardherdError):
-                await self._coordinator.leave(Leave(self._name, self._incarnation))
+                await self._coordinator.leave(Leave(self._name, self._incarnation, self._group_uid))
             self._end("this consumer has left the group", logging.INFO)
         return clean
 
     # What runs behind it.
+
+    async def _end_loops(self) -> None:
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def _next(self) -> Grant:
         # A program that finds every shard ready and nothing to wait for must not keep the heartbeats from running.
@@ -208,11 +223,11 @@ class AsyncConsumer:
         """Whether nothing is in hand and nothing unsaved, before `until`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until - self._now())), self._changed:
-                while self.holdings.in_hand or self.holdings.unsaved():
+                while self.holdings.in_hand or self.holdings.uncommitted():
                     if self.stopped:
                         return False
                     await self._changed.wait()
-        return not self.holdings.in_hand and not self.holdings.unsaved()
+        return not self.holdings.in_hand and not self.holdings.uncommitted()
 
     async def _save(self, grant: Grant, offset: Offset, now: bool) -> None:
         if self.stopped:
@@ -261,7 +276,17 @@ class AsyncConsumer:
     def _message(self) -> Heartbeat:
         books = self.holdings
         return Heartbeat(
-            self._name, self._incarnation, self._seq, books.revision, books.held(), self._ready, self._draining, books.progress
+            self._name,
+            self._incarnation,
+            self._seq,
+            books.revision,
+            books.held(),
+            self._ready,
+            self._draining,
+            books.progress,
+            self._group_uid,
+            self._zone,
+            self._capacity,
         )
 
     async def _heartbeats(self) -> None:
@@ -277,7 +302,7 @@ class AsyncConsumer:
                 continue  # given up: the next one tells the news
             try:
                 reply = request.result()
-            except StaleIncarnationError as error:
+            except RUN_IS_OVER as error:
                 self._end(str(error))
                 return
             except ShardherdError as error:
@@ -300,18 +325,18 @@ class AsyncConsumer:
     async def _checkpoints(self) -> None:
         delay = FIRST_RETRY
         while not self.stopped:
-            pending = self.holdings.unsaved()
+            pending = self.holdings.uncommitted()
             if not pending:
                 self._unsaved_since = None
             if not pending or not self._due():
                 await self._work_within(self._save_interval if not pending else self._until_due())
                 continue
             self._urgent = self._draining
-            request = CheckpointRequest(self._name, self._incarnation, pending)
+            request = CheckpointRequest(self._name, self._incarnation, pending, self._group_uid)
             self._trouble = None
             try:
                 reply = await self._coordinator.checkpoint(request)
-            except StaleIncarnationError as error:
+            except RUN_IS_OVER as error:
                 self._end(str(error))
                 return
             except ShardherdError as error:
@@ -323,7 +348,7 @@ class AsyncConsumer:
                     self._news.set()
             self._rounds += 1
             self._stir()
-            if self.holdings.unsaved() != pending:
+            if self.holdings.uncommitted() != pending:
                 delay = FIRST_RETRY
                 self._unsaved_since = self._now()
                 continue

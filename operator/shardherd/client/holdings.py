@@ -8,19 +8,11 @@ micro-batches, whose ranges are known before they are read.)
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
+from shardherd.core.books import Books
 from shardherd.core.errors import FencedEpochError
-from shardherd.core.model import (
-    CheckpointReply,
-    CheckpointResult,
-    HeartbeatReply,
-    HeldShard,
-    Offset,
-    ShardCheckpoint,
-    ShardId,
-)
+from shardherd.core.model import ConfirmedShard, HeldShard, Offset, ShardId
 
 
 @dataclass(slots=True)
@@ -41,34 +33,14 @@ class Grant:
     lost: bool = False
 
 
-class Holdings:
-    """The books of one run of a consumer. `progress` grows whenever it gets on."""
+class Holdings(Books[Grant]):
+    """The books of one run of a consumer that takes shards in hand."""
 
     def __init__(self) -> None:
-        self.revision = 0
-        self.paused = False
-        self.progress = 0
-        self._grants: dict[ShardId, Grant] = {}
+        super().__init__()
         self._turns = 0
         # Grants that were replaced or lost while in hand: named in heartbeats until they are put back.
         self._stale: list[Grant] = []
-        # Epochs that we gave up: a reply that was on its way when we did must not bring them back.
-        self._given_up: dict[ShardId, int] = {}
-
-    def confirm(self, reply: HeartbeatReply) -> None:
-        """Take over the reply to the latest heartbeat: what is new may be read, what is missing must be given up."""
-        self.revision = reply.revision
-        self.paused = reply.paused
-        confirmed = {each.shard: each for each in reply.confirmed}
-        for shard, grant in self._grants.items():
-            grant.revoked = shard not in confirmed
-        for shard, each in confirmed.items():
-            current = self._grants.get(shard)
-            if (current is not None and current.epoch == each.owner_epoch) or each.owner_epoch <= self._given_up.get(shard, 0):
-                continue
-            if current is not None:
-                self._lose(current)
-            self._grants[shard] = Grant(shard, each.owner_epoch, each.position, each.position)
 
     def held(self) -> tuple[HeldShard, ...]:
         """What a heartbeat must name: every grant, and whatever is still in hand under whatever epoch."""
@@ -112,51 +84,26 @@ class Holdings:
         if grant in self._stale:
             self._stale.remove(grant)
 
-    def unsaved(self) -> tuple[ShardCheckpoint, ...]:
-        """Positions that are done and not yet durable."""
-        return tuple(
-            ShardCheckpoint(shard, grant.epoch, grant.done)
-            for shard, grant in sorted(self._grants.items())
-            if grant.done > grant.durable
-        )
-
     def leaving(self) -> bool:
         """Whether something not durable is to be given up: it must not wait."""
         return any(grant.revoked and not grant.in_hand and grant.done > grant.durable for grant in self._grants.values())
-
-    def acknowledge(self, sent: Collection[ShardCheckpoint], reply: CheckpointReply) -> tuple[ShardId, ...]:
-        """Take over the coordinator's answer. Returns the shards that were fenced: they are lost."""
-        lost = []
-        asked = {each.shard: each for each in sent}
-        for outcome in reply.outcomes:
-            checkpoint, grant = asked.get(outcome.shard), self._grants.get(outcome.shard)
-            if checkpoint is None or grant is None or grant.epoch != checkpoint.owner_epoch:
-                continue
-            if outcome.result is CheckpointResult.FENCED:
-                self._lose(self._grants.pop(outcome.shard))
-                lost.append(outcome.shard)
-            elif outcome.result is not CheckpointResult.WITHHELD:
-                grant.durable = max(grant.durable, checkpoint.offset)
-                self.progress += 1
-        return tuple(lost)
-
-    def release(self) -> tuple[ShardId, ...]:
-        """Give up every revoked shard that is not in hand and has nothing to checkpoint. The next heartbeat omits them."""
-        free = [
-            grant
-            for grant in self._grants.values()
-            if grant.revoked and not grant.in_hand and grant.done <= grant.durable and grant not in self._stale
-        ]
-        for grant in free:
-            self._given_up[grant.shard] = grant.epoch
-            del self._grants[grant.shard]
-        return tuple(sorted(grant.shard for grant in free))
 
     def lose_all(self) -> None:
         """This run is over: nothing may be read or saved any more."""
         for grant in list(self._grants.values()):
             self._lose(grant)
         self._grants.clear()
+
+    def _granted(self, each: ConfirmedShard, before: Grant | None) -> Grant:
+        if before is not None:
+            self._lose(before)
+        return Grant(each.shard, each.owner_epoch, each.position, each.position)
+
+    def _fenced(self, shard: ShardId) -> None:
+        self._lose(self._give_up(shard))
+
+    def _being_read(self, shard: ShardId, grant: Grant) -> bool:  # noqa: ARG002
+        return grant.in_hand
 
     def _lose(self, grant: Grant) -> None:
         grant.lost = True

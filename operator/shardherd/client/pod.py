@@ -20,7 +20,8 @@ from shardherd.core.errors import InvalidRequestError
 from shardherd.core.model import ConsumerId, Incarnation
 
 NEEDED = tuple(
-    f"SHARDHERD_{name}" for name in ("COORDINATOR_URL", "NAMESPACE", "GROUP", "CONSUMER", "POD_UID", "START", "TOKEN_FILE")
+    f"SHARDHERD_{name}"
+    for name in ("COORDINATOR_URL", "NAMESPACE", "GROUP", "GROUP_UID", "CONSUMER", "POD_UID", "START", "TOKEN_FILE")
 )
 
 
@@ -37,7 +38,7 @@ async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> Async
             f"not set in the environment: {', '.join(missing)}; run this as a ConsumerGroup's"
             " application, whose pods have them, or set them by hand"
         )
-    url, namespace, group, name, pod_uid, start, token = (found[needed] for needed in NEEDED)
+    url, namespace, group, group_uid, name, pod_uid, start, token = (found[needed] for needed in NEEDED)
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     drain_timeout = int(found.get("SHARDHERD_DRAIN_TIMEOUT_MS") or 60_000) / 1000
     async with (
@@ -46,6 +47,9 @@ async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> Async
             client,
             ConsumerId(name),
             Incarnation(pod_uid, int(start)),
+            group_uid=group_uid,
+            zone=found.get("SHARDHERD_ZONE", ""),
+            capacity=int(found.get("SHARDHERD_CAPACITY") or 1),
             loss_limit=int(found.get("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS") or LOSS_LIMIT * 1000) / 1000,
             drain_timeout=drain_timeout,
         ) as consumer,

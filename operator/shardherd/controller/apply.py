@@ -7,15 +7,24 @@ the others from being applied; an API server that does not answer ends the attem
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from shardherd.controller.deaths import Deaths
+from shardherd.controller.history import effective, history, rolled_back, to_remember
 from shardherd.controller.manifests import Manifests
 from shardherd.core.model import GroupIdentity
-from shardherd.core.plan import Action, ApplyBudget, ApplyService, ApplyStatefulSet, DeletePod, ReportDeath, TellCoordinator
-from shardherd.ports import Cluster, ClusterRefusedError, Coordination
+from shardherd.core.plan import (
+    Action,
+    ApplyBudget,
+    ApplyService,
+    ApplyStatefulSet,
+    DeletePod,
+    ReportDeath,
+    RollBack,
+    TellCoordinator,
+)
+from shardherd.ports import Cluster, ClusterRefusedError, Coordination, GroupObjects
 from shardherd.telemetry.logs import fields
 
 logger = logging.getLogger(__name__)
@@ -54,10 +63,13 @@ class Applier:
         self._manifests = manifests
 
     async def apply(
-        self, actions: Iterable[Action], resource: Mapping[str, Any], deaths: Deaths, refusals: Refusals, now: float
+        self, actions: Iterable[Action], objects: GroupObjects, deaths: Deaths, refusals: Refusals, now: float, proven: str = ""
     ) -> Outcome:
-        """Carry these out in their order. `refusals` is read and kept up to date. Raises ClusterUnavailableError."""
-        metadata = resource["metadata"]
+        """Carry these out in their order. `refusals` is read and kept up to date. Raises ClusterUnavailableError.
+
+        `proven` is the hash of the last declaration that all consumers ran: the one to go back to.
+        """
+        metadata = objects.group["metadata"]
         group = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
         generation = int(metadata.get("generation", 0))
         before, wrote = dict(refusals), False
@@ -71,7 +83,7 @@ class Applier:
                 refusals[repr(action)] = known
                 continue
             try:
-                await self._write(action, group, resource)
+                await self._write(action, group, objects, proven)
                 wrote = True
             except ClusterRefusedError as error:
                 logger.warning("the API server refused: %s", error, extra=fields(group=group))
@@ -94,10 +106,16 @@ class Applier:
 
     async def _write(
         self,
-        action: ApplyService | ApplyBudget | ApplyStatefulSet | DeletePod,
+        action: ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod,
         group: GroupIdentity,
-        resource: Mapping[str, Any],
+        objects: GroupObjects,
+        proven: str,
     ) -> None:
+        known = history(objects.stateful_set)
+        resource = effective(objects.group, known)
+        if resource is objects.group:
+            # What was given up once may be tried again after something else was declared.
+            known = replace(known, rejected="", because="")
         match action:
             case ApplyService():
                 await self._cluster.apply(self._manifests.service(resource))
@@ -105,7 +123,15 @@ class Applier:
                 await self._cluster.apply(self._manifests.budget(resource))
             case ApplyStatefulSet(replicas):
                 logger.info("applying the StatefulSet with %d replicas", replicas, extra=fields(group=group))
-                await self._cluster.apply(self._manifests.stateful_set(resource, replicas))
+                await self._cluster.apply(
+                    self._manifests.stateful_set(resource, replicas, to_remember(resource, known, proven))
+                )
+            case RollBack(replicas, why):
+                logger.warning("going back to what ran before", extra=fields(group=group))
+                before, remembered = rolled_back(resource, known, why)
+                await self._cluster.apply(
+                    self._manifests.stateful_set(before, replicas, to_remember(before, remembered, proven))
+                )
             case DeletePod(name, uid, why):
                 logger.info("deleting pod %s: %s", name, why, extra=fields(group=group))
                 await self._cluster.delete_pod(group.namespace, name, uid)

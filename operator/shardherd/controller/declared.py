@@ -12,12 +12,24 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource
-from shardherd.core.observed import Declared, Scaling, ScalingMode
+from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource, Weights, Zones
+from shardherd.core.observed import Declared, LagScaling, Pauses, RolloutSettings, RolloutStrategy, Scaling, ScalingMode
 from shardherd.core.security import KafkaSecurity, SecretKey
 
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+PAUSES = {
+    "reconcile": "shardherd.dev/pause-reconcile",
+    "rebalance": "shardherd.dev/pause-rebalance",
+    "scale_in": "shardherd.dev/pause-scale-in",
+    "scale_out": "shardherd.dev/pause-scale-out",
+}
+"""Annotations of a group that, while they are `true`, keep something from being done."""
+
+SHARDS_PER_CONSUMER = 4
+"""Where `spec.scaling.shardsPerConsumer` is not given: the schema cannot say it, as the field is wrong in other modes."""
 
 
 class InvalidGroupError(Exception):
@@ -47,8 +59,30 @@ def declared(resource: Mapping[str, Any]) -> Declared:
         raise InvalidGroupError(f"ConsumerGroup {identity} cannot be read: {type(error).__name__} {error}") from error
 
 
+def pauses(metadata: Mapping[str, Any]) -> Pauses:
+    """What the annotations of a group ask to leave alone for now."""
+    annotations = metadata.get("annotations") or {}
+    return Pauses(**{name: annotations.get(annotation) == "true" for name, annotation in PAUSES.items()})
+
+
+def _scaling(scaling: Mapping[str, Any]) -> Scaling:
+    lag, usual = scaling.get("lag", {}), LagScaling()
+    return Scaling(
+        mode=ScalingMode(scaling["mode"]),
+        min_replicas=scaling["minReplicas"],
+        max_replicas=scaling["maxReplicas"],
+        shards_per_consumer=scaling.get("shardsPerConsumer", SHARDS_PER_CONSUMER),
+        stabilization_window=seconds(scaling["stabilizationWindow"]),
+        lag=LagScaling(
+            target_catchup=float(lag.get("targetCatchupSeconds", usual.target_catchup)),
+            max_step=lag.get("maxStep", usual.max_step),
+        ),
+        recommend_only=scaling["recommendOnly"],
+    )
+
+
 def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Declared:
-    kafka, scaling, application = spec["source"]["kafka"], spec["scaling"], spec["application"]
+    kafka, application = spec["source"]["kafka"], spec["application"]
     return Declared(
         identity=identity,
         generation=int(metadata.get("generation", 0)),
@@ -63,6 +97,8 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
         settings=GroupSettings(
             ordered=spec["ordered"],
             assignor=spec["assignor"],
+            zones=Zones(spec["assignorOptions"]["zones"]),
+            weights=Weights(spec["assignorOptions"]["weights"]),
             heartbeat_interval=seconds(spec["heartbeatInterval"]),
             session_timeout=seconds(spec["sessionTimeout"]),
             rejoin_grace=seconds(spec["rejoinGrace"]),
@@ -71,19 +107,19 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             initial_assignment_delay=seconds(spec["initialAssignmentDelay"]),
             paused=spec["paused"],
         ),
-        scaling=Scaling(
-            mode=ScalingMode(scaling["mode"]),
-            min_replicas=scaling["minReplicas"],
-            max_replicas=scaling["maxReplicas"],
-            shards_per_consumer=scaling["shardsPerConsumer"],
-        ),
-        replicas=spec["replicas"],
+        scaling=_scaling(spec["scaling"]),
+        replicas=spec.get("replicas", 1),
         drain_timeout=seconds(spec["drainTimeout"]),
         executors=application["executor"]["instances"],
         service_account=application["serviceAccountName"],
         template_hash=template_hash(spec),
         deleting="deletionTimestamp" in metadata,
         created=str(metadata.get("creationTimestamp", "")),
+        pauses=pauses(metadata),
+        rollout=RolloutSettings(
+            strategy=RolloutStrategy(spec["rollout"]["strategy"]),
+            progress_deadline=seconds(spec["rollout"]["progressDeadline"]),
+        ),
     )
 
 
@@ -114,14 +150,68 @@ def template_hash(spec: Mapping[str, Any]) -> str:
     Settings that consumers hear in every heartbeat's reply are left out, and so is how this version of shardherd renders pods.
     What is in a Secret is not hashed either: pods read it again by themselves.
     """
+    return digest(pod_inputs(spec))
+
+
+def pod_inputs(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a spec pods are made from.
+
+    Without what is as it would be if it were not given: a later version of the resource definition has more fields with
+    defaults, which the API server fills in.
+    """
     kafka = spec["source"]["kafka"]
-    return digest(
-        {
-            "application": spec["application"],
-            "bootstrapServers": kafka["bootstrapServers"],
-            "coordinatorLossLimit": spec["coordinatorLossLimit"],
-            "drainTimeout": spec["drainTimeout"],
-            # Only if it is set, so that groups without it keep the hash, and with it the pods, that they had.
-            **({"security": kafka["security"]} if "security" in kafka else {}),
-        }
-    )
+    return {
+        "application": _without(spec["application"], APPLICATION_DEFAULTS),
+        "bootstrapServers": kafka["bootstrapServers"],
+        "coordinatorLossLimit": spec["coordinatorLossLimit"],
+        "drainTimeout": spec["drainTimeout"],
+        # Only if it is set, so that groups without it keep the hash, and with it the pods, that they had.
+        **({"security": kafka["security"]} if "security" in kafka else {}),
+    }
+
+
+def with_pod_inputs(resource: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """This resource, but its pods made from these inputs."""
+    spec = resource["spec"]
+    declared = {name: value for name, value in spec["source"]["kafka"].items() if name != "security"}
+    kafka = {**declared, **{name: inputs[name] for name in ("bootstrapServers", "security") if name in inputs}}
+    made = {
+        **spec,
+        "application": _with(inputs["application"], APPLICATION_DEFAULTS),
+        "source": {**spec["source"], "kafka": kafka},
+        "coordinatorLossLimit": inputs["coordinatorLossLimit"],
+        "drainTimeout": inputs["drainTimeout"],
+    }
+    return {**resource, "spec": made}
+
+
+APPLICATION_DEFAULTS: Mapping[str, Any] = {
+    "imagePullPolicy": "IfNotPresent",
+    "serviceAccountName": "shardherd-spark",
+    "driver": {"cores": 1, "memory": "1g"},
+    "executor": {"instances": 1, "cores": 1, "memory": "1g"},
+}
+"""Every default of the resource definition below `spec.application`. A new one has to be added here, or an upgrade of the
+operator would restart every pod; a test compares the two.
+"""
+
+
+def _without(value: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, item in value.items():
+        usual = defaults.get(name)
+        if isinstance(usual, Mapping) and isinstance(item, Mapping):
+            inner = _without(item, usual)
+            if inner:
+                result[name] = inner
+        elif name not in defaults or item != usual:
+            result[name] = item
+    return result
+
+
+def _with(value: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    result = {name: dict(usual) if isinstance(usual, Mapping) else usual for name, usual in defaults.items()}
+    for name, item in value.items():
+        usual = defaults.get(name)
+        result[name] = _with(item, usual) if isinstance(usual, Mapping) and isinstance(item, Mapping) else item
+    return result

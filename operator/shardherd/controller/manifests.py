@@ -86,8 +86,11 @@ class Manifests:
             }
         )
 
-    def stateful_set(self, resource: Resource, replicas: int) -> dict[str, Any]:
-        """The StatefulSet. The controller itself replaces pods (OnDelete), as it knows who may go when."""
+    def stateful_set(self, resource: Resource, replicas: int, remembered: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The StatefulSet. The controller itself replaces pods (OnDelete), as it knows who may go when.
+
+        `remembered` are annotations that do not make it another one.
+        """
         name = resource["metadata"]["name"]
         claim = resource["spec"]["application"].get("checkpoint", {}).get("volumeClaimTemplate")
         spec: dict[str, Any] = {
@@ -110,6 +113,7 @@ class Manifests:
             spec["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Delete", "whenScaled": "Delete"}
         manifest = _hashed({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": _metadata(resource), "spec": spec})
         manifest["spec"]["replicas"] = replicas
+        manifest["metadata"]["annotations"] |= remembered or {}
         return manifest
 
     def _driver(self, resource: Resource) -> dict[str, Any]:
@@ -232,7 +236,7 @@ class Manifests:
             "SHARDHERD_EXECUTOR_CORES": str(executor["cores"]),
             "SHARDHERD_EXECUTOR_MEMORY": executor["memory"],
             "SHARDHERD_EXECUTOR_TEMPLATE": _json(_executor(resource)),
-            "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": application["serviceAccountName"],
+            "SHARDHERD_EXECUTOR_SERVICE_ACCOUNT": executor.get("serviceAccountName", application["serviceAccountName"]),
             "SHARDHERD_IMAGE": application["image"],
             "SHARDHERD_IMAGE_PULL_POLICY": application["imagePullPolicy"],
             "SHARDHERD_METRICS_PORT": str(METRICS_PORT),
@@ -243,6 +247,9 @@ class Manifests:
             _from_field("SHARDHERD_CONSUMER", "metadata.name"),
             _from_field("SHARDHERD_POD_UID", "metadata.uid"),
             _from_field("SHARDHERD_POD_IP", "status.podIP"),
+            # Empty where the pod has none; a variable of the user's of the same name comes later and wins.
+            _from_field("SHARDHERD_ZONE", f"metadata.labels['{names.ZONE}']"),
+            _from_field("SHARDHERD_CAPACITY", f"metadata.annotations['{names.CAPACITY}']"),
             *({"name": name, "value": value} for name, value in values.items()),
         ]
 

@@ -18,11 +18,23 @@ DRIVER_ROLE = "driver"
 CORDONED_LABEL = "shardherd.dev/cordoned"
 """Set to `true` by a user on a driver's pod: this consumer is to hold no shards, and stays."""
 
+ZONE = "topology.kubernetes.io/zone"
+"""Label of a pod: the zone of its node. Kubernetes sets it from 1.35 on; before, whoever places pods can."""
+
+CAPACITY = "shardherd.dev/capacity"
+"""Annotation of a driver's pod: how much work it can do relative to the others; a whole number."""
+
 TEMPLATE_HASH = "shardherd.dev/template-hash"
 """Annotation of a driver's pod: which declaration it was made from."""
 
 MANIFEST_HASH = "shardherd.dev/manifest-hash"
 """Annotation of our objects: which manifest was applied last."""
+
+DECLARATION = "shardherd.dev/declaration"
+FALLBACK = "shardherd.dev/fallback-declaration"
+REJECTED = "shardherd.dev/rejected-declaration"
+REJECTED_BECAUSE = "shardherd.dev/rejected-because"
+"""Annotations of the StatefulSet: what it was made from, what its consumers ran before, the hash of what did not run, why."""
 
 DRIVER_CONTAINER = "driver"
 EXECUTOR_CONTAINER = "executor"

@@ -6,11 +6,13 @@ Called by `reconcile`. Pure; all reading was done before, through the `Cluster` 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from shardherd.controller import names, pods
 from shardherd.controller.deaths import Deaths
-from shardherd.controller.declared import declared
+from shardherd.controller.declared import declared, digest
+from shardherd.controller.history import History, effective, history
 from shardherd.controller.manifests import Manifests
 from shardherd.core.model import GroupView
 from shardherd.core.observed import Memory, Observation, Owned, OwnedSet
@@ -32,8 +34,12 @@ def observe(
     wall: float,
 ) -> Observation:
     """One consistent picture of the group. Raises declared.InvalidGroupError."""
-    resource = objects.group
+    known = history(objects.stateful_set)
+    resource = effective(objects.group, known)
+    rejected = resource is not objects.group
     spec = declared(resource)
+    if rejected:
+        spec = replace(spec, rejected=known.because or "What is declared did not run.")
     drivers = (pods.driver(pod, spec.template_hash, objects.logs.get(pod["metadata"]["uid"], "")) for pod in objects.pods)
     executors = (pods.executor(pod) for pod in objects.pods)
     proven = deaths.proven(ordered=spec.settings.ordered, executors=spec.executors)
@@ -42,7 +48,7 @@ def observe(
         declared=spec,
         now=now,
         wall=wall,
-        stateful_set=_owned_set(objects.stateful_set, resource, manifests),
+        stateful_set=_owned_set(objects.stateful_set, resource, manifests, known, rejected=rejected),
         service=_owned(objects.service, resource, manifests.service(resource)),
         budget=_owned(objects.budget, resource, manifests.budget(resource)),
         consumers=tuple(sorted((driver for driver in drivers if driver is not None), key=lambda driver: driver.ordinal)),
@@ -64,15 +70,18 @@ def _owned(existing: Resource | None, resource: Resource, wanted: Resource) -> O
     return Owned(ours=_is_ours(existing, resource), current=_applied(existing) == _applied(wanted))
 
 
-def _owned_set(existing: Resource | None, resource: Resource, manifests: Manifests) -> OwnedSet | None:
+def _owned_set(
+    existing: Resource | None, resource: Resource, manifests: Manifests, known: History, *, rejected: bool
+) -> OwnedSet | None:
     if existing is None:
         return None
     replicas = int(existing["spec"].get("replicas", 1))
     wanted = manifests.stateful_set(resource, replicas)
     return OwnedSet(
         ours=_is_ours(existing, resource),
-        current=_applied(existing) == _applied(wanted),
+        current=_applied(existing) == _applied(wanted) and rejected == bool(known.rejected),
         replicas=replicas,
+        fallback="" if known.fallback is None else digest(known.fallback),
     )
 
 

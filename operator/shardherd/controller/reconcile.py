@@ -15,14 +15,14 @@ from typing import Any
 
 from shardherd.controller.apply import Applier, Refusals
 from shardherd.controller.deaths import Deaths
-from shardherd.controller.declared import InvalidGroupError
+from shardherd.controller.declared import InvalidGroupError, pauses
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.observe import observe
 from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model import GroupIdentity
 from shardherd.core.observed import Memory, Observation
 from shardherd.core.plan import Event, Plan, ReportDeath, plan
-from shardherd.core.status import write_due
+from shardherd.core.status import unreadable, write_due
 from shardherd.ports import Clock, Cluster, Coordination, EventRecorder, GroupObjects
 from shardherd.telemetry.logs import fields
 from shardherd.telemetry.metrics import OperatorMetrics
@@ -37,6 +37,18 @@ TICK_SHARE = 20.0
 
 UNSETTLED_INTERVAL = 5.0
 """Seconds between reads of a group that waits for what no watch tells of: Events, Services and PodDisruptionBudgets."""
+
+
+_REPLICAS = {
+    "desired": "desiredReplicas",
+    "current": "replicas",
+    "ready": "readyReplicas",
+    "recommended": "recommendedReplicas",
+}
+"""Kinds of the replicas metric, and the fields of the status that they show."""
+
+_DIRECTIONS = {"ScaledUp": "up", "ScaledDown": "down", "ScaleRecommended": "recommended"}
+"""Events that are counted as decisions on the number of consumers."""
 
 
 @dataclass
@@ -97,7 +109,8 @@ class Controller:
         """A group appeared, changed or went. Changes of its status alone are our own and of no interest."""
         group = self._group(key)
         metadata = resource["metadata"]
-        version = (metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp"), gone)
+        # Annotations leave the generation as it is.
+        version = (metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp"), pauses(metadata), gone)
         if version != group.version:
             group.version = version
             self._wake(key)
@@ -151,15 +164,16 @@ class Controller:
         try:
             observation = self._observe(group, group.objects)
         except InvalidGroupError as error:
-            logger.warning("%s", error, extra=fields(group="/".join(key)))
+            await self._refuse(group, group.objects.group, str(error))
             return True
         planned = plan(observation)
         group.planned_at = self._clock.now()
         group.planning_took = group.planned_at - started
         outcome = await self._applier.apply(
-            planned.actions, group.objects.group, group.deaths, group.refusals, self._clock.now()
+            planned.actions, group.objects, group.deaths, group.refusals, self._clock.now(), planned.proven
         )
         group.memory = planned.memory
+        self._measure(key, planned)
         group.dirty |= outcome.wrote
         group.unsettled = bool(observation.taken) or len(observation.consumers) < observation.replicas
         if outcome.refused != observation.refusals:
@@ -172,10 +186,23 @@ class Controller:
         return True
 
     async def _report_deaths(self, group: _Group, objects: GroupObjects) -> None:
-        planned = plan(self._observe(group, objects))
+        try:
+            planned = plan(self._observe(group, objects))
+        except InvalidGroupError:
+            return  # told when it is read anew, just after this
         reports = [action for action in planned.actions if isinstance(action, ReportDeath)]
         if reports:
-            await self._applier.apply(reports, objects.group, group.deaths, {}, self._clock.now())
+            await self._applier.apply(reports, objects, group.deaths, {}, self._clock.now())
+
+    async def _refuse(self, group: _Group, resource: Mapping[str, Any], error: str) -> None:
+        """The resource cannot be read: say so where its user looks, once."""
+        previous = group.status if group.status is not None else resource.get("status", {})
+        status = unreadable(previous, int(resource["metadata"].get("generation", 0)), error, self._clock.wall())
+        if status == previous or group.identity is None:
+            return
+        logger.warning("%s", error, extra=fields(group=group.identity))
+        await self._cluster.write_status(group.identity, status)
+        group.status, group.status_at = status, self._clock.now()
 
     async def _read(self, key: Key, group: _Group) -> None:
         if not group.dirty:
@@ -212,30 +239,51 @@ class Controller:
     async def _publish(self, key: Key, group: _Group, observation: Observation, planned: Plan) -> None:
         """Write the status if it is due, and tell of what turned, which is known only with the status written."""
         now, view = observation.now, observation.view
+        loaded = view is not None and (view.discovered or bool(view.source_error))
         due = write_due(
             observation.previous,
             planned.status,
-            loaded=view is not None and (view.discovered or bool(view.source_error)),
+            loaded=loaded,
             known=now - group.known_since,
             written=now - group.status_at,
         )
+        if loaded or due:
+            self._show(key, planned.status)
         if not due:
             return
         await self._cluster.write_status(observation.declared.identity, planned.status)
         group.status, group.status_at = planned.status, now
         self._tell(observation, planned.turned)
-        for kind in ("desiredReplicas", "replicas", "readyReplicas"):
-            value = planned.status[kind]
-            assert isinstance(value, int)
-            self._metrics.replicas.labels(*key, kind.removesuffix("Replicas").replace("replicas", "current")).set(value)
+
+    def _show(self, key: Key, status: Mapping[str, Any]) -> None:
+        """The status as metrics. A new leader shows it too, although it finds it written."""
+        for kind, field_ in _REPLICAS.items():
+            value = status.get(field_)
+            if isinstance(value, int):
+                self._metrics.replicas.labels(*key, kind).set(value)
+        for condition in status["conditions"]:
+            self._metrics.conditions.labels(*key, condition["type"]).set(condition["status"] == "True")
+
+    def _measure(self, key: Key, planned: Plan) -> None:
+        """Show what the decision on the number of consumers was made from."""
+        traffic = planned.decision.sizing.traffic
+        if traffic is None:
+            return
+        if traffic.lag_seconds is not None:
+            self._metrics.lag_seconds.labels(*key).set(traffic.lag_seconds)
+        if traffic.measured:
+            self._metrics.produced.labels(*key).set(traffic.produced)
+            self._metrics.consumed.labels(*key).set(traffic.consumed)
+        if traffic.pace.per_second is not None:
+            self._metrics.pace.labels(*key).set(traffic.pace.per_second)
 
     def _tell(self, observation: Observation, events: tuple[Event, ...]) -> None:
         identity = observation.declared.identity
         for event in events:
             self._events.record(identity, event.reason, event.message, warning=event.warning)
-            if event.reason in ("ScaledUp", "ScaledDown"):
-                direction = "up" if event.reason == "ScaledUp" else "down"
-                self._metrics.scale_decisions.labels(identity.namespace, identity.name, direction).inc()
+            direction = _DIRECTIONS.get(event.reason)
+            if direction is not None:
+                self._metrics.scale_decisions.labels(identity.namespace, identity.name, direction, event.cause).inc()
 
     def _forget(self, key: Key, group: _Group) -> bool:
         """The group is gone. True if something was seen since it was read: another may stand under its name by now."""

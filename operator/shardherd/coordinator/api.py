@@ -109,6 +109,9 @@ class _Api:
     async def readyz(self, _request: web.Request) -> web.Response:
         if self._runtime.ready:
             return web.Response(text="ok\n")
+        if self._runtime.standing_by:
+            # Ready to lead; the API's Service selects the one that does.
+            return web.Response(text="standing by\n")
         text = "groups are being loaded\n" if self._runtime.leading else "not leading\n"
         return web.Response(status=503, text=text)
 
@@ -155,10 +158,10 @@ class _Api:
         return _json((await self._view(request)).shards)
 
     async def shard(self, request: web.Request) -> web.Response:
-        name = _shard(request)
-        for shard in (await self._view(request)).shards:
-            if shard.shard == name:
-                return _json(shard)
+        name, runner = _shard(request), await self._member(request)
+        if (shard := runner.shard(name)) is not None:
+            return _json(shard)
+        self._known(runner)
         group = f"{request.match_info['namespace']}/{request.match_info['name']}"
         raise UnknownShardError(f"group {group} has no shard {name}; list them at .../shards", group=group, shard=name)
 
@@ -181,7 +184,10 @@ class _Api:
         caller = await self._auth.caller(request.headers.get("Authorization"))
         self._auth.check_namespace(caller, namespace, name)
         runner = self._runtime.group(namespace, name)
-        body = protocol.loads(kind, await request.read())
+        version = protocol.check_version(request.headers.get(protocol.PROTOCOL_HEADER))
+        body = protocol.read_request(kind, await request.read(), version)
+        # A body may take long to arrive: what the caller may do is what it may do now.
+        caller = await self._auth.caller(request.headers.get("Authorization"))
         self._auth.check_consumer(caller, runner.spec, body.consumer, body.incarnation)
         return runner, body
 
@@ -193,7 +199,9 @@ class _Api:
         return self._runtime.group(namespace, name)
 
     async def _view(self, request: web.Request) -> GroupView:
-        runner = await self._member(request)
+        return self._known(await self._member(request))
+
+    def _known(self, runner: GroupRunner) -> GroupView:
         view = runner.view()
         if view is None:
             group = str(runner.spec.identity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardherd.coordinator.parking import Parked
@@ -52,7 +52,7 @@ class Committing:
             return self.reply
         return CheckpointReply(
             tuple(
-                replace(outcome, result=CheckpointResult.WITHHELD)
+                outcome._replace(result=CheckpointResult.WITHHELD)
                 if outcome.result is CheckpointResult.OK and durable.get(outcome.shard, -1) < outcome.offset
                 else outcome
                 for outcome in self.reply.outcomes

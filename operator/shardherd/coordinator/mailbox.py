@@ -7,7 +7,6 @@ Called by the group's runner. Holds no rule of the protocol.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -119,15 +118,17 @@ class Mailbox:
             if self._items or due:
                 batch = list(self._items)
                 self._items.clear()
-                self._filled.clear()
                 if due:
                     batch.append(Tell(Tick(), insist=False))
                 return batch
-            wait = None if deadline is None else max(0.0, deadline - now)
-            # Not wait_for: in Python 3.11 it can swallow a cancellation.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._filled.wait()
+            self._filled.clear()
+            # A timer of our own, which wakes us as an item does: cheaper than to be cancelled by a timeout.
+            timer = None if deadline is None else asyncio.get_running_loop().call_later(deadline - now, self._filled.set)
+            try:
+                await self._filled.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
 
     async def _turn(self, batch: list[Item]) -> None:
         handled: list[_Handled] = []

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from importlib.metadata import version
-from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
+from typing import Any, NewType, Union, get_args, get_origin
 
 from shardherd import protocol
 from shardherd.core import errors
@@ -35,6 +35,10 @@ _ALWAYS = (
     errors.NotLeadingError,
     errors.CoordinatorUnavailableError,
 )
+
+
+_REFUSALS = (errors.InvalidRequestError, errors.StaleIncarnationError, errors.GroupReplacedError)
+"""What every request of a consumer may be refused with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ OPERATIONS = (
         Heartbeat,
         HeartbeatReply,
         waits=True,
-        refusals=(errors.InvalidRequestError, errors.StaleIncarnationError),
+        refusals=_REFUSALS,
     ),
     Operation(
         "checkpoints",
@@ -76,7 +80,7 @@ OPERATIONS = (
         ITSELF,
         CheckpointRequest,
         CheckpointReply,
-        refusals=(errors.InvalidRequestError, errors.StaleIncarnationError),
+        refusals=_REFUSALS,
     ),
     Operation(
         "leave",
@@ -85,7 +89,7 @@ OPERATIONS = (
         "Say that this run goes and holds nothing more.",
         ITSELF,
         Leave,
-        refusals=(errors.InvalidRequestError, errors.StaleIncarnationError),
+        refusals=_REFUSALS,
     ),
     Operation("view", "GET", BASE, "The whole group as it is now.", LOOKS, reply=GroupView),
     Operation("shards", "GET", BASE + "/shards", "All shards, with their checkpoints.", LOOKS, reply=tuple[ShardView, ...]),
@@ -233,7 +237,7 @@ def _schema(kind: Any, components: dict[str, Any], *, strict: bool) -> dict[str,
         return {"anyOf": [_schema(inner, components, strict=strict), {"type": "null"}]}
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return {"type": "string", "enum": [member.value for member in kind]}
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+    if protocol.is_record(kind):
         _add(kind, components, strict)
         return {"$ref": f"#/components/schemas/{kind.__name__}"}
     return dict(_PLAIN[kind])
@@ -245,21 +249,13 @@ def _add(kind: Any, components: dict[str, Any], strict: bool) -> None:
         return
     made: dict[str, Any] = {"type": "object", "description": inspect.cleandoc(kind.__doc__ or "")}
     components[kind.__name__] = made
-    hints = get_type_hints(kind)
+    fields = protocol.fields_of(kind)
     made["properties"] = {
-        key: dict(_MILLISECONDS) if milliseconds else _schema(hints[name], components, strict=strict)
-        for name, key, milliseconds in protocol.json_fields(kind)
+        each.key: dict(_MILLISECONDS) if each.milliseconds else _schema(each.kind, components, strict=strict) for each in fields
     }
-    made["required"] = list(_required(kind))
+    made["required"] = [each.key for each in fields if each.required]
     if strict:
         made["additionalProperties"] = False
-
-
-def _required(kind: Any) -> Iterable[str]:
-    keys: Mapping[str, str] = {name: key for name, key, _ in protocol.json_fields(kind)}
-    for each in dataclasses.fields(kind):
-        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
-            yield keys[each.name]
 
 
 _PLAIN: Mapping[Any, dict[str, Any]] = {

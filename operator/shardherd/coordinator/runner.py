@@ -15,11 +15,7 @@ from typing import Any, TypeVar
 
 from shardherd.coordinator.commits import Committer
 from shardherd.coordinator.copies import Copies
-from shardherd.coordinator.facts import (
-    OWNERSHIP_UNREADABLE,
-    SOURCE_UNAVAILABLE,
-    Facts,
-)
+from shardherd.coordinator.facts import OWNERSHIP_UNREADABLE, SOURCE_UNAVAILABLE, Facts
 from shardherd.coordinator.items import Ask, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
@@ -42,6 +38,9 @@ RETRY_MAX = 5.0
 
 LOADING_PATIENCE = 2.0
 """Seconds that a request waits for a group that is being loaded: after a restart most are loaded sooner."""
+
+SOON = 0.2
+"""Seconds until the next look after one that showed more shards: a source shows those of a topic that grows bit by bit."""
 
 MEMBERS_INTERVAL = 60.0
 """Seconds between looks at the foreign members of the Kafka group; while there are some, every look at the source does."""
@@ -154,6 +153,13 @@ class GroupRunner:
             source=self.spec.source.kind,
         )
 
+    def shard(self, name: ShardId) -> ShardView | None:
+        """One shard of `view`, None if it has no such shard or nothing is known."""
+        if self.mailbox is not None:
+            return self.mailbox.group.shard_view(name, self._ports.clock.now())
+        view = self.view()
+        return next((shard for shard in view.shards if shard.shard == name), None) if view is not None else None
+
     # Its life.
 
     async def _run(self, after: Coroutine[Any, Any, None] | None) -> None:
@@ -233,10 +239,10 @@ class GroupRunner:
     async def _discover(self, source: ShardSource, committer: Committer, copies: Copies) -> None:
         now = self._ports.clock.now()
         next_members = now + MEMBERS_INTERVAL
-        delay, patience = self._interval, RETRY_FIRST
+        delay, patience, count = self._interval, RETRY_FIRST, 0
         while True:
             try:
-                await self._look(source, committer, copies.loaded)
+                before, count = count, await self._look(source, committer, copies.loaded)
                 if self._ports.clock.now() >= next_members or self._facts.members:
                     members = await self._timed("describe_group", source.live_members)
                     self._learn(replace(self._facts, members=members))
@@ -246,7 +252,7 @@ class GroupRunner:
                     self._learn(replace(self._facts, commit_error=""))
                 committer.remind()
                 await copies.remind()
-                delay, patience = self._interval, RETRY_FIRST
+                delay, patience = min(self._interval, SOON) if count > before else self._interval, RETRY_FIRST
             except CoordinatorUnavailableError as error:
                 log.warning("group %s: %s", self.spec.identity, error)
             except SourceUnavailableError as error:
@@ -254,9 +260,11 @@ class GroupRunner:
                 delay, patience = patience, min(patience * 2, RETRY_MAX)
             await asyncio.sleep(delay)
 
-    async def _look(self, source: ShardSource, committer: Committer, copied: Mapping[ShardId, Offset]) -> None:
-        shards = await self._timed("discover", source.discover)
+    async def _look(self, source: ShardSource, committer: Committer, copied: Mapping[ShardId, Offset]) -> int:
+        """One look. How many shards it showed."""
         group = self._mailbox().group
+        sizes = group.wants_sizes(self._ports.clock.now())
+        shards = await self._timed("discover", lambda: source.discover(sizes=sizes))
         unread = group.unread(shards)
         if self._facts.too_large:
             shards = tuple(info for info in shards if info.shard not in unread)
@@ -265,6 +273,7 @@ class GroupRunner:
         notes = await committer.notes(unread)
         self._learn(replace(self._facts, source_error=""))
         self._mailbox().put(Tell(ShardsDiscovered(shards, durable, notes, copied), insist=False))
+        return len(shards)
 
     async def _mail(self) -> None:
         await self._opened.wait()

@@ -70,12 +70,23 @@ class Runtime:
         """Whether we lead, and every group answers or is known to be unable to."""
         return self.leading and all(runner.settled for runner in self._groups.values())
 
+    @property
+    def standing_by(self) -> bool:
+        """Whether we wait for our turn to lead."""
+        return self._leading_since is None and not self._lost.is_set()
+
     def step_down(self, reason: str) -> None:
         """Answer nothing more, for good. Only the first reason counts."""
         if not self._lost.is_set():
             log.error("this coordinator steps down: %s", reason)
             self._lost_reason = reason
             self._lost.set()
+
+    def resign(self) -> None:
+        """Answer nothing more and start nothing more, because we are told to end."""
+        self._leading_since = None
+        self._lost_reason = self._lost_reason or "it was told to end"
+        self._lost.set()
 
     async def lost(self) -> str:
         """Wait until this process must end; the reason."""

@@ -26,7 +26,8 @@ class CoordinatorServer:
     """One coordinator process: its HTTP server and its groups.
 
     `await start()` serves at once (not ready, refusing as not leading), `await lead()` waits for leadership and then answers,
-    `await lost()` returns the reason why this process may not go on, `await stop()` ends everything and releases the lease.
+    `await lost()` returns the reason why this process may not go on, `await resign()` lets another lead at once, `await stop()`
+    ends everything.
     All on one event loop; `coordination` may be called from any thread once started.
     """
 
@@ -91,15 +92,22 @@ class CoordinatorServer:
         """Wait until this process may not answer any more; the reason, for the log. The caller ends the process, non-zero."""
         return await self._runtime.lost()
 
-    async def stop(self) -> None:
-        """Answer nothing more, close the groups, release the lease."""
+    async def resign(self) -> None:
+        """Answer nothing more, give the lease back, and close the groups meanwhile.
+
+        What is on its way need not be waited for: the next leader's first writes fence it.
+        """
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        await self._runtime.stop()
+        self._runtime.resign()
+        await asyncio.gather(self._ports.leadership.release(), self._runtime.stop())
+
+    async def stop(self) -> None:
+        """Resign, if that has not been done, and close the server."""
+        await self.resign()
         if self._runner is not None:
             await self._runner.cleanup()
-        await self._ports.leadership.release()
 
     async def _watch_leadership(self) -> None:
         await self._ports.leadership.lost()

@@ -59,7 +59,10 @@ class GroupStorage:
         for _ in range(TAKE_ATTEMPTS):
             stored = await self._store.load(self._group)
             found = self._read(stored)
-            ours = replace(found, group=replace(found.group, leader_epoch=found.group.leader_epoch + 1))
+            # A revision of our own is news to every consumer: the first heartbeat of each is answered at once, not parked.
+            # One of an ordered group that heard nothing for long would stop itself, though there is a leader again.
+            group = replace(found.group, leader_epoch=found.group.leader_epoch + 1, revision=found.group.revision + 1)
+            ours = replace(found, group=group)
             self._check_lease()
             try:
                 data = codec.dumps(ours)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from shardherd.core import assignors, eligible, grants, rates
-from shardherd.core.assignors.problem import names_array
+from shardherd.core.assignors.problem import Indexes, names_array
 from shardherd.core.assignors.weighted import HYSTERESIS
 from shardherd.core.conditions import ASSIGNOR_FAILED
-from shardherd.core.model import ConsumerId, ShardState
+from shardherd.core.model import ConsumerId, ShardId, ShardState, Weights, Zones
 from shardherd.core.state import State, Told
 
 DRIFT = 2 * HYSTERESIS
@@ -29,14 +29,26 @@ def note_rates(state: State, now: float) -> None:
         if state.rates is not None:
             state.put_rates(None)
         return
-    before = state.rates
+    before, unit = state.rates, state.spec.settings.weights
     if before is None:
-        state.put_rates(rates.first(state.infos, now))
+        state.put_rates(rates.first(state.infos, now, unit))
+    elif before.unit is not unit:
+        state.put_rates(rates.in_unit(before, state.infos, unit))
+        grants.want_rebalance(state, "WeightsChanged")
     elif before.due(now):
         after = rates.again(before, state.infos, now)
         state.put_rates(after)
         if not before.known or _drifted(state, after):
             grants.want_rebalance(state, "WeightsChanged")
+    _note_sizes(state)
+
+
+def wants_sizes(state: State, now: float) -> bool:
+    """Whether the next look at the source should show how large the shards are, which is one more question to it."""
+    unit = state.spec.settings.weights
+    if unit is not Weights.BYTES or not looks_at_weights(state):
+        return False
+    return state.rates is None or state.rates.unit is not unit or state.rates.due(now)
 
 
 def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
@@ -47,27 +59,36 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
     pending: list[bool] = []
     takers = {consumer for consumer, incoming in state.incoming.items() if incoming and eligible.may_be_next(state, consumer)}
     present = {consumer for consumer in state.consumers if eligible.present(state, consumer)}
-    infos = state.infos
+    shards, infos, positions, in_flight = state.shards, state.infos, state.positions, state.in_flight
+    lost = frozenset(grants.lost_checkpoints(state))
+    not_alloc, nobody = ShardState.NOT_ALLOC, assignors.NOBODY
     for row, shard in enumerate(state.order):
-        record = state.shards[shard]
-        if record.state is ShardState.NOT_ALLOC:
-            if not grants.grantable(state, record):
+        record = shards[shard]
+        if record.state is not_alloc:
+            # As `grants.grantable`, for a hundred thousand shards.
+            if shard not in positions or shard not in infos or shard in in_flight or shard in lost:
                 continue
-        elif record.holder not in present or shard not in infos or grants.checkpoint_lost(state, record):
+            owner, is_pending = nobody, False
+        else:
             # WAIT and OVER have no holder. One whose holder has gone and must not move yet is left where it is.
-            continue
-        owner, is_pending = record.holder, False
-        if record.next_consumer in takers:
-            owner, is_pending = record.next_consumer, record.next_consumer in index
+            holder = record.holder
+            if holder is None or holder not in present or shard not in infos or shard in lost:
+                continue
+            owner, is_pending = index.get(holder, nobody), False
+            if record.next_consumer in takers:
+                owner = index.get(record.next_consumer, nobody)
+                is_pending = owner != nobody
         rows.append(row)
-        current.append(assignors.NOBODY if owner is None else index.get(owner, assignors.NOBODY))
+        current.append(owner)
         pending.append(is_pending)
     interned = state.interned
     names = interned.names[rows] if len(rows) < len(interned.names) else interned.names
     weights = None
     if looks_at_weights(state) and state.rates is not None:
-        per_second = state.rates.per_second
-        weights = np.array([per_second.get(shard, np.nan) for shard in names], dtype=np.float64)
+        weight = state.rates.weights
+        weights = np.array([weight.get(shard, np.nan) for shard in names], dtype=np.float64)
+    capacities = np.array([state.consumers[consumer].capacity for consumer in consumers], dtype=np.float64)
+    shard_zones, consumer_zones = _zones(state, names.tolist(), consumers)
     return assignors.Problem(
         names,
         names_array(consumers),
@@ -76,12 +97,20 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
         np.array(pending, dtype=np.bool_),
         np.array([eligible.receives(state, consumer) for consumer in consumers], dtype=np.bool_),
         weights=weights,
+        capacities=capacities if len(set(capacities.tolist())) > 1 else None,
+        shard_zones=shard_zones,
+        consumer_zones=consumer_zones,
     )
 
 
 def target(state: State, asked: assignors.Problem) -> assignors.Assignment:
-    """What the group's assignor answers. If it fails, or waits for weights, what is held stays and the rest is given out."""
+    """What the group's assignor answers.
+
+    If it fails, waits for weights, or must move nothing for now, what is held stays and the rest is given out.
+    """
     name = state.spec.settings.assignor
+    if state.spec.rebalance_paused:
+        return assignors.kept(asked, asked.current)
     if name == "Weighted" and any(state.held.values()) and (state.rates is None or not state.rates.known):
         return assignors.kept(asked, asked.current)
     error = ""
@@ -99,6 +128,41 @@ def target(state: State, asked: assignors.Problem) -> assignors.Assignment:
 
 def _drifted(state: State, seen: rates.Rates) -> bool:
     """Whether the loads of two consumers differ by more than DRIFT of their mean."""
-    per_second = seen.per_second
-    work = [sum(per_second.get(shard, 0.0) for shard in state.held.get(consumer, ())) for consumer in eligible.receivers(state)]
-    return (max(work, default=0.0) - min(work, default=0.0)) * len(work) > DRIFT * sum(work)
+    weight, consumers = seen.weights, eligible.receivers(state)
+    work = [sum(weight.get(shard, 0.0) for shard in state.held.get(consumer, ())) for consumer in consumers]
+    capacities = [state.consumers[consumer].capacity for consumer in consumers]
+    loads = [done / capacity for done, capacity in zip(work, capacities, strict=True)]
+    return (max(loads, default=0.0) - min(loads, default=0.0)) * sum(capacities) > DRIFT * sum(work)
+
+
+def _note_sizes(state: State) -> None:
+    """Bytes are wanted, but the source shows no sizes: say once what is used in their place."""
+    seen = state.rates
+    missed = seen is not None and seen.unit is Weights.BYTES and not seen.record_sizes
+    unknown = missed and any(info.end > info.begin for info in state.infos.values())
+    if unknown == state.clocks.sizes_unknown:
+        return
+    state.put_clocks(sizes_unknown=unknown)
+    if unknown:
+        told = (
+            "the source does not show how many bytes its shards have, so they weigh their records per second;"
+            " Kafka needs the right Describe on the Cluster for it"
+        )
+        state.tell(Told("ShardSizesUnknown", told, warning=True))
+
+
+def _zones(state: State, shards: list[ShardId], consumers: list[ConsumerId]) -> tuple[Indexes, Indexes] | tuple[None, None]:
+    """The numbers of the zones of shards and consumers; None where they cannot matter."""
+    of_consumers = [state.consumers[consumer].zone for consumer in consumers]
+    if state.spec.settings.zones is not Zones.PREFER or not any(of_consumers):
+        return None, None
+    infos = state.infos
+    of_shards = [infos[shard].zone for shard in shards]
+    if not any(of_shards):
+        return None, None
+    numbers = {zone: at for at, zone in enumerate(sorted({*of_consumers, *of_shards} - {""}))}
+    numbers[""] = assignors.NOBODY
+    return (
+        np.array([numbers[zone] for zone in of_shards], dtype=np.int64),
+        np.array([numbers[zone] for zone in of_consumers], dtype=np.int64),
+    )

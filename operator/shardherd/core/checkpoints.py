@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core import grants, lineage, liveness
+from shardherd.core import grants, lineage, liveness, rebuild
 from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError, UnknownShardError
 from shardherd.core.model import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
+    ConsumerId,
     Offset,
     ShardCheckpoint,
     ShardId,
@@ -38,11 +39,17 @@ OK, UNCHANGED, FENCED, WITHHELD = (
 def validate(state: State, request: CheckpointRequest) -> CheckpointReply:
     """Phase one: which of the positions may be committed. The reply holds if the commit succeeds.
 
-    Raises StaleIncarnationError if the caller's whole incarnation is refused, InvalidRequestError for a negative offset.
+    Raises StaleIncarnationError or GroupReplacedError if the caller's whole incarnation is refused, InvalidRequestError for a
+    negative offset.
     """
+    liveness.check_group(state, request)
     liveness.check(state, request.consumer, request.incarnation)
     begun: set[ShardId] = set()
     outcomes = []
+    current = state.consumers.get(request.consumer)
+    if current is not None and current.incarnation == request.incarnation:
+        # The very object that grants bear: to compare it with them costs nothing then.
+        request = replace(request, incarnation=current.incarnation)
     for checkpoint in request.checkpoints:
         if checkpoint.offset < 0:
             raise InvalidRequestError(
@@ -59,12 +66,13 @@ def validate(state: State, request: CheckpointRequest) -> CheckpointReply:
 def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
     """Phase two: these positions are durable."""
     advanced = False
+    got_on: set[ConsumerId] = set()
+    shards, positions, in_flight, infos = state.shards, state.positions, state.in_flight, state.infos
     for shard, offset in request.offsets.items():
-        record = state.shards.get(shard)
+        record = shards.get(shard)
         if record is None:
             continue
-        flight = state.in_flight.get(shard)
-        before = state.positions.get(shard)
+        flight, before, info = in_flight.get(shard), positions.get(shard), infos.get(shard)
         lost = grants.checkpoint_lost(state, record)
         state.put_in_flight(shard, None)
         state.put_position(shard, offset)
@@ -73,12 +81,15 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
             grants.want_rebalance(state, "CheckpointFound")
         advanced = advanced or before is None or offset > before
         if not record.started:
-            state.put_shard(replace(record, started=True))
+            state.put_shard(record._replace(started=True))
             grants.want_rebalance(state, "ShardsAppeared")
         if flight is not None and flight.forced and offset == flight.offset:
             _forced(state, shard, now)
-        if not grants.finish_if_done(state, shard, now):
-            _got_on(state, shard, now)
+        open_ = info is not None and info.open
+        if (open_ or not grants.finish_if_done(state, shard, now)) and record.holder is not None:
+            got_on.add(record.holder)
+    for consumer in sorted(got_on):
+        _got_on(state, consumer, now)
     if advanced and state.clocks.doublings:
         state.put_clocks(doublings=0)
 
@@ -139,42 +150,32 @@ def _validate_one(
 ) -> CheckpointOutcome:
     shard = checkpoint.shard
     record = state.shards.get(shard)
-    holds = (
-        record is not None
-        and record.state in grants.HELD
-        and record.holder == request.consumer
-        and record.incarnation == request.incarnation
-        and record.owner_epoch == checkpoint.owner_epoch
-    )
-    if record is None or not holds:
-        held = record is not None and record.holder is not None
-        return CheckpointOutcome(
-            shard,
-            FENCED,
-            checkpoint.offset,
-            checkpoint.owner_epoch,
-            actual_epoch=record.owner_epoch if record is not None and held else 0,
-            holder=record.holder if record is not None else None,
-        )
-
-    def outcome(result: CheckpointResult) -> CheckpointOutcome:
-        return CheckpointOutcome(
-            shard, result, checkpoint.offset, checkpoint.owner_epoch, actual_epoch=record.owner_epoch, holder=record.holder
-        )
-
+    epoch, offset = checkpoint.owner_epoch, checkpoint.offset
+    if (
+        record is None
+        or record.owner_epoch != epoch
+        or record.holder != request.consumer
+        or record.incarnation != request.incarnation
+        or record.state not in grants.HELD
+    ):
+        holder = record.holder if record is not None else None
+        actual = record.owner_epoch if record is not None and holder is not None else 0
+        refusal = WITHHELD if rebuild.may_be_claimed(state, shard, epoch) else FENCED
+        return CheckpointOutcome(shard, refusal, offset, epoch, actual, holder)
     position = state.positions.get(shard)
-    if position is not None and checkpoint.offset <= position:
-        return outcome(UNCHANGED)
-    if shard in begun:
+    if position is not None and offset <= position:
+        result = UNCHANGED
+    elif shard in begun:
         flight = state.in_flight[shard]
-        state.put_in_flight(shard, InFlight(max(flight.offset, checkpoint.offset)))
-        return outcome(OK)
-    withheld = not state.clocks.commits or state.record.rebuilding or shard in state.clocks.recreated
-    if withheld or shard in state.in_flight or _gone(state, shard):
-        return outcome(WITHHELD)
-    state.put_in_flight(shard, InFlight(checkpoint.offset))
-    begun.add(shard)
-    return outcome(OK)
+        state.put_in_flight(shard, InFlight(max(flight.offset, offset)))
+        result = OK
+    elif shard in state.in_flight or _withheld(state, shard):
+        result = WITHHELD
+    else:
+        state.put_in_flight(shard, InFlight(offset))
+        begun.add(shard)
+        result = OK
+    return CheckpointOutcome(shard, result, offset, epoch, record.owner_epoch, record.holder)
 
 
 def _exists(info: ShardInfo, offset: Offset) -> bool:
@@ -182,9 +183,13 @@ def _exists(info: ShardInfo, offset: Offset) -> bool:
     return offset >= info.begin and (info.open or offset <= info.end)
 
 
-def _gone(state: State, shard: ShardId) -> bool:
-    """Whether the source has no such shard any more. Its checkpoint would fail, and with it those of others."""
-    return bool(state.infos) and shard not in state.infos
+def _withheld(state: State, shard: ShardId) -> bool:
+    """Whether nothing of this shard may be committed now, though it is held.
+
+    For one: the source has no such shard any more. Its checkpoint would fail, and with it those of others.
+    """
+    clocks, infos = state.clocks, state.infos
+    return not clocks.commits or state.record.rebuilding or shard in clocks.recreated or (bool(infos) and shard not in infos)
 
 
 def _order_warning(state: State, shard: ShardId) -> str:
@@ -215,12 +220,11 @@ def _accept(state: State, shard: ShardId, info: ShardInfo | None) -> None:
     if shard in clocks.copies:
         state.put_clocks(copies={each: copy for each, copy in clocks.copies.items() if each != shard})
     if shard in clocks.recreated and info is not None:
-        state.put_shard(replace(state.shards[shard], source_id=info.source_id))
+        state.put_shard(state.shards[shard]._replace(source_id=info.source_id))
         state.put_clocks(recreated=tuple(each for each in clocks.recreated if each != shard))
 
 
-def _got_on(state: State, shard: ShardId, now: float) -> None:
-    holder = state.shards[shard].holder
-    session = state.sessions.get(holder) if holder is not None else None
-    if holder is not None and session is not None and session.progress_at != now:
-        state.put_session(holder, replace(session, progress_at=now))
+def _got_on(state: State, consumer: ConsumerId, now: float) -> None:
+    session = state.sessions.get(consumer)
+    if session is not None and session.progress_at != now:
+        state.put_session(consumer, replace(session, progress_at=now))

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from shardherd.core.admission import GROUP_ID_TAKEN, TOO_MANY_GROUPS
 from shardherd.core.assignors import EVEN
+from shardherd.core.catchup import SOURCE_AWAY
 from shardherd.core.model import ShardState
 from shardherd.core.observed import Observation, ScalingMode, Trouble
-from shardherd.core.scaling import ACTIVE, PAUSED, WAITING_FOR_SHARDS, Scale
+from shardherd.core.rollout import ROLLED_BACK, rolling
+from shardherd.core.scaling import Scale
+from shardherd.core.sizing import (
+    ACTIVE,
+    EXTERNAL,
+    FIXED,
+    FOLLOWING_SHARDS,
+    RECOMMEND_ONLY,
+    RECONCILE_PAUSED,
+    WAITING_FOR_SHARDS,
+)
+from shardherd.core.times import rfc3339
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
@@ -27,17 +38,18 @@ DELETING = "Deleting"
 SETTLED = "Settled"
 SCALING_OUT = "ScalingOut"
 DRAINING = "Draining"
+DRAIN_TIMED_OUT = "DrainTimedOut"
 ROLLING_OUT = "RollingOut"
 STARTING = "Starting"
 # Stalled
 NOT_STALLED = "NotStalled"
 NAME_TAKEN = "NameTaken"
 APPLY_REFUSED = "ApplyRefused"
+INVALID_SPEC = "InvalidSpec"
 # SourceReachable
 DISCOVERING = "Discovering"
 DISCOVERED = "Discovered"
 SOURCE_UNAVAILABLE = "SourceUnavailable"
-NO_SHARDS = "NoShards"
 # ConsumersReady, besides STARTING
 ALL_READY = "AllReady"
 IMAGE_UNAVAILABLE = "ImageUnavailable"
@@ -51,14 +63,10 @@ CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid"
 BALANCED = "Balanced"
 REBALANCING = "Rebalancing"
 UNEVEN = "Uneven"
-# ScalingActive, besides PAUSED and WAITING_FOR_SHARDS
-FOLLOWING_SHARDS = "FollowingShards"
-FIXED = "Fixed"
-EXTERNAL = "External"
-# ScalingLimited
+# ScalingActive, besides what `sizing` names
+FOLLOWING_LAG = "FollowingLag"
+# ScalingLimited, besides what `sizing` and `catchup` name
 WITHIN_LIMITS = "WithinLimits"
-MAX_REPLICAS = "MaxReplicas"
-MIN_REPLICAS = "MinReplicas"
 # CheckpointLost
 CHECKPOINT_LOST = "CheckpointLost"
 SOURCE_RECREATED = "SourceRecreated"
@@ -95,6 +103,12 @@ def findings(observation: Observation, scale: Scale) -> tuple[Finding, ...]:
     return (_ready(observation, scale, {finding.type: finding for finding in rest}), *rest, *order)
 
 
+def unreadable(message: str) -> tuple[Finding, ...]:
+    """What is found of a resource that cannot be read: until it is corrected its group goes on as it was declared before."""
+    told = f"{message}; correct it: until then the group goes on as it was."
+    return (Finding("Ready", FALSE, INVALID_SPEC, told), Finding("Stalled", TRUE, INVALID_SPEC, told))
+
+
 def dated(
     found: Iterable[Finding], previous: Sequence[Mapping[str, object]], generation: int, wall: float
 ) -> list[dict[str, object]]:
@@ -117,11 +131,6 @@ def dated(
             }
         )
     return conditions
-
-
-def rfc3339(wall: float) -> str:
-    """Seconds since 1970 as Kubernetes writes times."""
-    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def ready_consumers(observation: Observation) -> int:
@@ -161,6 +170,14 @@ def _reconciling(observation: Observation, scale: Scale) -> Finding:
         return Finding("Reconciling", TRUE, reason, message)
 
     current = observation.replicas
+    if scale.held == RECONCILE_PAUSED:
+        return Finding("Reconciling", FALSE, RECONCILE_PAUSED, scale.decision.message)
+    if scale.overdue:
+        timeout = observation.declared.drain_timeout
+        return finding(
+            DRAIN_TIMED_OUT,
+            f"{', '.join(scale.overdue)} did not give up all shards within spec.drainTimeout ({timeout:g} s) and is ended.",
+        )
     if scale.held == WAITING_FOR_SHARDS and observation.stateful_set is None:
         return finding(WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
     if scale.leaving:
@@ -169,7 +186,10 @@ def _reconciling(observation: Observation, scale: Scale) -> Finding:
         return finding(SCALING_OUT, f"Going from {current} to {_count(scale.desired, 'consumer')}.")
     old = [consumer.name for consumer in observation.consumers if not consumer.current]
     if old:
-        return finding(ROLLING_OUT, f"{', '.join(old)} still run what was declared before.")
+        roll = rolling(observation, scale)
+        next_ = f" {roll.draining} gives up its shards first." if roll.draining is not None else ""
+        still = f"{', '.join(old[:5])}{' and others' if len(old) > 5 else ''} still run what was declared before."
+        return finding(ROLLING_OUT, f"{roll.updated} of {_count(roll.total, 'consumer')} run what is declared; {still}{next_}")
     if len(observation.consumers) != current or any(consumer.deleting for consumer in observation.consumers):
         return finding(STARTING, f"{len(observation.consumers)} of {_count(current, 'pod')} exist.")
     return Finding("Reconciling", FALSE, SETTLED, f"{_count(current, 'consumer')} as declared.")
@@ -190,6 +210,9 @@ def _stalled(observation: Observation, scale: Scale) -> Finding:
     kept = [] if observation.view is None else [cause for cause in observation.view.withheld if cause.reason in LASTING]
     if kept:
         return Finding("Stalled", TRUE, kept[0].reason, kept[0].message)
+    if observation.declared.rejected:
+        why = observation.declared.rejected
+        return Finding("Stalled", TRUE, ROLLED_BACK, f"{why} All pods went back to what ran before: change spec.application.")
     trouble = _trouble(observation)
     if trouble is not None and trouble.reason in STALLING and ready_consumers(observation) < scale.desired:
         return Finding("Stalled", TRUE, trouble.reason, trouble.message)
@@ -204,12 +227,6 @@ def _source_reachable(observation: Observation, _scale: Scale) -> Finding:
         return Finding("SourceReachable", FALSE, SOURCE_UNAVAILABLE, view.source_error or "The source does not answer.")
     if not view.discovered:
         return Finding("SourceReachable", UNKNOWN, DISCOVERING, "The source has not been read yet.")
-    if not view.shards:
-        source = observation.declared.source
-        named = f"the topics {', '.join(source.topics)}" if source.topics else f'topics that match "{source.topic_pattern}"'
-        return Finding(
-            "SourceReachable", FALSE, NO_SHARDS, f"{source.bootstrap_servers} has no partitions of {named}: create them."
-        )
     return Finding("SourceReachable", TRUE, DISCOVERED, f"{_count(len(view.shards), 'shard')} found.")
 
 
@@ -243,30 +260,16 @@ def _balanced(observation: Observation, _scale: Scale) -> Finding:
 
 
 def _scaling_active(observation: Observation, scale: Scale) -> Finding:
-    scaling = observation.declared.scaling
-    if scale.held == PAUSED:
-        return Finding("ScalingActive", FALSE, PAUSED, "spec.paused is true: the number of consumers is left alone.")
-    if scale.held:
-        return Finding("ScalingActive", FALSE, WAITING_FOR_SHARDS, "The number of shards is not known yet.")
-    if scaling.mode is ScalingMode.SHARDS:
-        return Finding(
-            "ScalingActive",
-            TRUE,
-            FOLLOWING_SHARDS,
-            f"One consumer for every {_count(scaling.shards_per_consumer, 'shard')}: {scale.wanted_by_shards}.",
-        )
-    reason = EXTERNAL if scaling.mode is ScalingMode.EXTERNAL else FIXED
-    return Finding("ScalingActive", FALSE, reason, f"spec.replicas says {observation.declared.replicas}.")
+    decision = scale.decision
+    if decision.held or decision.reason in (FIXED, EXTERNAL, RECOMMEND_ONLY, SOURCE_AWAY):
+        return Finding("ScalingActive", FALSE, decision.reason, decision.message)
+    reason = FOLLOWING_LAG if observation.declared.scaling.mode is ScalingMode.LAG else FOLLOWING_SHARDS
+    return Finding("ScalingActive", TRUE, reason, decision.message)
 
 
-def _scaling_limited(observation: Observation, scale: Scale) -> Finding:
-    scaling, wanted = observation.declared.scaling, scale.wanted_by_shards
-    if wanted is not None and wanted > scaling.max_replicas:
-        message = f"The shards ask for {wanted} consumers; spec.scaling.maxReplicas allows {scaling.max_replicas}."
-        return Finding("ScalingLimited", TRUE, MAX_REPLICAS, message)
-    if wanted is not None and wanted < scaling.min_replicas:
-        message = f"The shards ask for {wanted} consumers; spec.scaling.minReplicas keeps {scaling.min_replicas}."
-        return Finding("ScalingLimited", TRUE, MIN_REPLICAS, message)
+def _scaling_limited(_observation: Observation, scale: Scale) -> Finding:
+    if scale.decision.limit is not None:
+        return Finding("ScalingLimited", TRUE, *scale.decision.limit)
     return Finding("ScalingLimited", FALSE, WITHIN_LIMITS, "No limit is in the way.")
 
 

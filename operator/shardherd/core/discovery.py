@@ -6,7 +6,6 @@ Called by `core.group`. Resolves each shard's start position once; never chooses
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from shardherd.core import balance, checkpoints, grants, growth, lineage, rebuild
 from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
@@ -24,7 +23,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     infos = {info.shard: info for info in request.shards}
     state.put_infos(infos)
     state.put_clocks(seen=True)
-    fresh = sorted((shard for shard in infos if shard not in state.shards), key=shard_key)
+    fresh = sorted(infos.keys() - state.shards.keys(), key=shard_key)
     _note_growth(state, fresh, infos)
     first = not state.record.discovered
     notes = of_group(state.record.uid, request.notes)
@@ -44,7 +43,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         if not grants.finish_if_done(state, shard, now):
             # A forced checkpoint that the coordinator before us made durable, and ended before it could act upon it.
             checkpoints.revive(state, shard, now)
-    if not before or any(shard not in infos for shard in before):
+    if not before or before.keys() - infos.keys():
         _wake_waiting(state, now)
     _look_at_each(state, infos, now)
     balance.note_rates(state, now)
@@ -72,7 +71,7 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
 
 def _asked(spec: GroupSpec) -> tuple[object, ...]:
     """What a rebalance depends on."""
-    return (spec.settings, spec.wanted, spec.leaving, spec.cordoned)
+    return (spec.settings, spec.wanted, spec.leaving, spec.cordoned, spec.rebalance_paused)
 
 
 def conditions_changed(state: State, request: ConditionsChanged, now: float) -> None:
@@ -214,7 +213,7 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
         if reads and holder not in lagging and positions.get(shard, info.end) < info.end:
             lagging.add(holder)
     for record in unmarked:
-        state.put_shard(replace(record, source_id=infos[record.shard].source_id))
+        state.put_shard(record._replace(source_id=infos[record.shard].source_id))
     _note_recreated(state, tuple(sorted(recreated, key=shard_key)))
     readers = {consumer for consumer in lagging if consumer is not None}
     for consumer in sorted(state.lagging.keys() - readers):

@@ -24,21 +24,30 @@ def is_draining(state: State, consumer: ConsumerId) -> bool:
     return consumer in state.spec.leaving or (session is not None and session.draining)
 
 
+def comes_back(state: State, consumer: ConsumerId) -> bool:
+    """Whether a consumer that drains is waited for: nobody asked that it goes, and `rejoinGrace` gives it time to return."""
+    return consumer not in state.spec.leaving and state.spec.settings.rejoin_grace > 0.0
+
+
 def gives_up(state: State, consumer: ConsumerId) -> bool:
-    """Whether a consumer is to hold nothing: it drains, or it is cordoned and stays."""
-    return is_draining(state, consumer) or consumer in state.spec.cordoned
+    """Whether a consumer is to hold nothing: it drains and is not waited for, or it is cordoned and stays."""
+    return consumer in state.spec.cordoned or (is_draining(state, consumer) and not comes_back(state, consumer))
 
 
 def receives(state: State, consumer: ConsumerId) -> bool:
     """Whether a consumer may be given shards: warm, heard by this coordinator, not on its way out and not cordoned."""
     session = state.sessions.get(consumer)
-    return session is not None and session.heard and session.ready and not gives_up(state, consumer)
+    return session is not None and session.heard and session.ready and not _takes_nothing(state, consumer)
 
 
 def may_be_next(state: State, consumer: ConsumerId) -> bool:
     """Whether a transfer to this consumer goes on. After a restart one that has not spoken yet is not given up."""
     session = state.sessions.get(consumer)
-    return session is not None and (session.ready or not session.heard) and not gives_up(state, consumer)
+    return session is not None and (session.ready or not session.heard) and not _takes_nothing(state, consumer)
+
+
+def _takes_nothing(state: State, consumer: ConsumerId) -> bool:
+    return consumer in state.spec.cordoned or is_draining(state, consumer)
 
 
 def receivers(state: State) -> list[ConsumerId]:

@@ -75,6 +75,12 @@ class StaleIncarnationError(ShardherdError):
     code = "StaleIncarnation"
 
 
+class GroupReplacedError(ShardherdError):
+    """The group that the caller belongs to was deleted, and another one has its name. The caller must stop for good."""
+
+    code = "GroupReplaced"
+
+
 class NotLeadingError(ShardherdError):
     """This coordinator does not lead (any more). Ask again: another one will."""
 
@@ -123,3 +129,7 @@ class OwnershipDamagedError(ShardherdError):
     """The stored ownership cannot be read by any version: who holds what must be found out anew."""
 
     code = "OwnershipDamaged"
+
+
+RUN_IS_OVER = (StaleIncarnationError, GroupReplacedError)
+"""The refusals that end a run of a consumer for good."""

@@ -6,8 +6,6 @@ is under way: callers ask `movable` first.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from shardherd.core import lineage
 from shardherd.core.fsm import Cause, step
 from shardherd.core.model import ConsumerId, ShardId, ShardState
@@ -34,6 +32,22 @@ def checkpoint_lost(state: State, record: ShardRecord) -> bool:
         return record.started
     info = state.infos.get(record.shard)
     return (info is not None and position < info.begin) or position < state.clocks.copies.get(record.shard, 0)
+
+
+def lost_checkpoints(state: State) -> list[ShardId]:
+    """All shards of which `checkpoint_lost` holds, in order. Nothing is looked up twice: it is asked for every picture."""
+    shards, positions, infos, copies = state.shards, state.positions, state.infos, state.clocks.copies
+    lost = []
+    for shard in state.order:
+        position = positions.get(shard)
+        if position is None:
+            if shards[shard].started:
+                lost.append(shard)
+            continue
+        info = infos.get(shard)
+        if (info is not None and position < info.begin) or (copies and position < copies.get(shard, 0)):
+            lost.append(shard)
+    return lost
 
 
 def grantable(state: State, record: ShardRecord) -> bool:
@@ -63,12 +77,12 @@ def want_rebalance(state: State, reason: str) -> None:
 def appear(state: State, record: ShardRecord, behind: bool) -> None:
     """Row 1: a new shard, waiting if the data of an ancestor is not consumed."""
     after = step(None, Cause.APPEARED_BEHIND if behind else Cause.APPEARED)
-    state.put_shard(record if record.state is after else replace(record, state=after))
+    state.put_shard(record if record.state is after else record._replace(state=after))
 
 
 def wake(state: State, record: ShardRecord, now: float) -> None:
     """Row 2: it may be read now."""
-    state.put_shard(replace(record, state=step(record.state, Cause.ANCESTORS_DONE), since=now))
+    state.put_shard(record._replace(state=step(record.state, Cause.ANCESTORS_DONE), since=now))
 
 
 def grant(state: State, record: ShardRecord, consumer: ConsumerId, now: float) -> None:
@@ -83,19 +97,19 @@ def restore(state: State, record: ShardRecord, consumer: ConsumerId, epoch: int,
 
 def reclaim(state: State, record: ShardRecord, now: float) -> None:
     """Rows 4 and 9: its holder is gone."""
-    after = replace(_free(record), state=step(record.state, Cause.HOLDER_GONE), since=now)
+    after = _free(record)._replace(state=step(record.state, Cause.HOLDER_GONE), since=now)
     state.put_shard(after)
 
 
 def revoke(state: State, record: ShardRecord, next_consumer: ConsumerId, now: float) -> None:
     """Row 5: to be released for the next consumer. The holder may still checkpoint."""
     after = step(record.state, Cause.REVOKED)
-    state.put_shard(replace(record, state=after, next_consumer=next_consumer, revision=state.grow_revision(), since=now))
+    state.put_shard(record._replace(state=after, next_consumer=next_consumer, revision=state.grow_revision(), since=now))
 
 
 def redirect(state: State, record: ShardRecord, next_consumer: ConsumerId) -> None:
     """Another next consumer; no transition, and the holder need not hear of it."""
-    state.put_shard(replace(record, next_consumer=next_consumer))
+    state.put_shard(record._replace(next_consumer=next_consumer))
 
 
 def release(state: State, record: ShardRecord, now: float) -> None:
@@ -108,7 +122,7 @@ def release(state: State, record: ShardRecord, now: float) -> None:
 def keep(state: State, record: ShardRecord, now: float) -> None:
     """Row 6, the other way: nobody to give it to, the holder keeps it. It is the same grant, so the epoch stays."""
     after = step(record.state, Cause.KEPT)
-    state.put_shard(replace(record, state=after, next_consumer=None, revision=state.grow_revision(), since=now))
+    state.put_shard(record._replace(state=after, next_consumer=None, revision=state.grow_revision(), since=now))
     finish_if_done(state, record.shard, now)
 
 
@@ -119,14 +133,14 @@ def regrant(state: State, record: ShardRecord, now: float) -> None:
         raise ValueError(f"shard {record.shard} has no holder that could take it over")
     epoch = record.owner_epoch + 1
     state.put_shard(
-        replace(record, incarnation=consumer.incarnation, owner_epoch=epoch, revision=state.grow_revision(), since=now)
+        record._replace(incarnation=consumer.incarnation, owner_epoch=epoch, revision=state.grow_revision(), since=now)
     )
 
 
 def fence_holder(state: State, record: ShardRecord) -> None:
     """After a forced checkpoint: the holder reads on from there under a new epoch, and nothing of before is its own."""
     epoch = record.owner_epoch + 1
-    state.put_shard(replace(record, owner_epoch=epoch, held_since_epoch=epoch, revision=state.grow_revision()))
+    state.put_shard(record._replace(owner_epoch=epoch, held_since_epoch=epoch, revision=state.grow_revision()))
 
 
 def rewind_if_before_end(state: State, shard: ShardId, now: float) -> bool:
@@ -138,7 +152,7 @@ def rewind_if_before_end(state: State, shard: ShardId, now: float) -> bool:
         return False
     if position >= info.end:
         return False
-    state.put_shard(replace(record, state=step(record.state, Cause.REWOUND), since=now))
+    state.put_shard(record._replace(state=step(record.state, Cause.REWOUND), since=now))
     return True
 
 
@@ -151,7 +165,7 @@ def finish_if_done(state: State, shard: ShardId, now: float) -> bool:
         return False
     if position < info.end:
         return False
-    state.put_shard(replace(_free(record), state=step(record.state, Cause.FINISHED), since=now))
+    state.put_shard(_free(record)._replace(state=step(record.state, Cause.FINISHED), since=now))
     state.tell(Told("ShardOver", f"shard {shard} is closed and consumed up to its end {info.end}", shards=(shard,)))
     wake_descendants(state, shard, now)
     want_rebalance(state, "ShardOver")
@@ -188,8 +202,7 @@ def _parents(state: State, shard: ShardId) -> tuple[ShardId, ...]:
 
 def _give(state: State, record: ShardRecord, cause: Cause, consumer: ConsumerId, now: float, epoch: int | None = None) -> None:
     epoch = record.owner_epoch + 1 if epoch is None else epoch
-    after = replace(
-        record,
+    after = record._replace(
         state=step(record.state, cause),
         holder=consumer,
         incarnation=state.consumers[consumer].incarnation,
@@ -205,4 +218,4 @@ def _give(state: State, record: ShardRecord, cause: Cause, consumer: ConsumerId,
 
 
 def _free(record: ShardRecord) -> ShardRecord:
-    return replace(record, holder=None, incarnation=None, next_consumer=None)
+    return record._replace(holder=None, incarnation=None, next_consumer=None)

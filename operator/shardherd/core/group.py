@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from shardherd.core import checkpoints, discovery, heartbeats, liveness, rebalance, timers, views
+from shardherd.core import balance, checkpoints, discovery, heartbeats, liveness, rebalance, timers, views
 from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.model import (
     CheckpointRequest,
@@ -31,9 +31,10 @@ from shardherd.core.model import (
     Offset,
     ShardId,
     ShardInfo,
+    ShardView,
 )
 from shardherd.core.naming import selects, split
-from shardherd.core.notes import Note
+from shardherd.core.notes import text
 from shardherd.core.records import Clocks, GroupRecord, Ownership, Session
 from shardherd.core.requests import (
     CheckpointsCommitted,
@@ -59,7 +60,7 @@ class Result:
 
     `persist`: the ownership changed and must be durable before the reply goes out. `commit`: positions to make durable, whose
     outcome must be reported. For a CheckpointRequest the reply holds if the commit succeeds. `woken`: consumers whose parked
-    heartbeats must be answered now.
+    heartbeats must be answered now. `told`: those of the events that are for users and counters.
     """
 
     events: tuple[Event, ...] = ()
@@ -67,11 +68,7 @@ class Result:
     persist: bool = False
     commit: Mapping[ShardId, Offset] = field(default_factory=dict)
     woken: frozenset[ConsumerId] = frozenset()
-
-    @property
-    def told(self) -> tuple[Told, ...]:
-        """What happened, for users and counters."""
-        return tuple(event for event in self.events if isinstance(event, Told))
+    told: tuple[Told, ...] = ()
 
 
 class Group:
@@ -118,12 +115,12 @@ class Group:
         state.restored_at = now
         state.group["touched_all"] = record.revision
         for shard in (row for name, row in ownership.shards.items() if name not in dropped):
-            state.set(Table.SHARDS, shard.shard, None, replace(shard, since=now))
+            state.set(Table.SHARDS, shard.shard, None, shard._replace(since=now))
             position = durable.get(shard.shard)
             if position is not None:
                 state.set(Table.POSITIONS, shard.shard, None, position)
                 if not shard.started:
-                    state.set(Table.SHARDS, shard.shard, state.shards[shard.shard], replace(shard, since=now, started=True))
+                    state.set(Table.SHARDS, shard.shard, state.shards[shard.shard], shard._replace(since=now, started=True))
         for consumer in ownership.consumers.values():
             state.set(Table.CONSUMERS, consumer.consumer, None, consumer)
             if consumer.present:
@@ -159,7 +156,7 @@ class Group:
             self._decided = None
         else:
             self._state.redo(events)
-        self._deadline_known = self._deadline_known and all(_only_postpones(self._rows, event) for event in events)
+        self._deadline_known = self._deadline_known and _only_postpone(self._rows, events)
 
     def revert(self, events: tuple[Event, ...]) -> None:
         """Take the changes of a result back. Only the newest ones that were applied can be."""
@@ -204,9 +201,20 @@ class Group:
             if (info.shard not in rows or rows[info.shard].started if info.shard not in positions else info.shard in copies)
         )
 
+    def wants_sizes(self, now: float) -> bool:
+        """Whether the next ShardsDiscovered should have the shards' sizes in bytes."""
+        return balance.wants_sizes(self._state, now - self._state.clocks.gap)
+
     def view(self, now: float, wall: float = 0.0) -> GroupView:
         """A consistent picture. `wall` is the time since 1970 that `now` stands for."""
         return views.group_view(self._state, now - self._state.clocks.gap, wall)
+
+    def shard_view(self, shard: ShardId, now: float) -> ShardView | None:
+        """One shard of the picture, None if there is none of this name: a picture of all takes long where there are many."""
+        state = self._state
+        if shard not in state.shards:
+            return None
+        return views.shard_views(state, now - state.clocks.gap, (shard,))[0]
 
     @property
     def ownership(self) -> Ownership:
@@ -233,7 +241,7 @@ class Group:
         state = self._state
         uid, leader = state.record.uid, state.record.leader_epoch
         rows = ((shard, state.shards.get(shard)) for shard in shards)
-        return {shard: str(Note(uid, leader, row.owner_epoch, row.source_id)) for shard, row in rows if row is not None}
+        return {shard: text(uid, leader, row.owner_epoch, row.source_id) for shard, row in rows if row is not None}
 
     @property
     def refreshable(self) -> Mapping[ShardId, Offset]:
@@ -278,7 +286,7 @@ class Group:
                 discovery.conditions_changed(state, request, now)
             case Tick():
                 timers.tick(state, now)
-            case ClockGap():
+            case _:  # ClockGap
                 state.put_clocks(gap=state.clocks.gap + request.seconds)
         return None
 
@@ -306,23 +314,27 @@ def _result(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
     """What these events lead to. One pass: there may be hundreds of thousands."""
     commit: dict[ShardId, Offset] = {}
     woken: set[ConsumerId] = set()
+    told: list[Told] = []
     everyone = persist = False
     for event in events:
-        if not isinstance(event, Put):
+        if isinstance(event, Told):
+            told.append(event)
             continue
-        table = event.table
+        table, key, _, after = event
         if table is IN_FLIGHT:
-            if event.after is None:
-                commit.pop(event.key, None)
+            if after is None:
+                commit.pop(key, None)
             else:
-                commit[event.key] = event.after.offset
+                commit[key] = after.offset
         elif table is TOUCHED:
-            woken.add(event.key)
+            woken.add(key)
+        elif table is POSITIONS:
+            pass
         elif event.stored:
             persist = True
-        elif event.key == "touched_all":
+        elif key == "touched_all":
             everyone = True
-    return Result(events, reply, persist, commit, frozenset(state.sessions) if everyone else frozenset(woken))
+    return Result(events, reply, persist, commit, frozenset(state.sessions) if everyone else frozenset(woken), tuple(told))
 
 
 def _named(spec: GroupSpec, shard: ShardId) -> bool:
@@ -334,11 +346,14 @@ def _named(spec: GroupSpec, shard: ShardId) -> bool:
         return True
 
 
-def _only_postpones(state: State, event: Event) -> bool:
-    """Whether this change makes no deadline earlier. (A heartbeat may name a shard again that was to be released.)"""
-    if not isinstance(event, Put):
-        return True
-    table = event.table
-    if table is SESSIONS:
-        return event.before is not None and event.after is not None and not state.moving.get(event.key)
-    return table is IN_FLIGHT or table is POSITIONS or table is TOUCHED
+def _only_postpone(state: State, events: tuple[Event, ...]) -> bool:
+    """Whether these changes make no deadline earlier. (A heartbeat may name a shard again that was to be released.)"""
+    for event in events:
+        if isinstance(event, Told):
+            continue
+        table = event.table
+        if table is IN_FLIGHT or table is POSITIONS or table is TOUCHED:
+            continue
+        if table is not SESSIONS or event.before is None or event.after is None or state.moving.get(event.key):
+            return False
+    return True

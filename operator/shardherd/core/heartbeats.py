@@ -6,8 +6,9 @@ Called by `core.group`. Does not choose who gets what.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from shardherd.core import eligible, grants, liveness, rebuild
+from shardherd.core import balance, eligible, grants, liveness, rebuild
 from shardherd.core.errors import InvalidRequestError
 from shardherd.core.model import (
     ConfirmedShard,
@@ -21,11 +22,15 @@ from shardherd.core.naming import shard_key
 from shardherd.core.records import Session, ShardRecord
 from shardherd.core.state import State, Told
 
+MOST_CAPACITY = 1_000_000
+LONGEST_ZONE = 63
+"""As the value of a label of Kubernetes."""
+
 
 def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     """Take a heartbeat in; `reply` is the answer.
 
-    Raises StaleIncarnationError, InvalidRequestError, CoordinatorUnavailableError.
+    Raises StaleIncarnationError, GroupReplacedError, InvalidRequestError, CoordinatorUnavailableError.
     One whose `seq` is not above the last is answered but changes nothing: it was overtaken on its way.
     """
     if request.seq < 1 or request.revision < 0:
@@ -35,8 +40,10 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
             group=str(state.spec.identity),
             consumer=request.consumer,
         )
+    liveness.check_group(state, request)
+    _check_place(state, request)
     rebuild.check_claims(state, request)
-    new = liveness.admit(state, request.consumer, request.incarnation)
+    new = liveness.admit(state, request.consumer, request.incarnation, now)
     before = state.sessions.get(request.consumer)
     if before is not None and before.heard and request.seq <= before.seq:
         return
@@ -54,6 +61,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
                 incarnation=request.incarnation,
             )
         )
+    _take_place(state, request)
     _want_rebalance(state, request, received, was_draining, unheard)
 
 
@@ -103,12 +111,9 @@ def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:
 def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
     """Shards that a consumer was told to hold, and does not: it gave them up, and would not take the same grant again.
 
-    It gets them under a new epoch; one that drains or is cordoned loses them.
+    It gets them under a new epoch; one that drains or is cordoned loses them, unless its return is waited for.
     """
-    record = state.consumers[consumer]
-    session = state.sessions.get(consumer)
-    if session is None:
-        return
+    record, session = state.consumers[consumer], state.sessions[consumer]
     unnamed = set(state.under.get((consumer, record.incarnation), ())) - session.named
     for shard in sorted(unnamed, key=shard_key):
         row = state.shards[shard]
@@ -119,7 +124,7 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
         if eligible.gives_up(state, consumer):
             grants.reclaim(state, row, now)
             grants.want_rebalance(state, "ConsumerDraining")
-        else:
+        elif not eligible.is_draining(state, consumer):
             grants.regrant(state, row, now)
 
 
@@ -137,14 +142,33 @@ def release_moving(state: State, consumers: Iterable[ConsumerId], now: float) ->
 
 def released(state: State, record: ShardRecord) -> bool:
     """Whether the holder has let go: it applied the revision that revoked the shard, and names no epoch of it."""
-    if record.holder is None or record.incarnation is None:
-        return True
-    if not liveness.is_current(state, record.holder, record.incarnation):
+    if record.holder is None or record.incarnation is None or not liveness.is_current(state, record.holder, record.incarnation):
         return False
     session = state.sessions.get(record.holder)
     if session is None or not session.heard:
         return False
     return session.revision >= record.revision and record.shard not in session.named
+
+
+def _check_place(state: State, request: Heartbeat) -> None:
+    if 1 <= request.capacity <= MOST_CAPACITY and len(request.zone) <= LONGEST_ZONE:
+        return
+    raise InvalidRequestError(
+        f"heartbeat of {request.consumer} has capacity {request.capacity} and zone {request.zone[:80]!r}; a capacity is 1 to "
+        f"{MOST_CAPACITY}, a zone has at most {LONGEST_ZONE} characters: see SHARDHERD_CAPACITY and SHARDHERD_ZONE of its pod",
+        group=str(state.spec.identity),
+        consumer=request.consumer,
+    )
+
+
+def _take_place(state: State, request: Heartbeat) -> None:
+    """Where it runs and what it can do; for a known consumer that can do more or less now, its share changes."""
+    record = state.consumers[request.consumer]
+    if (record.zone, record.capacity) == (request.zone, request.capacity):
+        return
+    state.put_consumer(replace(record, zone=request.zone, capacity=request.capacity))
+    if record.capacity != request.capacity and request.ready and balance.looks_at_weights(state):
+        grants.want_rebalance(state, "CapacityChanged")
 
 
 def _session(state: State, request: Heartbeat, before: Session | None, now: float) -> Session:

@@ -8,18 +8,35 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardherd.core import eligible, grants
-from shardherd.core.errors import InvalidRequestError, StaleIncarnationError
-from shardherd.core.model import ConsumerId, Incarnation, Leave, ShardId, ShardState
+from shardherd.core.errors import GroupReplacedError, InvalidRequestError, StaleIncarnationError
+from shardherd.core.model import CheckpointRequest, ConsumerId, Heartbeat, Incarnation, Leave, ShardId, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import ConsumerRecord, EndReason
 from shardherd.core.requests import ConsumerDied
 from shardherd.core.state import State, Told
 
 PROVEN = frozenset({EndReason.DIED, EndReason.LEFT})
-KEPT_UIDS = 64
-"""Superseded pod UIDs remembered per name. A superseded pod can speak only while it exists, since the token of a pod that is
-gone is not valid any more; so this is how many of one name may exist at a time and still be refused here. The list must end
-somewhere: UIDs do not compress, and those of a consumer that is replaced every few minutes would outgrow the stored form."""
+KEPT_UIDS, KEPT_FOR = 64, 600.0
+"""A superseded pod's UID is remembered while fewer than so many of its name came after it, and for so many seconds at least.
+
+UIDs do not compress, and those of a consumer that is replaced every few minutes would outgrow the stored form. A pod of a name
+begins to exist when the one before is gone, and the token of a pod that is gone is believed for a minute at most: so who is
+forgotten here has been refused by its token for long. See docs/design/0005."""
+
+
+def check_group(state: State, request: Heartbeat | CheckpointRequest | Leave) -> None:
+    """Refuse a consumer of a group that was deleted: one of the same name now has other shards and epochs.
+
+    Raises GroupReplacedError. A consumer that speaks version 1 of the protocol names no group; its incarnation tells it apart.
+    """
+    identity = state.spec.identity
+    if request.group_uid and request.group_uid != identity.uid:
+        raise GroupReplacedError(
+            f"{request.consumer} was started for ConsumerGroup {identity} of UID {request.group_uid}, which was deleted; the"
+            f" group of that name is now {identity.uid}: end this process",
+            group=str(identity),
+            consumer=request.consumer,
+        )
 
 
 def check(state: State, consumer: ConsumerId, incarnation: Incarnation) -> None:
@@ -50,7 +67,7 @@ def check(state: State, consumer: ConsumerId, incarnation: Incarnation) -> None:
         )
 
 
-def admit(state: State, consumer: ConsumerId, incarnation: Incarnation) -> bool:
+def admit(state: State, consumer: ConsumerId, incarnation: Incarnation, now: float) -> bool:
     """Take note of an incarnation that speaks; True if it is new here. Raises StaleIncarnationError."""
     check(state, consumer, incarnation)
     record = state.consumers.get(consumer)
@@ -61,13 +78,14 @@ def admit(state: State, consumer: ConsumerId, incarnation: Incarnation) -> bool:
             return False
         state.put_consumer(replace(record, present=True))
     else:
-        _supersede(state, record, incarnation)
+        _supersede(state, record, incarnation, now)
     state.put_record(group_epoch=state.record.group_epoch + 1)
     return True
 
 
 def leave(state: State, request: Leave) -> None:
     """A consumer goes. The same as its death, but nothing went wrong."""
+    check_group(state, request)
     record = state.consumers.get(request.consumer)
     if record is None:
         return
@@ -161,7 +179,7 @@ def covers(dead: Incarnation, incarnation: Incarnation) -> bool:
     return dead == incarnation or dead.supersedes(incarnation)
 
 
-def _supersede(state: State, record: ConsumerRecord, incarnation: Incarnation) -> None:
+def _supersede(state: State, record: ConsumerRecord, incarnation: Incarnation, now: float) -> None:
     before = record.incarnation
     session = state.sessions.get(record.consumer)
     if session is not None:
@@ -171,7 +189,7 @@ def _supersede(state: State, record: ConsumerRecord, incarnation: Incarnation) -
     proven = record.proven
     ended, end_reason = record.ended, record.end_reason
     if before.pod_uid != incarnation.pod_uid:
-        superseded = (*superseded, before.pod_uid)[-KEPT_UIDS:]
+        superseded = _remembered(state, record.consumer, (*superseded, before.pod_uid), now)
         if ended is not None and end_reason in PROVEN:
             proven = (*proven, ended)
         ended, end_reason = None, ""
@@ -186,6 +204,15 @@ def _supersede(state: State, record: ConsumerRecord, incarnation: Incarnation) -
             end_reason=end_reason,
         )
     )
+
+
+def _remembered(state: State, consumer: ConsumerId, superseded: tuple[str, ...], now: float) -> tuple[str, ...]:
+    """The superseded UIDs, of which the last is new, without those that may be forgotten by now."""
+    state.put_superseded(consumer, superseded[-1], now)
+    while len(superseded) > KEPT_UIDS and state.superseded.get((consumer, superseded[0]), state.restored_at) + KEPT_FOR <= now:
+        state.put_superseded(consumer, superseded[0], None)
+        superseded = superseded[1:]
+    return superseded
 
 
 def _depart(state: State, record: ConsumerRecord, told: str, message: str, was_present: bool) -> None:

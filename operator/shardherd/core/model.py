@@ -1,14 +1,15 @@
 """The nouns of the protocol: shards, consumers, grants, and every request and reply of a group.
 
 Decides nothing. `core.group` takes the requests and gives the replies, `protocol` writes both as JSON, and the client, the
-coordinator and the agent share them. Everything is frozen; a change is a new value.
+coordinator and the agent share them. Everything is frozen; a change is a new value. What there are tens of thousands of is a
+named tuple, as it is made, compared and changed several times faster than a frozen dataclass.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, NewType
+from typing import ClassVar, NamedTuple, NewType
 
 from shardherd.core.security import NO_SECURITY, KafkaSecurity
 
@@ -47,13 +48,13 @@ class Incarnation:
         return self.pod_uid == other.pod_uid and self.start > other.start
 
 
-@dataclass(frozen=True, slots=True)
-class ShardInfo:
+class ShardInfo(NamedTuple):
     """What the source says of one shard.
 
     `begin` and `end` are the first readable and the next-to-be-written offsets. `open` is False when nothing can be written
     to it any more. `parents` are the shards whose data comes before it; `source_id` changes when a shard of the same name is
-    another one (Kafka's topic id).
+    another one (Kafka's topic id). `zone` is where it is read from (the rack of its leader), empty where unknown. `size` is how
+    many bytes it has between `begin` and `end`, None where that was not asked or is not known.
     """
 
     shard: ShardId
@@ -62,14 +63,32 @@ class ShardInfo:
     open: bool = True
     parents: tuple[ShardId, ...] = ()
     source_id: str = ""
+    zone: str = ""
+    size: int | None = None
+
+
+class Zones(StrEnum):
+    """Whether shards are given to consumers of their own zone, as far as balance and few moves allow."""
+
+    PREFER = "Prefer"
+    IGNORE = "Ignore"
+
+
+class Weights(StrEnum):
+    """What a shard's weight is: the records, or the bytes, that are written to it in a second."""
+
+    RECORDS = "Records"
+    BYTES = "Bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The settings of one group that the protocol needs. Durations are in seconds."""
+    """The settings of one group that the protocol needs. Durations are in seconds. `zones` and `weights` are the assignor's."""
 
     ordered: bool = False
     assignor: str = "Sticky"
+    zones: Zones = Zones.PREFER
+    weights: Weights = Weights.RECORDS
     heartbeat_interval: float = 3.0
     session_timeout: float = 45.0
     rejoin_grace: float = 0.0
@@ -79,8 +98,7 @@ class GroupSettings:
     paused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HeldShard:
+class HeldShard(NamedTuple):
     """One shard that a consumer says it holds, under the epoch at which it was granted."""
 
     shard: ShardId
@@ -93,7 +111,11 @@ class Heartbeat:
 
     `seq` grows with every heartbeat of an incarnation. `revision` is that of the last reply that the consumer has applied
     (0 before the first). `ready` is True once it is warm and may be granted shards. `draining` asks for the release of all
-    that it holds. `progress` grows whenever the consumer gets on (a checkpoint, a micro-batch begun or ended, a task done).
+    that it holds, or, where a `rejoinGrace` waits for its return, tells that it restarts. `progress` grows whenever the
+    consumer gets on (a checkpoint, a micro-batch begun or ended, a task done).
+
+    `group_uid` is the UID of the group that the consumer was started for; empty only in version 1 of the protocol. `zone` is
+    where it runs, empty if it does not know; `capacity` how much work it can do, relative to the others.
     """
 
     consumer: ConsumerId
@@ -104,10 +126,12 @@ class Heartbeat:
     ready: bool = True
     draining: bool = False
     progress: int = 0
+    group_uid: str = ""
+    zone: str = ""
+    capacity: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ConfirmedShard:
+class ConfirmedShard(NamedTuple):
     """One shard of a heartbeat's reply: its grant, and the durable position to start from.
 
     `held_since_epoch` is the first epoch since which this consumer's name has held the shard without a gap, a forced
@@ -136,8 +160,7 @@ class HeartbeatReply:
     session_timeout: float = 45.0
 
 
-@dataclass(frozen=True, slots=True)
-class ShardCheckpoint:
+class ShardCheckpoint(NamedTuple):
     """A consumer's position in one shard, sent under the epoch that the range was handed out with."""
 
     shard: ShardId
@@ -147,11 +170,12 @@ class ShardCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequest:
-    """Positions that a consumer asks to make durable."""
+    """Positions that a consumer asks to make durable. `group_uid` as in a heartbeat."""
 
     consumer: ConsumerId
     incarnation: Incarnation
     checkpoints: tuple[ShardCheckpoint, ...]
+    group_uid: str = ""
 
 
 class CheckpointResult(StrEnum):
@@ -166,8 +190,7 @@ class CheckpointResult(StrEnum):
     WITHHELD = "withheld"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointOutcome:
+class CheckpointOutcome(NamedTuple):
     """The answer for one shard of a checkpoint request.
 
     `actual_epoch` and `holder` say who holds it instead (0 and None: nobody).
@@ -190,14 +213,14 @@ class CheckpointReply:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A consumer that holds nothing more says that it goes."""
+    """A consumer that holds nothing more says that it goes. `group_uid` as in a heartbeat."""
 
     consumer: ConsumerId
     incarnation: Incarnation
+    group_uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardView:
+class ShardView(NamedTuple):
     """One shard as others may see it.
 
     `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known. A shard is not
@@ -216,6 +239,7 @@ class ShardView:
     open: bool = True
     present: bool = True
     state_age: float = 0.0
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +253,8 @@ class ConsumerView:
     shards: int
     heartbeat_age: float
     cordoned: bool = False
+    zone: str = ""
+    capacity: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +350,7 @@ class GroupSpec:
     `wanted` is the number of consumers that the controller runs; consumers named in `leaving` are to be drained before they
     are removed, those in `cordoned` hold nothing and stay. `service_account` is the account whose tokens may speak for the
     group's consumers. `created` is when the group was, in RFC 3339: of groups that exclude each other the older one is served.
+    With `rebalance_paused` nothing that somebody holds is moved for the sake of balance.
     """
 
     identity: GroupIdentity
@@ -334,3 +361,4 @@ class GroupSpec:
     service_account: str = "default"
     created: str = ""
     cordoned: frozenset[ConsumerId] = frozenset()
+    rebalance_paused: bool = False

@@ -25,12 +25,17 @@ class Note:
     source_id: str = ""
 
     def __str__(self) -> str:
-        return f"{FORMAT} {self.uid} {self.leader_epoch} {self.owner_epoch} {self.source_id}"
+        return text(self.uid, self.leader_epoch, self.owner_epoch, self.source_id)
 
 
-def parse(text: str) -> Note | None:
+def text(uid: str, leader_epoch: int, owner_epoch: int, source_id: str = "") -> str:
+    """A note as it is written."""
+    return f"{FORMAT} {uid} {leader_epoch} {owner_epoch} {source_id}"
+
+
+def parse(written: str) -> Note | None:
     """The note that was written, or None for a text that is none of ours or of another format."""
-    parts = text.split(" ")
+    parts = written.split(" ")
     if len(parts) != 5 or parts[0] != FORMAT or not (parts[2].isdecimal() and parts[3].isdecimal()):
         return None
     return Note(parts[1], int(parts[2]), int(parts[3]), parts[4])
@@ -38,7 +43,7 @@ def parse(text: str) -> Note | None:
 
 def of_group(uid: str, texts: Mapping[ShardId, str]) -> dict[ShardId, Note]:
     """The notes of this very group among these texts."""
-    notes = {shard: parse(text) for shard, text in texts.items()}
+    notes = {shard: parse(written) for shard, written in texts.items()}
     return {shard: note for shard, note in notes.items() if note is not None and note.uid == uid}
 
 

@@ -11,24 +11,68 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupView, Incarnation, KafkaSource, ShardState
+from shardherd.core.traffic import Traffic
 
 
 class ScalingMode(StrEnum):
     """Who chooses the number of consumers."""
 
     SHARDS = "Shards"
+    LAG = "Lag"
     FIXED = "Fixed"
     EXTERNAL = "External"
 
 
 @dataclass(frozen=True, slots=True)
+class LagScaling:
+    """Settings of mode Lag: a backlog is to be read within `target_catchup` seconds, and one decision changes the number by at
+    most `max_step`.
+    """
+
+    target_catchup: float = 300.0
+    max_step: int = 4
+
+
+@dataclass(frozen=True, slots=True)
 class Scaling:
-    """How the number of consumers is chosen; the numbers bind in mode Shards only."""
+    """How the number of consumers is chosen. The limits bind in the modes Shards and Lag.
+
+    `stabilization_window` is how many seconds less work has to last before there are fewer consumers. With `recommend_only`
+    the number is told and not acted upon.
+    """
 
     mode: ScalingMode = ScalingMode.SHARDS
     min_replicas: int = 1
     max_replicas: int = 10
     shards_per_consumer: int = 4
+    stabilization_window: float = 300.0
+    lag: LagScaling = LagScaling()
+    recommend_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """What the group's annotations ask to leave alone for now."""
+
+    reconcile: bool = False
+    rebalance: bool = False
+    scale_in: bool = False
+    scale_out: bool = False
+
+
+class RolloutStrategy(StrEnum):
+    """How a consumer is replaced that runs what was declared before."""
+
+    DRAIN = "Drain"
+    IN_PLACE = "InPlace"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """How pods are replaced, and for how many seconds a new one may not become ready before all go back."""
+
+    strategy: RolloutStrategy = RolloutStrategy.DRAIN
+    progress_deadline: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +80,8 @@ class Declared:
     """The spec of a group's custom resource, as far as planning needs it.
 
     `drain_timeout` in seconds. `executors` is the number of executor pods of one consumer. `template_hash` changes when, and
-    only when, the user changes what pods are made from.
+    only when, the user changes what pods are made from. `rejected` is why what the user declares now did not run; all the rest
+    of this is what ran before then. Empty if it was not given up.
     """
 
     identity: GroupIdentity
@@ -51,6 +96,9 @@ class Declared:
     template_hash: str
     deleting: bool = False
     created: str = ""
+    pauses: Pauses = Pauses()
+    rollout: RolloutSettings = RolloutSettings()
+    rejected: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +145,49 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSet(Owned):
-    """The StatefulSet and how many consumers it is told to run."""
+    """The StatefulSet and how many consumers it is told to run.
+
+    `fallback` is the hash of the last declaration but this that ran, empty if there is none to go back to.
+    """
 
     replicas: int = 0
+    fallback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A scale-out whose use is not proven yet: from how many consumers, and what these read, in records a second."""
+
+    replicas: int
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """More consumers than this did not read more; it is believed until then, in seconds since 1970."""
+
+    replicas: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """What choosing the number of consumers remembers; times are monotonic seconds.
+
+    `goal` is what was chosen last, None after a start, and `said` the reason and the message of it; goal, trial, ceiling and
+    the pace of one consumer come back from the status then. `wishes` are the numbers of the last stabilisation window that the
+    lag asked for, with their times. `steady_since`: since when as many consumers as chosen are ready and no shard moves.
+    `idle_since`: since when all is read.
+    """
+
+    goal: int | None = None
+    said: tuple[str, str] = ("", "")
+    trial: Trial | None = None
+    ceiling: Ceiling | None = None
+    wishes: tuple[tuple[float, int], ...] = ()
+    steady_since: float | None = None
+    idle_since: float | None = None
+    traffic: Traffic | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +195,13 @@ class Memory:
     """What planning has to remember from one observation to the next; monotonic seconds.
 
     `draining_since`: since when a consumer that has to go was told so. `expired_since`: since when an incarnation is known to
-    be expired and still there.
+    be expired and still there. `rolling`: the consumer that is being replaced, and since when it is to give up its shards.
     """
 
     draining_since: Mapping[ConsumerId, float] = field(default_factory=dict)
     expired_since: Mapping[Incarnation, float] = field(default_factory=dict)
+    sizing: Sizing = Sizing()
+    rolling: tuple[ConsumerId, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

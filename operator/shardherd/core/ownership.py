@@ -177,6 +177,8 @@ def _encode_consumer(consumer: ConsumerRecord) -> dict[str, Any]:
         "endReason": consumer.end_reason,
         "superseded": list(consumer.superseded),
         "proven": [_encode_run(run) for run in consumer.proven],
+        "zone": consumer.zone,
+        "capacity": consumer.capacity,
     }
 
 
@@ -189,6 +191,8 @@ def _decode_consumer(data: Mapping[str, Any]) -> ConsumerRecord:
         end_reason=data["endReason"],
         superseded=tuple(data["superseded"]),
         proven=tuple(_decode_run(run) for run in data["proven"]),
+        zone=data.get("zone", ""),
+        capacity=data.get("capacity", 1),
     )
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from shardherd.core.conditions import CONSUMING, STARTING, findings
+from shardherd.core.conditions import CONSUMING, DRAIN_TIMED_OUT, STARTING, findings
 from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
 from shardherd.core.observed import Memory, Observation
-from shardherd.core.scaling import WAITING_FOR_SHARDS, Scale, remember, scale
+from shardherd.core.rollout import COMPLETE, PROGRESSING, ROLLED_BACK, Rolling, rolling
+from shardherd.core.scaling import Scale, remember, scale
+from shardherd.core.sizing import RECOMMEND_ONLY, WAITING_FOR_SHARDS, Decision
 from shardherd.core.status import status
 
 REPLACE_AFTER = 20.0
@@ -52,6 +54,14 @@ class ApplyStatefulSet:
 
 
 @dataclass(frozen=True, slots=True)
+class RollBack:
+    """Apply the StatefulSet as it was declared before, with so many replicas, and note what is given up and why."""
+
+    replicas: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete this very pod, gracefully; `why` is for the log."""
 
@@ -60,22 +70,32 @@ class DeletePod:
     why: str
 
 
-Action = TellCoordinator | ReportDeath | ApplyService | ApplyBudget | ApplyStatefulSet | DeletePod
+Action = TellCoordinator | ReportDeath | ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to tell the user, as a Kubernetes Event on the group."""
+    """Something to tell the user, as a Kubernetes Event on the group. `cause` is why a number changed, for the metrics."""
 
     reason: str
     message: str
     warning: bool = False
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What the policies act upon, decided once for an observation."""
+
+    scale: Scale
+    rolling: Rolling
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to do, in this order: the actions, what to tell of them, the status (if it changed), what to tell of that.
 
+    `decision` is about the number of consumers. `proven` is the hash of the last declaration that all consumers ran.
     `memory` is for the next observation.
     """
 
@@ -83,76 +103,85 @@ class Plan:
     done: tuple[Event, ...]
     status: Mapping[str, object]
     turned: tuple[Event, ...]
+    decision: Decision
+    proven: str
     memory: Memory
 
 
 def plan(observation: Observation) -> Plan:
     """The plan for this observation. A group that is being deleted is left to its owner references."""
     scaled = scale(observation)
+    course = Course(scaled, rolling(observation, scaled))
     actions: tuple[Action, ...] = ()
     if not observation.declared.deleting:
-        actions = tuple(action for policy in POLICIES for action in policy(observation, scaled))
+        policies = WHILE_PAUSED if observation.declared.pauses.reconcile else POLICIES
+        actions = tuple(action for policy in policies for action in policy(observation, course))
     return Plan(
         actions=actions,
-        done=tuple(_scale_events(observation, actions)),
+        done=(*_scale_events(observation, scaled, actions), *_rollout_events(observation, course)),
         status=status(observation, scaled),
         # Two conditions may turn for one cause, which is told once.
-        turned=tuple(dict.fromkeys(_condition_events(observation, scaled))),
-        memory=remember(observation, scaled),
+        turned=tuple(dict.fromkeys(event for tell in _TURNED for event in tell(observation, scaled))),
+        decision=scaled.decision,
+        proven=course.rolling.proven,
+        memory=remember(observation, scaled, course.rolling.draining),
     )
 
 
-def _tell_coordinator(observation: Observation, scaled: Scale) -> Iterable[Action]:
+def _tell_coordinator(observation: Observation, course: Course) -> Iterable[Action]:
     """Always: who should be there, who has to go, and the settings. The coordinator sees whether anything changed."""
     declared = observation.declared
+    if declared.pauses.reconcile and observation.view is not None:
+        return
     yield TellCoordinator(
         GroupSpec(
             identity=declared.identity,
             source=declared.source,
             settings=declared.settings,
-            wanted=scaled.desired,
-            leaving=scaled.leaving,
+            wanted=course.scale.desired,
+            leaving=course.scale.leaving,
             service_account=declared.service_account,
             created=declared.created,
-            cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned),
+            cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned) | course.rolling.emptied,
+            rebalance_paused=declared.pauses.rebalance,
         )
     )
 
 
-def _report_deaths(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+def _report_deaths(observation: Observation, _course: Course) -> Iterable[Action]:
     """Proof of death moves shards at once."""
     for consumer, incarnation in observation.deaths:
         yield ReportDeath(consumer, incarnation)
 
 
-def _delete_executors_of_the_dead(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+def _delete_executors_of_the_dead(observation: Observation, _course: Course) -> Iterable[Action]:
     """Spark does not delete executors whose driver died; their label says which driver that was."""
     for executor in observation.executors:
         if observation.is_dead(executor.incarnation) and not executor.deleting:
             yield DeletePod(executor.name, executor.uid, "its driver is dead")
 
 
-def _apply_service(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+def _apply_service(observation: Observation, _course: Course) -> Iterable[Action]:
     """Before the pods, which find each other by it."""
     if not observation.taken and (observation.service is None or not observation.service.current):
         yield ApplyService()
 
 
-def _apply_budget(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+def _apply_budget(observation: Observation, _course: Course) -> Iterable[Action]:
     if not observation.taken and (observation.budget is None or not observation.budget.current):
         yield ApplyBudget()
 
 
-def _apply_stateful_set(observation: Observation, scaled: Scale) -> Iterable[Action]:
+def _apply_stateful_set(observation: Observation, course: Course) -> Iterable[Action]:
     """When there is none and consumers are wanted, when it is not as declared, and to change the number of consumers."""
     existing = observation.stateful_set
-    if observation.taken or (existing is None and bool(scaled.held)):
+    if observation.taken or (existing is None and bool(course.scale.held)) or course.rolling.back:
         return
-    if existing is None or not existing.current or existing.replicas != scaled.replicas:
-        yield ApplyStatefulSet(scaled.replicas)
+    if existing is None or not existing.current or existing.replicas != course.scale.replicas:
+        yield ApplyStatefulSet(course.scale.replicas)
 
 
-def _replace_expired(observation: Observation, _scaled: Scale) -> Iterable[Action]:
+def _replace_expired(observation: Observation, _course: Course) -> Iterable[Action]:
     """An expired incarnation that did not end by itself: no heartbeat of it is accepted any more."""
     pods = {pod.uid: pod for pod in observation.consumers}
     for incarnation, since in observation.memory.expired_since.items():
@@ -164,22 +193,29 @@ def _replace_expired(observation: Observation, _scaled: Scale) -> Iterable[Actio
             yield DeletePod(pod.name, pod.uid, "it was expired and did not end")
 
 
-def _replace_outdated(observation: Observation, scaled: Scale) -> Iterable[Action]:
-    """Pods made from an older declaration: those that are not ready at once, the others one at a time, while all are ready."""
-    staying = [pod for pod in observation.consumers if pod.ordinal < scaled.desired]
-    outdated = [pod for pod in staying if not pod.current and not pod.deleting]
-    if observation.stateful_set is None or not observation.stateful_set.current or observation.taken:
+def _roll_back(_observation: Observation, course: Course) -> Iterable[Action]:
+    """A new declaration did not run in time: every pod goes back to the one that did."""
+    if course.rolling.back:
+        yield RollBack(course.scale.replicas, course.rolling.why)
+
+
+def _replace_outdated(observation: Observation, course: Course) -> Iterable[Action]:
+    """Pods made from an older declaration: those that are not ready at once, the others as the rollout says."""
+    existing = observation.stateful_set
+    if existing is None or not existing.current or observation.taken or course.rolling.back:
         return
-    stuck = [pod for pod in outdated if not pod.ready]
+    stuck = [
+        pod
+        for pod in observation.consumers
+        if pod.ordinal < course.scale.desired and not pod.current and not pod.deleting and not pod.ready
+    ]
     for pod in stuck:
         yield DeletePod(pod.name, pod.uid, "it is not ready and was made from an older declaration")
-    all_ready = len(staying) == scaled.desired and all(pod.ready and not pod.deleting for pod in staying)
-    if outdated and not stuck and all_ready and not scaled.leaving and not observation.declared.settings.paused:
-        pod = max(outdated, key=lambda candidate: candidate.ordinal)
-        yield DeletePod(pod.name, pod.uid, "it was made from an older declaration")
+    if course.rolling.replace is not None:
+        yield DeletePod(course.rolling.replace.name, course.rolling.replace.uid, "it was made from an older declaration")
 
 
-Policy = Callable[[Observation, Scale], Iterable[Action]]
+Policy = Callable[[Observation, Course], Iterable[Action]]
 
 POLICIES: tuple[Policy, ...] = (
     _tell_coordinator,
@@ -188,20 +224,69 @@ POLICIES: tuple[Policy, ...] = (
     _apply_service,
     _apply_budget,
     _apply_stateful_set,
+    _roll_back,
     _replace_expired,
     _replace_outdated,
 )
+
+WHILE_PAUSED: tuple[Policy, ...] = (_tell_coordinator, _report_deaths)
+"""What goes on while the annotation pauses the reconcile: nothing that changes an object. A coordinator that has just started
+has to know of the group, and a death stays a death.
+"""
 
 _WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost"})
 _ABNORMAL = frozenset({"Stalled", "CheckpointLost"})
 
 
-def _scale_events(observation: Observation, actions: Iterable[Action]) -> Iterable[Event]:
-    """The number of consumers changes."""
+def _scale_events(observation: Observation, scaled: Scale, actions: Iterable[Action]) -> Iterable[Event]:
+    """The number of consumers changes, or somebody goes who did not give up its shards."""
     for action in actions:
-        if isinstance(action, ApplyStatefulSet) and action.replicas != observation.replicas:
-            reason = "ScaledUp" if action.replicas > observation.replicas else "ScaledDown"
-            yield Event(reason, f"From {observation.replicas} to {action.replicas} consumers.")
+        if not isinstance(action, ApplyStatefulSet) or action.replicas == observation.replicas:
+            continue
+        reason = "ScaledUp" if action.replicas > observation.replicas else "ScaledDown"
+        moved = f"From {observation.replicas} to {action.replicas} consumers"
+        yield Event(reason, f"{moved}. {scaled.decision.message}", cause=scaled.decision.reason)
+        timeout = observation.declared.drain_timeout
+        going = {observation.name_of(ordinal) for ordinal in range(action.replicas, observation.replicas)}
+        for name in scaled.overdue:
+            if name in going:
+                held = f"{name} did not give up {_held_by(observation, name)} within spec.drainTimeout ({timeout:g} s)"
+                yield Event(DRAIN_TIMED_OUT, f"{held}: it is ended, and fenced.", warning=True)
+
+
+def _held_by(observation: Observation, consumer: ConsumerId) -> str:
+    view = observation.view
+    names = [] if view is None else [shard.shard for shard in view.shards if shard.holder == consumer]
+    return f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}" if names else "its shards"
+
+
+def _decision_events(observation: Observation, scaled: Scale) -> Iterable[Event]:
+    """Fewer consumers are decided long before they are gone, and a recommendation is never followed."""
+    before, decision = observation.previous.get("scaling"), scaled.decision
+    known = before if isinstance(before, Mapping) else {}
+    if decision.reason == RECOMMEND_ONLY and decision.recommended != observation.previous.get("recommendedReplicas"):
+        yield Event("ScaleRecommended", decision.message, cause=RECOMMEND_ONLY)
+    elif observation.stateful_set is not None and decision.desired < int(known.get("desired", 0)):
+        message = f"From {known['desired']} to {decision.desired} consumers, once the last have drained. {decision.message}"
+        yield Event("Draining", message, cause=decision.reason)
+
+
+def _rollout_events(observation: Observation, course: Course) -> Iterable[Event]:
+    """A rollout goes back. That it is done is told by what turned."""
+    if course.rolling.back and not observation.declared.pauses.reconcile:
+        yield Event(ROLLED_BACK, f"{course.rolling.why} All pods go back to what ran before.", warning=True)
+
+
+def _rolled_out(observation: Observation, scaled: Scale) -> Iterable[Event]:
+    before = observation.previous.get("rollout")
+    if not isinstance(before, Mapping) or before.get("state") != PROGRESSING or not before.get("proven"):
+        return
+    now = rolling(observation, scaled)
+    if now.state == COMPLETE:
+        yield Event(
+            "RolledOut",
+            f"{now.updated} of {now.total} consumers run what generation {observation.declared.generation} declares.",
+        )
 
 
 def _condition_events(observation: Observation, scaled: Scale) -> Iterable[Event]:
@@ -218,3 +303,7 @@ def _condition_events(observation: Observation, scaled: Scale) -> Iterable[Event
             yield Event("Ready", finding.message)
         elif finding.type != "Ready" and bad and finding.reason not in (STARTING, WAITING_FOR_SHARDS):
             yield Event(finding.reason, finding.message, warning=True)
+
+
+_TURNED = (_decision_events, _rolled_out, _condition_events)
+"""What may have turned since the status was written last."""

@@ -8,7 +8,6 @@ that were found. A holder that stayed silent has stopped by then, or is fenced.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from shardherd.core import grants
 from shardherd.core.errors import CoordinatorUnavailableError
@@ -64,6 +63,16 @@ def claim(state: State, request: Heartbeat, now: float) -> None:
         _claim(state, request, shard, claims[shard], now)
 
 
+def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:
+    """Whether somebody who was granted this shard under this epoch may still claim it: he must not be told that it is lost."""
+    if state.record.discovered and not state.record.rebuilding:
+        return False
+    record = state.shards.get(shard)
+    if record is None or record.state is ShardState.NOT_ALLOC:
+        return record is None or epoch >= record.owner_epoch
+    return record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch
+
+
 def end_if_due(state: State, now: float) -> None:
     """The time for claims is over: what nobody claimed is free."""
     if not state.record.rebuilding or now < state.clocks.claims_until:
@@ -72,7 +81,7 @@ def end_if_due(state: State, now: float) -> None:
     highest = max((record.owner_epoch for record in state.shards.values()), default=0)
     free = [state.shards[shard] for of in (ShardState.NOT_ALLOC, ShardState.WAIT) for shard in state.by_state[of]]
     for record in free:
-        state.put_shard(replace(record, owner_epoch=highest))
+        state.put_shard(record._replace(owner_epoch=highest))
     state.put_clocks(resumed_at=now)
     held = len(state.shards) - len(free)
     state.tell(Told("OwnershipRebuilt", f"{held} shards were claimed by their holders, {len(free)} are free"))

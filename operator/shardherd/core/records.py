@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shardherd.core.model import Condition, ConsumerId, Growth, Incarnation, Offset, ShardId, ShardState
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRecord:
+class ShardRecord(NamedTuple):
     """One shard. `since` (when it entered its state) is not stored; all else is.
 
     `holder`, `incarnation` and `owner_epoch` are the grant in ALREADY_ALLOC and TRANSFER; in other states `holder` is None and
@@ -53,7 +53,8 @@ class ConsumerRecord:
 
     `present` is False once it died, left or expired. `incarnation` is the newest seen. `ended` and all earlier starts of its
     pod are refused, for `end_reason`. `superseded` are pod UIDs that are refused for ever. `proven` are superseded
-    incarnations known to be dead, kept while a shard is still held under them.
+    incarnations known to be dead, kept while a shard is still held under them. `zone` and `capacity` are what it told last:
+    assignments depend on them, so a coordinator that takes over must know them too.
     """
 
     consumer: ConsumerId
@@ -63,6 +64,8 @@ class ConsumerRecord:
     end_reason: str = ""
     superseded: tuple[str, ...] = ()
     proven: tuple[Incarnation, ...] = ()
+    zone: str = ""
+    capacity: int = 1
 
     def has_ended(self, incarnation: Incarnation) -> bool:
         """Whether this incarnation is refused because it, or a later start of its pod, is over."""
@@ -84,8 +87,7 @@ class Session:
     progress_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class InFlight:
+class InFlight(NamedTuple):
     """A position whose commit is under way. Until its outcome is known the shard's ownership does not change."""
 
     offset: Offset
@@ -120,7 +122,7 @@ class Clocks:
     them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called
     off is to be followed by another rebalance. `copies` are those of the positions that were found below their copy. Until
     `claims_until` consumers claim what they hold, while the ownership is rebuilt. `assignor_error`: why the group's plug-in
-    gave no answer last time.
+    gave no answer last time. `sizes_unknown`: bytes are to be weighed, and the source does not show them.
     """
 
     gap: float = 0.0
@@ -147,6 +149,7 @@ class Clocks:
     copies: Mapping[ShardId, Offset] = field(default_factory=dict)
     claims_until: float = 0.0
     assignor_error: str = ""
+    sizes_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

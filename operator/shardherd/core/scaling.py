@@ -1,65 +1,61 @@
-"""How many consumers a group should have, and how to get there without repeating a record.
+"""How to get to the number of consumers that `sizing` decides, without repeating a record.
 
 Called by `plan`, `conditions` and `status`, which all see the same `Scale`. Growing happens at once. To shrink, the highest
-ordinals are told to leave first, and the StatefulSet follows once they hold nothing, or have had `drainTimeout`.
+ordinals are told to leave first, and the StatefulSet follows once they hold nothing, or have had `drainTimeout`: what they
+still hold then is reported, and fenced when their pods end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardherd.core.model import ConsumerId, ShardState
-from shardherd.core.observed import Memory, Observation, ScalingMode
-
-ACTIVE = (ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
-"""States of shards that somebody should read now; WAIT and OVER need nobody."""
+from shardherd.core.model import ConsumerId
+from shardherd.core.observed import Memory, Observation
+from shardherd.core.sizing import WAITING_FOR_SHARDS, Decision, decide
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     """What to do about the number of consumers.
 
-    `desired` is the goal, `replicas` what the StatefulSet should say now (more than `desired` while consumers drain), `leaving`
-    who has to go. `wanted_by_shards` is the number before the limits, None where it is not known or not asked. `held` says why
-    the number is left alone, empty if it is not.
+    `replicas` is what the StatefulSet should say now (more than `decision.desired` while consumers drain), `leaving` who has to
+    go, `overdue` who of them had `drainTimeout` and did not give up its shards.
     """
 
-    desired: int
+    decision: Decision
     replicas: int
     leaving: frozenset[ConsumerId] = frozenset()
-    wanted_by_shards: int | None = None
-    held: str = ""
+    overdue: tuple[ConsumerId, ...] = ()
+
+    @property
+    def desired(self) -> int:
+        """How many consumers there should be."""
+        return self.decision.desired
+
+    @property
+    def held(self) -> str:
+        """Why the number is left alone; empty if it is not."""
+        return self.decision.held
 
 
 SETTLE = 0.5
 """Seconds that the coordinator has to take notice of who is leaving before its picture is believed."""
 
-PAUSED = "Paused"
-WAITING_FOR_SHARDS = "WaitingForShards"
-
 
 def scale(observation: Observation) -> Scale:
-    """The scale decision for this observation."""
-    declared = observation.declared
-    current = observation.replicas
-    if declared.settings.paused and observation.stateful_set is not None:
-        return Scale(current, current, _from(observation, current), held=PAUSED)
-    if declared.scaling.mode is not ScalingMode.SHARDS:
-        return _towards(observation, declared.replicas, None)
-    view = observation.view
-    if view is None or not view.discovered:
+    """The scale decision for this observation, and its next step."""
+    decision = decide(observation)
+    current, desired = observation.replicas, decision.desired
+    if decision.held == WAITING_FOR_SHARDS:
         # Whoever is above the limit goes whatever the number of shards is; it is not given any in the meantime.
-        limit = min(current, declared.scaling.max_replicas)
-        return Scale(current, current, _from(observation, limit), held=WAITING_FOR_SHARDS)
-    wanted = -(-view.shards_in(*ACTIVE) // declared.scaling.shards_per_consumer)
-    limited = min(max(wanted, declared.scaling.min_replicas), declared.scaling.max_replicas)
-    return _towards(observation, limited, wanted)
-
-
-def _towards(observation: Observation, desired: int, wanted: int | None) -> Scale:
-    surplus = range(desired, observation.replicas)
-    staying = [ordinal for ordinal in surplus if not _may_go(observation, observation.name_of(ordinal))]
-    return Scale(desired, max(staying, default=desired - 1) + 1, _from(observation, desired), wanted)
+        limit = min(current, observation.declared.scaling.max_replicas)
+        return Scale(decision, current, _from(observation, limit))
+    leaving = _from(observation, desired)
+    if decision.held:
+        return Scale(decision, current, leaving)
+    staying = [ordinal for ordinal in range(desired, current) if not _may_go(observation, observation.name_of(ordinal))]
+    overdue = tuple(name for name in sorted(leaving) if _overdue(observation, name))
+    return Scale(decision, max(staying, default=desired - 1) + 1, leaving, overdue)
 
 
 def _from(observation: Observation, first: int) -> frozenset[ConsumerId]:
@@ -76,11 +72,18 @@ def _may_go(observation: Observation, consumer: ConsumerId) -> bool:
     if since is None or observation.now - since < SETTLE:
         # A consumer that holds nothing now may be granted a shard before the coordinator has heard.
         return False
-    return not observation.holds(consumer) or observation.now - since >= observation.declared.drain_timeout
+    return not observation.holds(consumer) or _overdue(observation, consumer)
 
 
-def remember(observation: Observation, scale: Scale) -> Memory:
-    """What the next observation has to know of this one, once its actions were carried out."""
+def _overdue(observation: Observation, consumer: ConsumerId) -> bool:
+    """Whether a consumer that has to go had its time, and holds shards still."""
+    since = observation.memory.draining_since.get(consumer)
+    late = since is not None and observation.now - since >= observation.declared.drain_timeout
+    return late and observation.holds(consumer)
+
+
+def remember(observation: Observation, scale: Scale, rolling: ConsumerId | None = None) -> Memory:
+    """What the next observation has to know of this one, once its actions were carried out. `rolling` has yet to drain."""
     known = observation.memory
     expired = observation.view.expired if observation.view is not None else ()
     return Memory(
@@ -90,4 +93,10 @@ def remember(observation: Observation, scale: Scale) -> Memory:
             for _, incarnation in expired
             if not observation.is_dead(incarnation)
         },
+        sizing=scale.decision.sizing,
+        rolling=None if rolling is None else _since(known.rolling, rolling, observation.now),
     )
+
+
+def _since(known: tuple[ConsumerId, float] | None, name: ConsumerId, now: float) -> tuple[ConsumerId, float]:
+    return known if known is not None and known[0] == name else (name, now)

@@ -26,6 +26,7 @@ class Table(StrEnum):
     CONSUMERS = "consumers"
     SESSIONS = "sessions"
     HEARD = "heard"
+    SUPERSEDED = "superseded"
     LAGGING = "lagging"
     POSITIONS = "positions"
     IN_FLIGHT = "in_flight"
@@ -59,7 +60,7 @@ class Told:
 
     `reason` is a documented constant: ConsumerJoined, ConsumerLeft, ConsumerDied, SessionTimeout, ReleaseTimeout,
     ProgressTimeout, Rebalanced, ShardsAppeared, ShardClosed, ShardOver, ShardRevived, SourceRecreated, CheckpointForced,
-    OwnershipLost, OwnershipRebuilt.
+    OwnershipLost, OwnershipRebuilt, ShardSizesUnknown.
     """
 
     reason: str
@@ -85,6 +86,8 @@ class State:
         self.sessions: dict[ConsumerId, Session] = {}
         self.heard: dict[tuple[ConsumerId, Incarnation], float] = {}
         """When each incarnation that is no longer the current one was last heard."""
+        self.superseded: dict[tuple[ConsumerId, str], float] = {}
+        """When each pod, by its UID, was superseded."""
         self.lagging: dict[ConsumerId, float] = {}
         """Since when a consumer has had something to read."""
         self.positions: dict[ShardId, Offset] = {}
@@ -159,11 +162,15 @@ class State:
 
     def put_shard(self, after: ShardRecord) -> None:
         """Change or add a shard. The revision grows with the first such change of a request."""
-        before = self.shards.get(after.shard)
+        shard = after.shard
+        before = self.shards.get(shard)
         if before == after:
             return
         revision = self.grow_revision()
-        self._put(Table.SHARDS, after.shard, before, after)
+        # As in the two methods of positions below: a rebalance changes a hundred thousand.
+        self.shards[shard] = after
+        self._index(before, after)
+        self.journal.append(Put(SHARDS, shard, before, after))
         if before is None:
             return
         if before.last_holder is not None and before.last_holder != after.last_holder:
@@ -187,6 +194,10 @@ class State:
     def put_heard(self, consumer: ConsumerId, incarnation: Incarnation, after: float | None) -> None:
         """Note when an incarnation was last heard, or forget it."""
         self._put(Table.HEARD, (consumer, incarnation), self.heard.get((consumer, incarnation)), after)
+
+    def put_superseded(self, consumer: ConsumerId, pod_uid: str, after: float | None) -> None:
+        """Note when a pod of this name was superseded, or forget it."""
+        self._put(Table.SUPERSEDED, (consumer, pod_uid), self.superseded.get((consumer, pod_uid)), after)
 
     def put_lagging(self, consumer: ConsumerId, after: float | None) -> None:
         """Note since when a consumer has had something to read."""
@@ -288,6 +299,8 @@ class State:
             self.unsettled = True
 
     def _index(self, before: ShardRecord | None, after: ShardRecord | None) -> None:
+        if before is not None and after is not None and _indexed(before) == _indexed(after):
+            return
         if before is not None:
             del self.by_state[before.state][before.shard]
             if before.holder is not None and before.incarnation is not None:
@@ -362,6 +375,11 @@ class State:
     def ownership(self) -> Ownership:
         """What must survive the coordinator, as a value of its own."""
         return Ownership(self.record, dict(self.shards), dict(self.consumers))
+
+
+def _indexed(record: ShardRecord) -> tuple[object, ...]:
+    """What the indexes depend on."""
+    return (record.state, record.holder, record.incarnation, record.next_consumer, record.parents)
 
 
 def _told(record: ShardRecord) -> tuple[ShardState, ConsumerId | None, Incarnation | None, int]:

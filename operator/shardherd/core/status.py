@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core.conditions import dated, findings, ready_consumers, rfc3339
+from shardherd.core.conditions import dated, findings, ready_consumers
+from shardherd.core.conditions import unreadable as conditions_of_unreadable
+from shardherd.core.diagnosis import stuck_shards
 from shardherd.core.model import GroupView, ShardState
 from shardherd.core.observed import Observation
+from shardherd.core.rollout import rolling
 from shardherd.core.scaling import Scale
+from shardherd.core.sizing import Decision
+from shardherd.core.times import rfc3339
+from shardherd.core.traffic import Traffic
 
 SELECTOR_LABEL = "shardherd.dev/consumergroup"
 ROLE_LABEL = "shardherd.dev/role"
@@ -42,15 +48,89 @@ def status(observation: Observation, scale: Scale) -> dict[str, object]:
         "readyReplicas": ready_consumers(observation),
         "desiredReplicas": scale.desired,
         "selector": f"{SELECTOR_LABEL}={declared.identity.name},{ROLE_LABEL}=driver",
+        "scaling": _of_decision(scale.decision, observation.previous.get("scaling"), observation.wall),
+        "rollout": _of_rollout(observation, scale),
         "conditions": conditions,
     }
+    if scale.decision.recommended is not None:
+        result["recommendedReplicas"] = scale.decision.recommended
     if observation.view is not None:
         result |= _of_view(observation.view)
+        if "lag" in result:
+            result["lag"] = _of_traffic(scale.decision.sizing.traffic, result["lag"])
+    stuck = stuck_shards(observation, scale.decision.sizing.traffic)
+    if stuck:
+        result["stuckShards"] = stuck
     # What only the coordinator knows stays as it was while the coordinator has not loaded the group.
     for name in ("groupEpoch", "shards", "lag", "lastRebalance"):
         if name not in result and name in observation.previous:
             result[name] = observation.previous[name]
     return result
+
+
+def unreadable(previous: Mapping[str, object], generation: int, message: str, wall: float) -> dict[str, object]:
+    """The status of a group whose resource cannot be read: as it was, but for the conditions that say so."""
+    before = previous.get("conditions")
+    conditions = before if isinstance(before, list) else []
+    said = dated(conditions_of_unreadable(message), conditions, generation, wall)
+    kept = [each for each in conditions if each.get("type") not in {condition["type"] for condition in said}]
+    return {**previous, "observedGeneration": generation, "conditions": [*said, *kept]}
+
+
+def _of_decision(decision: Decision, before: object, wall: float) -> dict[str, object]:
+    """Why there are so many consumers, since when, and what a restarted operator has to know of it."""
+    known: Mapping[str, object] = before if isinstance(before, Mapping) else {}
+    same = (known.get("desired"), known.get("reason")) == (decision.desired, decision.reason)
+    result: dict[str, object] = {
+        "desired": decision.desired,
+        "reason": decision.reason,
+        "message": decision.message[:1024],
+        "time": known["time"] if same and "time" in known else rfc3339(wall),
+    }
+    sizing = decision.sizing
+    if sizing.trial is not None:
+        result["trial"] = {"replicas": sizing.trial.replicas, "perSecond": round(sizing.trial.per_second)}
+    if sizing.ceiling is not None and wall < sizing.ceiling.until:
+        result["ceiling"] = {"replicas": sizing.ceiling.replicas, "until": rfc3339(sizing.ceiling.until)}
+    return result
+
+
+def _of_rollout(observation: Observation, scale: Scale) -> dict[str, object]:
+    """How far a rollout is, and what a restarted operator has to know of it."""
+    roll = rolling(observation, scale)
+    result: dict[str, object] = {
+        "state": roll.state,
+        "updated": roll.updated,
+        "total": roll.total,
+        "target": roll.target,
+    }
+    if roll.progressed is not None:
+        result["progressTime"] = rfc3339(roll.progressed)
+    if roll.proven:
+        result["proven"] = roll.proven
+    if roll.why:
+        result["message"] = roll.why[:1024]
+    return result
+
+
+def _of_traffic(traffic: Traffic | None, lag: object) -> dict[str, object]:
+    """The lag with its age and the rates, as far as they are known."""
+    result: dict[str, object] = dict(lag) if isinstance(lag, Mapping) else {}
+    if traffic is None:
+        return result
+    if traffic.lag_seconds is not None:
+        result["seconds"] = _coarse(traffic.lag_seconds)
+    if traffic.measured:
+        result |= {"producedPerSecond": round(traffic.produced), "consumedPerSecond": round(traffic.consumed)}
+    if (pace := traffic.pace.per_second) is not None:
+        result["consumerPerSecond"] = round(pace)
+    return result
+
+
+def _coarse(seconds: float) -> int:
+    """Two digits of a duration: what stands still must not have its status written for ever."""
+    unit = int("1".ljust(len(str(int(seconds))) - 1, "0"))
+    return round(seconds / unit) * unit
 
 
 def _of_view(view: GroupView) -> dict[str, object]:

@@ -77,9 +77,9 @@ def _progress(state: State) -> Iterator[tuple[ConsumerId, float]]:
     if not _running(state) or state.spec.settings.paused:
         return
     timeout = state.spec.settings.progress_timeout * 2**state.clocks.doublings
-    for consumer, since in state.lagging.items():
-        session = state.sessions.get(consumer)
-        if session is not None:
+    for consumer, session in state.sessions.items():
+        since = state.lagging.get(consumer)
+        if since is not None:
             yield consumer, _from(state, session, since) + timeout
 
 

@@ -7,19 +7,11 @@ knows nothing of Spark, sockets or time: all of it is a function of the calls ma
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardherd.core.model import (
-    CheckpointReply,
-    CheckpointResult,
-    ConfirmedShard,
-    HeartbeatReply,
-    HeldShard,
-    Offset,
-    ShardCheckpoint,
-    ShardId,
-)
+from shardherd.core.books import Books
+from shardherd.core.model import ConfirmedShard, HeldShard, Offset, ShardId
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,31 +61,12 @@ def split_fairly(available: Mapping[ShardId, int], budget: int | None) -> dict[S
     return {shard: count for shard, count in given.items() if count > 0}
 
 
-class Tracker:
-    """The books of one run of a consumer. `progress` grows whenever it gets on."""
+class Tracker(Books[_Grant]):
+    """The books of one run of a consumer that reads micro-batches."""
 
     def __init__(self) -> None:
-        self.revision = 0
-        self.paused = False
-        self.progress = 0
-        self._grants: dict[ShardId, _Grant] = {}
+        super().__init__()
         self._in_flight: dict[ShardId, _Taken] = {}
-        # Epochs that we gave up: a reply that was on its way when we did must not bring them back.
-        self._given_up: dict[ShardId, int] = {}
-
-    def confirm(self, reply: HeartbeatReply) -> None:
-        """Take over the reply to the latest heartbeat: what is new may be read, what is missing must be given up."""
-        self.revision = reply.revision
-        self.paused = reply.paused
-        confirmed = {each.shard: each for each in reply.confirmed}
-        for shard, grant in self._grants.items():
-            grant.revoked = shard not in confirmed
-        for shard, each in confirmed.items():
-            current = self._grants.get(shard)
-            if current is not None and current.epoch == each.owner_epoch:
-                current.held_since = each.held_since_epoch
-            elif each.owner_epoch > self._given_up.get(shard, 0):
-                self._grants[shard] = _granted(each)
 
     def held(self) -> tuple[HeldShard, ...]:
         """What a heartbeat must name: every grant, and every range still being read under whatever epoch."""
@@ -192,45 +165,11 @@ class Tracker:
         self.progress += 1
         return ours
 
-    def uncommitted(self) -> tuple[ShardCheckpoint, ...]:
-        """Positions that are finished and not yet durable, under the epoch that they were read with."""
-        return tuple(
-            ShardCheckpoint(shard, grant.epoch, grant.done)
-            for shard, grant in sorted(self._grants.items())
-            if grant.done > grant.durable
-        )
+    def _granted(self, each: ConfirmedShard, before: _Grant | None) -> _Grant:  # noqa: ARG002
+        return _Grant(each.owner_epoch, each.held_since_epoch, each.position, each.position, each.position)
 
-    def acknowledge(self, sent: Collection[ShardCheckpoint], reply: CheckpointReply) -> tuple[ShardId, ...]:
-        """Take over the coordinator's answer. Returns the shards that were fenced: they are dropped at once."""
-        fenced = []
-        asked = {each.shard: each for each in sent}
-        for outcome in reply.outcomes:
-            checkpoint = asked.get(outcome.shard)
-            grant = self._grants.get(outcome.shard)
-            if checkpoint is None or grant is None or grant.epoch != checkpoint.owner_epoch:
-                continue
-            if outcome.result is CheckpointResult.FENCED:
-                self._drop(outcome.shard)
-                fenced.append(outcome.shard)
-            elif outcome.result is not CheckpointResult.WITHHELD:
-                grant.durable = max(grant.durable, checkpoint.offset)
-                self.progress += 1
-        return tuple(fenced)
+    def _confirmed_again(self, grant: _Grant, each: ConfirmedShard) -> None:
+        grant.held_since = each.held_since_epoch
 
-    def release(self) -> tuple[ShardId, ...]:
-        """Give up every revoked shard with nothing in flight and nothing left to checkpoint. The next heartbeat omits them."""
-        free = [
-            shard
-            for shard, grant in sorted(self._grants.items())
-            if grant.revoked and shard not in self._in_flight and grant.done <= grant.durable
-        ]
-        for shard in free:
-            self._drop(shard)
-        return tuple(free)
-
-    def _drop(self, shard: ShardId) -> None:
-        self._given_up[shard] = self._grants.pop(shard).epoch
-
-
-def _granted(each: ConfirmedShard) -> _Grant:
-    return _Grant(each.owner_epoch, each.held_since_epoch, each.position, each.position, each.position)
+    def _being_read(self, shard: ShardId, grant: _Grant) -> bool:  # noqa: ARG002
+        return shard in self._in_flight

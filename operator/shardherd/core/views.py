@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from shardherd.core import assignors, eligible, grants, growth
 from shardherd.core.conditions import ASSIGNOR_FAILED, CHECKPOINT_LOST, SOURCE_RECREATED, UNKNOWN_ASSIGNOR
 from shardherd.core.model import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason
-from shardherd.core.scaling import PAUSED
+from shardherd.core.sizing import PAUSED
 from shardherd.core.state import State
 
 REBUILDING = (
@@ -27,7 +27,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
     return GroupView(
         group_epoch=state.record.group_epoch,
         revision=state.record.revision,
-        shards=_shards(state, now),
+        shards=shard_views(state, now, state.order),
         consumers=_consumers(state, now),
         source_reachable=clocks.source_reachable,
         source_error=clocks.source_error,
@@ -46,12 +46,12 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
     )
 
 
-def _shards(state: State, now: float) -> tuple[ShardView, ...]:
-    """All shards in their order. Nothing is looked up or computed twice: there may be 100,000."""
-    infos, positions, seen = state.infos, state.positions, state.clocks.seen
+def shard_views(state: State, now: float, names: Iterable[ShardId]) -> tuple[ShardView, ...]:
+    """These shards of the group. Nothing is looked up or computed twice: there may be 100,000."""
+    shards, infos, positions, seen = state.shards, state.infos, state.positions, state.clocks.seen
     views = []
-    for shard in state.order:
-        record, info, position = state.shards[shard], infos.get(shard), positions.get(shard)
+    for shard in names:
+        record, info, position = shards[shard], infos.get(shard), positions.get(shard)
         age = now - record.since
         begin = end = lag = None
         if info is not None:
@@ -72,6 +72,7 @@ def _shards(state: State, now: float) -> tuple[ShardView, ...]:
                 open=info is None or info.open,
                 present=info is not None or not seen,
                 state_age=age if age > 0.0 else 0.0,
+                zone=info.zone if info is not None else "",
             )
         )
     return tuple(views)
@@ -90,6 +91,8 @@ def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
                 shards=len(state.held.get(consumer, ())),
                 heartbeat_age=max(0.0, now - session.last_heard),
                 cordoned=consumer in state.spec.cordoned,
+                zone=state.consumers[consumer].zone,
+                capacity=state.consumers[consumer].capacity,
             )
         )
     return tuple(views)
@@ -123,7 +126,7 @@ def _withheld(state: State) -> tuple[Condition, ...]:
                 "and apply it again",
             )
         )
-    lost = [shard for shard in state.order if grants.checkpoint_lost(state, state.shards[shard])]
+    lost = grants.lost_checkpoints(state)
     if lost:
         found.append(
             Condition(

@@ -10,6 +10,7 @@ other at every step.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +19,7 @@ from typing import Any
 
 from shardherd.client import news
 from shardherd.client.aio import Coordinator
-from shardherd.core.errors import ShardherdError, StaleIncarnationError, UnknownGroupError
+from shardherd.core.errors import RUN_IS_OVER, ShardherdError, UnknownGroupError
 from shardherd.core.model import (
     CheckpointRequest,
     Heartbeat,
@@ -48,7 +49,7 @@ TARGET_SECONDS = 10.0
 LOOK = 1.0
 """Most seconds between two looks at how long the coordinator has been silent."""
 
-FIRST_RETRY, LAST_RETRY = 0.1, 2.0
+FIRST_RETRY, LAST_RETRY = 0.1, 1.0
 """Seconds before a failed request to the coordinator is made again; doubled each time up to the second."""
 
 
@@ -90,8 +91,7 @@ class Agent:
         self._left = asyncio.Event()
         self._news = asyncio.Event()  # something the coordinator should hear now
         self._work = asyncio.Event()  # something may be checkpointed or released
-        self._idle = asyncio.Event()  # nothing is in flight
-        self._idle.set()
+        self._turned = asyncio.Event()  # something was finished or made durable, or never will be
         self._records = asyncio.Event()  # something may be handed out
         self._joined = asyncio.Event()  # the first heartbeat was answered
 
@@ -120,6 +120,9 @@ class Agent:
             ready=self.ready,
             draining=self.draining,
             progress=self.tracker.progress,
+            group_uid=self.settings.group_uid,
+            zone=self.settings.zone,
+            capacity=self.settings.capacity,
         )
 
     async def _heartbeats(self) -> None:
@@ -133,7 +136,7 @@ class Agent:
                 continue  # cancelled: the next one tells the news
             try:
                 reply = request.result()
-            except StaleIncarnationError as error:
+            except RUN_IS_OVER as error:
                 self._observer.heartbeat(error.code)
                 await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
                 return
@@ -187,16 +190,13 @@ class Agent:
 
     def _changed(self) -> None:
         """Something was finished, granted or revoked: see what can be checkpointed, released and told."""
-        if self.tracker.busy:
-            self._idle.clear()
-        else:
-            self._idle.set()
         epochs = dict(self.tracker.held_epochs())
         if released := self.tracker.release():
             self._tell("released", {shard: epochs[shard] for shard in released})
             self._ends.watch(self.tracker.shards)
             self._news.set()
         self._work.set()
+        self._turned.set()
 
     async def _checkpoints(self) -> None:
         delay = FIRST_RETRY
@@ -206,14 +206,16 @@ class Agent:
                 await self._work.wait()
                 self._work.clear()
                 continue
-            request = CheckpointRequest(self.settings.consumer, self.settings.incarnation, pending)
+            settings = self.settings
+            request = CheckpointRequest(settings.consumer, settings.incarnation, pending, settings.group_uid)
             try:
                 reply = await self._coordinator.checkpoint(request)
-            except StaleIncarnationError as error:
+            except RUN_IS_OVER as error:
                 await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
                 return
             except ShardherdError as error:
                 self._group_gone = isinstance(error, UnknownGroupError)
+                self._turned.set()
                 self._observer.checkpoint("error")
                 if delay == FIRST_RETRY:
                     log.warning(
@@ -269,6 +271,7 @@ class Agent:
     async def _end(self, reason: str) -> None:
         if not self._stopping:
             self._stopping = True
+            self._turned.set()
             log.error("stopping: %s", reason, extra=self._fields())
             await self._stop(reason)
 
@@ -289,15 +292,11 @@ class Agent:
         self._news.set()
         self._records.set()
         until = min(deadline, self._now() + self.settings.drain_timeout)
-        # A group that was deleted takes no checkpoint any more: only the micro-batch itself is worth waiting for.
-        while (self.tracker.busy or (self.tracker.uncommitted() and not self._group_gone)) and self._now() < until:
-            waits = self._idle if self.tracker.busy else self._work
-            try:
-                async with asyncio.timeout(min(0.05, max(0.001, until - self._now()))):
-                    await waits.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(0.005)  # lets the checkpoint loop, which waits for the same event, go first
+        while self._unfinished and not self._stopping and self._now() < until:
+            self._turned.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until - self._now()):
+                    await self._turned.wait()
         clean = not self.tracker.busy and not self.tracker.uncommitted()
         if self.tracker.busy:
             await self._end("the running micro-batch did not end within drainTimeout")
@@ -306,7 +305,7 @@ class Agent:
         delay = FIRST_RETRY
         while True:
             try:
-                await self._coordinator.leave(Leave(self.settings.consumer, self.settings.incarnation))
+                await self._coordinator.leave(Leave(self.settings.consumer, self.settings.incarnation, self.settings.group_uid))
                 break
             except ShardherdError as error:
                 log.warning("leaving failed (%s): %s", error.code, error, extra=self._fields())
@@ -318,6 +317,11 @@ class Agent:
         log.info("drained %s", "with nothing left over" if clean else "with work left over", extra=self._fields())
         return clean
 
+    @property
+    def _unfinished(self) -> bool:
+        """Whether a drain has something to wait for. A group that was deleted takes no checkpoint any more."""
+        return self.tracker.busy or (bool(self.tracker.uncommitted()) and not self._group_gone)
+
     # --- towards the stream reader ---------------------------------------------------------------------------------------
 
     async def latest(self, start: Offsets, limit: int | None) -> Offsets:
@@ -328,18 +332,24 @@ class Agent:
         self.finished(start)
         if self._warm_wanted is None and not self.ready:
             self._warm_wanted = start.warm + 1
-        deadline = self._now() + IDLE_WAIT
-        while True:
-            self._records.clear()
-            end = self._next(start, replace(self.limits, max_records=limit), await self._sizes())
-            left = deadline - self._now()
-            if end is not None or left <= 0 or self.draining:
-                return end or start
-            try:
-                async with asyncio.timeout(left):
-                    await self._records.wait()
-            except TimeoutError:
-                return start
+        over = False
+
+        def end_the_wait() -> None:
+            nonlocal over
+            over = True
+            self._records.set()
+
+        # A timer of our own: cheaper than to be cancelled by a timeout, and this is asked all the time.
+        timer = asyncio.get_running_loop().call_later(IDLE_WAIT, end_the_wait)
+        try:
+            while True:
+                self._records.clear()
+                end = self._next(start, replace(self.limits, max_records=limit), await self._sizes())
+                if end is not None or over or self.draining:
+                    return end or start
+                await self._records.wait()
+        finally:
+            timer.cancel()
 
     def query_began(self, limits: Limits) -> None:
         """A stream reader is there; this is what the user wants of its micro-batches."""

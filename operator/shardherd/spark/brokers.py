@@ -45,6 +45,9 @@ ANSWER_TIMEOUT = 15.0
 CONNECT_TIMEOUT = 5.0
 """Seconds to connect to a broker, TLS included; doubled after each failure, up to twice as long."""
 
+BOOTSTRAP_TIMEOUT = 5.0
+"""Seconds for the bootstrap addresses, until the brokers that were known before are tried again."""
+
 RECONNECT_MAX = 1.0
 """Most seconds between two tries to connect: a broker is used soon after it is back."""
 
@@ -133,7 +136,7 @@ class Brokers:
         )
         self._net.start()
         self._topics: set[str] = set()
-        self._unreached = False
+        self._found = False
         self._silent: frozenset[ShardId] = frozenset()
 
     def close(self) -> None:
@@ -190,7 +193,7 @@ class Brokers:
 
         def wait() -> Any:
             if not done.wait(timeout):
-                self._unreached = True
+                self._found = False
                 names = ", ".join(sorted(shards)[:5])
                 raise BrokersUnavailableError(
                     f"Kafka at {self.bootstrap_servers} did not answer within {timeout:g} s ({names or 'connecting'})"
@@ -198,7 +201,7 @@ class Brokers:
                 )
             error = future.exception
             if isinstance(error, _TRANSIENT):
-                self._unreached |= not isinstance(error, kafka_errors.BrokerResponseError)
+                self._found &= isinstance(error, kafka_errors.BrokerResponseError)
                 raise BrokersUnavailableError(f"Kafka at {self.bootstrap_servers}: {told(error)}{self._why(error)}") from error
             if isinstance(error, kafka_errors.KafkaError):
                 raise SourceRefusedError(f"Kafka at {self.bootstrap_servers} refuses: {told(error)}") from error
@@ -214,20 +217,25 @@ class Brokers:
         return f" ({'; '.join(sorted(failures))})" if failures else ""
 
     async def _connect(self) -> None:
-        if self._unreached or not self._manager.bootstrapped:
-            self._unreached = False
-            await self._manager.bootstrap_async(refresh=True)
+        """Find the cluster, at first and after a failure: by the brokers that are known, else by the bootstrap addresses."""
+        cluster = self._manager.cluster
+        if self._found:
+            return
+        for node in (None, *(broker.node_id for broker in cluster.brokers())) if cluster.brokers() else ():
+            with contextlib.suppress(*_TRANSIENT):
+                await cluster.refresh_metadata(node)  # None: the one that is likely to answer
+                self._found = True
+                return
+        await self._manager.bootstrap_async(int(BOOTSTRAP_TIMEOUT * 1000))
+        self._found = True
 
     async def _by_leader(self, shards: Iterable[ShardId]) -> tuple[dict[int, list[tuple[ShardId, TopicPartition]]], list[Any]]:
         """Shards by the broker that leads them, and what is wrong with the others. Raises SourceRefusedError."""
         named = [(shard, topic_partition(shard)) for shard in shards]
         cluster = self._manager.cluster
         self._topics.update(tp.topic for _, tp in named)
-        if self._unreached or not self._manager.bootstrapped:
-            cluster.set_topics(sorted(self._topics))
-            await self._connect()
-        else:
-            cluster.set_topics(sorted(self._topics))
+        cluster.set_topics(sorted(self._topics))
+        await self._connect()
         if any(_leader(cluster, tp) is None for _, tp in named):
             # Should that fail too, the shards that have a leader are still read.
             with contextlib.suppress(*_TRANSIENT):

@@ -18,6 +18,7 @@ from shardherd.core.security import Security
 from shardherd.spark import kafka_settings
 from shardherd.spark.flow import Limits
 from shardherd.spark.places import EARLIEST, LATEST, Place, by_offset, by_time, shards_of
+from shardherd.spark.values import ValueFormat, from_options
 
 
 class OptionError(ValueError):
@@ -115,6 +116,29 @@ OPTIONS = (
         "maxRecordsPerPartition", _ALL, "no limit",
         "Most records of one task: larger ranges are split. Not in an ordered group.",
     ),
+    Option(
+        "valueFormat", _ALL, "`raw`",
+        "`json` or `avro`: the column `value` is typed, as `from_json` or `from_avro` would make it. See "
+        "[typed values](source-values.md).",
+    ),
+    Option(
+        "valueSchema", _ALL, "",
+        "The schema of typed values: Spark DDL or Spark's JSON for `json`, an Avro schema for `avro`.",
+    ),
+    Option(
+        "mode", _ALL, "`PERMISSIVE`; for `avro` `FAILFAST`",
+        "What becomes of a value that cannot be read: `PERMISSIVE` makes it null, `DROPMALFORMED` leaves the record out, "
+        "`FAILFAST` ends the query.",
+    ),
+    Option(
+        "columnNameOfCorruptRecord", _ALL, "`_corrupt_record`",
+        "The text field of a JSON `valueSchema` that takes malformed values.",
+    ),
+    Option("timeZone", _ALL, "the session's", "The zone of a JSON timestamp that names none."),
+    Option(
+        "schemaRegistryUrl", _ALL, "",
+        "Avro values are in Confluent's wire format, and their schemas are asked for here.",
+    ),
 )  # fmt: skip
 """Every option but the Kafka settings (`kafka_settings`)."""
 
@@ -166,6 +190,7 @@ class Settings:
     fail_on_data_loss: bool = True
     bootstrap_servers: str = ""
     security: Security = field(default_factory=Security)
+    values: ValueFormat = field(default_factory=ValueFormat)
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
@@ -185,6 +210,7 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
         committed=_isolation(kafka.pop("isolation.level", "read_uncommitted")),
         min_tasks=_whole(given, "minPartitions"),
         max_task_records=_whole(given, "maxRecordsPerPartition"),
+        values=value_format(given),
     )
     if mode is Mode.GROUP:
         return settings
@@ -213,6 +239,14 @@ def check_names(options: Mapping[str, str]) -> None:
 def wants_headers(options: Mapping[str, str]) -> bool:
     """Whether there is a column of headers."""
     return _flag(_named(options), "includeHeaders", default=False)
+
+
+def value_format(options: Mapping[str, str]) -> ValueFormat:
+    """How values are read. Raises OptionError."""
+    try:
+        return from_options(options)
+    except ValueError as error:
+        raise OptionError(str(error)) from error
 
 
 def _named(options: Mapping[str, str]) -> dict[str, str]:

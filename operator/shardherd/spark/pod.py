@@ -55,6 +55,8 @@ class Pod:
     group_uid: str
     consumer: ConsumerId
     incarnation: Incarnation
+    zone: str
+    capacity: int
     pod_ip: str
     coordinator_url: str
     token_file: Path
@@ -134,6 +136,8 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         group_uid=environment["SHARDHERD_GROUP_UID"],
         consumer=ConsumerId(environment["SHARDHERD_CONSUMER"]),
         incarnation=Incarnation(environment["SHARDHERD_POD_UID"], whole("SHARDHERD_START", 1)),
+        zone=environment.get("SHARDHERD_ZONE", ""),
+        capacity=whole("SHARDHERD_CAPACITY", 1),
         pod_ip=environment.get("SHARDHERD_POD_IP", ""),
         coordinator_url=environment["SHARDHERD_COORDINATOR_URL"],
         token_file=Path(environment["SHARDHERD_TOKEN_FILE"]),

@@ -23,6 +23,9 @@ from shardherd.spark.appetite import Appetite
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, Fetched
 from shardherd.spark.losses import Losses
 from shardherd.spark.planning import ShardRange
+from shardherd.spark.schema import RAW_VALUES
+from shardherd.spark.typed import decoding
+from shardherd.spark.values import ValueFormat
 
 log = logging.getLogger(__name__)
 
@@ -72,14 +75,17 @@ def read_ranges(
     *,
     topic_ids: Mapping[str, str] | None = None,
     fail_on_data_loss: bool = True,
+    values: ValueFormat = RAW_VALUES,
 ) -> Iterator[pa.RecordBatch]:
     """Every record of every range as Arrow batches; records of one shard come in order.
 
     A range may end in offsets that hold no record (compacted, aborted, or a transaction's marker): it is complete when its end
     was passed. `topic_ids` are those of the topics that the ranges were planned for, if they are known. Records that are no
     more are a RangeLostError, or a warning without `fail_on_data_loss`. Raises CorruptRecordsError, SourceRefusedError, and
-    BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names the shard.
+    BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names the shard. `values` says what the column `value` is
+    decoded into: MalformedValueError, RegistryError.
     """
+    decode = decoding(values, columns)
     stops = {each.shard: each.stop for each in ranges}
     left = {each.shard: each.start for each in ranges if each.start < each.stop}
     losses = Losses(stops, topic_ids or {}, fail=fail_on_data_loss)
@@ -123,7 +129,7 @@ def read_ranges(
         answer = fetch()
         for part, scanned in scans:
             # A batch may begin below the offset asked for: with records that the range has not, or that were deleted.
-            yield from records.decode(part.shard, scanned, part.asked, stops[part.shard], columns)
+            yield from decode(part.shard, scanned, part.asked, stops[part.shard], columns)
         if progressed:  # counted from here: the time that Spark takes for the rows is no stall
             progress_at = time.monotonic()
         elif left and time.monotonic() - progress_at > STALL_TIMEOUT:

@@ -137,6 +137,8 @@ class AgentRuntime:
             group_uid=pod.group_uid,
             consumer=pod.consumer,
             incarnation=pod.incarnation,
+            zone=pod.zone,
+            capacity=pod.capacity,
             heartbeat_interval=pod.heartbeat_interval,
             session_timeout=pod.session_timeout,
             coordinator_loss_limit=pod.coordinator_loss_limit,

@@ -20,6 +20,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from shardherd.spark.values import ValueFormat
+
+RAW_VALUES = ValueFormat()
+
 _KAFKA = StructType(
     [
         StructField("key", BinaryType()),
@@ -39,7 +43,7 @@ SCHEMA = StructType([*_KAFKA.fields, _SHARD])
 
 MEANINGS = {
     "key": "",
-    "value": "",
+    "value": "with `valueFormat` of the type that `valueSchema` says",
     "topic": "",
     "partition": "",
     "offset": "",
@@ -57,9 +61,10 @@ class ColumnError(ValueError):
     """A column of the user's schema that this source cannot give. Names it, its type and the right one."""
 
 
-def columns(*, headers: bool) -> StructType:
+def columns(*, headers: bool, values: ValueFormat = RAW_VALUES) -> StructType:
     """Every column of a query."""
-    return StructType([*_KAFKA.fields, _HEADERS, _SHARD]) if headers else SCHEMA
+    fields = [*_KAFKA.fields, _HEADERS, _SHARD] if headers else SCHEMA.fields
+    return StructType([StructField("value", values.spark_type()) if field.name == "value" else field for field in fields])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +73,12 @@ class Wanted:
 
     names: tuple[str, ...]
     not_null: frozenset[str] = frozenset()
+    values: ValueFormat = RAW_VALUES
 
 
-def choose(wanted: StructType, *, headers: bool) -> Wanted:
+def choose(wanted: StructType, *, headers: bool, values: ValueFormat = RAW_VALUES) -> Wanted:
     """The columns that a user's schema names. Raises ColumnError."""
-    known = {field.name: field.dataType for field in columns(headers=True).fields}
+    known = {field.name: field.dataType for field in columns(headers=True, values=values).fields}
     names = [field.name for field in wanted.fields]
     for field in wanted.fields:
         if field.name not in known:
@@ -91,4 +97,4 @@ def choose(wanted: StructType, *, headers: bool) -> Wanted:
             raise ColumnError(f"column {field.name!r} is in the schema twice: remove one")
     if _HEADERS.name in names and not headers:
         raise ColumnError("column 'headers' is read on request only: give the option includeHeaders=true, or remove the column")
-    return Wanted(tuple(names), frozenset(field.name for field in wanted.fields if not field.nullable))
+    return Wanted(tuple(names), frozenset(field.name for field in wanted.fields if not field.nullable), values)

@@ -29,7 +29,7 @@ from shardherd.core.model import Offset, ShardId
 from shardherd.spark.holder import Holder
 from shardherd.spark.link import AgentLink
 from shardherd.spark.offsets import Offsets, parse
-from shardherd.spark.options import Mode, Settings, check_names, read_options, wants_headers
+from shardherd.spark.options import Mode, Settings, check_names, read_options, value_format, wants_headers
 from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
 from shardherd.spark.schema import Wanted, choose, columns
 
@@ -56,15 +56,19 @@ class ShardherdSource(DataSource):
         return "shardherd"
 
     def schema(self) -> StructType:
-        return columns(headers=wants_headers(self.options))
+        return columns(headers=wants_headers(self.options), values=value_format(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         settings = read_options(self.options, batch=False)
-        return ShardherdStreamReader(settings, choose(schema, headers=settings.include_headers), self.slots)
+        return ShardherdStreamReader(settings, _chosen(schema, settings), self.slots)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settings = read_options(self.options, batch=True)
-        return ShardherdBatchReader(settings, choose(schema, headers=settings.include_headers), self.slots)
+        return ShardherdBatchReader(settings, _chosen(schema, settings), self.slots)
+
+
+def _chosen(schema: StructType, settings: Settings) -> Wanted:
+    return choose(schema, headers=settings.include_headers, values=settings.values)
 
 
 class Slice(InputPartition):
@@ -109,7 +113,12 @@ def read_slice(partition: InputPartition, wanted: Wanted) -> Iterator[pa.RecordB
     if not partition.ranges:
         warm_up(brokers)
     batches = read_ranges(
-        brokers, partition.ranges, wanted.names, topic_ids=partition.topic_ids, fail_on_data_loss=partition.fail_on_data_loss
+        brokers,
+        partition.ranges,
+        wanted.names,
+        topic_ids=partition.topic_ids,
+        fail_on_data_loss=partition.fail_on_data_loss,
+        values=wanted.values,
     )
     return declared(batches, wanted.not_null) if wanted.not_null else batches
 

@@ -44,11 +44,16 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Who the consumer is, and its times in seconds. `group` is its namespace and name, for the log."""
+    """Who the consumer is, where it runs, how much it can do relative to others, and its times in seconds.
+
+    `group` is its namespace and name, for the log.
+    """
 
     group_uid: str
     consumer: ConsumerId
     incarnation: Incarnation
+    zone: str = ""
+    capacity: int = 1
     heartbeat_interval: float = 3.0
     session_timeout: float = 45.0
     coordinator_loss_limit: float = 300.0

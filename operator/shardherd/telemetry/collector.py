@@ -28,6 +28,10 @@ _GAUGES = (
     metrics.SHARD_STATE_AGE,
     metrics.GROUP_LAG,
     metrics.GROUP_MAX_LAG,
+    metrics.GROUP_END,
+    metrics.GROUP_CHECKPOINT,
+    metrics.GROUP_UNOWNED,
+    metrics.GROUP_TRANSFER,
     metrics.GROUP_SERIES_OMITTED,
     metrics.GROUP_SHARDS,
     metrics.GROUP_EPOCH,
@@ -79,6 +83,10 @@ def _add_group(families: Mapping[str, GaugeMetricFamily], group: tuple[str, str,
     lags = [max(0, shard.lag_records or 0) for shard in view.shards]
     add(metrics.GROUP_LAG, sum(lags))
     add(metrics.GROUP_MAX_LAG, max(lags, default=0))
+    add(metrics.GROUP_END, sum(shard.end or 0 for shard in view.shards))
+    add(metrics.GROUP_CHECKPOINT, sum(shard.checkpoint or 0 for shard in view.shards))
+    for metric, state in ((metrics.GROUP_UNOWNED, ShardState.NOT_ALLOC), (metrics.GROUP_TRANSFER, ShardState.TRANSFER)):
+        add(metric, max((shard.state_age for shard in view.shards if shard.state is state), default=0.0))
     add(metrics.GROUP_SERIES_OMITTED, len(read) - len(shown))
     for state in ShardState:
         add(metrics.GROUP_SHARDS, view.shards_in(state), state.value)

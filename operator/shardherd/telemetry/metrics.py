@@ -52,9 +52,20 @@ RECONCILES = Metric("shardherd_reconcile", "Reconciliations of groups.", GROUP)
 RECONCILE_ERRORS = Metric("shardherd_reconcile_errors", "Reconciliations that failed and are tried again.", GROUP)
 RECONCILE_DURATION = Metric("shardherd_reconcile_duration_seconds", "Duration of one reconciliation.")
 SCALE_DECISIONS = Metric(
-    "shardherd_scale_decisions", "Changes of the number of consumers, by direction.", (*GROUP, "direction")
+    "shardherd_scale_decisions",
+    "Decisions on the number of consumers, by direction (up, down, recommended) and reason.",
+    (*GROUP, "direction", "reason"),
 )
-REPLICAS = Metric("shardherd_replicas", "Consumers of a group: desired, current and ready.", (*GROUP, "kind"))
+REPLICAS = Metric("shardherd_replicas", "Consumers of a group: desired, current, ready and recommended.", (*GROUP, "kind"))
+GROUP_LAG_SECONDS = Metric("shardherd_group_lag_seconds", "Age of the oldest record that is not checkpointed.", GROUP)
+GROUP_PRODUCED = Metric("shardherd_group_produced_records_per_second", "Records written a second, over the last minute.", GROUP)
+GROUP_CONSUMED = Metric(
+    "shardherd_group_consumed_records_per_second", "Records checkpointed a second, over the last minute.", GROUP
+)
+CONSUMER_PACE = Metric(
+    "shardherd_group_consumer_records_per_second", "Records that one consumer reads a second while it has a backlog.", GROUP
+)
+CONDITION = Metric("shardherd_group_condition", "A group's condition: 1 if True, 0 if not.", (*GROUP, "condition"))
 
 # Pictures of groups, read at each scrape.
 SHARD_LAG = Metric("shardherd_shard_lag_records", "Records between a shard's checkpoint and its end.", (*PICTURE, "shard"))
@@ -68,6 +79,16 @@ SHARD_STATE_AGE = Metric(
 )
 GROUP_LAG = Metric("shardherd_group_lag_records", "Records between the checkpoints and the ends of all shards.", PICTURE)
 GROUP_MAX_LAG = Metric("shardherd_group_max_lag_records", "The largest lag of a single shard.", PICTURE)
+GROUP_END = Metric("shardherd_group_end_offset", "Sum of the ends of all shards: its rate is what is written.", PICTURE)
+GROUP_CHECKPOINT = Metric(
+    "shardherd_group_committed_offset", "Sum of the checkpoints of all shards: its rate is what is read.", PICTURE
+)
+GROUP_UNOWNED = Metric(
+    "shardherd_group_max_unowned_seconds", "The longest time that a shard that should be read has had no holder.", PICTURE
+)
+GROUP_TRANSFER = Metric(
+    "shardherd_group_max_transfer_seconds", "The longest time that a shard has been on its way to another consumer.", PICTURE
+)
 GROUP_SERIES_OMITTED = Metric(
     "shardherd_group_shard_series_omitted", "Shards whose own series are left out, as the group has too many.", PICTURE
 )
@@ -115,6 +136,9 @@ class OperatorMetrics:
         def counter(metric: Metric) -> Counter:
             return Counter(metric.name, metric.help, metric.labels, registry=registry)
 
+        def gauge(metric: Metric) -> Gauge:
+            return Gauge(metric.name, metric.help, metric.labels, registry=registry)
+
         self.heartbeats = counter(HEARTBEATS)
         self.checkpoints = counter(CHECKPOINTS)
         self.rebalances = counter(REBALANCES)
@@ -128,7 +152,12 @@ class OperatorMetrics:
             RECONCILE_DURATION.name, RECONCILE_DURATION.help, buckets=_RECONCILE_BUCKETS, registry=registry
         )
         self.scale_decisions = counter(SCALE_DECISIONS)
-        self.replicas = Gauge(REPLICAS.name, REPLICAS.help, REPLICAS.labels, registry=registry)
+        self.replicas = gauge(REPLICAS)
+        self.lag_seconds = gauge(GROUP_LAG_SECONDS)
+        self.produced = gauge(GROUP_PRODUCED)
+        self.consumed = gauge(GROUP_CONSUMED)
+        self.pace = gauge(CONSUMER_PACE)
+        self.conditions = gauge(CONDITION)
         self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
         self._build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
         # Counters whose series go with their group, and how many label values follow the group's two.
@@ -142,6 +171,11 @@ class OperatorMetrics:
             self.reconcile_errors,
             self.scale_decisions,
             self.replicas,
+            self.lag_seconds,
+            self.produced,
+            self.consumed,
+            self.pace,
+            self.conditions,
         )
 
     def built(self, version: str) -> None:

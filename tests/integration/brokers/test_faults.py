@@ -26,6 +26,9 @@ from tests.harness.kafka import KafkaLab
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, read, sent, whole
 
+long = pytest.mark.skipif(not os.environ.get("SHARDHERD_LONG"), reason="only with SHARDHERD_LONG=1")
+"""Every broker that is started takes some ten seconds of a processor."""
+
 
 @pytest.fixture(autouse=True)
 def _small_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +61,7 @@ def test_a_leader_that_stops_in_the_middle_of_a_batch_costs_no_record(
     assert reading.finish() == {**sent(moving, 2, 0, 200), **sent(alone, 2, 0, 200)}, "the rest waits for it"
 
 
+@long
 def test_a_leader_that_is_killed_is_noticed_by_the_others(trio: KafkaTrio, kafka: KafkaLab, connect: Connect) -> None:
     topic = several(kafka, 2, 3)
     source = connect(trio.bootstrap(nodes=[2]))
@@ -70,6 +74,7 @@ def test_a_leader_that_is_killed_is_noticed_by_the_others(trio: KafkaTrio, kafka
     assert source.ends([ShardId(f"{topic}/0")], 20) == {f"{topic}/0": 200}, "also where all bootstrap addresses are gone"
 
 
+@long
 def test_a_leader_that_hangs_is_given_up(
     trio: KafkaTrio, kafka: KafkaLab, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +207,7 @@ async def test_the_coordinator_names_it_too(
         await coordinate(MemorySecrets()).source(kafka.group(topic, "ASTRAY")).discover()
 
 
+@long
 async def test_the_coordinator_goes_on_when_the_broker_of_its_offsets_is_gone(
     trio: KafkaTrio, kafka: KafkaLab, coordinate: Coordinate
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import TopicAlreadyExistsError
 
+from dev.cluster.config import BROKER_RACK
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import ApiError, KubernetesApi
 from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
@@ -40,6 +41,7 @@ class KafkaLab:
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
+        self.rack = BROKER_RACK
         self.connector = KafkaConnector()
         self._admin = KafkaAdminClient(bootstrap_servers=servers)
         self._producer: Any = None
@@ -129,7 +131,7 @@ class KubernetesLab:
                 "apiVersion": "shardherd.dev/v1alpha1",
                 "kind": "ConsumerGroup",
                 "metadata": {"name": name, "namespace": namespace},
-                "spec": {"source": source, "application": application, "replicas": 1},
+                "spec": {"source": source, "application": application},
             },
         )
         return GroupIdentity(namespace, name, created["metadata"]["uid"])

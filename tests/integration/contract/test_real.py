@@ -15,6 +15,7 @@ from shardherd.adapters.clock import SystemClock
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
+from shardherd.adapters.kubernetes.keys import PublishedKeysTokens
 from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
@@ -27,6 +28,7 @@ from shardherd.ports import (
     OwnershipGoneError,
     OwnershipUnavailableError,
     SourceUnavailableError,
+    TokenReviewer,
 )
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.offsets import OffsetsContract, Open
@@ -264,9 +266,9 @@ class TestLease(LeadershipContract):
 class RealTokensLab:
     """A reviewer with an API client of its own."""
 
-    def __init__(self, api: KubernetesApi, valid: str, caller: Caller) -> None:
+    def __init__(self, api: KubernetesApi, reviewer: TokenReviewer, valid: str, caller: Caller) -> None:
         self._api = api
-        self.reviewer = KubernetesTokens(api, "shardherd")
+        self.reviewer = reviewer
         self.valid = valid
         self.caller = caller
 
@@ -281,6 +283,9 @@ def caller_of(namespace: str, account: str, pod: str = "", uid: str = "", statef
 
 
 class TestTokens(TokensContract):
+    def reviewer(self, api: KubernetesApi, namespace: str) -> TokenReviewer:
+        return KubernetesTokens(api, "shardherd")
+
     @pytest.fixture
     async def lab(
         self, cluster: Cluster, kubernetes: KubernetesLab, namespace: str, names: Names
@@ -290,7 +295,9 @@ class TestTokens(TokensContract):
         pod = (await kubernetes.stateful_set(namespace, name, name))[0]
         token = await kubernetes.token(namespace, name, pod)
         own = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
-        yield RealTokensLab(own, token, caller_of(namespace, name, f"{name}-0", pod["metadata"]["uid"], name))
+        yield RealTokensLab(
+            own, self.reviewer(own, namespace), token, caller_of(namespace, name, f"{name}-0", pod["metadata"]["uid"], name)
+        )
         own.close()
 
     async def test_a_token_for_another_audience_is_nobodys(
@@ -338,6 +345,13 @@ class TestTokens(TokensContract):
         await kubernetes.api.acall("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", {"gracePeriodSeconds": 0})
 
         assert await lab.reviewer.review(token) is None
+
+
+class TestTokensByPublishedKeys(TestTokens):
+    """Without a TokenReview, by the same tests."""
+
+    def reviewer(self, api: KubernetesApi, namespace: str) -> TokenReviewer:
+        return PublishedKeysTokens(api, "shardherd", SystemClock(), [namespace])
 
 
 class TestEvents(EventsContract):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -88,13 +89,13 @@ class PlayedCoordination:
         self.deaths.append((group.name, consumer, incarnation))
 
 
-def install_rights(cluster: Cluster, namespace: str) -> str:
-    """Apply the chart's service account and roles in this namespace; returns a token of that account."""
+def install_rights(cluster: Cluster, namespace: str, *options: str) -> str:
+    """Apply the chart's accounts and roles in this namespace, with more options of helm; returns the operator's token."""
     define_resource(cluster)
-    rendered = cluster.helm("template", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")
-    wanted = [
-        item for item in yaml.safe_load_all(rendered) if item and ("Role" in item["kind"] or item["kind"] == "ServiceAccount")
-    ]
+    chart = ("template", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")
+    rendered = cluster.helm(*chart, *options)
+    kinds = re.compile("Role|Admission|ServiceAccount")
+    wanted = [item for item in yaml.safe_load_all(rendered) if item and kinds.search(item["kind"])]
     cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(wanted))
     return cluster.kubectl("-n", namespace, "create", "token", f"{namespace}-shardherd", "--duration=2h").strip()
 

@@ -23,7 +23,7 @@ def name(names: Names) -> str:
 
 def play(bench: ControllerBench, name: str, count: int, **fields: object) -> None:
     """The coordinator shows so many shards of this group, held by its first consumer."""
-    held = tuple(replace(shard, holder=ConsumerId(f"{name}-0")) for shard in shards(count))
+    held = tuple(shard._replace(holder=ConsumerId(f"{name}-0")) for shard in shards(count))
     bench.coordination.pictures[name] = replace(view(held, consumers=consumers(count)), **fields)  # type: ignore[arg-type]
 
 
@@ -47,7 +47,8 @@ def test_a_new_group_gets_its_objects_owned_by_it(bench: ControllerBench, name: 
         for kind in OWNED
     }
     assert [(spec.wanted, spec.leaving) for spec in bench.coordination.specs[name]] == [(2, frozenset())]
-    until(lambda: ("Normal", "ScaledUp", "From 0 to 2 consumers.") in bench.events(name), lambda: bench.events(name))
+    why = "From 0 to 2 consumers. 2 shards to read, 1 for each consumer: 2 consumers."
+    until(lambda: ("Normal", "ScaledUp", why) in bench.events(name), lambda: bench.events(name))
 
 
 def test_the_resource_itself_is_left_as_the_user_wrote_it(bench: ControllerBench, name: str) -> None:
@@ -92,11 +93,14 @@ def test_a_group_whose_consumers_are_ready_is_ready(bench: ControllerBench, name
     bench.kubectl("wait", "--for=condition=Ready", f"{RESOURCE}/{name}", "--timeout=30s")
     status = bench.get(GROUPS, name)["status"]
     conditions = status.pop("conditions")
+    assert status.pop("scaling").items() >= {"desired": 2, "reason": "FollowingShards"}.items()
+    assert status.pop("rollout").items() >= {"updated": 2, "total": 2}.items()
     assert status == {
         "observedGeneration": 1,
         "replicas": 2,
         "readyReplicas": 2,
         "desiredReplicas": 2,
+        "recommendedReplicas": 2,
         "selector": f"shardherd.dev/consumergroup={name},shardherd.dev/role=driver",
         "groupEpoch": 3,
         "shards": {"total": 2, "wait": 0, "notAlloc": 0, "alreadyAlloc": 2, "transfer": 0, "over": 0},
@@ -104,7 +108,7 @@ def test_a_group_whose_consumers_are_ready_is_ready(bench: ControllerBench, name
     }
     assert {condition["observedGeneration"] for condition in conditions} == {1}
     header, row = bench.kubectl("get", RESOURCE, name).splitlines()
-    assert header.split() == ["NAME", "READY", "SHARDS", "ASSIGNED", "CONSUMERS", "LAG", "EPOCH", "AGE"]
+    assert header.split() == ["NAME", "READY", "SHARDS", "ASSIGNED", "CONSUMERS", "LAG", "LAG-S", "EPOCH", "AGE"]
     assert row.split()[:7] == [name, "True", "2", "2", "2", "20", "3"]
 
 
@@ -116,7 +120,7 @@ def test_scaling_out_and_then_in_after_a_drain(bench: ControllerBench, name: str
     bench.until_pods(name, 3)
     held = bench.coordination.pictures[name]
     last = ConsumerId(f"{name}-2")
-    bench.coordination.pictures[name] = replace(held, shards=(replace(held.shards[0], holder=last),))
+    bench.coordination.pictures[name] = replace(held, shards=(held.shards[0]._replace(holder=last),))
     bench.until_condition(name, "Reconciling", "True", "Draining")
     leaving = {ConsumerId(f"{name}-1"), last}
     until(lambda: bench.coordination.specs[name][-1].leaving == leaving)
@@ -133,7 +137,7 @@ def test_scaling_out_and_then_in_after_a_drain(bench: ControllerBench, name: str
 
 def test_the_scale_subresource_sets_the_number_in_mode_fixed(bench: ControllerBench, name: str) -> None:
     play(bench, name, 8)
-    bench.group(name, scaling={"mode": "Fixed"}, replicas=1)
+    bench.group(name, scaling={"mode": "Fixed", "shardsPerConsumer": None}, replicas=1)
     bench.until_pods(name, 1)
     bench.kubectl("scale", f"{RESOURCE}/{name}", "--replicas=2")
     bench.until_pods(name, 2)
@@ -166,6 +170,12 @@ def test_another_image_replaces_the_pods_one_at_a_time(bench: ControllerBench, n
 
     until(lambda: images() == {f"{name}-0": "example/clicks:1", f"{name}-1": "example/clicks:2"}, lambda: bench.explain(name))
     bench.make_ready(f"{name}-1")
+    # The first one holds all shards, and is asked to give them to the other.
+    until(lambda: bench.coordination.specs[name][-1].cordoned == {f"{name}-0"}, lambda: bench.explain(name))
+    held = bench.coordination.pictures[name]
+    given = tuple(shard._replace(holder=ConsumerId(f"{name}-1")) for shard in held.shards)
+    assert images()[f"{name}-0"] == "example/clicks:1"
+    bench.coordination.pictures[name] = replace(held, shards=given)
     until(lambda: images() == {f"{name}-0": "example/clicks:2", f"{name}-1": "example/clicks:2"}, lambda: bench.explain(name))
 
 
@@ -298,7 +308,7 @@ def test_a_transfer_does_not_end_ready(bench: ControllerBench, name: str) -> Non
     bench.until_condition(name, "Ready", "True", "Consuming")
     before = bench.condition(name, "Ready")["lastTransitionTime"]
     held = bench.coordination.pictures[name]
-    moving = replace(held.shards[0], state=ShardState.TRANSFER, state_age=1.0)
+    moving = held.shards[0]._replace(state=ShardState.TRANSFER, state_age=1.0)
     bench.coordination.pictures[name] = replace(held, shards=(moving,))
     bench.until_condition(name, "Balanced", "False", "Rebalancing")
     ready = bench.condition(name, "Ready")

@@ -14,6 +14,7 @@ from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesApi
 from shardherd.controller.declared import declared
 from shardherd.controller.merge import merge
+from shardherd.core.observed import Scaling, ScalingMode
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource
 from tests.integration.controller.bench import RESOURCE, ROOT, unique
@@ -196,15 +197,78 @@ MUTUAL = {"protocol": "SSL", "tls": {"certificateSecretRef": {"name": "clicks-tl
         ),
         pytest.param(
             {"scaling": {"mode": "Guess"}},
-            'Unsupported value: "Guess": supported values: "Shards", "Fixed", "External"',
+            'Unsupported value: "Guess": supported values: "Shards", "Lag", "Fixed", "External"',
             id="a mode that does not exist",
         ),
-        pytest.param({"replicas": -1}, "spec.replicas in body should be greater than or equal to 0", id="negative replicas"),
+        pytest.param(
+            {"scaling": {"lag": {"targetCatchupSeconds": 60}}},
+            "spec.scaling.lag says nothing in mode Shards: remove it, or set spec.scaling.mode to Lag",
+            id="settings of the lag in another mode",
+        ),
+        pytest.param(
+            {"scaling": {"mode": "Lag", "shardsPerConsumer": 2}},
+            "spec.scaling.shardsPerConsumer says nothing in mode Lag: remove it, or set spec.scaling.mode to Shards",
+            id="shards for each consumer in another mode",
+        ),
+        pytest.param(
+            {"scaling": {"mode": "Fixed", "recommendOnly": True}, "replicas": 1},
+            "spec.scaling.recommendOnly has nothing to recommend in mode Fixed: remove it, or set spec.scaling.mode to "
+            "Shards or Lag",
+            id="recommendations of a mode that has none",
+        ),
+        pytest.param(
+            {"scaling": {"mode": "Lag", "lag": {"targetCatchupSeconds": 5}}},
+            "spec.scaling.lag.targetCatchupSeconds in body should be greater than or equal to 10",
+            id="a backlog that is to be gone at once",
+        ),
+        pytest.param(
+            {"scaling": {"stabilizationWindow": "48h"}},
+            'spec.scaling.stabilizationWindow ("48h") must be a duration of at most 24h, for example 5m',
+            id="a window of days",
+        ),
+        pytest.param(
+            {"rollout": {"strategy": "InPlace"}},
+            "spec.rollout.strategy InPlace needs spec.rejoinGrace, for which shards wait for a consumer that is replaced (it "
+            "is 0s): set it to longer than an application takes to start, for example 2m",
+            id="shards that do not wait for a consumer that is replaced in place",
+        ),
+        pytest.param(
+            {"rollout": {"progressDeadline": "0s"}},
+            'spec.rollout.progressDeadline ("0s") must be a duration from 1s to 24h, for example 10m',
+            id="no time for a new version",
+        ),
+        pytest.param(
+            {"scaling": {"mode": "Fixed"}},
+            "spec.replicas is not set, and spec.scaling.mode Fixed runs as many consumers as it says: set it",
+            id="a fixed number that is not given",
+        ),
+        pytest.param(
+            {"scaling": {"mode": "External"}},
+            "spec.replicas is not set, and spec.scaling.mode External runs as many consumers as it says: set it to what to "
+            "begin with",
+            id="an autoscaler that has nothing to begin with",
+        ),
+        pytest.param(
+            {"replicas": 3},
+            "spec.replicas says nothing in spec.scaling.mode Shards, which chooses the number itself: remove it, or set the "
+            "mode to Fixed or External",
+            id="a number beside a mode that chooses it",
+        ),
+        pytest.param(
+            {"scaling": {"mode": "Fixed"}, "replicas": -1},
+            "spec.replicas in body should be greater than or equal to 0",
+            id="negative replicas",
+        ),
         pytest.param(
             {"assignor": "Magic"},
             'spec.assignor "Magic" is none of Sticky, CooperativeSticky, Range, RoundRobin and Weighted: set one of them, '
             "or a plug-in, whose name has a dot",
             id="an assignor that does not exist",
+        ),
+        pytest.param(
+            {"assignorOptions": {"weights": "Messages"}},
+            'Unsupported value: "Messages": supported values: "Records", "Bytes"',
+            id="weights of a unit that does not exist",
         ),
         pytest.param(
             {"application": {"image": None}},
@@ -275,6 +339,9 @@ def test_the_longest_name_is_accepted(groups: Groups) -> None:
         pytest.param({"source": {"kafka": {"security": SCRAM}}}, id="a user in a Secret"),
         pytest.param({"source": {"kafka": {"security": MUTUAL}}}, id="a certificate in a Secret"),
         pytest.param({"scaling": {"minReplicas": 0}}, id="no consumer without shards"),
+        pytest.param({"scaling": {"mode": "Lag", "lag": {"targetCatchupSeconds": 60, "maxStep": 1}}}, id="mode Lag"),
+        pytest.param({"scaling": {"mode": "Lag", "minReplicas": 0, "recommendOnly": True}}, id="recommendations from zero"),
+        pytest.param({"scaling": {"mode": "External"}, "replicas": 0}, id="an autoscaler that begins with nobody"),
         pytest.param({"rejoinGrace": "1h30m"}, id="a duration of two units"),
         pytest.param(
             {"application": {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}}, id="env"
@@ -300,6 +367,7 @@ def test_every_default_is_in_the_schema(groups: Groups) -> None:
         "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest"}},
         "ordered": False,
         "assignor": "Sticky",
+        "assignorOptions": {"zones": "Prefer", "weights": "Records"},
         "heartbeatInterval": "3s",
         "sessionTimeout": "45s",
         "rejoinGrace": "0s",
@@ -309,8 +377,14 @@ def test_every_default_is_in_the_schema(groups: Groups) -> None:
         "initialAssignmentDelay": "10s",
         "drainTimeout": "60s",
         "paused": False,
-        "replicas": 1,
-        "scaling": {"mode": "Shards", "minReplicas": 1, "maxReplicas": 10, "shardsPerConsumer": 4},
+        "rollout": {"strategy": "Drain", "progressDeadline": "10m"},
+        "scaling": {
+            "mode": "Shards",
+            "minReplicas": 1,
+            "maxReplicas": 10,
+            "stabilizationWindow": "5m",
+            "recommendOnly": False,
+        },
         "application": {
             "image": "example/clicks:1",
             "imagePullPolicy": "IfNotPresent",
@@ -320,6 +394,9 @@ def test_every_default_is_in_the_schema(groups: Groups) -> None:
             "executor": {"instances": 1, "cores": 1, "memory": "1g"},
         },
     }
+    assert declared(made).scaling == Scaling()
+    by_lag = declared(groups.make(scaling={"mode": "Lag", "lag": {}})).scaling
+    assert by_lag == declared(groups.make(scaling={"mode": "Lag"})).scaling == Scaling(mode=ScalingMode.LAG)
     assert declared(made).source.group_id == f"{made['metadata']['namespace']}.clicks"
 
 
@@ -365,7 +442,7 @@ class TestSubresources:
 
     def test_scale_maps_to_replicas_and_the_selector(self, groups: Groups, names: Names) -> None:
         name = names.fresh("scale")
-        groups.make(name, last=True, replicas=2)
+        groups.make(name, last=True, replicas=2, scaling={"mode": "External"})
         path = f"{groups.path}/{name}"
         selector = f"shardherd.dev/consumergroup={name}"
         groups.api.call("PATCH", f"{path}/status", {"status": {"replicas": 1, "selector": selector}}, content_type=MERGE_PATCH)
@@ -373,6 +450,18 @@ class TestSubresources:
         assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": selector})
         groups.api.call("PATCH", f"{path}/scale", {"spec": {"replicas": 5}}, content_type=MERGE_PATCH)
         assert groups.api.call("GET", path)["spec"]["replicas"] == 5
+
+    def test_scaling_a_group_that_chooses_its_number_itself_is_refused(self, groups: Groups, names: Names) -> None:
+        name = names.fresh("chooses")
+        groups.make(name, last=True)
+        with pytest.raises(ApiError, match=r"spec.replicas says nothing in spec.scaling.mode Shards"):
+            groups.api.call("PATCH", f"{groups.path}/{name}/scale", {"spec": {"replicas": 5}}, content_type=MERGE_PATCH)
+
+    def test_a_number_may_stay_when_the_mode_changes(self, groups: Groups, names: Names) -> None:
+        name = names.fresh("stays")
+        groups.make(name, last=True, replicas=2, scaling={"mode": "Fixed"})
+        changed = groups.change(name, scaling={"mode": "Shards"})
+        assert (changed["spec"]["replicas"], changed["spec"]["scaling"]["mode"]) == (2, "Shards")
 
     def test_a_condition_needs_all_its_parts(self, groups: Groups, names: Names) -> None:
         name = names.fresh("condition")
@@ -394,6 +483,7 @@ def test_short_name_category_and_columns(groups: Groups, cluster: Cluster) -> No
         "Assigned",
         "Consumers",
         "Lag",
+        "Lag-S",
         "Epoch",
         "Age",
     ]

@@ -125,7 +125,7 @@ class Rig:
         pod = await self.kubernetes.api.acall("GET", f"/api/v1/namespaces/{self.namespace}/pods/{name}")
         token = await self.kubernetes.token(self.namespace, spec.service_account, pod)
         incarnation = Incarnation(pod["metadata"]["uid"], 1)
-        return Consumer(self.client(coordinator, spec, token), ConsumerId(name), incarnation)
+        return Consumer(self.client(coordinator, spec, token), ConsumerId(name), incarnation, spec.identity.uid)
 
     def client(self, coordinator: Coordinator, spec: GroupSpec, token: str) -> AsyncConsumerClient:
         client = AsyncConsumerClient(coordinator.url, self.namespace, spec.identity.name, lambda: token, timeout=30.0)
@@ -142,8 +142,10 @@ class Rig:
 class Consumer:
     """A consumer that obeys at once: it holds what was confirmed, and lets go of all else."""
 
-    def __init__(self, client: AsyncConsumerClient, name: ConsumerId, incarnation: Incarnation) -> None:
+    def __init__(self, client: AsyncConsumerClient, name: ConsumerId, incarnation: Incarnation, group_uid: str) -> None:
         self.client = client
+        self.group_uid = group_uid
+        self.zone = ""
         self.name = name
         self.incarnation = incarnation
         self.revision = 0
@@ -154,7 +156,16 @@ class Consumer:
     async def heartbeat(self, wait: float = 0.0, *, draining: bool = False) -> HeartbeatReply:
         self.seq += 1
         held = tuple(HeldShard(shard, epoch) for shard, epoch in sorted(self.held.items()))
-        beat = Heartbeat(self.name, self.incarnation, self.seq, self.revision, held, draining=draining)
+        beat = Heartbeat(
+            self.name,
+            self.incarnation,
+            self.seq,
+            self.revision,
+            held,
+            draining=draining,
+            group_uid=self.group_uid,
+            zone=self.zone,
+        )
         reply = await self.client.heartbeat(beat, wait)
         self.revision = reply.revision
         self.held = {each.shard: each.owner_epoch for each in reply.confirmed}
@@ -167,14 +178,14 @@ class Consumer:
             ShardCheckpoint(shard, self.held.get(shard, 1) if epoch is None else epoch, offset)
             for shard, offset in offsets.items()
         )
-        return (await self.client.checkpoint(CheckpointRequest(self.name, self.incarnation, wanted))).outcomes
+        return (await self.client.checkpoint(CheckpointRequest(self.name, self.incarnation, wanted, self.group_uid))).outcomes
 
     async def leave(self) -> None:
-        await self.client.leave(Leave(self.name, self.incarnation))
+        await self.client.leave(Leave(self.name, self.incarnation, self.group_uid))
 
     def restarted(self) -> Consumer:
         """The next start of the container."""
-        return Consumer(self.client, self.name, replace(self.incarnation, start=self.incarnation.start + 1))
+        return Consumer(self.client, self.name, replace(self.incarnation, start=self.incarnation.start + 1), self.group_uid)
 
 
 async def settle(consumers: list[Consumer], until: Callable[[], bool], within: float = 15.0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -14,6 +15,7 @@ from shardherd.client import AsyncConsumerClient
 from shardherd.core.errors import (
     CoordinatorUnavailableError,
     ForbiddenError,
+    GroupReplacedError,
     InvalidRequestError,
     ProtocolVersionError,
     UnauthenticatedError,
@@ -48,7 +50,7 @@ async def pod_of(rig: Rig, name: str, namespace: str | None = None) -> Any:
 
 
 def beat(consumer: str, pod: Any) -> Heartbeat:
-    return Heartbeat(ConsumerId(consumer), Incarnation(pod["metadata"]["uid"], 1), seq=1, revision=0)
+    return Heartbeat(ConsumerId(consumer), Incarnation(pod["metadata"]["uid"], 1), seq=1, revision=0, group_uid="any")
 
 
 async def test_the_pod_itself_is_let_in(rig: Rig, coordinator: Coordinator, spec: GroupSpec) -> None:
@@ -136,8 +138,16 @@ async def test_a_pod_does_not_name_another_uid(rig: Rig, coordinator: Coordinato
 
     with pytest.raises(ForbiddenError, match="the request names incarnation 'another'"):
         await rig.client(coordinator, spec, token).heartbeat(
-            Heartbeat(ConsumerId(f"{name}-0"), Incarnation("another", 1), seq=1, revision=0), 0
+            Heartbeat(ConsumerId(f"{name}-0"), Incarnation("another", 1), seq=1, revision=0, group_uid="any"), 0
         )
+
+
+async def test_a_pod_of_a_group_that_was_replaced_is_refused(rig: Rig, coordinator: Coordinator, spec: GroupSpec) -> None:
+    consumer = await rig.consumer(coordinator, spec, 0)
+    consumer.group_uid = "the-uid-of-the-group-that-was-deleted"
+
+    with pytest.raises(GroupReplacedError, match=f"the group of that name is now {spec.identity.uid}: end this process"):
+        await consumer.heartbeat()
 
 
 async def test_an_unknown_group_is_named_with_the_remedy(
@@ -193,12 +203,12 @@ async def ask(coordinator: Coordinator, path: str, body: bytes, headers: dict[st
 async def test_another_version_of_the_protocol_is_told_both(coordinator: Coordinator, spec: GroupSpec) -> None:
     path = f"/v1/namespaces/{spec.identity.namespace}/consumergroups/{spec.identity.name}/heartbeat"
 
-    status, _, body = await ask(coordinator, path, b"{}", {protocol.PROTOCOL_HEADER: "2"})
+    status, _, body = await ask(coordinator, path, b"{}", {protocol.PROTOCOL_HEADER: "3"})
 
     error = protocol.load_error(status, json.dumps(body).encode())
     assert status == 426
     assert isinstance(error, ProtocolVersionError)
-    assert "names version '2', this coordinator serves version 1" in error.message
+    assert "names version '3', this coordinator serves version 1 and 2" in error.message
 
 
 @pytest.mark.parametrize(
@@ -208,6 +218,8 @@ async def test_another_version_of_the_protocol_is_told_both(coordinator: Coordin
         ("", lambda beat: {key: value for key, value in beat.items() if key != "seq"}, "field Heartbeat.seq is missing"),
         ("", lambda beat: beat | {"extra": 1}, "unknown field Heartbeat.extra; remove it"),
         ("", lambda beat: beat | {"seq": 0}, "seq starts at 1"),
+        ("", lambda beat: beat | {"groupUid": ""}, "field Heartbeat.groupUid is missing; send the UID of the ConsumerGroup"),
+        ("", lambda beat: beat | {"capacity": 0}, "capacity 0 and zone ''; a capacity is 1 to 1000000"),
         ("?waitMs=-1", lambda beat: beat, "query parameter waitMs is '-1'"),
     ],
 )
@@ -223,9 +235,10 @@ async def test_a_wrong_request_is_told_what_is_wrong(
     pod = await pod_of(rig, name)
     token = await rig.kubernetes.token(rig.namespace, spec.service_account, pod)
     path = f"/v1/namespaces/{rig.namespace}/consumergroups/{spec.identity.name}/heartbeat{query}"
-    headers = {protocol.PROTOCOL_HEADER: "1", "Authorization": f"Bearer {token}"}
+    headers = {protocol.PROTOCOL_HEADER: "2", "Authorization": f"Bearer {token}"}
+    sent = protocol.encode(replace(beat(name, pod), group_uid=spec.identity.uid))
 
-    status, _, body = await ask(coordinator, path, json.dumps(change(protocol.encode(beat(name, pod)))).encode(), headers)
+    status, _, body = await ask(coordinator, path, json.dumps(change(sent)).encode(), headers)
 
     assert status == 400
     assert body["error"]["code"] == InvalidRequestError.code

@@ -42,6 +42,21 @@ async def test_two_consumers_share_the_shards_and_checkpoint_them(rig: Rig, name
     ]
 
 
+async def test_shards_are_given_to_the_consumer_in_the_rack_of_their_broker(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,))
+    coordinator.server.coordination.apply(spec)
+    first, second = await rig.consumer(coordinator, spec, 0), await rig.consumer(coordinator, spec, 1)
+    first.zone, second.zone = "elsewhere", rig.kafka.rack
+
+    await settle([first, second], lambda: len(first.held) == len(second.held) == 2)
+
+    assert sorted(second.held) == shards(topic, 0, 1), "those that are given out first"
+    seen = await second.client.group()
+    assert [row.zone for row in seen.shards] == [rig.kafka.rack] * 4
+    assert [(row.zone, row.capacity) for row in seen.consumers] == [("elsewhere", 1), (rig.kafka.rack, 1)]
+
+
 async def test_a_parked_heartbeat_is_answered_when_shards_must_move(rig: Rig, name: str, topic: str) -> None:
     coordinator = await rig.coordinator()
     spec = await rig.group(name, (topic,))

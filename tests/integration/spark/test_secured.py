@@ -29,7 +29,7 @@ def shown_by_the_ui(port: int) -> bytes:
     """Every page and answer of Spark's UI that could show a query's options and plans."""
 
     def get(path: str) -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=120) as reply:
             body: bytes = reply.read()
             return body
 

@@ -99,7 +99,7 @@ async def test_a_heartbeat_is_posted_with_its_wait_and_token(server: Server, cli
 
     path = "/v1/namespaces/demo/consumergroups/clicks/heartbeat?waitMs=3000"
     assert server.requests == [("POST", path, "Bearer a-token", protocol.dumps(HEARTBEAT))]
-    assert server.versions == ["1"]
+    assert server.versions == ["2"]
 
 
 async def test_checkpoints_leaving_and_the_group_have_their_paths(server: Server, client: AsyncConsumerClient) -> None:
@@ -190,6 +190,20 @@ async def test_a_parked_heartbeat_has_its_wait_on_top_of_the_timeout(server: Ser
     server.answer = late
 
     assert await client.heartbeat(HEARTBEAT, wait=1.0) == REPLY
+
+
+async def test_after_silence_a_heartbeat_is_not_parked_until_somebody_answers(
+    server: Server, client: AsyncConsumerClient
+) -> None:
+    server.answer = for_ever
+    for _ in range(2):
+        with pytest.raises(CoordinatorUnavailableError, match="no answer"):
+            await client.heartbeat(HEARTBEAT, wait=0.2)
+    server.answer = lambda: ok(REPLY)
+    for _ in range(2):
+        await client.heartbeat(HEARTBEAT, wait=0.2)
+
+    assert [path.partition("?")[2] for _, path, _, _ in server.requests] == ["waitMs=200", "waitMs=0", "waitMs=0", "waitMs=200"]
 
 
 async def test_a_connection_that_closes_unanswered_is_worth_a_retry(server: Server, client: AsyncConsumerClient) -> None:

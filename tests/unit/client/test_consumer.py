@@ -26,13 +26,16 @@ from shardherd.core.model import (
     Leave,
 )
 from shardherd.core.requests import ForceCheckpoint
-from tests.builders import Play, shard, spec, topic, with_settings
+from tests.builders import IDENTITY, Play, shard, spec, topic, with_settings
 
 NAME, RUN = ConsumerId("me"), Incarnation("uid-me", 1)
 
 
 class Coordinator:
-    """A group that is asked directly. `failing` is raised instead of an answer; `checkpoints` are the requests that came."""
+    """A group that is asked directly. `failing` is raised instead of an answer; `checkpoints` are the requests that came.
+
+    Who leaves is told so once `goodbye` is set.
+    """
 
     def __init__(self, shards: int = 2, **settings: Any) -> None:
         self.play = Play(spec(1, **{"heartbeat_interval": 0.02, "session_timeout": 60.0, **settings}))
@@ -40,6 +43,8 @@ class Coordinator:
         self.failing: ShardherdError | None = None
         self.checkpoints: list[CheckpointRequest] = []
         self.heartbeats = 0
+        self.goodbye = asyncio.Event()
+        self.goodbye.set()
 
     async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
         self._fail()
@@ -63,6 +68,7 @@ class Coordinator:
     async def leave(self, leave: Leave) -> None:
         self._fail()
         self.play.ask(leave)
+        await self.goodbye.wait()
 
     def _fail(self) -> None:
         if self.failing is not None:
@@ -75,7 +81,7 @@ def group() -> Coordinator:
 
 
 def consumer_of(group: Coordinator, **options: Any) -> AsyncConsumer:
-    return AsyncConsumer(group, NAME, RUN, **options)
+    return AsyncConsumer(group, NAME, RUN, group_uid=IDENTITY.uid, **options)
 
 
 @pytest.fixture
@@ -189,6 +195,19 @@ async def test_leaving_the_block_drains_and_leaves(group: Coordinator) -> None:
     assert consumer.stopped == "this consumer has left the group"
     with pytest.raises(ConsumerStoppedError, match="has left the group"):
         await consumer.take().__aenter__()
+
+
+async def test_who_leaves_is_not_refused_by_the_answer_to_a_heartbeat_that_the_leave_overtook(
+    group: Coordinator, consumer: AsyncConsumer
+) -> None:
+    await becomes(lambda: consumer.joined)
+    group.goodbye.clear()
+    leaving = asyncio.create_task(consumer.drain(5))
+    await becomes(lambda: group.play.counts() == {})
+    await becomes(lambda: consumer._loops[0].done())
+    group.goodbye.set()
+    assert await leaving
+    assert consumer.stopped == "this consumer has left the group"
 
 
 async def test_a_drain_waits_for_what_is_in_hand_and_takes_nothing_more(group: Coordinator, consumer: AsyncConsumer) -> None:

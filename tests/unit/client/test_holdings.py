@@ -58,8 +58,8 @@ def test_a_revoked_shard_is_not_released_before_it_is_durable() -> None:
 
     assert len(books.release()) == 0
     assert books.leaving()
-    assert books.unsaved() == (ShardCheckpoint(A, 1, 5),)
-    books.acknowledge(books.unsaved(), outcome(A, CheckpointResult.OK))
+    assert books.uncommitted() == (ShardCheckpoint(A, 1, 5),)
+    books.acknowledge(books.uncommitted(), outcome(A, CheckpointResult.OK))
     assert books.release() == (A,)
     assert not books.leaving()
 
@@ -98,9 +98,9 @@ def test_a_fenced_checkpoint_loses_the_shard_and_a_withheld_one_stays() -> None:
         books.save(grant, 5)
         books.put_back(grant)
 
-    assert books.acknowledge(books.unsaved(), outcome(A, CheckpointResult.FENCED)) == (A,)
-    assert books.acknowledge(books.unsaved(), outcome(B, CheckpointResult.WITHHELD)) == ()
-    assert books.unsaved() == (ShardCheckpoint(B, 1, 5),)
+    assert books.acknowledge(books.uncommitted(), outcome(A, CheckpointResult.FENCED)) == (A,)
+    assert books.acknowledge(books.uncommitted(), outcome(B, CheckpointResult.WITHHELD)) == ()
+    assert books.uncommitted() == (ShardCheckpoint(B, 1, 5),)
     assert books.readable == (B,)
 
 
@@ -124,7 +124,7 @@ def test_progress_grows_with_all_that_gets_on() -> None:
     seen.append(books.progress)
     books.save(grant, 5)
     seen.append(books.progress)
-    books.acknowledge(books.unsaved(), outcome(A, CheckpointResult.OK))
+    books.acknowledge(books.uncommitted(), outcome(A, CheckpointResult.OK))
     seen.append(books.progress)
     books.put_back(grant)
     seen.append(books.progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -170,8 +171,8 @@ def test_a_reply_of_a_newer_coordinator_is_read_without_what_is_unknown() -> Non
         (errors.ForbiddenError, 403),
         (errors.UnknownGroupError, 404),
         (errors.UnknownShardError, 404),
-        (errors.FencedEpochError, 409),
         (errors.StaleIncarnationError, 410),
+        (errors.GroupReplacedError, 410),
         (errors.ProtocolVersionError, 426),
         (errors.NotLeadingError, 503),
         (errors.CoordinatorUnavailableError, 503),
@@ -209,21 +210,32 @@ def test_an_answer_that_is_not_ours_is_retried_only_where_that_can_help(
     assert type(protocol.load_error(status, body)) is kind
 
 
-@pytest.mark.parametrize("header", [None, "2", "one", ""])
+@pytest.mark.parametrize("header", [None, "3", "one", ""])
 def test_another_version_is_refused_with_both_versions(header: str | None) -> None:
-    with pytest.raises(errors.ProtocolVersionError, match="this coordinator serves version 1; use an image"):
+    with pytest.raises(errors.ProtocolVersionError, match="this coordinator serves version 1 and 2; use an image"):
         protocol.check_version(header)
 
 
 def test_our_version_is_accepted() -> None:
-    protocol.check_version("1")
+    assert protocol.check_version("2") == 2
+
+
+@pytest.mark.parametrize("value", [HEARTBEAT, CHECKPOINT, Leave(NAME, RUN)], ids=lambda value: type(value).__name__)
+def test_a_request_names_its_group_from_version_2_on(value: Any) -> None:
+    unnamed = protocol.dumps(value)
+    named = protocol.dumps(replace(value, group_uid="uid"))
+
+    assert protocol.read_request(type(value), unnamed, 1) == value
+    assert protocol.read_request(type(value), named, 2) == replace(value, group_uid="uid")
+    with pytest.raises(errors.InvalidRequestError, match=f"field {type(value).__name__}.groupUid is missing; send the UID"):
+        protocol.read_request(type(value), unnamed, 2)
 
 
 def test_the_version_before_is_served_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "PROTOCOL_VERSION", 3)
 
     assert protocol.served_versions() == (2, 3)
-    protocol.check_version("2")
+    assert protocol.check_version("2") == 2
     with pytest.raises(errors.ProtocolVersionError, match="names version '1', this coordinator serves version 2 and 3; use an"):
         protocol.check_version("1")
 

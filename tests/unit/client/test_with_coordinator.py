@@ -47,12 +47,14 @@ async def test_two_consumers_share_the_shards_and_each_goes_on_where_the_other_s
     async with (
         AsyncConsumerClient(serving.url, "demo", "clicks", lambda: "token-0") as first_client,
         AsyncConsumerClient(serving.url, "demo", "clicks", lambda: "token-1") as second_client,
-        AsyncConsumer(first_client, ConsumerId("clicks-0"), Incarnation("uid-0", 1)) as first,
+        AsyncConsumer(first_client, ConsumerId("clicks-0"), Incarnation("uid-0", 1), group_uid=IDENTITY.uid) as first,
     ):
         for _ in range(4):
             async with first.take() as shard:
                 await shard.save_checkpoint(10, now=True)
-        async with AsyncConsumer(second_client, ConsumerId("clicks-1"), Incarnation("uid-1", 1)) as second:
+        async with AsyncConsumer(
+            second_client, ConsumerId("clicks-1"), Incarnation("uid-1", 1), group_uid=IDENTITY.uid
+        ) as second:
             await serving.rig.becomes(lambda: (len(first.held()), len(second.held())) == (2, 2))
             async with second.take() as shard:
                 assert shard.position == 10
@@ -77,7 +79,7 @@ def read_synchronously(url: str) -> list[tuple[str, int]]:
     with (
         ConsumerClient(url, "demo", "clicks", lambda: "token-0") as client,
         ConsumerClient(url, "demo", "clicks", lambda: "admin") as admin,
-        Consumer(client, ConsumerId("clicks-0"), Incarnation("uid-0", 1)) as consumer,
+        Consumer(client, ConsumerId("clicks-0"), Incarnation("uid-0", 1), group_uid=IDENTITY.uid) as consumer,
     ):
         for _ in range(4):
             with consumer.take() as shard:
@@ -110,6 +112,7 @@ def environment(service: Service, token: Path) -> dict[str, str]:
         "SHARDHERD_COORDINATOR_URL": service.url,
         "SHARDHERD_NAMESPACE": "demo",
         "SHARDHERD_GROUP": "clicks",
+        "SHARDHERD_GROUP_UID": IDENTITY.uid,
         "SHARDHERD_CONSUMER": "clicks-0",
         "SHARDHERD_POD_UID": "uid-0",
         "SHARDHERD_START": "1",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from shardherd.controller.manifests import Manifests
@@ -38,6 +37,7 @@ _SPEC: dict[str, Any] = {
     "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest"}},
     "ordered": False,
     "assignor": "Sticky",
+    "assignorOptions": {"zones": "Prefer", "weights": "Records"},
     "heartbeatInterval": "3s",
     "sessionTimeout": "45s",
     "rejoinGrace": "0s",
@@ -47,8 +47,14 @@ _SPEC: dict[str, Any] = {
     "initialAssignmentDelay": "10s",
     "drainTimeout": "60s",
     "paused": False,
-    "replicas": 1,
-    "scaling": {"mode": "Shards", "minReplicas": 1, "maxReplicas": 10, "shardsPerConsumer": 4},
+    "rollout": {"strategy": "Drain", "progressDeadline": "10m"},
+    "scaling": {
+        "mode": "Shards",
+        "minReplicas": 1,
+        "maxReplicas": 10,
+        "stabilizationWindow": "5m",
+        "recommendOnly": False,
+    },
     "application": {
         "image": "example/clicks:1",
         "imagePullPolicy": "IfNotPresent",
@@ -169,7 +175,7 @@ def observation(**fields: Any) -> Observation:
     """A group of two consumers that runs as declared: eight shards, four each."""
     held = (
         *shards(4),
-        *(replace(shard, shard=ShardId(f"clicks/{4 + n}"), holder=ConsumerId("clicks-1")) for n, shard in enumerate(shards(4))),
+        *(shard._replace(shard=ShardId(f"clicks/{4 + n}"), holder=ConsumerId("clicks-1")) for n, shard in enumerate(shards(4))),
     )
     values: dict[str, Any] = {
         "declared": declared(),

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.adapters.memory.cluster import MemoryEvents
 from shardherd.adapters.memory.objects import MemoryCluster
+from shardherd.controller.manifests import Manifests
 from shardherd.controller.reconcile import Controller
 from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
@@ -57,7 +58,7 @@ class ByHand(Worklist):
 class Bench:
     """A controller, and everything around it to look at."""
 
-    def __init__(self) -> None:
+    def __init__(self, manifests: Manifests = MANIFESTS) -> None:
         self.cluster = MemoryCluster()
         self.coordination = FakeCoordination()
         self.events = MemoryEvents()
@@ -69,7 +70,7 @@ class Bench:
             self.events,
             self.clock,
             OperatorMetrics(self.registry),
-            MANIFESTS,
+            manifests,
             worklist=ByHand,
         )
 

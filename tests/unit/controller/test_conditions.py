@@ -26,7 +26,7 @@ def test_a_group_that_works_says_so_in_every_condition() -> None:
         "SourceReachable": ("True", "Discovered", "8 shards found."),
         "ConsumersReady": ("True", "AllReady", "2 of 2 consumers are ready."),
         "Balanced": ("True", "Balanced", "2 consumers with 4 shards each."),
-        "ScalingActive": ("True", "FollowingShards", "One consumer for every 4 shards: 2."),
+        "ScalingActive": ("True", "FollowingShards", "8 shards to read, 4 for each consumer: 2 consumers."),
         "ScalingLimited": ("False", "WithinLimits", "No limit is in the way."),
         "CheckpointLost": ("False", "CheckpointsKept", "No durable position is missing."),
     }
@@ -118,13 +118,6 @@ class TestSource:
         assert found(observation(view=unread))["SourceReachable"][:2] == ("Unknown", "Discovering")
         assert found(observation(view=None))["SourceReachable"][:2] == ("Unknown", "Discovering")
 
-    def test_topics_without_partitions_are_named(self) -> None:
-        assert found(observation(view=view()))["SourceReachable"] == (
-            "False",
-            "NoShards",
-            "kafka:9092 has no partitions of the topics clicks: create them.",
-        )
-
 
 class TestConsumers:
     @pytest.mark.parametrize(
@@ -168,7 +161,12 @@ class TestReconciling:
 
     def test_rolling_out(self) -> None:
         seen = found(observation(consumers=(*pods(0), *pods(1, current=False))))
-        assert seen["Reconciling"] == ("True", "RollingOut", "clicks-1 still run what was declared before.")
+        assert seen["Reconciling"] == (
+            "True",
+            "RollingOut",
+            "1 of 2 consumers run what is declared; clicks-1 still run what was declared before. "
+            "clicks-1 gives up its shards first.",
+        )
 
     def test_pods_that_are_missing(self) -> None:
         assert found(observation(consumers=pods(0)))["Reconciling"] == ("True", "Starting", "1 of 2 pods exist.")

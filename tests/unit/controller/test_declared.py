@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from shardherd.controller.declared import InvalidGroupError, declared, digest, seconds, template_hash
+from shardherd.controller.declared import (
+    APPLICATION_DEFAULTS,
+    InvalidGroupError,
+    declared,
+    digest,
+    pod_inputs,
+    seconds,
+    template_hash,
+    with_pod_inputs,
+)
 from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource
 from shardherd.core.observed import Declared, Scaling, ScalingMode
 from tests.unit.controller.builders import UID, resource
+
+DEFINITION = Path(__file__).resolve().parents[3] / "crds" / "consumergroup.yaml"
 
 
 @pytest.mark.parametrize(
@@ -88,10 +101,47 @@ def test_what_pods_are_made_from_changes_the_hash(change: dict[str, Any]) -> Non
         {"ordered": True},
         {"paused": True},
         {"scaling": {"maxReplicas": 3}},
+        {"rollout": {"strategy": "InPlace"}},
     ],
 )
 def test_what_consumers_hear_while_they_run_does_not(change: dict[str, Any]) -> None:
     assert template_hash(resource(**change)["spec"]) == template_hash(resource()["spec"])
+
+
+def test_a_default_that_is_written_out_is_no_change() -> None:
+    spelled = resource(application={"imagePullPolicy": "IfNotPresent", "executor": {"instances": 1, "cores": 1}})
+    silent = resource()
+    silent["spec"]["application"] = {"image": "example/clicks:1", "mainApplicationFile": "/opt/app/app.py"}
+    assert template_hash(spelled["spec"]) == template_hash(silent["spec"])
+
+
+def test_every_default_that_the_definition_fills_in_for_pods_is_known() -> None:
+    schema = yaml.safe_load(DEFINITION.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert defaults(schema["properties"]["spec"]["properties"]["application"]) == APPLICATION_DEFAULTS
+
+
+def defaults(schema: dict[str, Any]) -> dict[str, Any]:
+    """What the API server fills in below an object of the schema."""
+    found = {}
+    for name, child in schema.get("properties", {}).items():
+        inner = defaults(child)
+        if inner:
+            found[name] = inner
+        elif child.get("default", {}) != {}:
+            found[name] = child["default"]
+    return found
+
+
+def test_the_hash_is_that_of_earlier_versions() -> None:
+    """If this fails, an upgrade of the operator restarts every pod of every group."""
+    assert template_hash(resource()["spec"]) == "3870456ce67ee96b"
+
+
+def test_inputs_of_pods_are_put_back_whole() -> None:
+    before = resource(application={"image": "example/clicks:1", "executor": {"instances": 3}}, drainTimeout="90s")
+    after = resource(application={"image": "example/clicks:2", "arguments": ["--new"]}, paused=True)
+    back = with_pod_inputs(after, pod_inputs(before["spec"]))
+    assert back["spec"] == {**after["spec"], "application": before["spec"]["application"], "drainTimeout": "90s"}
 
 
 def test_the_order_of_keys_does_not_matter_to_a_digest() -> None:

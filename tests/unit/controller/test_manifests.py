@@ -174,6 +174,8 @@ def test_the_environment_says_everything_that_the_application_has_to_know() -> N
         "SHARDHERD_CONSUMER": "metadata.name",
         "SHARDHERD_POD_UID": "metadata.uid",
         "SHARDHERD_POD_IP": "status.podIP",
+        "SHARDHERD_ZONE": "metadata.labels['topology.kubernetes.io/zone']",
+        "SHARDHERD_CAPACITY": "metadata.annotations['shardherd.dev/capacity']",
         "SHARDHERD_GROUP": "clicks",
         "SHARDHERD_GROUP_UID": UID,
         "SHARDHERD_NAMESPACE": "shop",
@@ -260,6 +262,11 @@ class TestOverrides:
         made = json.loads(environment(application={"executor": {"template": template}})["SHARDHERD_EXECUTOR_TEMPLATE"])
         assert made["spec"]["containers"][0]["volumeMounts"][-1] == mount
         assert made["kind"] == "Pod"
+
+
+def test_executors_may_have_an_account_of_their_own() -> None:
+    made = environment(application={"executor": {"serviceAccountName": "without-rights"}})
+    assert made["SHARDHERD_EXECUTOR_SERVICE_ACCOUNT"] == "without-rights"
 
 
 def test_an_unchanged_spec_gives_the_same_manifests() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core.conditions import CRASH_LOOPING, IMAGE_UNAVAILABLE
-from shardherd.core.model import ConsumerId, GroupSettings, GroupSpec, Incarnation
-from shardherd.core.observed import ExecutorPod, Memory, Owned, OwnedSet, Trouble
+from shardherd.core.conditions import IMAGE_UNAVAILABLE
+from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
+from shardherd.core.observed import ExecutorPod, Owned, OwnedSet, Pauses, Trouble
 from shardherd.core.plan import (
     REPLACE_AFTER,
     Action,
@@ -45,7 +45,8 @@ def test_a_group_that_is_as_declared_is_left_alone() -> None:
 def test_a_new_group_gets_its_service_its_budget_and_then_its_consumers() -> None:
     planned = plan(observation(stateful_set=None, service=None, budget=None, consumers=()))
     assert planned.actions == (spec(2), ApplyService(), ApplyBudget(), ApplyStatefulSet(2))
-    assert planned.done == (Event("ScaledUp", "From 0 to 2 consumers."),)
+    why = "8 shards to read, 4 for each consumer: 2 consumers."
+    assert planned.done == (Event("ScaledUp", f"From 0 to 2 consumers. {why}", cause="FollowingShards"),)
 
 
 def test_no_consumer_is_started_before_the_shards_are_known() -> None:
@@ -70,17 +71,19 @@ def test_nothing_that_belongs_to_somebody_else_is_touched() -> None:
 def test_more_shards_scale_out_at_once_and_it_is_told() -> None:
     planned = plan(observation(view=view(shards(12))))
     assert planned.actions == (spec(3), ApplyStatefulSet(3))
-    assert planned.done == (Event("ScaledUp", "From 2 to 3 consumers."),)
+    why = "12 shards to read, 4 for each consumer: 3 consumers."
+    assert planned.done == (Event("ScaledUp", f"From 2 to 3 consumers. {why}", cause="FollowingShards"),)
 
 
 def test_fewer_shards_drain_the_highest_ordinal_before_it_goes() -> None:
     drained = view(shards(4))
     first = plan(observation(view=drained))
     assert first.actions == (spec(1, C1),)
-    assert first.memory == Memory(draining_since={C1: NOW})
+    assert first.memory.draining_since == {C1: NOW}
     second = plan(observation(view=drained, memory=first.memory, now=NOW + 5))
     assert second.actions == (spec(1, C1), ApplyStatefulSet(1))
-    assert second.done == (Event("ScaledDown", "From 2 to 1 consumers."),)
+    why = "4 shards to read, 4 for each consumer: 1 consumer."
+    assert second.done == (Event("ScaledDown", f"From 2 to 1 consumers. {why}", cause="FollowingShards"),)
 
 
 def test_a_group_that_is_being_deleted_is_left_to_its_owner_references() -> None:
@@ -138,39 +141,6 @@ class TestAnExpiredConsumer:
         assert self.after(REPLACE_AFTER, consumers=(replace(pods(0)[0], uid="other"), *pods(1))) == ()
 
 
-class TestPodsOfAnOlderDeclaration:
-    """They are replaced one at a time, the highest ordinal first, and only while everything runs."""
-
-    old = pods(0, 1, current=False)
-
-    def test_the_highest_is_replaced_first(self) -> None:
-        assert actions(consumers=self.old) == (DeletePod("clicks-1", "uid-1", "it was made from an older declaration"),)
-
-    def test_the_next_one_waits_until_the_first_is_back(self) -> None:
-        assert actions(consumers=(self.old[0], *pods(1, ready=False))) == ()
-        assert actions(consumers=(self.old[0], *pods(1, deleting=True))) == ()
-        assert actions(consumers=self.old[:1]) == ()
-
-    def test_and_goes_when_it_is(self) -> None:
-        why = "it was made from an older declaration"
-        assert actions(consumers=(self.old[0], *pods(1))) == (DeletePod("clicks-0", "uid-0", why),)
-
-    def test_those_that_are_not_ready_are_replaced_at_once(self) -> None:
-        stuck = pods(0, 1, current=False, ready=False)
-        why = "it is not ready and was made from an older declaration"
-        assert actions(consumers=stuck) == (DeletePod("clicks-0", "uid-0", why), DeletePod("clicks-1", "uid-1", why))
-
-    def test_those_that_cannot_run_as_declared_stay(self) -> None:
-        assert actions(consumers=pods(0, 1, ready=False, trouble=Trouble(CRASH_LOOPING, "it crashes"))) == ()
-
-    def test_none_is_replaced_before_the_stateful_set_makes_new_ones(self) -> None:
-        stale = OwnedSet(current=False, replicas=2)
-        assert actions(consumers=self.old, stateful_set=stale) == (ApplyStatefulSet(2),)
-
-    def test_none_is_replaced_in_a_paused_group(self) -> None:
-        assert actions(consumers=self.old, declared=declared(settings=GroupSettings(paused=True))) == ()
-
-
 class TestEvents:
     """What turned is told once."""
 
@@ -203,3 +173,57 @@ def test_the_coordinator_is_told_who_is_cordoned_and_since_when_there_is_the_gro
     )
     (told,) = [action.spec for action in planned.actions if isinstance(action, TellCoordinator)]
     assert (told.cordoned, told.created) == (frozenset({C1}), "2026-01-01T00:00:00Z")
+
+
+class TestTheAnnotationThatPausesTheReconcile:
+    paused = declared(pauses=Pauses(reconcile=True))
+
+    def test_keeps_every_object_as_it_is(self) -> None:
+        stale = Owned(current=False)
+        seen = observation(
+            declared=self.paused,
+            service=stale,
+            budget=stale,
+            stateful_set=OwnedSet(current=False, replicas=5),
+            consumers=pods(0, 1, current=False, ready=False),
+            view=view(shards(40)),
+        )
+        assert plan(seen).actions == ()
+
+    def test_lets_deaths_be_reported(self) -> None:
+        assert plan(observation(declared=self.paused, deaths=((C0, DEAD),))).actions == (ReportDeath(C0, DEAD),)
+
+    def test_lets_a_coordinator_that_just_started_know_of_the_group(self) -> None:
+        planned = plan(observation(declared=self.paused, view=None)).actions
+        assert planned == (spec(2),)
+
+    def test_is_told_in_the_conditions(self) -> None:
+        conditions = plan(observation(declared=self.paused)).status["conditions"]
+        assert isinstance(conditions, list)
+        found = {item["type"]: (item["status"], item["reason"]) for item in conditions}
+        assert (found["Reconciling"], found["ScalingActive"]) == (("False", "ReconcilePaused"), ("False", "ReconcilePaused"))
+
+
+def test_the_coordinator_is_told_that_the_rebalance_is_paused() -> None:
+    told = plan(observation(declared=declared(pauses=Pauses(rebalance=True)))).actions[0]
+    assert isinstance(told, TellCoordinator)
+    assert told.spec.rebalance_paused
+
+
+def test_a_consumer_that_will_not_drain_is_named_with_its_shards() -> None:
+    held = (*shards(2), *shards(2, holder=C1))
+    first = plan(observation(view=view(held)))
+    late = plan(observation(view=view(held), memory=first.memory, now=NOW + 60))
+    assert late.actions[1:] == (ApplyStatefulSet(1),)
+    assert late.done[-1] == Event(
+        "DrainTimedOut",
+        "clicks-1 did not give up clicks/0, clicks/1 within spec.drainTimeout (60 s): it is ended, and fenced.",
+        warning=True,
+    )
+    conditions = late.status["conditions"]
+    assert isinstance(conditions, list)
+    (reconciling,) = [item for item in conditions if item["type"] == "Reconciling"]
+    assert (reconciling["reason"], reconciling["message"]) == (
+        "DrainTimedOut",
+        "clicks-1 did not give up all shards within spec.drainTimeout (60 s) and is ended.",
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from shardherd.controller.manifests import Manifests
 from shardherd.core.model import ConsumerId, GroupIdentity, Incarnation
 from shardherd.ports import ClusterUnavailableError
 from tests.unit.controller.builders import (
     IDENTITY,
+    MANIFESTS,
     UID,
     consumers,
     driver_pod,
@@ -46,7 +49,34 @@ async def test_a_new_group_gets_its_objects_and_a_status(bench: Bench) -> None:
     assert [spec.wanted for spec in bench.coordination.specs] == [2]
     assert bench.condition("ConsumersReady") == ("False", "Starting")
     assert bench.events.reasons() == ["ScaledUp"]
-    assert bench.metric("shardherd_scale_decisions_total", direction="up") == 1
+    assert bench.metric("shardherd_scale_decisions_total", direction="up", reason="FollowingShards") == 1
+
+
+async def test_a_resource_that_cannot_be_read_says_so_in_its_conditions_and_its_group_goes_on(bench: Bench) -> None:
+    await bench.reconcile()
+    broken = resource(generation=2)
+    del broken["spec"]["scaling"]
+    broken["status"] = bench.cluster.objects["ConsumerGroup", *KEY]["status"]
+    bench.cluster.put("ConsumerGroup", broken)
+    bench.controller.saw_group(KEY, broken, gone=False)
+    bench.cluster.writes.clear()
+    for _ in range(3):
+        assert await bench.reconcile(after=2)
+    assert bench.cluster.writes == ["status clicks"]
+    told = "ConsumerGroup shop/clicks cannot be read: KeyError 'scaling'; correct it: until then the group goes on as it was."
+    status = bench.cluster.objects["ConsumerGroup", *KEY]["status"]
+    conditions = {each["type"]: each for each in status["conditions"]}
+    for kind, value in (("Ready", "False"), ("Stalled", "True")):
+        assert (conditions[kind]["status"], conditions[kind]["reason"]) == (value, "InvalidSpec")
+        assert (conditions[kind]["message"], conditions[kind]["observedGeneration"]) == (told, 2)
+    assert (status["desiredReplicas"], bench.condition("ConsumersReady")) == (2, ("False", "Starting"))
+
+    mended = resource(generation=3)
+    mended["status"] = status
+    bench.cluster.put("ConsumerGroup", mended)
+    bench.controller.saw_group(KEY, mended, gone=False)
+    await bench.reconcile(after=2)
+    assert bench.condition("Stalled") == ("False", "NotStalled")
 
 
 async def test_nothing_is_written_or_read_again_while_nothing_changes(bench: Bench) -> None:
@@ -84,6 +114,114 @@ def applied_hash(bench: Bench) -> str:
     """What the pods of the applied StatefulSet are annotated with."""
     template: dict[str, Any] = bench.cluster.objects["StatefulSet", *KEY]["spec"]["template"]
     return str(template["metadata"]["annotations"]["shardherd.dev/template-hash"])
+
+
+def run_pods(bench: Bench, *, broken: bool = False) -> None:
+    """Both pods are there, made from what is applied, and ready unless they are broken."""
+    for ordinal in (0, 1):
+        pod = driver_pod(ordinal, ready=not broken, template_hash=applied_hash(bench))
+        bench.cluster.put("Pod", pod)
+        bench.controller.saw_pod(KEY, pod, gone=False)
+
+
+def declare(bench: Bench, generation: int, image: str) -> None:
+    """The user declares another image."""
+    changed = resource(generation=generation, application={"image": image}, status=bench.status())
+    bench.cluster.put("ConsumerGroup", changed)
+    bench.controller.saw_group(KEY, changed, gone=False)
+
+
+def applied_image(bench: Bench) -> str:
+    """The image that new pods get."""
+    containers: list[dict[str, Any]] = bench.cluster.objects["StatefulSet", *KEY]["spec"]["template"]["spec"]["containers"]
+    return str(containers[0]["image"])
+
+
+class TestADeclarationThatDoesNotRun:
+    """From an image that runs to one that does not."""
+
+    @pytest.fixture
+    async def rolled(self, bench: Bench) -> Bench:
+        """It was rolled out, and had its ten minutes."""
+        await bench.reconcile()
+        run_pods(bench)
+        await bench.reconcile(after=5)
+        declare(bench, 2, "example/clicks:2")
+        await bench.reconcile(after=5)
+        assert applied_image(bench) == "example/clicks:2"
+        run_pods(bench, broken=True)
+        await bench.reconcile(after=5)
+        await bench.reconcile(after=600)
+        return bench
+
+    async def test_is_taken_back(self, rolled: Bench) -> None:
+        assert applied_image(rolled) == "example/clicks:1"
+        assert "RolledBack" in rolled.events.reasons()
+        run_pods(rolled)
+        await rolled.reconcile(after=5)
+        assert rolled.condition("Stalled") == ("True", "RolledBack")
+        assert rolled.condition("ConsumersReady") == ("True", "AllReady")
+        writes = len(rolled.cluster.writes)
+        for _ in range(5):
+            await rolled.reconcile(after=5)
+        assert "apply" not in " ".join(rolled.cluster.writes[writes:])
+
+    async def test_stays_so_after_a_restart_of_the_operator(self, rolled: Bench) -> None:
+        successor = Bench()
+        successor.clock.advance(10_000)
+        successor.cluster.objects.update(rolled.cluster.objects)
+        successor.coordination.pictures.update(rolled.coordination.pictures)
+        successor.controller.saw_group(KEY, rolled.cluster.objects["ConsumerGroup", *KEY], gone=False)
+        run_pods(successor)
+        await successor.reconcile()
+        assert applied_image(successor) == "example/clicks:1"
+        assert successor.condition("Stalled") == ("True", "RolledBack")
+
+    async def test_is_forgotten_when_something_else_is_declared(self, rolled: Bench) -> None:
+        run_pods(rolled)
+        await rolled.reconcile(after=5)
+        declare(rolled, 3, "example/clicks:3")
+        await rolled.reconcile(after=5)
+        assert applied_image(rolled) == "example/clicks:3"
+        run_pods(rolled)
+        await rolled.reconcile(after=5)
+        assert rolled.condition("Stalled") == ("False", "NotStalled")
+        # And may be tried again.
+        declare(rolled, 4, "example/clicks:2")
+        await rolled.reconcile(after=5)
+        assert applied_image(rolled) == "example/clicks:2"
+        # With the last one that ran to go back to.
+        run_pods(rolled, broken=True)
+        await rolled.reconcile(after=5)
+        await rolled.reconcile(after=600)
+        assert applied_image(rolled) == "example/clicks:3"
+
+
+class AnotherVersion(Manifests):
+    """How another version of the operator renders pods."""
+
+    def stateful_set(
+        self, resource: Mapping[str, Any], replicas: int, remembered: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        made = super().stateful_set(resource, replicas, remembered)
+        made["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 7
+        made["metadata"]["annotations"]["shardherd.dev/manifest-hash"] = "another"
+        return made
+
+
+async def test_another_version_of_the_operator_restarts_no_pod(bench: Bench) -> None:
+    await bench.reconcile()
+    run_pods(bench)
+    await bench.reconcile(after=5)
+    upgraded = Bench(AnotherVersion(MANIFESTS.coordinator_url, MANIFESTS.audience))
+    upgraded.cluster.objects.update(bench.cluster.objects)
+    upgraded.coordination.pictures.update(bench.coordination.pictures)
+    upgraded.controller.saw_group(KEY, resource(), gone=False)
+    for _ in range(5):
+        await upgraded.reconcile(after=5)
+    assert "apply StatefulSet clicks x2" in upgraded.cluster.writes
+    assert [write for write in upgraded.cluster.writes if write.startswith("delete")] == []
+    assert upgraded.condition("Reconciling") == ("False", "Settled")
 
 
 async def test_a_death_is_reported_once_even_if_its_pod_is_gone_when_we_look(bench: Bench) -> None:
@@ -223,6 +361,42 @@ async def test_a_status_that_we_wrote_ourselves_wakes_nobody(bench: Bench) -> No
     assert bench.cluster.reads == reads
 
 
+async def test_an_annotation_that_pauses_is_noticed_although_it_leaves_the_generation(bench: Bench) -> None:
+    await bench.reconcile()
+    await bench.reconcile(after=2)
+    paused = resource()
+    paused["metadata"]["annotations"] = {"shardherd.dev/pause-reconcile": "true", "else": "other"}
+    bench.cluster.put("ConsumerGroup", paused)
+    bench.controller.saw_group(KEY, paused, gone=False)
+    bench.coordination.pictures[IDENTITY] = view(shards(40), consumers=consumers(4, 4))
+    await bench.reconcile(after=2)
+    assert bench.condition("Reconciling") == ("False", "ReconcilePaused")
+    assert "apply StatefulSet clicks x10" not in bench.cluster.writes
+    bench.cluster.put("ConsumerGroup", resource())
+    bench.controller.saw_group(KEY, resource(), gone=False)
+    await bench.reconcile(after=2)
+    assert "apply StatefulSet clicks x10" in bench.cluster.writes
+
+
+async def test_the_figures_of_the_lag_are_metrics(bench: Bench) -> None:
+    for second in range(60):
+        held = shards(8, checkpoint=50 * second, end=100 * second, lag_records=50 * second)
+        bench.coordination.pictures[IDENTITY] = view(held, consumers=consumers(8))
+        await bench.reconcile(after=1)
+    assert bench.metric("shardherd_group_produced_records_per_second") == pytest.approx(800)
+    assert bench.metric("shardherd_group_consumed_records_per_second") == pytest.approx(400)
+    assert bench.metric("shardherd_group_consumer_records_per_second") == pytest.approx(400)
+    assert bench.metric("shardherd_group_lag_seconds") == pytest.approx(30, abs=5)
+    assert bench.metric("shardherd_replicas", kind="recommended") == 2
+    assert bench.status()["lag"].keys() == {
+        "records",
+        "seconds",
+        "producedPerSecond",
+        "consumedPerSecond",
+        "consumerPerSecond",
+    }
+
+
 async def test_a_restarted_operator_leaves_the_status_alone_until_its_coordinator_has_looked() -> None:
     bench = Bench()
     ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "Consuming"}]}
@@ -232,8 +406,25 @@ async def test_a_restarted_operator_leaves_the_status_alone_until_its_coordinato
     await bench.reconcile()
     await bench.reconcile(after=5)
     assert bench.status() == ready
+    assert bench.metric("shardherd_group_condition", condition="Ready") is None
     await bench.reconcile(after=30)
     assert bench.condition("Ready") == ("False", "Discovering")
+    assert bench.metric("shardherd_group_condition", condition="Ready") == 0
+
+
+async def test_a_new_leader_shows_as_metrics_the_status_that_it_finds_written(bench: Bench) -> None:
+    await bench.reconcile()
+    await bench.reconcile(after=2)
+    successor = Bench()
+    successor.cluster.objects = bench.cluster.objects
+    successor.coordination.pictures[IDENTITY] = bench.coordination.pictures[IDENTITY]
+    successor.controller.saw_group(KEY, resource(), gone=False)
+
+    await successor.reconcile()
+
+    assert "status clicks" not in successor.cluster.writes
+    assert successor.metric("shardherd_group_condition", condition="SourceReachable") == 1
+    assert successor.metric("shardherd_replicas", kind="desired") == 2
 
 
 async def test_a_resource_that_cannot_be_read_harms_nobody_else(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -243,7 +434,7 @@ async def test_a_resource_that_cannot_be_read_harms_nobody_else(bench: Bench, ca
     bench.controller.saw_group(KEY, broken, gone=False)
     assert await bench.reconcile()
     assert "ConsumerGroup shop/clicks cannot be read" in caplog.text
-    assert bench.cluster.writes == []
+    assert bench.cluster.writes == ["status clicks"]
 
 
 def test_the_builders_resource_is_the_identity_that_tests_use() -> None:

@@ -25,11 +25,21 @@ def test_the_status_counts_consumers_and_shards() -> None:
     written = status(seen, scale(seen))
     conditions = written.pop("conditions")
     assert isinstance(conditions, list)
+    why = "8 shards to read, 4 for each consumer: 2 consumers."
     assert written == {
         "observedGeneration": 1,
         "replicas": 2,
         "readyReplicas": 1,
         "desiredReplicas": 2,
+        "recommendedReplicas": 2,
+        "scaling": {"desired": 2, "reason": "FollowingShards", "message": why, "time": "2023-11-14T22:13:20Z"},
+        "rollout": {
+            "state": "Progressing",
+            "updated": 1,
+            "total": 2,
+            "target": "now",
+            "progressTime": "2023-11-14T22:13:20Z",
+        },
         "selector": "shardherd.dev/consumergroup=clicks,shardherd.dev/role=driver",
         "groupEpoch": 3,
         "shards": {"total": 9, "wait": 0, "notAlloc": 2, "alreadyAlloc": 5, "transfer": 1, "over": 1},

@@ -155,7 +155,7 @@ class Consumer:
         """The next heartbeat."""
         self.seq += 1
         held = tuple(HeldShard(shard, epoch) for shard, epoch in sorted(self.held.items()))
-        return Heartbeat(self.name, self.incarnation, self.seq, self.revision, held)
+        return Heartbeat(self.name, self.incarnation, self.seq, self.revision, held, group_uid=IDENTITY.uid)
 
     async def heartbeat(self, wait: float = 0.0) -> HeartbeatReply:
         reply = await self.rig.group.heartbeat(self.beat(), wait)
@@ -167,7 +167,7 @@ class Consumer:
     async def commit(self, offset: Offset) -> set[CheckpointResult]:
         """The results of a checkpoint of all that is held."""
         wanted = tuple(ShardCheckpoint(shard, epoch, offset) for shard, epoch in self.held.items())
-        reply = await self.rig.group.ask(CheckpointRequest(self.name, self.incarnation, wanted))
+        reply = await self.rig.group.ask(CheckpointRequest(self.name, self.incarnation, wanted, IDENTITY.uid))
         assert isinstance(reply, CheckpointReply)
         return {outcome.result for outcome in reply.outcomes}
 

@@ -15,13 +15,15 @@ from shardherd import protocol
 from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
 from shardherd.coordinator import CoordinatorServer
+from shardherd.coordinator.auth import REMEMBER
 from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError
+from shardherd.core.liveness import KEPT_FOR
 from shardherd.core.model import ConsumerId, Heartbeat, HeldShard, Incarnation, ShardId
 from shardherd.ports import Caller
 from tests.unit.coordinator.rig import IDENTITY, Rig, spec_of
 
 BASE = "/v1/namespaces/demo/consumergroups/clicks"
-HEARTBEAT = Heartbeat(ConsumerId("clicks-0"), Incarnation("uid-0", 1), 1, 0)
+HEARTBEAT = Heartbeat(ConsumerId("clicks-0"), Incarnation("uid-0", 1), 1, 0, group_uid=IDENTITY.uid)
 
 
 @dataclass
@@ -67,9 +69,9 @@ async def client(service: Service) -> AsyncIterator[AsyncConsumerClient]:
     await client.close()
 
 
-async def test_it_is_alive_before_it_leads_and_ready_once_its_groups_are_loaded(service: Service) -> None:
+async def test_it_is_ready_to_lead_and_while_it_leads_once_its_groups_are_loaded(service: Service) -> None:
     assert await service.get("/healthz") == (200, "ok\n")
-    assert await service.get("/readyz") == (503, "not leading\n")
+    assert await service.get("/readyz") == (200, "standing by\n")
 
     loading = service.rig.ownership.faults.hold("load")
     service.server.coordination.apply(spec_of())
@@ -122,6 +124,7 @@ async def test_shards_may_be_looked_at(service: Service, client: AsyncConsumerCl
         "open": True,
         "present": True,
         "stateAgeMs": 0,
+        "zone": "",
     }
     assert [row["consumer"] for row in group["consumers"]] == ["clicks-0"]
 
@@ -193,6 +196,39 @@ async def test_losing_the_lease_is_told_to_the_process(service: Service) -> None
     assert await service.get("/readyz") == (503, "not leading\n")
 
 
+async def test_resigning_refuses_what_is_parked_answers_nothing_more_and_releases_the_lease(
+    service: Service, client: AsyncConsumerClient
+) -> None:
+    service.server.coordination.apply(spec_of())
+    await service.server.lead()
+    await service.settled()
+    await client.heartbeat(HEARTBEAT, 0)
+    reply = await client.heartbeat(replace(HEARTBEAT, seq=2), 0)
+    held = tuple(HeldShard(each.shard, each.owner_epoch) for each in reply.confirmed)
+    service.rig.clock.advance(1.0)
+    parked = asyncio.create_task(client.heartbeat(replace(HEARTBEAT, seq=3, revision=reply.revision, held=held), 30.0))
+    await service.rig.becomes(lambda: service.server.coordination.views()[IDENTITY].consumers[0].heartbeat_age == 0)
+
+    await service.server.resign()
+
+    with pytest.raises(CoordinatorUnavailableError):
+        await parked
+    with pytest.raises(NotLeadingError):
+        await client.heartbeat(replace(HEARTBEAT, seq=4), 0)
+    assert service.rig.leadership.released
+    assert await service.get("/readyz") == (503, "not leading\n")
+
+
+async def test_a_group_that_is_applied_after_resigning_is_not_served(service: Service) -> None:
+    await service.server.lead()
+    await service.server.resign()
+
+    service.server.coordination.apply(spec_of())
+
+    assert service.server.coordination.view(IDENTITY) is None
+    assert service.rig.ownership.saves == 0
+
+
 async def test_stopping_releases_the_lease(service: Service) -> None:
     await service.server.lead()
 
@@ -212,7 +248,9 @@ async def leading(service: Service) -> None:
     await service.rig.becomes(lambda: all(row.checkpoint == 0 for row in service.server.coordination.views()[IDENTITY].shards))
 
 
-async def send(service: Service, method: str, path: str, body: bytes, **headers: str) -> tuple[int, Any, Any]:
+async def send(
+    service: Service, method: str, path: str, body: bytes | AsyncIterator[bytes], **headers: str
+) -> tuple[int, Any, Any]:
     """Status, headers and decoded JSON."""
     sent = {protocol.PROTOCOL_HEADER: "1", "Authorization": "Bearer a-token"} | headers
     async with aiohttp.ClientSession() as session, session.request(method, service.url + path, data=body, headers=sent) as got:
@@ -285,6 +323,28 @@ async def test_a_body_of_the_limit_is_read_and_one_byte_more_is_refused(rig: Rig
     assert over[2]["error"]["message"] == (
         "the body is larger than 2048 bytes, which api.maxBodyBytes of the chart allows; name fewer shards"
     )
+
+
+async def test_a_caller_whose_pod_is_gone_by_the_time_its_body_has_arrived_is_refused(service: Service) -> None:
+    """The list of superseded pods may forget its UID soon; what was believed when the request began does not count."""
+    await leading(service)
+    tokens, whole = service.rig.tokens, protocol.dumps(HEARTBEAT)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield whole[:10]
+        await service.rig.becomes(lambda: tokens.reviews == 1)
+        del tokens.callers["a-token"]
+        service.rig.clock.advance(REMEMBER)
+        yield whole[10:]
+
+    status, _, answer = await send(service, "POST", f"{BASE}/heartbeat", slow())
+
+    assert (status, answer["error"]["code"]) == (401, "Unauthenticated")
+    assert service.server.coordination.views()[IDENTITY].consumers == ()
+
+
+def test_the_list_of_superseded_pods_remembers_for_longer_than_a_token_is_believed() -> None:
+    assert KEPT_FOR > 2 * REMEMBER
 
 
 @pytest.mark.parametrize(("asked", "status"), [("1", 426), ("2", 200), ("3", 200), ("4", 426)])

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from shardherd.adapters.memory import MemoryConnector, MemoryKafka
-from shardherd.adapters.memory.kafka import MemoryOffsetStore
+from shardherd.adapters.memory.kafka import MemoryOffsetStore, MemoryShardSource
 from shardherd.coordinator.coordination import ThreadSafeCoordination
 from shardherd.core.errors import CoordinatorUnavailableError, UnknownGroupError
-from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardState
+from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.ownership import loads
 from shardherd.core.records import ShardRecord
 from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
@@ -71,6 +71,57 @@ async def test_the_ownership_is_written_then_the_offsets_fenced_then_read(rig: R
 
     assert journal.entries[:3] == ["write the ownership", "take over the offsets", "read 4 offsets"]
     await again.runtime.stop()
+
+
+class GrowingSource(MemoryShardSource):
+    """Shows one more shard at every look, up to eight: as brokers do with a topic that was just made larger."""
+
+    def __init__(self, kafka: MemoryKafka, spec: GroupSpec) -> None:
+        super().__init__(kafka, spec.source)
+        self._all = kafka
+
+    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
+        shards = await super().discover(sizes=sizes)
+        self._all.grow_topic("t", min(8, len(shards) + 1))
+        return shards
+
+
+class GrowingConnector(MemoryConnector):
+    def __init__(self, kafka: MemoryKafka) -> None:
+        super().__init__(kafka)
+        self._cluster = kafka
+
+    def source(self, spec: GroupSpec) -> MemoryShardSource:
+        return GrowingSource(self._cluster, spec)
+
+
+async def test_a_source_that_shows_its_new_shards_bit_by_bit_is_looked_at_until_it_has_shown_all(rig: Rig) -> None:
+    ports = replace(rig.ports, connector=GrowingConnector(rig.kafka))
+    rig.runtime = rig.runtime.__class__(ports, discovery_interval=3600.0, unknown_group_grace=0.0)
+    rig.runtime.lead()
+    rig.runtime.apply(spec_of())
+    await rig.becomes(lambda: rig.runtime.view(IDENTITY) is not None and len(rig.view.shards) == 8)
+
+
+async def test_a_new_leader_answers_the_first_heartbeat_of_everyone_at_once_and_parks_the_next(rig: Rig) -> None:
+    consumers = await rig.serving(2)
+    await asyncio.gather(*(consumer.heartbeat() for consumer in consumers))
+    for _ in range(2):
+        await rig.runtime.stop()
+        rig = Rig(beside=rig)
+        rig.runtime.apply(spec_of(2))
+        await rig.becomes(lambda runner=rig.group: runner.mailbox is not None)  # type: ignore[misc]
+        for consumer in consumers:
+            consumer.rig = rig
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(consumer.heartbeat(wait=60) for consumer in consumers))
+
+        parked = [asyncio.create_task(consumer.heartbeat(wait=60)) for consumer in consumers]
+        await drain()
+        assert [task.done() for task in parked] == [False, False]
+        for task in parked:
+            task.cancel()
+    await rig.runtime.stop()
 
 
 async def test_a_new_leader_moves_nothing_and_goes_on_at_the_durable_positions(rig: Rig) -> None:

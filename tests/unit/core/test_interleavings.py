@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.errors import StaleIncarnationError
+from shardherd.core.errors import GroupReplacedError, StaleIncarnationError
+from shardherd.core.liveness import KEPT_UIDS
 from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
@@ -16,9 +17,10 @@ from shardherd.core.model import (
     Heartbeat,
     HeartbeatReply,
     HeldShard,
+    Leave,
     ShardCheckpoint,
 )
-from shardherd.core.requests import ClockGap, ConditionsChanged, ConsumerDied, ForceCheckpoint, Tick
+from shardherd.core.requests import ClockGap, ConditionsChanged, ConsumerDied, ForceCheckpoint, Request, Tick
 from tests.builders import Play, incarnation, info, shard, spec, started, topic
 
 SILENT = 45.0
@@ -181,6 +183,72 @@ def test_a_superseded_pod_is_refused_after_restarts_of_the_coordinator_and_of_it
         for start in (1, 2, 9):
             with pytest.raises(StaleIncarnationError, match="has taken its name over"):
                 play.ask(Heartbeat(ConsumerId("g-0"), incarnation("g-0", start, pod), 1, 0))
+
+
+def test_a_superseded_pod_is_refused_for_as_long_as_its_token_may_be_believed() -> None:
+    """However many pods of one name come meanwhile, and whatever coordinator they meet."""
+    play = started(1, 1)
+    for pod in range(2, 202):
+        play.now += 2.0
+        play.run("g-0", pod=pod)
+        play.beat("g-0")
+        if pod % 50 == 0:
+            play.restart()
+            play.discover(topic(1))
+    for pod in range(1, 201):
+        with pytest.raises(StaleIncarnationError, match="has taken its name over"):
+            play.ask(Heartbeat(ConsumerId("g-0"), incarnation("g-0", 9, pod), 1, 0))
+
+
+def test_the_superseded_pods_of_a_name_do_not_outgrow_the_stored_form() -> None:
+    play = started(1, 1)
+    for pod in range(2, 202):
+        play.now += 60.0
+        play.run("g-0", pod=pod)
+        play.beat("g-0")
+    stored = play.group.ownership.consumers[ConsumerId("g-0")].superseded
+    assert stored == tuple(incarnation("g-0", 1, pod).pod_uid for pod in range(201 - KEPT_UIDS, 201))
+    assert len(play.group._state.superseded) == KEPT_UIDS
+
+
+# A group that was deleted and made anew under the same name.
+
+
+def test_a_consumer_of_a_group_that_was_replaced_is_refused_whatever_it_asks_and_changes_nothing() -> None:
+    """Its pod, its name and its run may be the same as those of a consumer of the new group; its epochs mean nothing here."""
+    play = started(2, 1)
+    consumer = play.consumer("g-0")
+    before = play.view
+    asked: list[Request] = [
+        consumer.heartbeat(),
+        CheckpointRequest(consumer.name, consumer.incarnation, (ShardCheckpoint(shard("0"), 1, 70),)),
+        Leave(consumer.name, consumer.incarnation),
+    ]
+    for request in asked:
+        assert isinstance(request, Heartbeat | CheckpointRequest | Leave)
+        with pytest.raises(GroupReplacedError, match=r"UID the-old-one, which was deleted; .* end this process") as refusal:
+            play.ask(replace(request, group_uid="the-old-one"))
+        assert (refusal.value.code, refusal.value.consumer) == ("GroupReplaced", "g-0")
+    assert play.view == before
+    assert play.log[shard("0")] == 0
+
+
+def test_a_late_first_heartbeat_of_a_replaced_group_joins_nothing() -> None:
+    play = Play(spec(1))
+    play.discover(topic(2))
+    late = replace(play.consumer("g-0").heartbeat(), group_uid="the-old-one")
+    with pytest.raises(GroupReplacedError):
+        play.ask(late)
+    assert play.view.consumers == ()
+
+
+def test_a_consumer_that_speaks_version_1_names_no_group_and_is_told_apart_by_its_run() -> None:
+    play = started(2, 1)
+    consumer = play.consumer("g-0")
+    checkpoint = CheckpointRequest(consumer.name, consumer.incarnation, (ShardCheckpoint(shard("0"), 1, 70),))
+    reply = play.ask(checkpoint).reply
+    assert isinstance(reply, CheckpointReply)
+    assert [outcome.result for outcome in reply.outcomes] == [CheckpointResult.OK]
 
 
 # Grants and epochs.

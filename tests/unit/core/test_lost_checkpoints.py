@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardherd.core.group import Group
 from shardherd.core.model import CheckpointResult, ShardId
-from shardherd.core.requests import ForceCheckpoint
+from shardherd.core.requests import ForceCheckpoint, ShardsDiscovered
 from tests.builders import Play, info, shard, started, topic
 
 
@@ -105,6 +105,16 @@ def test_what_its_holder_read_beyond_a_lost_position_counts() -> None:
     play.settle("g-0")
     assert lost(play) == []
     assert (play.confirmed("g-0")["0"].position, play.confirmed("g-0")["0"].held_since_epoch) == (30, 1)
+
+
+def test_a_look_at_the_source_that_began_before_its_holder_got_beyond_a_lost_position_does_not_bring_it_back() -> None:
+    play = started(2, 1)
+    play.checkpoint("g-0", "0", 40)
+    restarted(play, {shard("0"): 41})
+    late = ShardsDiscovered(topic(2), {shard("0"): 40}, {}, play.copies)
+    assert play.checkpoint("g-0", "0", 50, epoch=1) is CheckpointResult.OK
+    play.ask(late)
+    assert (lost(play), play.shard("0").checkpoint) == ([], 50)
 
 
 def test_a_lost_position_that_stays_lost_is_no_reason_for_new_epochs() -> None:

@@ -6,6 +6,9 @@ checklist gives: in test_liveness, test_balance and test_liveness.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import pytest
 
 from shardherd.core.errors import StaleIncarnationError
@@ -201,6 +204,49 @@ def test_d7_a_container_that_is_restarted_in_place_within_the_grace_moves_nothin
     play.run("g-1", start=2)
     play.settle("g-0", "g-1")
     assert (play.holders(), play.view.moves) == (before, 0)
+
+
+def test_d7_a_consumer_that_drains_to_be_replaced_within_the_grace_moves_nothing() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    before = play.holders()
+    play.consumer("g-1").draining = True
+    play.settle("g-0", "g-1")
+    assert play.holders() == before
+    play.leave("g-1")
+    play.settle("g-0")
+    assert play.holders() == before
+    play.run("g-1", pod=2)
+    play.settle("g-0", "g-1")
+    assert (play.holders(), play.view.moves) == (before, 0)
+    assert {each.owner_epoch for each in play.confirmed("g-1").values()} == {2}
+
+
+def test_d7_one_that_drains_and_does_not_return_is_waited_for_no_longer_than_the_grace() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    play.consumer("g-1").draining = True
+    play.beat("g-1")
+    play.leave("g-1")
+    play.wait(44, ["g-0"])
+    assert play.counts() == {"g-0": 2}
+    play.wait(3, ["g-0"])
+    assert play.counts() == {"g-0": 4}
+
+
+def test_d7_one_that_is_to_be_removed_is_not_waited_for() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    play.change(spec(1, leaving=["g-1"], rejoin_grace=45.0))
+    play.consumer("g-1").draining = True
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 4, "g-1": 0}
+
+
+def test_d7_one_that_drains_is_given_nothing_more() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    play.consumer("g-1").draining = True
+    play.settle("g-0", "g-1")
+    play.discover(topic(8))
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 6, "g-1": 2}
 
 
 def test_d7_a_pod_that_is_replaced_within_the_grace_moves_nothing() -> None:
@@ -409,3 +455,36 @@ def test_a_shard_that_closes_while_paused_is_over_at_its_end() -> None:
     play.discover([info("0", end=100, open=False), info("1")])
     assert play.checkpoint("g-0", "0", 100) is CheckpointResult.OK
     assert play.states() == {"0": "OVER", "1": "ALREADY_ALLOC"}
+
+
+# A paused rebalance: nothing is moved for the sake of balance.
+
+
+def paused(play: Play, *, cordoned: Iterable[str] = (), rebalance_paused: bool = True) -> None:
+    play.change(replace(spec(play.group.spec.wanted, cordoned=cordoned), rebalance_paused=rebalance_paused))
+
+
+def test_while_the_rebalance_is_paused_a_new_consumer_gets_nothing_that_somebody_holds() -> None:
+    play = started(6, 2)
+    paused(play)
+    play.settle("g-0", "g-1", "g-2")
+    assert play.counts() == {"g-0": 3, "g-1": 3, "g-2": 0}
+    paused(play, rebalance_paused=False)
+    play.settle("g-0", "g-1", "g-2")
+    assert play.counts() == {"g-0": 2, "g-1": 2, "g-2": 2}
+
+
+def test_while_the_rebalance_is_paused_shards_that_nobody_holds_are_given_out() -> None:
+    play = started(4, 2)
+    paused(play)
+    play.settle("g-0", "g-1", "g-2")
+    play.discover(topic(8))
+    play.settle("g-0", "g-1", "g-2")
+    assert play.counts() == {"g-0": 3, "g-1": 3, "g-2": 2}
+
+
+def test_while_the_rebalance_is_paused_a_cordoned_consumer_still_gives_its_shards_up() -> None:
+    play = started(6, 2)
+    paused(play, cordoned=["g-1"])
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 6, "g-1": 0}

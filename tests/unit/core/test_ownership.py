@@ -21,7 +21,7 @@ from tests.builders import Play, incarnation, info, shard, spec, started
 
 
 def timeless(ownership: Ownership) -> Ownership:
-    return replace(ownership, shards={name: replace(record, since=0.0) for name, record in ownership.shards.items()})
+    return replace(ownership, shards={name: record._replace(since=0.0) for name, record in ownership.shards.items()})
 
 
 def eventful() -> Play:

@@ -131,6 +131,30 @@ def test_no_checkpoint_is_taken_while_claims_may_come_and_all_are_afterwards() -
     assert play.checkpoint("g-0", "0", 40) is CheckpointResult.OK
 
 
+def test_a_holder_whose_checkpoint_comes_before_its_claim_is_not_told_that_it_lost_the_shard() -> None:
+    play = started(2, 1)
+    play.lose()
+    assert play.checkpoint("g-0", "0", 40) is CheckpointResult.WITHHELD
+    play.discover(topic(2))
+    assert play.checkpoint("g-0", "0", 40) is CheckpointResult.WITHHELD
+    play.beat("g-0")
+    play.wait(SILENT + 1, ["g-0"])
+    assert play.checkpoint("g-0", "0", 40) is CheckpointResult.OK
+    assert play.confirmed("g-0")["0"].owner_epoch == 1
+
+
+def test_who_has_lost_a_shard_for_good_is_told_so_while_others_may_still_claim() -> None:
+    play = started(2, 1)
+    play.beat("g-1")
+    play.beat("g-0", "g-0", "g-1")
+    play.checkpoint("g-1", "1", 40)
+    lost(play, 2)
+    assert play.checkpoint("g-0", "1", 41, epoch=1) is CheckpointResult.FENCED, "committed since, under a later epoch"
+    play.beat("g-1")
+    assert play.checkpoint("g-0", "1", 41, epoch=2) is CheckpointResult.FENCED, "claimed by another under the same epoch"
+    assert play.checkpoint("g-0", "1", 41, epoch=3) is CheckpointResult.WITHHELD, "it may claim a later one"
+
+
 def test_nobody_is_told_to_give_anything_up_before_the_source_was_read() -> None:
     play = started(2, 1)
     play.lose()

@@ -7,7 +7,7 @@ import pytest
 from shardherd.core.assignors import Problem
 from shardherd.core.assignors.sticky import sticky
 from shardherd.core.assignors.weighted import weighted
-from shardherd.core.model import ConsumerId, ShardId
+from shardherd.core.model import ConsumerId, ShardId, Weights
 from shardherd.core.rates import again, first
 from tests.builders import Play, info, shard, spec, with_settings
 from tests.unit.core.assigning import C0, C1, Assigned, C, by_name, holders, partitions
@@ -163,7 +163,7 @@ def test_a_shard_that_is_free_does_not_wait_for_rates() -> None:
 
 
 def test_new_shards_and_shards_that_were_cut_back_have_no_rate_at_first() -> None:
-    seen = first({shard("0"): info("0", end=100), shard("1"): info("1", end=100)}, 0.0)
+    seen = first({shard("0"): info("0", end=100), shard("1"): info("1", end=100)}, 0.0, Weights.RECORDS)
     now = {shard("0"): info("0", end=150), shard("1"): info("1", end=90), shard("2"): info("2", end=40)}
     assert again(seen, now, 10.0).per_second == {shard("0"): 5.0}
 

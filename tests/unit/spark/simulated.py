@@ -39,11 +39,14 @@ class _Jumping(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.time = 0.0
+        self.turns = 0
+        """How often the loop went round."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise AssertionError("everything waits for something that nobody will do")
         self.time += timeout
+        self.turns += 1
         return super().select(0)
 
 
@@ -87,6 +90,8 @@ class FakeCoordinator:
     answered: list[float] = field(default_factory=list)
     checkpoints: list[tuple[str, int, int]] = field(default_factory=list)
     leaves: int = 0
+    groups: set[str] = field(default_factory=set)
+    """What checkpoints and leaves named as their group."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def assign(self, *shards: tuple[str, int, int], since: int | None = None) -> None:
@@ -112,11 +117,13 @@ class FakeCoordinator:
         if self.fault is not None:
             raise self.fault
         await asyncio.sleep(self.checkpoint_time)
+        self.groups.add(request.group_uid)
         self.checkpoints += [(each.shard, each.owner_epoch, each.offset) for each in request.checkpoints]
         outcomes = [CheckpointOutcome(c.shard, self.outcome, c.offset, c.owner_epoch) for c in request.checkpoints]
         return CheckpointReply(tuple(outcomes))
 
     async def leave(self, leave: Leave) -> None:
+        self.groups.add(leave.group_uid)
         if self.fault is not None:
             raise self.fault
         self.leaves += 1

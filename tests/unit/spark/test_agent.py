@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, UnknownGroupError
+from shardherd.core.errors import (
+    CoordinatorUnavailableError,
+    GroupReplacedError,
+    ShardherdError,
+    StaleIncarnationError,
+    UnknownGroupError,
+)
 from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import Offsets
-from tests.unit.spark.simulated import GROUP, Scene, story
+from tests.unit.spark.simulated import GROUP, Scene, SimulatedLoop, story
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
 NOTHING = Offsets(GROUP)
@@ -349,12 +356,30 @@ def test_a_consumer_that_holds_nothing_waits_for_its_coordinator_for_ever() -> N
     story(body)
 
 
-def test_a_superseded_run_stops_at_once() -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [StaleIncarnationError("start 2 of this pod is the current run"), GroupReplacedError("the group was deleted")],
+    ids=lambda refusal: str(refusal.code),
+)
+def test_a_run_that_is_over_stops_at_once(refusal: ShardherdError) -> None:
     async def body(scene: Scene) -> None:
         await holding(scene, (A, 4, 0))
-        scene.coordinator.fault = StaleIncarnationError("start 2 of this pod is the current run")
+        scene.coordinator.fault = refusal
         assert await scene.until(lambda: bool(scene.stopped)) <= 3.1
-        assert "start 2 of this pod" in scene.stopped[0]
+        assert str(refusal) in scene.stopped[0]
+
+    story(body)
+
+
+def test_every_request_names_the_group_and_a_heartbeat_where_it_comes_from() -> None:
+    async def body(scene: Scene) -> None:
+        scene.agent.settings = replace(scene.agent.settings, zone="eu-1a", capacity=4)
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.agent.finished(end)
+        assert await scene.agent.drain(scene.loop.time() + 80)
+        said = scene.coordinator.heartbeats[-1]
+        assert (said.group_uid, said.zone, said.capacity) == (GROUP, "eu-1a", 4)
+        assert scene.coordinator.groups == {GROUP}
 
     story(body)
 
@@ -417,6 +442,36 @@ def test_a_drain_does_not_wait_for_checkpoints_of_a_group_that_was_deleted() -> 
         scene.agent.finished(end)
         assert not await draining
         assert scene.loop.time() - began < 7
+
+    story(body)
+
+
+def test_a_drain_that_waits_for_a_checkpoint_lets_the_loop_sleep() -> None:
+    async def body(scene: Scene) -> None:
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+        scene.agent.finished(end)
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        assert isinstance(scene.loop, SimulatedLoop)
+        turns = scene.loop.jumping.turns
+        await asyncio.sleep(20)
+        assert scene.loop.jumping.turns - turns < 200, "it looked again and again"
+        scene.coordinator.fault = None
+        assert await scene.until(draining.done) <= 2.1
+        assert draining.result()
+        assert scene.coordinator.checkpoints == [(A, 4, 100)]
+
+    story(body)
+
+
+def test_a_drain_does_not_wait_on_once_its_run_is_over() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        await asyncio.sleep(1)
+        scene.coordinator.fault = StaleIncarnationError("start 2 of this pod is the current run")
+        assert await scene.until(draining.done) <= 3.2
+        assert not draining.result()
 
     story(body)
 

@@ -39,6 +39,9 @@ def test_a_pods_environment_is_read() -> None:
     assert pod.checkpoint_location == "/data/checkpoints/group-uid/clicks-0"
     assert pod.slots == 2
     assert read_pod({**POD, **EXECUTORS}).slots == 6
+    assert (pod.zone, pod.capacity) == ("", 1)
+    placed = read_pod({**POD, "SHARDHERD_ZONE": "eu-1a", "SHARDHERD_CAPACITY": "4"})
+    assert (placed.zone, placed.capacity) == ("eu-1a", 4)
 
 
 def test_outside_a_pod_every_missing_variable_is_named() -> None:
@@ -52,6 +55,7 @@ def test_outside_a_pod_every_missing_variable_is_named() -> None:
     ("name", "value", "reason"),
     [
         ("SHARDHERD_START", "two", "SHARDHERD_START must be a whole number, not 'two'"),
+        ("SHARDHERD_CAPACITY", "much", "SHARDHERD_CAPACITY must be a whole number, not 'much'"),
         ("SHARDHERD_SPARK_CONF", "[]", "SHARDHERD_SPARK_CONF must be a JSON object, not list"),
         ("SHARDHERD_SPARK_CONF", "{", "SHARDHERD_SPARK_CONF must be a JSON object"),
     ],

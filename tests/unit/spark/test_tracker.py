@@ -13,6 +13,7 @@ from shardherd.core.model import (
     ConfirmedShard,
     HeartbeatReply,
     HeldShard,
+    ShardCheckpoint,
     ShardId,
 )
 from shardherd.core.tracker import ReadRange, Tracker, split_fairly
@@ -77,6 +78,33 @@ def test_a_fenced_range_is_still_named_while_it_is_being_read() -> None:
     tracker.finish(first)
     assert tracker.held() == (HeldShard(B, 8),)
     assert tracker.uncommitted() == ()
+
+
+def test_a_range_that_is_durable_already_is_not_replayed() -> None:
+    tracker = Tracker()
+    tracker.confirm(reply(1, (A, 6, 9), (B, 6, 9), since=3))
+    assert tracker.replay({A: ReadRange(2, 9, 4), B: ReadRange(2, 9, 2)}) == {}
+    assert tracker.positions() == {A: 9, B: 9}
+
+
+def test_a_withheld_checkpoint_is_sent_again() -> None:
+    tracker = Tracker()
+    tracker.confirm(reply(1, (A, 4, 0)))
+    tracker.finish(tracker.hand_out({A: 10}, None))
+    assert answered(tracker, CheckpointResult.WITHHELD) == ()
+    assert tracker.uncommitted() == (ShardCheckpoint(A, 4, 10),)
+
+
+def test_an_answer_to_a_checkpoint_of_an_earlier_grant_says_nothing_of_the_present_one() -> None:
+    tracker = Tracker()
+    tracker.confirm(reply(1, (A, 4, 0)))
+    tracker.finish(tracker.hand_out({A: 10}, None))
+    sent = tracker.uncommitted()
+    tracker.confirm(reply(2, (A, 5, 0)))
+    tracker.finish(tracker.hand_out({A: 7}, None))
+    outcomes = (CheckpointOutcome(A, CheckpointResult.FENCED, 10, 4), CheckpointOutcome(B, CheckpointResult.OK, 1, 1))
+    assert tracker.acknowledge(sent, CheckpointReply(outcomes)) == ()
+    assert tracker.uncommitted() == (ShardCheckpoint(A, 5, 7),)
 
 
 def test_a_finished_range_is_only_what_was_handed_out_to_the_letter() -> None:

@@ -23,7 +23,7 @@ def test_a_group_is_shown_as_its_picture_has_it() -> None:
     held = (
         *shards(1, checkpoint=90, end=100),
         *shards(1, ShardState.NOT_ALLOC, lag_records=None, state_age=4.5),
-        *shards(1, ShardState.OVER, lag_records=0),
+        *shards(1, ShardState.OVER, lag_records=0, checkpoint=7, end=7),
     )
     group = 'consumergroup="clicks",namespace="shop",source="kafka"'
     shard = 'consumergroup="clicks",namespace="shop",shard="clicks/0",source="kafka"'
@@ -35,6 +35,10 @@ def test_a_group_is_shown_as_its_picture_has_it() -> None:
         f"shardherd_shard_unowned_seconds{{{shard}}} 4.5",
         f"shardherd_group_lag_records{{{group}}} 10.0",
         f"shardherd_group_max_lag_records{{{group}}} 10.0",
+        f"shardherd_group_end_offset{{{group}}} 107.0",
+        f"shardherd_group_committed_offset{{{group}}} 97.0",
+        f"shardherd_group_max_unowned_seconds{{{group}}} 4.5",
+        f"shardherd_group_max_transfer_seconds{{{group}}} 0.0",
         f"shardherd_group_shard_series_omitted{{{group}}} 0.0",
         f'shardherd_group_shards{{{group},state="WAIT"}} 0.0',
         f'shardherd_group_shards{{{group},state="NOT_ALLOC"}} 1.0',
@@ -47,6 +51,12 @@ def test_a_group_is_shown_as_its_picture_has_it() -> None:
         f'shardherd_consumer_shards{{consumer="clicks-0",{group}}} 1.0',
         f'shardherd_heartbeat_age_seconds{{consumer="clicks-0",{group}}} 0.1',
     }
+
+
+def test_the_longest_time_on_the_way_to_another_consumer_is_shown() -> None:
+    held = (*shards(1, ShardState.TRANSFER, state_age=3.0), *shards(1, ShardState.TRANSFER, state_age=8.0))
+    lines = {line for line in scraped({IDENTITY: view(held)}) if "_max_transfer_seconds" in line}
+    assert lines == {'shardherd_group_max_transfer_seconds{consumergroup="clicks",namespace="shop",source=""} 8.0'}
 
 
 def test_a_group_of_too_many_shards_is_shown_as_a_whole_only() -> None:

@@ -7,6 +7,7 @@ cost as many requests as one. Decides nothing about shards.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kafka.errors as errors
+from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
@@ -21,6 +23,8 @@ from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.shards import Partition
 from shardherd.core.naming import selects
 from shardherd.ports import SourceUnavailableError
+
+log = logging.getLogger(__name__)
 
 LOOK_TIMEOUT = 5.0
 """Seconds that one look may take."""
@@ -33,6 +37,9 @@ BORN_WITHIN = 60.0
 
 BEGIN_MAX_AGE = 10.0
 """Begin offsets move by retention only; they are asked for this often (seconds)."""
+
+SIZES_MAX_AGE = 20.0
+"""Sizes of logs serve to know the mean size of records; they are asked for this often (seconds), and only if somebody wants."""
 
 EARLIEST, LATEST = -2, -1
 
@@ -58,7 +65,10 @@ class Extent:
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the cluster: topic ids and extents, and which topics do not exist. `leaderless` have no known extent."""
+    """One look at the cluster: topic ids and extents, and which topics do not exist. `leaderless` have no known extent.
+
+    `leaders` are the nodes that lead partitions, `racks` those of the nodes that have one.
+    """
 
     taken: float
     interests: frozenset[Interest]
@@ -66,6 +76,8 @@ class Look:
     extents: Mapping[Partition, Extent] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     leaderless: frozenset[Partition] = frozenset()
+    leaders: Mapping[Partition, int] = field(default_factory=dict)
+    racks: Mapping[int, str] = field(default_factory=dict)
 
 
 class Catalogue:
@@ -78,6 +90,8 @@ class Catalogue:
         self._last: Look | None = None
         self._begins: dict[Partition, int] = {}
         self._begins_taken = 0.0
+        self._sizes: Mapping[Partition, int] = {}
+        self._sizes_taken = float("-inf")
 
     def register(self, interest: Interest) -> None:
         if interest.pattern:
@@ -102,8 +116,21 @@ class Catalogue:
             self._last = await self._connection.run("list its topics", lambda wire: self._take(wire, wanted), LOOK_TIMEOUT)
             return self._last
 
+    async def sizes(self, look: Look) -> Mapping[Partition, int]:
+        """Bytes of each partition's log at its leader, as far as the brokers show them. Asked anew at most every SIZES_MAX_AGE.
+
+        Raises SourceUnavailableError if the cluster cannot be reached.
+        """
+        async with self._looking:
+            if time.monotonic() - self._sizes_taken >= SIZES_MAX_AGE or not look.extents.keys() <= self._sizes.keys():
+                self._sizes = await self._connection.run(
+                    "ask how large its logs are", lambda wire: _sizes(wire, look.leaders), LOOK_TIMEOUT
+                )
+                self._sizes_taken = time.monotonic()
+            return self._sizes
+
     async def _take(self, wire: Wire, interests: frozenset[Interest]) -> Look:
-        topics = await _topics(wire, interests)
+        topics, racks = await _topics(wire, interests)
         ids: dict[str, str] = {}
         refused: dict[str, str] = {}
         leaders: dict[Partition, int] = {}
@@ -130,7 +157,7 @@ class Catalogue:
             elif partition[0] in grown:
                 extents[partition] = Extent(0, 0)
         missing = frozenset((leaders.keys() | leaderless) - extents.keys())
-        return Look(taken, interests, ids, extents, refused, missing)
+        return Look(taken, interests, ids, extents, refused, missing, leaders, racks)
 
     def _grown(self, ids: Mapping[str, str], now: float) -> frozenset[str]:
         """The topics of which any partition that was not seen before is a new one."""
@@ -151,8 +178,8 @@ class Catalogue:
         return self._begins
 
 
-async def _topics(wire: Wire, interests: Iterable[Interest]) -> list[Any]:
-    """Metadata of every topic of interest, each once."""
+async def _topics(wire: Wire, interests: Iterable[Interest]) -> tuple[list[Any], dict[int, str]]:
+    """Metadata of every topic of interest, each once; and the racks of the brokers."""
     everything = any(interest.pattern for interest in interests)
     names = sorted({name for interest in interests for name in interest.topics})
     wanted = None if everything else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -165,17 +192,15 @@ async def _topics(wire: Wire, interests: Iterable[Interest]) -> list[Any]:
         )
         if absent:
             found |= {topic.name: topic for topic in (await wire.send(request)).topics}
-    return [topic for name, topic in sorted(found.items()) if any(interest.matches(name) for interest in interests)]
+    racks = {broker.node_id: broker.rack for broker in response.brokers if broker.rack}
+    return [topic for name, topic in sorted(found.items()) if any(interest.matches(name) for interest in interests)], racks
 
 
 async def _offsets(wire: Wire, leaders: Mapping[Partition, int], which: int) -> dict[Partition, int]:
     """The earliest or latest offsets of the partitions, one request a leader. One whose leader has moved is left out."""
-    nodes: dict[int, dict[str, list[int]]] = {}
-    for (topic, partition), node in leaders.items():
-        nodes.setdefault(node, {}).setdefault(topic, []).append(partition)
     kind = ListOffsetsRequest.ListOffsetsTopic
     results: dict[Partition, int] = {}
-    for node, by_topic in nodes.items():
+    for node, by_topic in _by_node(leaders).items():
         topics = [
             kind(name=topic, partitions=[kind.ListOffsetsPartition(partition_index=p, timestamp=which) for p in partitions])
             for topic, partitions in by_topic.items()
@@ -189,3 +214,30 @@ async def _offsets(wire: Wire, leaders: Mapping[Partition, int], which: int) -> 
                 elif not issubclass(error, errors.RetriableError):
                     raise error(f"offsets of {answer.name}/{partition.partition_index}")
     return results
+
+
+async def _sizes(wire: Wire, leaders: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Bytes of the partitions at their leaders, one request a leader. None of those whose broker refuses."""
+    kind = DescribeLogDirsRequest.DescribableLogDirTopic
+    results: dict[Partition, int] = {}
+    for node, by_topic in _by_node(leaders).items():
+        topics = [kind(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()]
+        response = await wire.send(DescribeLogDirsRequest(topics=topics), node)
+        refused = {code for code in (response.error_code, *(each.error_code for each in response.results)) if code}
+        if refused:
+            names = ", ".join(sorted(errors.for_code(code).__name__ for code in refused))
+            log.info("broker %s does not show the sizes of its logs: %s", node, names)
+        for directory in response.results:
+            for topic in directory.topics:
+                for partition in topic.partitions:
+                    if not partition.is_future_key:
+                        results[topic.name, partition.partition_index] = partition.partition_size
+    return results
+
+
+def _by_node(leaders: Mapping[Partition, int]) -> dict[int, dict[str, list[int]]]:
+    """The partitions of each node, by topic."""
+    nodes: dict[int, dict[str, list[int]]] = {}
+    for (topic, partition), node in leaders.items():
+        nodes.setdefault(node, {}).setdefault(topic, []).append(partition)
+    return nodes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -47,6 +48,8 @@ HANG_MARGIN = 6.0
 
 MAX_IN_FLIGHT = 1000
 """Requests in flight on one broker connection; past it kafka-python refuses to send. The broker answers them in order."""
+
+_TLS_TROUBLE = re.compile(r"Handshake failed|\[SSL|is it for TLS")
 
 _NOT_AUTHENTICATED = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
 
@@ -237,7 +240,7 @@ def _unresolved(servers: str) -> str:
 
 def _is_refusal(failure: Failure) -> bool:
     """Whether somebody answered at that address, but one of the two sides did not accept the other."""
-    return isinstance(failure.error, (*_NOT_AUTHENTICATED, CredentialsError)) or "Handshake failed" in str(failure.error)
+    return isinstance(failure.error, (*_NOT_AUTHENTICATED, CredentialsError)) or bool(_TLS_TROUBLE.search(str(failure.error)))
 
 
 def _why(failures: tuple[Failure, ...]) -> str:

@@ -22,6 +22,9 @@ from shardherd.core.security import Security
 
 PLAINTEXT = of_files(Security())
 
+GREETING_BYTES = 1024 * 1024
+"""Most bytes of an answer before a connection is made: what TLS says to plain text reads like a length of 352 MB."""
+
 
 def _no_debug(record: logging.LogRecord) -> bool:
     return record.levelno > logging.DEBUG
@@ -72,6 +75,9 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
                 raise errors.NodeNotReadyError(str(error)) from error
         found = super().get_connection(node_id, *arguments, **options)
         if found is not known:
+            found.config["receive_message_max_bytes"] = GREETING_BYTES
+            found.connection_made = _hearing_last_words(found.connection_made)
+            found.init_future.add_callback(lambda _: self._let_large_answers_in(found))
             found.close_future.add_errback(lambda error: self._note(node_id, error))
             found.init_future.add_callback(lambda _: self._failures.pop(node_id, None))
         return found
@@ -84,7 +90,19 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             self.cluster.request_update()
             return Future().failure(errors.NodeNotReadyError(f"broker {node_id} is not part of the cluster now"))
 
+    async def _do_bootstrap(self, deadline: float | None) -> Any:
+        # What failed before the cluster was looked up anew says nothing of how it is now.
+        self._failures.clear()
+        return await super()._do_bootstrap(deadline)
+
+    def _let_large_answers_in(self, connection: Any) -> None:
+        connection.parser._max_frame_size = self.config["receive_message_max_bytes"]
+
     def _note(self, node_id: Any, error: BaseException) -> None:
+        if isinstance(error, errors.InvalidReceiveError):
+            error = errors.KafkaConnectionError(
+                f"no Kafka listener of {self.config['security_protocol']} ({error}): is it for TLS?"
+            )
         node = self.cluster.broker_metadata(node_id)
         address = f"{node.host}:{node.port}" if node is not None else str(node_id)
         self._failures[node_id] = Failure(address, node_id if isinstance(node_id, int) else None, error)
@@ -97,6 +115,25 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             return await self.wait_for(building, left)
         except errors.KafkaTimeoutError as error:
             raise errors.KafkaConnectionError("no connection was made in time") from error
+
+
+def _hearing_last_words(connection_made: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A broker says why it refuses us and closes at once; kafka-python drops what comes together with the end of a connection.
+
+    What was received is handed on first, and the end is met again by the next read.
+    """
+
+    def made(transport: Any) -> None:
+        receive = transport._sock_recv
+
+        def read() -> tuple[bytes, Any]:
+            data, error = receive()
+            return (data, None) if data else (data, error)
+
+        transport._sock_recv = read
+        connection_made(transport)
+
+    return made
 
 
 def told(error: BaseException) -> str:

@@ -37,7 +37,7 @@ class KafkaShardSource:
         self._leave = leave
         self._closed = False
 
-    async def discover(self) -> tuple[ShardInfo, ...]:
+    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
         """Every partition of the group's topics, by topic and number. Raises SourceUnavailableError."""
         if not self._registered:
             self._catalogue.register(self._interest)
@@ -50,8 +50,16 @@ class KafkaShardSource:
         for partition in sorted(look.leaderless):
             if self._interest.matches(partition[0]):
                 raise SourceUnavailableError(f"Kafka at {servers}: {shard_of(*partition)} has no leader; start its broker")
+        known = await self._catalogue.sizes(look) if sizes else {}
         shards = tuple(
-            ShardInfo(shard_of(*partition), extent.begin, extent.end, source_id=look.topic_ids[partition[0]])
+            ShardInfo(
+                shard_of(*partition),
+                extent.begin,
+                extent.end,
+                source_id=look.topic_ids[partition[0]],
+                zone=look.racks.get(look.leaders.get(partition, -1), ""),
+                size=known.get(partition),
+            )
             for partition, extent in sorted(look.extents.items())
             if self._interest.matches(partition[0])
         )

@@ -77,6 +77,7 @@ class KubernetesApi:
         content_type: str = "application/json",
         timeout: float = TIMEOUT,
         decode: bool = True,
+        accept: str = "application/json",
     ) -> Any:
         """The answer of `method` on `path` (for example /api/v1/namespaces/x/pods/y), from JSON, or as bytes without `decode`.
 
@@ -85,7 +86,7 @@ class KubernetesApi:
         address = f"{self._configuration.host}{path}"
         if query:
             address += f"?{urlencode(query)}"
-        headers = {"Accept": "application/json", "User-Agent": "shardherd"}
+        headers = {"Accept": accept, "User-Agent": "shardherd"}
         token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         if token:
             headers["authorization"] = token

@@ -1,7 +1,8 @@
 """Leadership by a Lease: one holder at a time, certain until a deadline on this machine's monotonic clock.
 
 Called by the composition root and the coordinator through `Leadership`. Another process may take the Lease over once it has
-seen no renewal for its whole duration; we stop being certain earlier, `renew_deadline` after the last renewal was sent.
+seen no renewal for its whole duration, or once its holder is proven dead; we stop being certain earlier, `renew_deadline` after
+the last renewal was sent. The Lease says which start of the holder holds it, so that a proof can name that very process.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import datetime
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.ports import Clock
@@ -18,28 +19,60 @@ from shardherd.ports import Clock
 log = logging.getLogger(__name__)
 
 
+START = "shardherd.dev/start"
+"""Annotation of the Lease: which start of the holder's process holds it."""
+
+
+RELEASES = 3
+"""Attempts to give the Lease back: at most one renewal can be on its way."""
+
+
 @dataclass(frozen=True)
 class LeaseTimes:
-    """Seconds: for how long others respect the Lease, until when we trust our last renewal, and between attempts."""
+    """Seconds: for how long others respect the Lease, until when we trust our last renewal, between renewals, and between the
+    looks of who waits for it."""
 
     duration: float = 15.0
     renew_deadline: float = 10.0
     retry: float = 2.0
+    look: float = 0.5
+
+
+class Obituaries(Protocol):
+    """Who is known to be dead."""
+
+    async def died(self, holder: str, start: str) -> bool:
+        """Whether this start of that holder has surely ended. Raises ApiError, ApiUnavailableError."""
+        ...
 
 
 @dataclass(frozen=True)
 class _Seen:
     """The Lease as it was when we first saw this version of it."""
 
+    holder: str
     version: str
     at: float
 
 
 class LeaseLeadership:
-    """Leadership by the Lease `name` in `namespace`, held under `identity` (the UID of our pod)."""
+    """Leadership by the Lease `name` in `namespace`, held under `identity`, which has the UID of our pod.
+
+    A process that is started again under the same identity holds the Lease at once; `start` names this start of it.
+    `obituaries` is asked while the last renewal is not quite new; without it only time tells.
+    """
 
     def __init__(
-        self, api: KubernetesApi, clock: Clock, namespace: str, name: str, identity: str, times: LeaseTimes | None = None
+        self,
+        api: KubernetesApi,
+        clock: Clock,
+        namespace: str,
+        name: str,
+        identity: str,
+        times: LeaseTimes | None = None,
+        *,
+        start: str = "",
+        obituaries: Obituaries | None = None,
     ) -> None:
         self._api = api
         self._clock = clock
@@ -48,6 +81,8 @@ class LeaseLeadership:
         self._name = name
         self._identity = identity
         self._times = times or LeaseTimes()
+        self._start = start
+        self._obituaries = obituaries
         self._seen: _Seen | None = None
         self._deadline = float("-inf")
         self._held: Any = None
@@ -60,7 +95,7 @@ class LeaseLeadership:
         while True:
             if await self._attempt():
                 break
-            await asyncio.sleep(self._times.retry)
+            await asyncio.sleep(self._times.look)
         log.info("holding the lease %s as %s", self._path, self._identity)
         self._renewing = asyncio.create_task(self._renew(), name="lease")
 
@@ -79,12 +114,27 @@ class LeaseLeadership:
         if self._held is None or self._lost.is_set():
             return
         self._deadline = float("-inf")
-        self._held["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
         try:
-            await self._api.acall("PUT", self._path, self._held, timeout=self._times.retry)
+            await self._give_back()
         except (ApiError, ApiUnavailableError) as error:
             log.warning("the lease %s was not released, it runs out by itself: %s", self._path, error)
         self._held = None
+
+    async def _give_back(self) -> None:
+        """Write that nobody holds it. A renewal that was on its way may have come first: then over that."""
+        for _ in range(RELEASES):
+            self._held["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
+            try:
+                await self._api.acall("PUT", self._path, self._held, timeout=self._times.retry)
+                return
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+            found = await self._read()
+            if found is None or found["spec"].get("holderIdentity") != self._identity:
+                return
+            self._held = found
+        log.warning("the lease %s was not released, it runs out by itself: it kept changing", self._path)
 
     async def _renew(self) -> None:
         while True:
@@ -103,7 +153,7 @@ class LeaseLeadership:
                 sent = self._clock.now()
                 self._held = await self._api.acall("POST", self._collection, self._fresh(), timeout=self._times.retry * 2)
             else:
-                if not self._may_take(found):
+                if not await self._may_take(found):
                     return False
                 sent = self._clock.now()
                 self._held = await self._api.acall("PUT", self._path, self._claim(found), timeout=self._times.retry * 2)
@@ -125,8 +175,8 @@ class LeaseLeadership:
                 return None
             raise
 
-    def _may_take(self, found: Any) -> bool:
-        """Whether the Lease is ours or free, or has not been renewed for its duration while we watched."""
+    async def _may_take(self, found: Any) -> bool:
+        """Whether the Lease is ours or free, its holder is dead, or it was not renewed for its duration while we watched."""
         holder = found["spec"].get("holderIdentity") or ""
         if holder in ("", self._identity):
             return True
@@ -135,17 +185,29 @@ class LeaseLeadership:
             log.error("the lease %s is held by %s now, not by us (%s)", self._path, holder, self._identity)
             return False
         version = found["metadata"]["resourceVersion"]
-        if self._seen is None or self._seen.version != version:
-            self._seen = _Seen(version, self._clock.now())
+        if self._seen is None or self._seen.holder != holder:
             log.info("waiting for the lease %s, which %s holds", self._path, holder)
+        if self._seen is None or self._seen.version != version:
+            self._seen = _Seen(holder, version, self._clock.now())
+        unseen = self._clock.now() - self._seen.at
         duration = float(found["spec"].get("leaseDurationSeconds") or self._times.duration)
-        return self._clock.now() - self._seen.at >= duration
+        if unseen >= duration:
+            log.warning("the lease %s was not renewed by %s for %g s: taking it over", self._path, holder, duration)
+            return True
+        if self._obituaries is None or unseen < self._times.retry / 2:
+            return False
+        # The write that takes it over names the version that we have read: a holder that renews meanwhile keeps it.
+        start = found["metadata"].get("annotations", {}).get(START, "")
+        dead = await self._obituaries.died(holder, start)
+        if dead:
+            log.warning("the lease %s is held by %s, which has ended: taking it over", self._path, holder)
+        return dead
 
     def _fresh(self) -> dict[str, Any]:
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self._name},
+            "metadata": {"name": self._name, "annotations": {START: self._start}},
             "spec": {"leaseTransitions": 0, "acquireTime": self._stamp(), **self._renewal()},
         }
 
@@ -153,7 +215,8 @@ class LeaseLeadership:
         spec = dict(found["spec"])
         if spec.get("holderIdentity") != self._identity:
             spec |= {"leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1, "acquireTime": self._stamp()}
-        return {**found, "spec": spec | self._renewal()}
+        annotations = found["metadata"].get("annotations", {}) | {START: self._start}
+        return {**found, "metadata": {**found["metadata"], "annotations": annotations}, "spec": spec | self._renewal()}
 
     def _renewal(self) -> dict[str, Any]:
         duration = max(1, round(self._times.duration))

@@ -1,5 +1,5 @@
 """Whose token it is: a TokenReview for our audience, then the caller's pod and the StatefulSet that controls it. And what
-Kubernetes' own rights let a caller do: a SubjectAccessReview.
+Kubernetes' own rights let a caller do: a SubjectAccessReview in the group's namespace.
 
 Called by the coordinator's authentication through `TokenReviewer`. Decides nothing about who may do what.
 """
@@ -14,8 +14,8 @@ from shardherd.ports import Caller, ReviewUnavailableError
 TIMEOUT = 5.0
 """Seconds for each of the two calls; a consumer waits for the answer."""
 
-_POD_NAME = "authentication.kubernetes.io/pod-name"
-_POD_UID = "authentication.kubernetes.io/pod-uid"
+POD_NAME = "authentication.kubernetes.io/pod-name"
+POD_UID = "authentication.kubernetes.io/pod-uid"
 
 
 class KubernetesTokens:
@@ -53,11 +53,13 @@ class KubernetesTokens:
         }
         body = {
             "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
+            "kind": "LocalSubjectAccessReview",
+            "metadata": {"namespace": namespace},
             "spec": {"user": caller.user, "groups": list(caller.groups), "resourceAttributes": attributes},
         }
         try:
-            review = await self._api.acall("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body, timeout=TIMEOUT)
+            path = f"/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews"
+            review = await self._api.acall("POST", path, body, timeout=TIMEOUT)
         except (ApiError, ApiUnavailableError) as error:
             raise ReviewUnavailableError(f"the caller's rights cannot be looked up now: {error}") from error
         return bool(review["status"].get("allowed"))
@@ -66,7 +68,7 @@ class KubernetesTokens:
         username = str(user["username"])
         groups = tuple(str(group) for group in user.get("groups") or ())
         extra = user.get("extra") or {}
-        pod, uid = _first(extra, _POD_NAME), _first(extra, _POD_UID)
+        pod, uid = _first(extra, POD_NAME), _first(extra, POD_UID)
         prefix, _, account = username.partition("system:serviceaccount:")
         if prefix or ":" not in account:
             return Caller("", username, pod, uid, "", username, groups)

@@ -16,7 +16,11 @@ from shardherd.ports import CommitFencedError, SourceUnavailableError
 
 @dataclass
 class MemoryKafka:
-    """A cluster. `faults` knows "discover", "live_members", "take_over", "read" and "commit"."""
+    """A cluster. `faults` knows "discover", "live_members", "take_over", "read" and "commit".
+
+    `rack` is that of every leader that `racks` does not name by its shard. Every record has `record_size` bytes; with 0 sizes
+    are not shown.
+    """
 
     faults: Faults = field(default_factory=Faults)
     topics: dict[str, list[list[int]]] = field(default_factory=dict)
@@ -27,6 +31,9 @@ class MemoryKafka:
     writers: dict[str, int] = field(default_factory=dict)
     reachable: bool = True
     commits: int = 0
+    rack: str = ""
+    racks: dict[ShardId, str] = field(default_factory=dict)
+    record_size: int = 100
 
     def create_topic(self, name: str, partitions: int) -> None:
         self.topics[name] = [[0, 0] for _ in range(partitions)]
@@ -60,7 +67,7 @@ class MemoryShardSource:
         self._kafka = kafka
         self._source = source
 
-    async def discover(self) -> tuple[ShardInfo, ...]:
+    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
         await _enter(self._kafka, "discover", self._source.bootstrap_servers)
         for name in self._source.topics:
             if name not in self._kafka.topics:
@@ -76,7 +83,14 @@ class MemoryShardSource:
                 " or correct the pattern"
             )
         return tuple(
-            ShardInfo(ShardId(f"{name}/{number}"), begin, end, source_id=self._kafka.topic_ids[name])
+            ShardInfo(
+                ShardId(f"{name}/{number}"),
+                begin,
+                end,
+                source_id=self._kafka.topic_ids[name],
+                zone=self._kafka.racks.get(ShardId(f"{name}/{number}"), self._kafka.rack),
+                size=(end - begin) * self._kafka.record_size if sizes and self._kafka.record_size else None,
+            )
             for name in names
             for number, (begin, end) in enumerate(self._kafka.topics[name])
         )

@@ -1,0 +1,121 @@
+"""Mutation testing of the core: mutmut changes one place of it after the other, and each time a test of the core must fail.
+
+`make mutation MODULES="fsm grants"` runs it. It works on a copy in the cache, since mutmut wants a layout of its own. Which
+survivors change nothing that matters, and why, is written down in tests/mutation.md; any other makes it exit with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from dev.cluster.paths import REPOSITORY, cache
+
+MODULES = (
+    "fsm",
+    "lineage",
+    "grants",
+    "eligible",
+    "heartbeats",
+    "liveness",
+    "checkpoints",
+    "timers",
+    "rebalance",
+    "balance",
+    "tracker",
+)
+"""The central ones: what decides who may read and commit."""
+
+TESTS = ("unit/core", "unit/spark/test_tracker.py")
+NOT_ON_MUTANTS = ("tests/unit/core/test_fsm.py::test_only_the_table_says_what_state_a_shard_enters",)
+"""Tests that read the source itself, in which all mutants lie side by side."""
+
+EXPLAINED = REPOSITORY / "tests" / "mutation.md"
+
+PROJECT = """\
+[tool.mutmut]
+source_paths = ["src"]
+only_mutate = [{modules}]
+also_copy = ["tests"]
+pytest_add_cli_args = ["-p", "no:cacheprovider", "-W", "ignore", {deselected}]
+pytest_add_cli_args_test_selection = [{tests}]
+use_git_change_detection = false
+
+[tool.pytest.ini_options]
+pythonpath = ["src", "."]
+addopts = "--import-mode=importlib"
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m dev.mutation", description=__doc__)
+    parser.add_argument(
+        "modules", nargs="*", default=MODULES, metavar="MODULE", help=f"of the core; default: {' '.join(MODULES)}"
+    )
+    parser.add_argument("--workers", type=int, default=2)
+    chosen = parser.parse_args()
+    place = prepare(chosen.modules)
+    tool = Path(sys.executable).parent / "mutmut"
+    ended = subprocess.run([tool, "run", "--max-children", str(chosen.workers)], cwd=place, check=False)
+    return report(place, tool) if ended.returncode == 0 else ended.returncode
+
+
+def prepare(modules: list[str]) -> Path:
+    """A copy of the core and its tests in the layout that mutmut knows."""
+    place = cache() / "mutation"
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(
+        REPOSITORY / "operator" / "shardherd", place / "src" / "shardherd", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (place / "tests" / "unit" / "spark").mkdir(parents=True)
+    shutil.copy(REPOSITORY / "tests" / "builders.py", place / "tests")
+    for tests in TESTS:
+        source, target = REPOSITORY / "tests" / tests, place / "tests" / tests
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    project = PROJECT.format(
+        modules=", ".join(f'"src/shardherd/core/{module}.py"' for module in modules),
+        tests=", ".join(f'"tests/{tests}"' for tests in TESTS),
+        deselected=", ".join(f'"--deselect={test}"' for test in NOT_ON_MUTANTS),
+    )
+    (place / "pyproject.toml").write_text(project)
+    return place
+
+
+def report(place: Path, tool: Path) -> int:
+    """Print what became of the mutants by module, and each survivor that is not explained."""
+    told = subprocess.run([tool, "results", "--all", "true"], cwd=place, check=True, capture_output=True, text=True).stdout
+    verdicts: dict[str, Counter[str]] = {}
+    explained = EXPLAINED.read_text() if EXPLAINED.exists() else ""
+    unexplained = []
+    for name, verdict in re.findall(r"^\s+(shardherd\.core\.\S+): (.+)$", told, re.MULTILINE):
+        verdicts.setdefault(name.split(".")[2], Counter())[verdict] += 1
+        if verdict != "killed" and f"`{change_of(place, tool, name)}`" not in explained:
+            unexplained.append((name, verdict))
+    for module, counts in sorted(verdicts.items()):
+        print(f"{module}: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+    for name, verdict in unexplained:
+        print(f"{verdict}, not explained in {EXPLAINED.relative_to(REPOSITORY)}: {name}: {change_of(place, tool, name)}")
+    total = sum((counts for counts in verdicts.values()), Counter[str]())
+    print(f"killed: {total['killed']}/{total.total()}, {len(unexplained)} of the others unexplained")
+    return 1 if unexplained or not total else 0
+
+
+def change_of(place: Path, tool: Path, name: str) -> str:
+    """What a mutant changes, in one line: the old text and the new one."""
+    difference = subprocess.run([tool, "show", name], cwd=place, check=True, capture_output=True, text=True).stdout
+    lines = [line for line in difference.splitlines() if line[:1] in "-+" and line[:3] not in ("---", "+++")]
+    old = " ".join(line[1:].strip() for line in lines if line[0] == "-")
+    new = " ".join(line[1:].strip() for line in lines if line[0] == "+")
+    return f"{old} -> {new}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Why shards do not move on: the few that a user should look at first, each with a reason and a sentence.
+
+Called by `status`, so that `kubectl describe` answers it; rows of all shards are in the coordinator's API and in the metrics.
+Every reason is a constant here and documented. What is told says since when, not for how long: it must not change by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shardherd.core.model import GroupView, ShardState, ShardView
+from shardherd.core.observed import Observation
+from shardherd.core.times import rfc3339
+from shardherd.core.traffic import Traffic
+
+SHOWN = 5
+"""Shards that are told."""
+
+PATIENCE = 60.0
+"""Seconds for which a position may stand still although there is something to read: several micro-batches."""
+
+GRANTING = 10.0
+"""Seconds that a grant or a transfer may take without being worth a word."""
+
+NO_PROGRESS = "NoProgress"
+NO_HOLDER = "NoHolder"
+NOT_GIVEN_UP = "NotGivenUp"
+WAITS_FOR_PARENTS = "WaitsForParents"
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """One shard: why it stands still, and for how many seconds it has."""
+
+    shard: str
+    reason: str
+    message: str
+    age: float
+
+
+def stuck_shards(observation: Observation, traffic: Traffic | None) -> list[dict[str, object]]:
+    """The first shards that stand still, as the status has them."""
+    view, written = observation.view, observation.previous.get("stuckShards")
+    if view is None or not view.discovered:
+        return []
+    known = {
+        (entry.get("shard"), entry.get("reason")): entry.get("since")
+        for entry in (written if isinstance(written, list) else [])
+        if isinstance(entry, Mapping)
+    }
+    found = sorted(_found(observation, view, traffic), key=lambda stuck: _ORDER.index(stuck.reason))[:SHOWN]
+    return [
+        {
+            "shard": stuck.shard,
+            "reason": stuck.reason,
+            "message": stuck.message,
+            # The same time as before: seconds are not told exactly alike twice.
+            "since": known.get((stuck.shard, stuck.reason)) or rfc3339(observation.wall - stuck.age),
+        }
+        for stuck in found
+    ]
+
+
+_ORDER = (NO_PROGRESS, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
+"""The reasons, those first that somebody has to do something about."""
+
+
+def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -> Iterator[Stuck]:
+    still = {} if traffic is None else traffic.still_for(observation.now, PATIENCE)
+    for shard in view.shards:
+        if not shard.present or not shard.lag_records:
+            continue
+        if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still:
+            message = f"{shard.holder} holds it and has checkpointed nothing; see: kubectl logs {shard.holder}"
+            yield Stuck(shard.shard, NO_PROGRESS, message, still[shard.shard])
+        elif shard.state is ShardState.TRANSFER and shard.state_age >= GRANTING:
+            message = f"{shard.holder} has not given it up yet; {shard.next_consumer} is to have it"
+            yield Stuck(shard.shard, NOT_GIVEN_UP, message, shard.state_age)
+        elif shard.state is ShardState.NOT_ALLOC and shard.state_age >= GRANTING:
+            yield Stuck(shard.shard, NO_HOLDER, _why_free(view, shard), shard.state_age)
+        elif shard.state is ShardState.WAIT:
+            message = "in an ordered group it waits until the shards that come before it are read to their ends"
+            yield Stuck(shard.shard, WAITS_FOR_PARENTS, message, shard.state_age)
+
+
+def _why_free(view: GroupView, shard: ShardView) -> str:
+    """Why nobody is given this shard."""
+    if view.withheld:
+        return f"nothing is granted: {view.withheld[0].message}"
+    if not view.source_reachable:
+        return f"the source does not answer: {view.source_error}"
+    if shard.checkpoint is None:
+        return "its durable position is missing, or its start is not committed yet"
+    if not any(consumer.ready and not consumer.draining and not consumer.cordoned for consumer in view.consumers):
+        return "no consumer is ready"
+    return "it waits for the next rebalance, for its last consumer to return (rejoinGrace), or for proof that this one is dead"

@@ -1,0 +1,166 @@
+"""The JSON of the coordinator's API: core's requests and replies, error codes, and the version of the protocol.
+
+Called by the coordinator's API and by the client; nothing else may read or write this JSON. Names are camelCase; durations and
+times are integers of milliseconds with the suffix Ms. Requests are read strictly. Replies may carry fields that an older client
+does not know, so that the operator can be upgraded under running consumers. Decides nothing about groups.
+
+`wire` reads and writes what is right, as fast as it can; `reading` says what is wrong; `records` says what a field is called.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from shardherd.core import errors
+from shardherd.core.errors import InvalidRequestError, ProtocolVersionError, ShardherdError
+from shardherd.core.model import ConsumerId, Offset, ShardId
+from shardherd.protocol import reading, wire
+from shardherd.protocol.reading import MAX_INTEGER, MAX_NAME
+from shardherd.protocol.records import fields_of, is_record
+
+__all__ = [
+    "MAX_INTEGER",
+    "MAX_NAME",
+    "PROTOCOL_HEADER",
+    "PROTOCOL_VERSION",
+    "ForcedCheckpoint",
+    "check_version",
+    "dump_error",
+    "dumps",
+    "encode",
+    "error_status",
+    "fields_of",
+    "is_record",
+    "load_error",
+    "loads",
+    "read_request",
+    "served_versions",
+]
+
+PROTOCOL_VERSION = 2
+"""Grows with a change that a coordinator of the version before could not read. A change that only adds fields to replies, or
+calls, is none. Requests of the version before must be served: see `check_version`. What each version brought:
+
+1. The first.
+2. Every request of a consumer names the UID of its group; a heartbeat may tell `zone` and `capacity`.
+"""
+
+_GROUP_UID_SINCE = 2
+
+PROTOCOL_HEADER = "Shardherd-Protocol"
+
+_STATUS: Mapping[type[ShardherdError], int] = {
+    errors.InvalidRequestError: 400,
+    errors.UnauthenticatedError: 401,
+    errors.ForbiddenError: 403,
+    errors.UnknownGroupError: 404,
+    errors.UnknownShardError: 404,
+    errors.StaleIncarnationError: 410,
+    errors.GroupReplacedError: 410,
+    errors.ProtocolVersionError: 426,
+    errors.NotLeadingError: 503,
+    errors.CoordinatorUnavailableError: 503,
+}
+_ERRORS: Mapping[str, type[ShardherdError]] = {error.code: error for error in _STATUS}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedCheckpoint:
+    """The position that a shard is set to, whoever holds it. The shard is in the path."""
+
+    offset: Offset
+
+
+def encode(value: object) -> Any:
+    """The JSON value of a record of `core.model` or `core.requests`, of a tuple of them, or of a plain value."""
+    return json.loads(dumps(value))
+
+
+def dumps(value: object) -> bytes:
+    """The UTF-8 JSON text of such a value. Raises TypeError for any other."""
+    return wire.write(value)
+
+
+def loads(kind: type[T], body: bytes, *, strict: bool = True) -> T:
+    """A record of `core.model` from its JSON text.
+
+    Raises InvalidRequestError that names the field, its value and what is expected. With `strict` False unknown fields are
+    ignored.
+    """
+    found = wire.read(kind, body, strict=strict)
+    return found if found is not None else reading.read(kind, body, strict=strict)
+
+
+def read_request(kind: type[T], body: bytes, version: int) -> T:
+    """What a consumer that speaks this version sent.
+
+    Raises InvalidRequestError as `loads` does, and if the group's UID is missing.
+    """
+    request = loads(kind, body)
+    if version >= _GROUP_UID_SINCE and not getattr(request, "group_uid", ""):
+        raise InvalidRequestError(f"field {kind.__name__}.groupUid is missing; send the UID of the ConsumerGroup")
+    return request
+
+
+def error_status(error: ShardherdError) -> int:
+    """The HTTP status of an error; 500 for one that is our own fault."""
+    return _STATUS.get(type(error), 500)
+
+
+def dump_error(error: ShardherdError) -> bytes:
+    """The body of an error's response."""
+    details = {
+        "code": error.code,
+        "message": error.message,
+        "group": error.group,
+        "shard": error.shard,
+        "consumer": error.consumer,
+        "expectedEpoch": error.expected_epoch,
+        "actualEpoch": error.actual_epoch,
+    }
+    return json.dumps({"error": {key: value for key, value in details.items() if value is not None}}).encode()
+
+
+def load_error(status: int, body: bytes) -> ShardherdError:
+    """The error that a response with this status means. An unknown code or body is CoordinatorUnavailable when it is 5xx."""
+    try:
+        details = json.loads(body)["error"]
+        code, message = str(details["code"]), str(details["message"])
+    except (ValueError, KeyError, TypeError):
+        details, code = {}, ""
+        message = f"the coordinator answered status {status}: {body[:200].decode(errors='replace')}"
+    fallback = errors.CoordinatorUnavailableError if status >= 500 or status == 429 else InvalidRequestError
+    return _ERRORS.get(code, fallback)(
+        message,
+        group=details.get("group"),
+        shard=_optional(ShardId, details.get("shard")),
+        consumer=_optional(ConsumerId, details.get("consumer")),
+        expected_epoch=details.get("expectedEpoch"),
+        actual_epoch=details.get("actualEpoch"),
+    )
+
+
+def served_versions() -> tuple[int, ...]:
+    """The versions whose requests a coordinator answers: the one before, if there is one, and its own."""
+    return tuple(range(max(1, PROTOCOL_VERSION - 1), PROTOCOL_VERSION + 1))
+
+
+def check_version(header: str | None) -> int:
+    """The version that the header names. Raises ProtocolVersionError unless it is served."""
+    served = [str(version) for version in served_versions()]
+    if header in served:
+        return int(header)
+    theirs = "no version" if header is None else f"version {header[:20]!r}"
+    raise ProtocolVersionError(
+        f"the header {PROTOCOL_HEADER} names {theirs}, this coordinator serves version {' and '.join(served)}; use an image of"
+        " the application with the minor release of shardherd that the operator has, or the one before it"
+    )
+
+
+def _optional(kind: Callable[[str], T], value: object) -> T | None:
+    return None if value is None else kind(str(value))

@@ -1,0 +1,262 @@
+"""Alerts, dashboard and monitors: checked by promtool, and against the metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from shardherd.telemetry import metrics
+from shardherd.telemetry.metrics import Metric, OperatorMetrics
+from tests.chart.rendering import EVERYTHING, ROOT, Chart
+
+Json = dict[str, Any]
+
+OF_GROUP = '{namespace="shop", consumergroup="clicks"}'
+GROUP = {"namespace": "shop", "consumergroup": "clicks"}
+
+
+def rules(chart: Chart) -> Json:
+    found: Json = chart.one("PrometheusRule", values=EVERYTHING)["spec"]
+    return found
+
+
+def dashboard(chart: Chart) -> Json:
+    found: Json = json.loads(chart.one("ConfigMap", "shardherd-dashboard", EVERYTHING)["data"]["shardherd.json"])
+    return found
+
+
+def alerts(chart: Chart) -> dict[str, Json]:
+    return {rule["alert"]: rule for group in rules(chart)["groups"] for rule in group["rules"] if "alert" in rule}
+
+
+def promtool(*arguments: str) -> str:
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@dataclass
+class Case:
+    """One alert: series for which it fires at a time, and series for which it does not. Values as promtool writes them."""
+
+    alert: str
+    at: str
+    firing: dict[str, str]
+    silent: dict[str, str]
+    labels: dict[str, str]
+
+
+def case(alert: str, at: str, series: str, firing: str, silent: str, labels: dict[str, str] | None = None) -> Case:
+    """A case of one series of the group."""
+    name = series if "{" in series else series + OF_GROUP
+    return Case(alert, at, {name: firing}, {name: silent}, GROUP if labels is None else labels)
+
+
+def of_group(metric: str, **labels: str) -> str:
+    more = "".join(f', {name}="{value}"' for name, value in labels.items())
+    return f"{metric}{OF_GROUP[:-1]}{more}}}"
+
+
+# Samples are a minute apart: `a+bxn` counts from a by b, n times.
+CASES = [
+    case("ShardherdNoLeader", "5m", 'shardherd_leader{pod="a"}', "0x10", "1x10", {}),
+    Case(
+        "ShardherdTwoLeaders",
+        "5m",
+        {'shardherd_leader{pod="a"}': "1x10", 'shardherd_leader{pod="b"}': "1x10"},
+        {'shardherd_leader{pod="a"}': "1x10", 'shardherd_leader{pod="b"}': "0x10"},
+        {},
+    ),
+    case("ShardherdNotReconciling", "20m", "shardherd_reconcile_errors_total", "0+1x30", "3x30"),
+    case("ShardherdShardUnowned", "5m", "shardherd_group_max_unowned_seconds", "0+60x10", "0 30 45 0 0 0"),
+    case("ShardherdTransferStuck", "5m", "shardherd_group_max_transfer_seconds", "0+60x10", "0 60 0 60 0 60"),
+    Case(
+        "ShardherdLagSeconds",
+        "40m",
+        # 60 records a minute are written; 1,800 wait: half an hour.
+        {f"shardherd_group_lag_records{OF_GROUP}": "1800x60", f"shardherd_group_end_offset{OF_GROUP}": "0+60x60"},
+        {f"shardherd_group_lag_records{OF_GROUP}": "600x60", f"shardherd_group_end_offset{OF_GROUP}": "0+60x60"},
+        GROUP,
+    ),
+    Case(
+        "ShardherdStalled",
+        "20m",
+        {f"shardherd_group_lag_records{OF_GROUP}": "5x30", f"shardherd_group_committed_offset{OF_GROUP}": "70x30"},
+        {f"shardherd_group_lag_records{OF_GROUP}": "5x30", f"shardherd_group_committed_offset{OF_GROUP}": "70+1x30"},
+        GROUP,
+    ),
+    case(
+        "ShardherdFencedCheckpoints", "20m", of_group("shardherd_checkpoints_total", result="fenced"), "0+1x30", "4x30", GROUP
+    ),
+    case("ShardherdRebalanceStorm", "30m", of_group("shardherd_rebalances_total", reason="Joined"), "0+3x40", "0+1x40", GROUP),
+    case("ShardherdSourceUnreachable", "10m", "shardherd_group_source_reachable", "0x20", "1 1 0 0 1 1 0 0 1 1 1 1"),
+    case(
+        "ShardherdCheckpointLost", "1m", of_group("shardherd_group_condition", condition="CheckpointLost"), "1x5", "0x5", GROUP
+    ),
+    case(
+        "ShardherdReplicasLimited",
+        "20m",
+        of_group("shardherd_group_condition", condition="ScalingLimited"),
+        "1x30",
+        "0x30",
+        GROUP,
+    ),
+    case("ShardherdNotReady", "20m", of_group("shardherd_group_condition", condition="Ready"), "0x30", "0x10 1x20", GROUP),
+]
+
+
+def unit_test(case: Case, series_of: dict[str, str], at: str, *, fires: bool) -> Json:
+    """A test as promtool reads it: of all alerts, exactly this one fires at this time, or none."""
+    # The expression about the leader would fire for all others.
+    series = {'shardherd_leader{pod="led"}': "1x60"} if not case.alert.endswith(("NoLeader", "TwoLeaders")) else {}
+    series |= series_of
+    labels = ", ".join(f'{name}="{value}"' for name, value in {"alertname": case.alert, **case.labels}.items())
+    others = "ShardherdNotReady|ShardherdStalled" if case.alert not in ("ShardherdNotReady", "ShardherdStalled") else "-"
+    query = f'max by (alertname, namespace, consumergroup) (ALERTS{{alertstate="firing", alertname!~"{others}"}})'
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": at, "exp_samples": [{"labels": f"{{{labels}}}", "value": 1}] if fires else []}
+        ],
+    }
+
+
+class TestAlerts:
+    @pytest.fixture
+    def files(self, chart: Chart, tmp_path: Path) -> Path:
+        (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules(chart)))
+        return tmp_path
+
+    def test_promtool_accepts_the_rules(self, files: Path) -> None:
+        assert "14 rules found" in promtool("check", "rules", str(files / "rules.yaml"))
+
+    def test_each_fires_when_it_should_and_only_then(self, chart: Chart, files: Path) -> None:
+        assert {case.alert for case in CASES} == set(alerts(chart))
+        tests = [unit_test(case, case.firing, case.at, fires=True) for case in CASES]
+        tests += [unit_test(case, case.silent, case.at, fires=False) for case in CASES]
+        for case in CASES:
+            minutes = int(alerts(chart)[case.alert]["for"].removesuffix("m"))
+            if minutes > 0:
+                tests.append(unit_test(case, case.firing, f"{minutes - 1}m", fires=False))
+        test = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+        (files / "tests.yaml").write_text(yaml.safe_dump(test))
+        assert "SUCCESS" in promtool("test", "rules", str(files / "tests.yaml"))
+
+    def test_the_words_name_the_group_and_the_value(self, files: Path) -> None:
+        expected = {
+            "exp_labels": {**GROUP, "severity": "critical", "team": "data"},
+            "exp_annotations": {
+                "summary": "A shard of group shop/clicks has been read by nobody for 5m 0s",
+                "description": "Its records wait. The condition Ready of the group has the reason.",
+                "runbook_url": "https://example.com/operations.md#shardherdshardunowned",
+            },
+        }
+        test = {
+            "interval": "1m",
+            "input_series": [{"series": f"shardherd_group_max_unowned_seconds{OF_GROUP}", "values": "0+60x10"}],
+            "alert_rule_test": [{"alertname": "ShardherdShardUnowned", "eval_time": "5m", "exp_alerts": [expected]}],
+        }
+        (files / "tests.yaml").write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [test]}))
+        promtool("test", "rules", str(files / "tests.yaml"))
+
+    def test_each_has_a_section_in_the_runbook_and_a_severity(self, chart: Chart) -> None:
+        runbook = (ROOT / "docs" / "operations.md").read_text()
+        assert [name for name in alerts(chart) if f"\n### {name}\n" not in runbook] == []
+        assert {rule["labels"]["severity"] for rule in alerts(chart).values()} == {"critical", "warning", "info"}
+
+    def test_without_a_runbook_none_is_linked(self, chart: Chart) -> None:
+        found = chart.one("PrometheusRule", values={"prometheus": {"rules": {"enabled": True}}})
+        assert "runbook_url" not in json.dumps(found)
+
+
+class TestDashboard:
+    def queries(self, chart: Chart) -> list[str]:
+        return [target["expr"] for panel in dashboard(chart)["panels"] for target in panel["targets"]]
+
+    def test_every_query_is_valid(self, chart: Chart, tmp_path: Path) -> None:
+        rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(self.queries(chart))]
+        (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
+        assert f"{len(rules)} rules found" in promtool("check", "rules", str(tmp_path / "rules.yaml"))
+
+    def test_panels_do_not_overlap_and_have_their_own_ids(self, chart: Chart) -> None:
+        panels = dashboard(chart)["panels"]
+        assert len({panel["id"] for panel in panels}) == len(panels) == len({panel["title"] for panel in panels})
+        taken = [
+            (x, y)
+            for place in (panel["gridPos"] for panel in panels)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        ]
+        assert len(taken) == len(set(taken))
+        assert max(x for x, _ in taken) < 24
+
+    def test_the_sidecar_finds_it(self, chart: Chart) -> None:
+        assert chart.one("ConfigMap", "shardherd-dashboard", EVERYTHING)["metadata"]["labels"]["grafana_dashboard"] == "1"
+        values = {"dashboards": {"enabled": True, "namespace": "grafana", "label": "dashboards", "labelValue": "yes"}}
+        found = chart.one("ConfigMap", "shardherd-dashboard", values)["metadata"]
+        assert (found["namespace"], found["labels"]["dashboards"]) == ("grafana", "yes")
+
+
+def known_series() -> dict[str, set[str]]:
+    """The series of every metric that there is, and their labels."""
+    registry = CollectorRegistry()
+    operator = OperatorMetrics(registry)
+    kinds = {family.name: family.type for family in registry.collect()}
+    del operator
+    suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
+    found: dict[str, set[str]] = {}
+    for metric in (each for each in vars(metrics).values() if isinstance(each, Metric)):
+        ours = suffixes[kinds[metric.name]] if metric.name in kinds else ("", "_total", "_bucket", "_sum", "_count")
+        for suffix in ours:
+            found[metric.name + suffix] = {*metric.labels, "le"} if suffix == "_bucket" else set(metric.labels)
+    return found
+
+
+def test_alerts_and_dashboard_use_only_metrics_and_labels_that_there_are(chart: Chart) -> None:
+    recorded = {rule["record"] for group in rules(chart)["groups"] for rule in group["rules"] if "record" in rule}
+    expressions = [rule["expr"] for group in rules(chart)["groups"] for rule in group["rules"]]
+    expressions += [target["expr"] for panel in dashboard(chart)["panels"] for target in panel["targets"]]
+    expressions += [variable["query"] for variable in dashboard(chart)["templating"]["list"]]
+    used = {
+        (name, label)
+        for expression in expressions
+        for name, selector in re.findall(r"(shardherd[_:]\w+)(?:\{([^}]*)\})?", expression)
+        for label in (re.findall(r"(\w+)\s*[=!]~?", selector) or [""])
+    }
+    known = known_series()
+    assert {name for name, _ in used} - set(known) - recorded == set()
+    assert [(name, label) for name, label in used if label and label not in known[name]] == []
+    assert len({name for name, _ in used}) > 20
+
+
+class TestMonitors:
+    def test_prometheus_operator_objects_are_off_by_default(self, chart: Chart) -> None:
+        assert chart.kinds() & {"ServiceMonitor", "PodMonitor", "PrometheusRule", "NetworkPolicy"} == set()
+
+    def test_the_service_monitor_selects_the_metrics_service_and_no_other(self, chart: Chart) -> None:
+        monitor = chart.one("ServiceMonitor", values=EVERYTHING)
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        services = [item for item in chart.render(EVERYTHING) if item["kind"] == "Service"]
+        (selected,) = [item for item in services if wanted <= item["metadata"]["labels"].items()]
+        assert selected["metadata"]["name"] == "shardherd-metrics"
+        (endpoint,) = monitor["spec"]["endpoints"]
+        assert endpoint == {"port": "metrics", "path": "/metrics", "honorLabels": True, "interval": "30s"}
+        assert endpoint["port"] in {port["name"] for port in selected["spec"]["ports"]}
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+    def test_the_pod_monitor_selects_drivers_where_applications_are(self, chart: Chart) -> None:
+        spec = chart.one("PodMonitor", "shardherd-applications", EVERYTHING)["spec"]
+        assert spec == {
+            "namespaceSelector": {"matchNames": ["shop", "web"]},
+            "selector": {"matchLabels": {"shardherd.dev/role": "driver"}},
+            "podMetricsEndpoints": [{"port": "metrics", "path": "/metrics", "honorLabels": True}],
+        }

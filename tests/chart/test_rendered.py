@@ -1,0 +1,208 @@
+"""What the values do to the rendered manifests, and that nothing changes unnoticed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dev.cluster import ClusterError
+from tests.chart.rendering import EVERYTHING, ROLES_ONLY, ROOT, Chart, Json
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES: dict[str, Json] = {"default": {}, "everything": EVERYTHING, "roles-only": ROLES_ONLY}
+
+RESTRICTED_CONTAINER = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+RESTRICTED_POD = {
+    "runAsNonRoot": True,
+    "runAsUser": 10001,
+    "runAsGroup": 10001,
+    "fsGroup": 10001,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_renders_what_it_rendered_before(chart: Chart, name: str) -> None:
+    file = GOLDEN / f"{name}.yaml"
+    rendered = chart.text(CASES[name])
+    if os.environ.get("SHARDHERD_UPDATE_GOLDEN"):
+        file.write_text(rendered)
+    assert rendered == file.read_text(), "if that is meant: SHARDHERD_UPDATE_GOLDEN=1 pytest tests/chart/test_rendered.py"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_two_manifests_are_the_same_object(chart: Chart, name: str) -> None:
+    objects = [(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in chart.render(CASES[name])]
+    assert len(objects) == len(set(objects))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_everything_says_whose_it_is(chart: Chart, name: str) -> None:
+    for manifest in chart.render(CASES[name]):
+        labels = manifest["metadata"]["labels"]
+        assert labels["app.kubernetes.io/instance"] == "shardherd"
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        assert labels.get("team") == ("data" if name == "everything" else None)
+
+
+class TestOperators:
+    def test_there_are_two_and_none_goes_before_the_next_is_ready(self, chart: Chart) -> None:
+        spec = chart.one("Deployment")["spec"]
+        assert spec["replicas"] == 2
+        assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+
+    def test_the_api_leads_to_the_leader_and_the_metrics_to_all(self, chart: Chart) -> None:
+        deployment = chart.one("Deployment")["spec"]
+        template = deployment["template"]["metadata"]["labels"]
+        api, metrics = chart.one("Service")["spec"], chart.one("Service", "shardherd-metrics")["spec"]
+        leader = api["selector"].pop("shardherd.dev/leader")
+        assert leader == "true"
+        assert "shardherd.dev/leader" not in template
+        assert api["selector"] == metrics["selector"] == deployment["selector"]["matchLabels"]
+        assert api["selector"].items() <= template.items()
+        assert [port["name"] for port in api["ports"]] == ["api"]
+        assert [port["name"] for port in metrics["ports"]] == ["metrics"]
+
+    def test_nothing_else_of_the_release_is_taken_for_an_operator(self, chart: Chart) -> None:
+        selector = chart.one("Deployment")["spec"]["selector"]["matchLabels"].items()
+        assert not selector <= chart.one("Pod", "shardherd-test")["metadata"]["labels"].items()
+
+    def test_they_keep_apart_where_they_can(self, chart: Chart) -> None:
+        spec = chart.one("Deployment")["spec"]["template"]["spec"]
+        selector = {"matchLabels": chart.one("Deployment")["spec"]["selector"]["matchLabels"]}
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+        assert spec["affinity"] == {
+            "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+        }
+        (spread,) = spec["topologySpreadConstraints"]
+        assert (spread["topologyKey"], spread["whenUnsatisfiable"], spread["labelSelector"]) == (
+            "topology.kubernetes.io/zone",
+            "ScheduleAnyway",
+            selector,
+        )
+
+    def test_one_of_them_may_be_evicted_at_a_time(self, chart: Chart) -> None:
+        spec = chart.one("PodDisruptionBudget")["spec"]
+        assert spec == {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": chart.one("Deployment")["spec"]["selector"]["matchLabels"]},
+        }
+
+    def test_a_single_one_does_not_keep_a_node_from_being_drained(self, chart: Chart) -> None:
+        assert "PodDisruptionBudget" not in chart.kinds({"replicaCount": 1})
+        assert "PodDisruptionBudget" not in chart.kinds({"podDisruptionBudget": {"enabled": False}})
+
+    def test_the_pods_are_restricted(self, chart: Chart) -> None:
+        pods = [chart.one("Deployment")["spec"]["template"]["spec"], chart.one("Pod", "shardherd-test")["spec"]]
+        for pod in pods:
+            (container,) = pod["containers"]
+            assert pod["securityContext"] == RESTRICTED_POD
+            assert container["securityContext"] == RESTRICTED_CONTAINER
+            assert container["resources"]["limits"]["memory"]
+            assert pod["enableServiceLinks"] is False
+        assert pods[1]["automountServiceAccountToken"] is False
+
+    def test_values_that_users_of_other_charts_know_have_their_effect(self, chart: Chart) -> None:
+        values = {
+            "replicaCount": 3,
+            "image": {"digest": "sha256:" + "a" * 64},
+            "imagePullSecrets": [{"name": "registry"}],
+            "fullnameOverride": "herd",
+            "serviceAccount": {"create": False, "name": "given"},
+            "priorityClassName": "system-cluster-critical",
+            "podLabels": {"cost": "data"},
+            "podAnnotations": {"note": "one"},
+            "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
+            "volumes": [{"name": "plug-ins", "emptyDir": {}}],
+            "volumeMounts": [{"name": "plug-ins", "mountPath": "/plug-ins"}],
+            "nodeSelector": {"pool": "system"},
+            "tolerations": [{"key": "system", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+            "topologySpreadConstraints": [{"maxSkew": 2}],
+            "service": {"annotations": {"of": "service"}},
+            "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}}],
+        }
+        deployment = chart.one("Deployment", "herd", values)
+        template, spec = deployment["spec"]["template"]["metadata"], deployment["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert deployment["spec"]["replicas"] == 3
+        assert container["image"] == "shardherd/operator@sha256:" + "a" * 64
+        assert (spec["serviceAccountName"], spec["priorityClassName"]) == ("given", "system-cluster-critical")
+        assert (template["labels"]["cost"], template["annotations"]["note"]) == ("data", "one")
+        assert {"name": "HTTPS_PROXY", "value": "http://proxy"} in container["env"]
+        assert {"name": "plug-ins", "emptyDir": {}} in spec["volumes"]
+        assert {"name": "plug-ins", "mountPath": "/plug-ins"} in container["volumeMounts"]
+        assert (spec["nodeSelector"], spec["affinity"]) == ({"pool": "system"}, {"nodeAffinity": {}})
+        assert (spec["tolerations"], spec["topologySpreadConstraints"]) == (values["tolerations"], [{"maxSkew": 2}])
+        assert chart.one("Service", "herd", values)["metadata"]["annotations"] == {"of": "service"}
+        assert chart.one("ConfigMap", "shardherd-more", values)["kind"] == "ConfigMap"
+        accounts = [item["metadata"]["name"] for item in chart.render(values) if item["kind"] == "ServiceAccount"]
+        assert accounts == ["shardherd-spark", "shardherd-spark-executor"]
+        subjects = {
+            s["name"] for item in chart.render(values) if item["kind"].endswith("RoleBinding") for s in item["subjects"]
+        }
+        assert subjects == {"given", "shardherd-spark"}
+
+    def test_the_operator_and_its_lease_have_the_releases_name(self, chart: Chart) -> None:
+        environment = {
+            item["name"]: item.get("value")
+            for item in chart.one("Deployment", "prod-shardherd", release="prod")["spec"]["template"]["spec"]["containers"][0][
+                "env"
+            ]
+        }
+        assert environment["SHARDHERD_LEASE_NAME"] == "prod-shardherd"
+        assert environment["SHARDHERD_COORDINATOR_URL"] == "http://prod-shardherd.system.svc:8080"
+
+
+def test_the_hook_pings_the_address_that_consumers_call(chart: Chart) -> None:
+    pod = chart.one("Pod", "shardherd-test")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (container,) = pod["spec"]["containers"]
+    operator = chart.one("Deployment")["spec"]["template"]["spec"]["containers"][0]
+    (url,) = [item["value"] for item in operator["env"] if item["name"] == "SHARDHERD_COORDINATOR_URL"]
+    assert (container["image"], container["args"]) == (operator["image"], ["ping", url])
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicaCount": 0}, "replicaCount"),
+        ({"image": {"digest": "latest"}}, "digest"),
+        ({"networkPolicy": {"kafkaPorts": []}}, "kafkaPorts"),
+        ({"prometheus": {"serviceMonitor": {"interval": "often"}}}, "interval"),
+        ({"prometheus": {"rules": {"lagSeconds": 0}}}, "lagSeconds"),
+        ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
+        ({"rbac": {"clusterRoles": False}}, "name the namespaces to serve in watchNamespaces"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(chart: Chart, values: Json, said: str) -> None:
+    with pytest.raises(ClusterError, match=said):
+        chart.text(values)
+
+
+def test_every_value_has_a_schema() -> None:
+    schema = json.loads((ROOT / "charts" / "shardherd" / "values.schema.json").read_text())
+    values = yaml.safe_load((ROOT / "charts" / "shardherd" / "values.yaml").read_text())
+
+    def unknown(value: Json, of: Json, path: str) -> list[str]:
+        if of.get("additionalProperties") is not False:
+            return []
+        wrong = [f"{path}{name}" for name in set(value) ^ set(of["properties"])]
+        below = ((name, item) for name, item in value.items() if isinstance(item, dict))
+        return wrong + list(
+            itertools.chain.from_iterable(
+                unknown(item, of["properties"].get(name, {}), f"{path}{name}.") for name, item in below
+            )
+        )
+
+    assert unknown(values, schema, "") == ["global"]

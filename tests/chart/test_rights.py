@@ -1,0 +1,277 @@
+"""What each account may do: asked of a real API server for every verb on everything that matters, and compared as a whole."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+import yaml
+
+from dev.cluster import Cluster, ClusterError
+from shardherd.adapters.kubernetes.api import KubernetesApi
+from shardherd.adapters.kubernetes.operators import LEADER_LABEL
+from tests.chart.rendering import EVERYTHING, ROLES_ONLY, Chart, Json
+from tests.harness.cluster import Names
+from tests.harness.definition import define_resource
+from tests.integration.controller.bench import unique, until
+
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+SPECIAL = {"clusterroles": ("bind", "escalate"), "roles": ("bind", "escalate"), "serviceaccounts": ("impersonate",)}
+RESOURCES = {
+    "shardherd.dev": [f"consumergroups{part}" for part in ("", "/status", "/scale", "/finalizers", "/checkpoints")],
+    "": [
+        *("pods", "pods/status", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "pods/eviction", "secrets"),
+        *("configmaps", "services", "events", "serviceaccounts", "serviceaccounts/token", "persistentvolumeclaims"),
+        *("endpoints", "resourcequotas", "replicationcontrollers", "namespaces", "nodes", "nodes/proxy", "persistentvolumes"),
+    ],
+    "apps": ["statefulsets", "statefulsets/scale", "deployments", "daemonsets", "replicasets"],
+    "batch": ["jobs", "cronjobs"],
+    "policy": ["poddisruptionbudgets"],
+    "coordination.k8s.io": ["leases"],
+    "networking.k8s.io": ["networkpolicies", "ingresses"],
+    "rbac.authorization.k8s.io": ["roles", "rolebindings", "clusterroles", "clusterrolebindings"],
+    "authentication.k8s.io": ["tokenreviews"],
+    "authorization.k8s.io": ["subjectaccessreviews", "localsubjectaccessreviews"],
+    "admissionregistration.k8s.io": ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
+    "apiextensions.k8s.io": ["customresourcedefinitions"],
+}
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "victim", "labels": {"app": "ours"}},
+    "spec": {"containers": [{"name": "main", "image": "example/main:1"}]},
+}
+
+Rights = dict[str, str]
+"""Verbs by resource."""
+
+GROUPS: Rights = {
+    "consumergroups": "get list watch",
+    "consumergroups/status": "get patch",
+    "consumergroups/finalizers": "update",
+    "statefulsets": "get list watch create patch",
+    "services": "get create patch",
+    "poddisruptionbudgets": "get create patch",
+    "pods": "get list watch delete",
+    "pods/log": "get",
+    "configmaps": "get create update delete",
+    "events": "list create patch",
+    "localsubjectaccessreviews": "create",
+}
+"""What the operator may do where it serves groups."""
+
+OWN: Rights = {"leases": "create", "pods": "get list patch"}
+"""What it may do where it is itself."""
+
+
+LOOK = "get list watch"
+VIEW: Rights = {"consumergroups": LOOK, "consumergroups/status": LOOK, "consumergroups/scale": LOOK}
+EDIT: Rights = {**VIEW, "consumergroups": " ".join(VERBS), "consumergroups/scale": f"{LOOK} update patch"}
+"""What people may do who have Kubernetes' own roles."""
+
+
+def together(*rights: Rights) -> Rights:
+    """All of these, each verb once."""
+    verbs = {name: {verb for each in rights for verb in each.get(name, "").split()} for each in rights for name in each}
+    return {name: " ".join(verb for verb in VERBS if verb in wanted) for name, wanted in verbs.items()}
+
+
+@dataclass
+class Installed:
+    """Rights of a release, in namespaces of their own: the release's, one that is served, and one that is not its business."""
+
+    cluster: Cluster
+    api: KubernetesApi
+    own: str
+    served: str
+    elsewhere: str
+
+    def may(self, account: str, namespace: str, *, of: str = "", name: str = "", group: str | None = None) -> Rights:
+        """What an account may do in a namespace (of the cluster, if it is empty), by asking for everything.
+
+        `of` is the account's namespace, by default the release's; with `group` only that API group is asked about.
+        """
+
+        def ask(question: tuple[str, str, str]) -> bool:
+            group, resource, verb = question
+            kind, _, subresource = resource.partition("/")
+            attributes = {"group": group, "resource": kind, "subresource": subresource, "verb": verb}
+            where = of or self.own
+            spec = {
+                "user": f"system:serviceaccount:{where}:{account}",
+                "groups": ["system:serviceaccounts", f"system:serviceaccounts:{where}", "system:authenticated"],
+                "resourceAttributes": {**attributes, "namespace": namespace, "name": name},
+            }
+            answer = self.api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+            return bool(answer["status"]["allowed"])
+
+        questions = [
+            (api_group, resource, verb)
+            for api_group, resources in RESOURCES.items()
+            if group in (None, api_group)
+            for resource in resources
+            for verb in (*VERBS, *SPECIAL.get(resource, ()))
+        ]
+        with ThreadPoolExecutor(8) as pool:
+            answers = zip(questions, pool.map(ask, questions), strict=True)
+            allowed = [(resource, verb) for (_, resource, verb), yes in answers if yes]
+        return {key: " ".join(verb for _, verb in found) for key, found in itertools.groupby(allowed, lambda each: each[0])}
+
+
+def install(chart: Chart, cluster: Cluster, names: Names, values: Json) -> Iterator[Installed]:
+    define_resource(cluster)
+    own, served, elsewhere = (unique(names, prefix) for prefix in ("operator", "served", "elsewhere"))
+    for namespace in (own, served, elsewhere):
+        cluster.kubectl("create", "namespace", namespace)
+    values = {**values, "applicationNamespaces": [served]}
+    if values.get("watchNamespaces"):
+        values["watchNamespaces"] = [served]
+    wanted = [
+        item
+        for item in chart.render(values, release=own, namespace=own)
+        if "Role" in item["kind"] or item["kind"] == "ServiceAccount" or "Admission" in item["kind"]
+    ]
+    text = yaml.safe_dump_all(wanted)
+    cluster.kubectl("apply", "-f", "-", input=text)
+    api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
+    yield Installed(cluster, api, own, served, elsewhere)
+    api.close()
+    cluster.kubectl("delete", "-f", "-", input=text)
+    for namespace in (own, served, elsewhere):
+        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def everywhere(chart: Chart, cluster: Cluster, names: Names) -> Iterator[Installed]:
+    """A release that serves all namespaces."""
+    yield from install(chart, cluster, names, {})
+
+
+@pytest.fixture(scope="module")
+def roles_only(chart: Chart, cluster: Cluster, names: Names) -> Iterator[Installed]:
+    """A release without a ClusterRole."""
+    yield from install(chart, cluster, names, ROLES_ONLY)
+
+
+def test_the_operator_may_do_with_groups_what_it_does_and_no_more(everywhere: Installed) -> None:
+    account = f"{everywhere.own}-shardherd"
+    review = {"tokenreviews": "create"}
+    assert everywhere.may(account, everywhere.served) == together(GROUPS, review)
+    assert everywhere.may(account, everywhere.own) == together(GROUPS, review, OWN)
+
+
+def test_with_roles_only_it_may_do_nothing_elsewhere(roles_only: Installed) -> None:
+    account = f"{roles_only.own}-shardherd"
+    assert roles_only.may(account, roles_only.served) == together(GROUPS, {"serviceaccounts": "get"})
+    assert roles_only.may(account, roles_only.own) == OWN
+    assert roles_only.may(account, roles_only.elsewhere) == {}
+    assert roles_only.may(account, "") == {}
+
+
+def test_of_leases_it_may_change_its_own_alone(everywhere: Installed) -> None:
+    account = f"{everywhere.own}-shardherd"
+    assert everywhere.may(account, everywhere.own, name=account)["leases"] == "get create update"
+    assert everywhere.may(account, everywhere.own, name="another")["leases"] == "create"
+
+
+class TestLabels:
+    """Of the pods beside it the operator may change the leader's label only."""
+
+    @pytest.fixture(scope="class")
+    def pod(self, everywhere: Installed) -> str:
+        """A pod beside the operator; the admission policy holds by now."""
+        everywhere.cluster.kubectl("-n", everywhere.own, "create", "-f", "-", input=yaml.safe_dump(POD))
+        tries = itertools.count()
+        until(lambda: self.patch(everywhere, {"metadata": {"labels": {"probe": str(next(tries))}}}) is not None, within=30)
+        return "victim"
+
+    def patch(self, installed: Installed, change: Json) -> str | None:
+        """What the API server says to the operator's patch, None if it is done."""
+        account = f"system:serviceaccount:{installed.own}:{installed.own}-shardherd"
+        try:
+            installed.cluster.kubectl(
+                *("-n", installed.own, "patch", "pod", "victim", "-p", json.dumps(change), "--as", account)
+            )
+        except ClusterError as error:
+            return str(error)
+        return None
+
+    def test_it_gives_and_takes_the_leaders_label(self, everywhere: Installed, pod: str) -> None:
+        assert self.patch(everywhere, {"metadata": {"labels": {LEADER_LABEL: "true"}}}) is None
+        assert self.patch(everywhere, {"metadata": {"labels": {LEADER_LABEL: None}}}) is None
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ({"metadata": {"labels": {"app": "another"}}}, "of a pod's labels"),
+            ({"metadata": {"labels": {"app": None}}}, "of a pod's labels"),
+            ({"metadata": {"annotations": {"a": "b"}}}, "annotations, owners or finalizers"),
+            ({"metadata": {"finalizers": ["example.com/ours"]}}, "annotations, owners or finalizers"),
+            ({"spec": {"activeDeadlineSeconds": 1}}, "a pod's spec"),
+            ({"spec": {"containers": [{"name": "main", "image": "evil:1"}]}}, "a pod's spec"),
+        ],
+    )
+    def test_and_nothing_else(self, everywhere: Installed, pod: str, change: Json, said: str) -> None:
+        refused = self.patch(everywhere, change)
+        assert refused is not None
+        assert said in refused
+
+    def test_others_are_not_limited_by_it(self, everywhere: Installed, pod: str) -> None:
+        everywhere.cluster.kubectl("-n", everywhere.own, "label", "pod", pod, "by=an-admin")
+
+
+def test_a_driver_may_run_its_executors_where_it_is(everywhere: Installed) -> None:
+    everything = " ".join(VERBS)
+    kinds = ("pods", "configmaps", "services", "persistentvolumeclaims")
+    served = everywhere.served
+    assert everywhere.may("shardherd-spark", served, of=served) == dict.fromkeys(sorted(kinds), everything)
+    assert everywhere.may("shardherd-spark", everywhere.elsewhere, of=served) == {}
+    assert everywhere.may("shardherd-spark", "", of=served) == {}
+
+
+def test_an_executor_may_do_nothing(everywhere: Installed) -> None:
+    assert everywhere.may("shardherd-spark-executor", everywhere.served, of=everywhere.served) == {}
+
+
+@pytest.mark.parametrize(
+    ("role", "rights"),
+    [
+        ("view", {**VIEW, "consumergroups/checkpoints": "get"}),
+        ("edit", {**EDIT, "consumergroups/checkpoints": "get"}),
+        ("admin", {**EDIT, "consumergroups/checkpoints": "get update"}),
+    ],
+)
+def test_kubernetes_own_roles_reach_groups(everywhere: Installed, role: str, rights: Rights) -> None:
+    served = everywhere.served
+    everywhere.cluster.kubectl("-n", served, "create", "serviceaccount", role)
+    everywhere.cluster.kubectl(
+        "-n", served, "create", "rolebinding", role, f"--clusterrole={role}", f"--serviceaccount={served}:{role}"
+    )
+
+    def ours() -> Rights:
+        may = everywhere.may(role, served, of=served, group="shardherd.dev")
+        return {name: verbs for name, verbs in may.items() if verbs}
+
+    # The controller manager puts the roles together, which takes it a moment.
+    until(lambda: ours() == rights, ours)
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, ROLES_ONLY])
+def test_no_rendered_right_has_a_wildcard_or_reads_secrets(chart: Chart, values: Json) -> None:
+    roles = [item for item in chart.render(values) if item["kind"] in ("Role", "ClusterRole")]
+    rules = [rule for role in roles for rule in role["rules"]]
+    assert len(roles) >= 3
+    assert [rule for rule in rules if "*" in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}] == []
+    secrets = [rule for rule in rules if "secrets" in rule["resources"]]
+    assert [rule for rule in secrets if not set(rule["verbs"]) <= {"get"}] == []
+    assert [rule for rule in rules if {"escalate", "bind", "impersonate"} & set(rule["verbs"])] == []
+    assert [rule for rule in rules if "nonResourceURLs" in rule] == []
+
+
+def test_with_roles_only_nothing_is_of_the_cluster(chart: Chart) -> None:
+    assert {item["kind"] for item in chart.render(ROLES_ONLY) if "namespace" not in item["metadata"]} == set()

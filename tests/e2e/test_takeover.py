@@ -1,0 +1,116 @@
+"""The chart's two operators on a real node: how soon the other one answers, through the real Service, and `helm test`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dev.demo.kube import Json, is_ready
+from dev.demo.lab import LEADER, RELEASE, SYSTEM, Lab
+from dev.demo.report import await_that
+from shardherd.client import AsyncConsumer, AsyncConsumerClient
+from shardherd.core.model import ConsumerId, Incarnation
+from tests.e2e.groups import CALLERS as NAMESPACE
+from tests.e2e.groups import RESOURCE, group
+from tests.e2e.test_callers import make_token
+from tests.harness.cluster import Names, Tell
+from tests.harness.listening import Listening, Told
+
+pytestmark = pytest.mark.timeout(300)
+
+GROUP = "handed-over"
+
+
+def operators(lab: Lab) -> list[Json]:
+    """The operators that are ready."""
+    return [pod for pod in lab.kube.pods(SYSTEM, "app.kubernetes.io/component=operator") if is_ready(pod)]
+
+
+def await_both(lab: Lab) -> None:
+    await_that("two operators are ready", lambda: len(operators(lab)) == 2, within=90, seen=lambda: lab.kube.explain(SYSTEM))
+
+
+@asynccontextmanager
+async def consumer(lab: Lab, topic: str, told: Told) -> AsyncIterator[AsyncConsumer]:
+    """A consumer outside of its pod, which needs no image: its identity is what counts."""
+    source = {"bootstrapServers": "kafka:9092", "topics": [topic]}
+    changes = {
+        "heartbeatInterval": "1s",
+        "application__image": "shardherd/not-there:dev",
+        "application__driver__template": None,
+    }
+    lab.create_topic(topic, 2)
+    lab.kube.apply(group(GROUP, NAMESPACE, source__kafka=source, **changes))
+    pod = await_that(
+        "the group's pod exists",
+        lambda: next(iter(lab.kube.pods(NAMESPACE, f"shardherd.dev/consumergroup={GROUP}")), None),
+        within=60,
+        seen=lambda: lab.kube.explain(NAMESPACE, GROUP),
+    )
+    token = make_token(lab, "shardherd-spark", pod)
+    service = lab.kube.get("service", RELEASE, "-n", SYSTEM)["spec"]
+    url = f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
+    try:
+        async with (
+            AsyncConsumerClient(url, NAMESPACE, GROUP, lambda: token) as client,
+            AsyncConsumer(
+                Listening(client, told),
+                ConsumerId(pod["metadata"]["name"]),
+                Incarnation(pod["metadata"]["uid"], 1),
+                group_uid=lab.kube.get(RESOURCE, GROUP, "-n", NAMESPACE)["metadata"]["uid"],
+            ) as found,
+        ):
+            yield found
+    finally:
+        lab.kube.run("delete", RESOURCE, GROUP, "-n", NAMESPACE, "--wait=false")
+
+
+async def becomes(what: Callable[[], bool], within: float = 60.0) -> None:
+    """Wait until this holds, with the consumer's heartbeats going on meanwhile."""
+    await asyncio.to_thread(await_that, "it came about", lambda: what() or None, within=within, every=0.05)
+
+
+def test_the_charts_own_test_passes(installed: Lab) -> None:
+    said = installed.cluster.helm("test", RELEASE, "-n", SYSTEM, "--timeout", "90s")
+    assert "Succeeded" in said
+
+
+async def test_the_other_operator_answers_soon(installed: Lab, names: Names, tell: Tell) -> None:
+    lab, told = installed, Told()
+    await asyncio.to_thread(await_both, lab)
+
+    async def takeover(end: Callable[[Json], float]) -> float:
+        """End the leader; seconds until the consumer is answered again, by another process."""
+        (leader,) = await asyncio.to_thread(lab.kube.pods, SYSTEM, LEADER)
+        since = await asyncio.to_thread(end, leader)
+        await becomes(lambda: told.until_answered(since) is not None)
+        found = told.until_answered(since)
+        assert found is not None
+        assert reader.held() == before
+        await asyncio.to_thread(await_both, lab)
+        return found
+
+    def delete(pod: Json) -> float:
+        now = time.monotonic()
+        lab.kube.run("delete", "pod", pod["metadata"]["name"], "-n", SYSTEM, "--wait=false")
+        return now
+
+    def kill(pod: Json) -> float:
+        name = pod["metadata"]["name"]
+        pid = lab.child_of_init(SYSTEM, name)
+        now = time.monotonic()
+        lab.kube.shell(SYSTEM, name, f"kill -9 {pid}")
+        return now
+
+    async with consumer(lab, names.fresh("handed-over"), told) as reader:
+        await becomes(lambda: len(reader.held()) == 2)
+        before = reader.held()
+        shutdown = await takeover(delete)
+        crash = await takeover(kill)
+    tell(f"through the Service: answered {shutdown:.2f} s after the leader's pod was deleted, {crash:.2f} s after a crash")
+    assert shutdown <= 2.0
+    assert crash <= 5.0

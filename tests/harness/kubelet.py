@@ -1,0 +1,182 @@
+"""What a node would do with a group's pods, where there is none: each pod runs a plain Python consumer on the real protocol.
+
+A pod starts, becomes ready after a while, and when it is deleted its consumer drains, leaves, and the pod goes. They read no
+records: they move their shards' positions on and note what they moved, so that a test can tell what was read when and by whom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesApi
+from shardherd.client.sync import Consumer, ConsumerClient
+from shardherd.core.errors import ShardherdError
+from shardherd.core.model import ConsumerId, Incarnation
+
+Json = Mapping[str, Any]
+
+FINALIZER = "tests.shardherd.dev/played"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Records of a shard that a consumer has read and checkpointed, and when (monotonic seconds)."""
+
+    shard: str
+    begin: int
+    end: int
+    consumer: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Life:
+    """When a pod was seen to be deleted, or to be ready."""
+
+    pod: str
+    event: str
+    at: float
+
+
+class PlayedKubelet:
+    """Runs the pods of a namespace's groups until it is closed. `broken` are images whose pods never become ready."""
+
+    def __init__(
+        self, api: KubernetesApi, namespace: str, coordinator: str, *, starting: float = 1.0, broken: tuple[str, ...] = ()
+    ) -> None:
+        self.ranges: list[Range] = []
+        self.lives: list[Life] = []
+        self.failures: list[BaseException] = []
+        self._api = api
+        self._namespace = namespace
+        self._coordinator = coordinator
+        self._starting = starting
+        self._broken = broken
+        self._ended = threading.Event()
+        self._running: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._thread = threading.Thread(target=self._watch, name="played kubelet")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[PlayedKubelet]:
+        """Play until the block ends."""
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._ended.set()
+            self._thread.join()
+            for _, told in self._running.values():
+                told.set()
+            for thread, _ in self._running.values():
+                thread.join()
+            for pod in self._pods():
+                self._remove(pod)
+        assert self.failures == []
+
+    def of(self, shard: str) -> list[Range]:
+        """What was read of a shard, in the order of its records."""
+        return sorted((item for item in list(self.ranges) if item.shard == shard), key=lambda item: item.begin)
+
+    def down(self) -> list[tuple[str, float, float]]:
+        """Every time in which a pod was replaced: its name, from when and until when."""
+        found, since = [], {}
+        for life in list(self.lives):
+            if life.event == "deleted":
+                since[life.pod] = life.at
+            elif life.pod in since:
+                found.append((life.pod, since.pop(life.pod), life.at))
+        return found
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.1):
+            try:
+                for pod in self._pods():
+                    self._see(pod)
+            except Exception as error:  # noqa: BLE001 - the test looks at it
+                self.failures.append(error)
+                return
+
+    def _pods(self) -> list[Json]:
+        found: list[Json] = self._api.call("GET", f"/api/v1/namespaces/{self._namespace}/pods")["items"]
+        return found
+
+    def _see(self, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        known = self._running.get(uid)
+        deleting = "deletionTimestamp" in pod["metadata"]
+        if known is None and not deleting:
+            told = threading.Event()
+            thread = threading.Thread(target=self._run, args=(pod, told), name=pod["metadata"]["name"])
+            self._running[uid] = (thread, told)
+            thread.start()
+        elif deleting and known is not None and not known[1].is_set():
+            self.lives.append(Life(pod["metadata"]["name"], "deleted", time.monotonic()))
+            known[1].set()
+
+    def _run(self, pod: Json, told: threading.Event) -> None:
+        try:
+            # A pod that has no node is gone as soon as it is deleted; this one is kept until its consumer has ended.
+            self._patch(pod, {"metadata": {"finalizers": [FINALIZER]}})
+            broken = pod["spec"]["containers"][0]["image"] in self._broken
+            if not told.wait(self._starting) and not broken:
+                self._consume(pod, told)
+            told.wait()
+            if not self._ended.is_set():
+                self._remove(pod)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self.failures.append(error)
+
+    def _consume(self, pod: Json, told: threading.Event) -> None:
+        name, group = pod["metadata"]["name"], pod["metadata"]["labels"]["shardherd.dev/consumergroup"]
+        token = self._token(pod)
+        with ConsumerClient(self._coordinator, self._namespace, group, lambda: token) as client:
+            consumer = Consumer(client, ConsumerId(name), Incarnation(pod["metadata"]["uid"], 1), drain_timeout=10.0)
+            with consumer:
+                self._ready(pod)
+                self.lives.append(Life(name, "ready", time.monotonic()))
+                reader = threading.Thread(target=self._read, args=(consumer, name), name=f"{name} reads")
+                reader.start()
+                told.wait()
+                consumer.drain(10.0)
+            reader.join()
+
+    def _read(self, consumer: Consumer, name: str) -> None:
+        with contextlib.suppress(ShardherdError):
+            # `take` raises once the consumer drains or was stopped: that ends the reading.
+            while True:
+                with consumer.take() as shard:
+                    time.sleep(0.02)  # the work on one record; what it takes is of no interest
+                    shard.save_checkpoint(shard.position + 1, now=True)
+                    self.ranges.append(Range(str(shard.name), shard.position, shard.position + 1, name, time.monotonic()))
+
+    def _token(self, pod: Json) -> str:
+        metadata = pod["metadata"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+        path = f"/api/v1/namespaces/{self._namespace}/serviceaccounts/{pod['spec']['serviceAccountName']}/token"
+        answer = self._api.call("POST", path, {"spec": {"audiences": ["shardherd"], "boundObjectRef": bound}})
+        return str(answer["status"]["token"])
+
+    def _ready(self, pod: Json) -> None:
+        image = pod["spec"]["containers"][0]["image"]
+        container = {"name": "driver", "ready": True, "restartCount": 0, "image": image, "imageID": image}
+        running = {**container, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [running]}
+        self._patch(pod, {"status": status}, "/status")
+
+    def _remove(self, pod: Json) -> None:
+        self._patch(pod, {"metadata": {"finalizers": None}})
+
+    def _patch(self, pod: Json, change: Json, part: str = "") -> None:
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod['metadata']['name']}{part}"
+        # Of this very pod: another one may have its name already.
+        metadata = {**change.get("metadata", {}), "uid": pod["metadata"]["uid"]}
+        try:
+            self._api.call("PATCH", path, {**change, "metadata": metadata}, content_type=MERGE_PATCH)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise

@@ -1,0 +1,65 @@
+"""A client between a consumer and the coordinator that notes what was answered. Used where takeovers are timed and checked."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from shardherd.client import AsyncConsumerClient
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    CheckpointResult,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    ShardId,
+)
+
+
+@dataclass
+class Told:
+    """What the coordinator told consumers: when answered heartbeats were sent and answered, and what it acknowledged."""
+
+    heartbeats: list[tuple[float, float]] = field(default_factory=list)
+    acknowledged: list[tuple[ShardId, int, int]] = field(default_factory=list)
+    """Shard, epoch and offset, in the order of the answers."""
+
+    def until_answered(self, since: float) -> float | None:
+        """Seconds from then until the first answer to a heartbeat that was sent after it, None if there was none yet."""
+        return next((answered - since for sent, answered in self.heartbeats if sent > since), None)
+
+    def check(self) -> None:
+        """No shard's position went back, and no earlier epoch came after a later one."""
+        last: dict[ShardId, tuple[int, int]] = {}
+        for shard, epoch, offset in self.acknowledged:
+            before = last.get(shard, (0, -1))
+            assert epoch >= before[0], f"{shard}: epoch {epoch} after {before[0]}"
+            assert offset >= before[1], f"{shard}: {offset} after {before[1]}"
+            last[shard] = (epoch, offset)
+
+
+class Listening:
+    """`client.aio.Coordinator` over a client of it."""
+
+    def __init__(self, client: AsyncConsumerClient, told: Told) -> None:
+        self._client = client
+        self._told = told
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
+        sent = time.monotonic()
+        reply = await self._client.heartbeat(heartbeat, wait)
+        self._told.heartbeats.append((sent, time.monotonic()))
+        return reply
+
+    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
+        reply = await self._client.checkpoint(request)
+        sent = {each.shard: each for each in request.checkpoints}
+        for outcome in reply.outcomes:
+            if outcome.result is CheckpointResult.OK:
+                each = sent[outcome.shard]
+                self._told.acknowledged.append((each.shard, each.owner_epoch, each.offset))
+        return reply
+
+    async def leave(self, leave: Leave) -> None:
+        await self._client.leave(leave)

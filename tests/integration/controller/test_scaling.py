@@ -1,0 +1,146 @@
+"""The number of consumers on a real API server: who sets it, what it follows, what keeps it, and what a user is told of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from shardherd.core.model import ConsumerId, GroupView, ShardId, ShardState
+from tests.harness.cluster import Names
+from tests.integration.controller.bench import GROUPS, RESOURCE, ControllerBench, until
+from tests.unit.controller.builders import consumers, shards, view
+
+
+@pytest.fixture
+def name(names: Names) -> str:
+    """Name of a group that no other test has."""
+    return names.fresh("s")
+
+
+def picture(name: str, count: int, *, position: int = 100, end: int = 100, **fields: object) -> GroupView:
+    """So many shards, alike, held by the group's first consumer."""
+    rows = tuple(
+        shard._replace(
+            shard=ShardId(f"clicks/{number}"),
+            holder=ConsumerId(f"{name}-0"),
+            checkpoint=position,
+            end=end,
+            lag_records=end - position,
+        )
+        for number, shard in enumerate(shards(count))
+    )
+    return replace(view(rows, consumers=consumers(count)), **fields)  # type: ignore[arg-type]
+
+
+def desired(bench: ControllerBench, name: str) -> int | None:
+    """What the StatefulSet is told; None while there is none."""
+    found = bench.find("statefulsets", name)
+    return None if found is None else int(found["spec"]["replicas"])
+
+
+def scaling(bench: ControllerBench, name: str) -> tuple[int, str]:
+    """The decision in the status."""
+    found = (bench.find(GROUPS, name) or {}).get("status", {}).get("scaling", {})
+    return found.get("desired", -1), found.get("reason", "")
+
+
+def becomes(bench: ControllerBench, name: str, what: Callable[[], bool], within: float = 30.0) -> None:
+    """Wait for it; a failure says what there is."""
+    until(what, lambda: (bench.explain(name), (bench.find(GROUPS, name) or {}).get("status")), within)
+
+
+def test_an_autoscaler_sets_the_number_through_the_scale_subresource(bench: ControllerBench, name: str) -> None:
+    bench.coordination.pictures[name] = picture(name, 4)
+    bench.group(name, scaling={"mode": "External", "shardsPerConsumer": None}, replicas=1)
+    becomes(bench, name, lambda: desired(bench, name) == 1)
+    bench.kubectl("scale", f"{RESOURCE}/{name}", "--replicas=3")
+    becomes(bench, name, lambda: desired(bench, name) == 3)
+    becomes(bench, name, lambda: scaling(bench, name) == (3, "External"))
+    # What an autoscaler reads: how many there are, and which pods they are.
+    until(lambda: bench.api.call("GET", f"{bench.path(GROUPS, name)}/scale")["status"]["replicas"] == 3)
+    selector = bench.api.call("GET", f"{bench.path(GROUPS, name)}/scale")["status"]["selector"]
+    assert len(bench.all("pods", labelSelector=selector)) == 3
+
+
+def test_the_lag_adds_consumers_and_kubectl_says_why(bench: ControllerBench, name: str) -> None:
+    begun = time.monotonic()
+
+    def show() -> None:
+        # Each of three shards gets 100 records a second; the one consumer reads a third of that.
+        seconds = time.monotonic() - begun
+        bench.coordination.pictures[name] = picture(name, 3, end=round(100 * seconds) + 2000, position=round(33 * seconds))
+
+    def scaled() -> bool:
+        show()
+        return desired(bench, name) == 3
+
+    show()
+    bench.group(name, scaling={"mode": "Lag", "shardsPerConsumer": None, "lag": {"targetCatchupSeconds": 60}})
+    becomes(bench, name, lambda: desired(bench, name) == 1)
+    bench.until_pods(name, 1)
+    bench.make_ready(f"{name}-0")
+    becomes(bench, name, scaled, within=60)
+    becomes(bench, name, lambda: scaling(bench, name) == (3, "CatchingUp"))
+    assert bench.until_condition(name, "ScalingLimited", "True", "TooFewShards")
+    told = bench.kubectl("describe", RESOURCE, name)
+    assert "Catching Up" in told or "CatchingUp" in told
+    assert "records/s are written" in told
+    (why,) = [message for _, reason, message in bench.events(name) if reason == "ScaledUp" and "From 1" in message]
+    assert "one consumer reads" in why
+
+
+def test_nobody_runs_while_there_is_nothing_to_read(bench: ControllerBench, name: str) -> None:
+    bench.coordination.pictures[name] = picture(name, 3)
+    scale = {"mode": "Lag", "shardsPerConsumer": None, "minReplicas": 0, "stabilizationWindow": "1s"}
+    bench.group(name, scaling=scale)
+    becomes(bench, name, lambda: (desired(bench, name), *scaling(bench, name)) == (0, 0, "Idle"))
+    bench.coordination.pictures[name] = picture(name, 3, end=101)
+    becomes(bench, name, lambda: (desired(bench, name), *scaling(bench, name)) == (1, 1, "RecordsArrived"))
+    bench.until_pods(name, 1)
+    # The first look at the new ends takes a few seconds; then all is read, and stays so.
+    bench.coordination.pictures[name] = replace(picture(name, 3, position=101, end=101), consumers=())
+    becomes(bench, name, lambda: scaling(bench, name) == (0, "Idle"))
+
+
+def test_recommend_only_tells_and_does_nothing(bench: ControllerBench, name: str) -> None:
+    bench.coordination.pictures[name] = picture(name, 3)
+    bench.group(name, scaling={"recommendOnly": True})
+    becomes(bench, name, lambda: bench.get(GROUPS, name).get("status", {}).get("recommendedReplicas") == 3)
+    assert desired(bench, name) == 1
+    assert "3 recommended" in bench.until_condition(name, "ScalingActive", "False", "RecommendOnly")
+    until(lambda: [reason for _, reason, _ in bench.events(name) if reason == "ScaleRecommended"])
+
+
+def test_annotations_pause(bench: ControllerBench, name: str) -> None:
+    bench.coordination.pictures[name] = picture(name, 1)
+    bench.group(name)
+    becomes(bench, name, lambda: desired(bench, name) == 1)
+    bench.kubectl("annotate", RESOURCE, name, "shardherd.dev/pause-scale-out=true", "shardherd.dev/pause-rebalance=true")
+    until(lambda: bench.coordination.specs[name][-1].rebalance_paused)
+    bench.coordination.pictures[name] = picture(name, 2)
+    bench.until_condition(name, "ScalingLimited", "True", "ScaleOutPaused")
+    assert desired(bench, name) == 1
+    bench.kubectl("annotate", RESOURCE, name, "shardherd.dev/pause-scale-out-", "shardherd.dev/pause-rebalance-")
+    becomes(bench, name, lambda: desired(bench, name) == 2)
+    bench.kubectl("annotate", RESOURCE, name, "shardherd.dev/pause-reconcile=true")
+    bench.until_condition(name, "Reconciling", "False", "ReconcilePaused")
+    bench.kubectl("delete", "service", name)
+    bench.coordination.pictures[name] = picture(name, 3)
+    until(lambda: bench.get(GROUPS, name)["status"]["shards"]["total"] == 3)
+    assert (desired(bench, name), bench.find("services", name)) == (2, None)
+    bench.kubectl("annotate", RESOURCE, name, "shardherd.dev/pause-reconcile-")
+    becomes(bench, name, lambda: (desired(bench, name), bench.find("services", name) is not None) == (3, True))
+
+
+def test_a_consumer_that_will_not_drain_is_reported_and_ended(bench: ControllerBench, name: str) -> None:
+    bench.coordination.pictures[name] = picture(name, 2)
+    bench.group(name, drainTimeout="2s")
+    bench.until_pods(name, 2)
+    stubborn = picture(name, 1).shards[0]._replace(holder=ConsumerId(f"{name}-1"), state=ShardState.TRANSFER)
+    bench.coordination.pictures[name] = replace(picture(name, 1), shards=(stubborn,))
+    becomes(bench, name, lambda: desired(bench, name) == 1)
+    message = f"{name}-1 did not give up clicks/0 within spec.drainTimeout (2 s): it is ended, and fenced."
+    until(lambda: ("Warning", "DrainTimedOut", message) in bench.events(name), lambda: bench.events(name))

@@ -1,0 +1,104 @@
+"""The two readers of the protocol's JSON are of one mind: the fast one, and the one that says what is wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardherd import protocol
+from shardherd.core.errors import InvalidRequestError
+from shardherd.core.requests import ForceCheckpointReply
+from shardherd.protocol import reading, wire
+from tests.unit.client.test_protocol import CHECKPOINT, CHECKPOINT_REPLY, HEARTBEAT, REPLY, VIEW
+
+PLAIN_VIEW = replace(VIEW, source_error="no broker answers")
+"""VIEW has letters that only the careful reader reads."""
+
+VALUES = (
+    HEARTBEAT,
+    CHECKPOINT,
+    REPLY,
+    CHECKPOINT_REPLY,
+    PLAIN_VIEW,
+    ForceCheckpointReply("careful"),
+    protocol.ForcedCheckpoint(7),
+)
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**64), 2**64),
+    st.sampled_from([0, 1, 2**63 - 1, 2**63, -1, 1.0, 1.5, 1e300]),
+    st.text(max_size=3),
+    st.sampled_from(["", "WAIT", "ok", "n" * 512, "n" * 513, "\x7f", "a\nb", "\ud800", "é"]),
+    st.just([]),
+    st.just({}),
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where something can be put in the place of something else."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in inside for place in places(item, (*path, key)))]
+
+
+def changed(value: Any, path: tuple[Any, ...], other: Any) -> Any:
+    if not path:
+        return other
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = changed(value[path[0]], path[1:], other)
+    return copy
+
+
+@st.composite
+def bodies(draw: st.DrawFn, value: Any) -> bytes:
+    """The body of this value, or one that differs in one place: another value, no field, or one more."""
+    body = protocol.encode(value)
+    path = draw(st.sampled_from(places(body)))
+    at = body
+    for key in path[:-1]:
+        at = at[key]
+    kind = draw(st.sampled_from(["as it is", "another value", "no field", "one more", "cut off"]))
+    if kind == "another value":
+        body = changed(body, path, draw(SCALARS))
+    elif path and kind == "no field":
+        del at[path[-1]]
+    elif path and kind == "one more" and isinstance(at, dict):
+        at[draw(st.text(max_size=3))] = draw(SCALARS)
+    written = json.dumps(body, ensure_ascii=draw(st.booleans())).encode(errors="surrogatepass")
+    return written[: draw(st.integers(0, len(written)))] if kind == "cut off" else written
+
+
+@pytest.mark.parametrize("strict", [True, False], ids=["strictly", "as a client"])
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_what_the_fast_reader_reads_is_what_the_careful_one_reads(value: Any, strict: bool) -> None:
+    kind: type[Any] = type(value)
+
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(bodies(value))
+    def check(body: bytes) -> None:
+        fast = wire.read(kind, body, strict=strict)
+        try:
+            careful = reading.read(kind, body, strict=strict)
+        except InvalidRequestError:
+            careful = None
+        if fast is not None or (body.isascii() and b"\\" not in body and b"\x7f" not in body):
+            assert fast == careful
+            assert type(fast) is type(careful)
+
+    check()
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_every_kind_is_read_the_fast_way(value: Any) -> None:
+    assert wire.read(type(value), protocol.dumps(value), strict=True) == value
+
+
+def test_letters_that_may_not_be_printable_are_read_the_careful_way() -> None:
+    assert wire.read(type(VIEW), protocol.dumps(VIEW), strict=True) is None
+    assert protocol.loads(type(VIEW), protocol.dumps(VIEW)) == VIEW

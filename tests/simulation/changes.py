@@ -1,0 +1,129 @@
+"""What users and the source do in the middle of everything: positions, shards, scale, order. Each begins its change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shardherd.core.model import ConsumerId, ShardId
+from tests.simulation.faults_of_processes import any_consumer
+from tests.simulation.faults_of_servers import be_late
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+Fault = Callable[["World"], bool]
+"""Begins it. False: it could not, since there is nothing that it could happen to."""
+
+
+def force_position(world: World) -> bool:
+    """A user sets a position back, if possible of a shard that is being read; its consumer may fail soon after."""
+    books = [book for book in world.ledger.shards.values() if book.durable]
+    if world.leader() is None or not books:
+        return False
+
+    def wait(left: int) -> None:
+        reading = [run for run in world.pods.runs() if run.alive and run.reading()]
+        if not reading and left:
+            world.timeline.after(0.5, wait, left - 1)
+            return
+        run = world.rng.choice(reading) if reading else None
+        shard = world.rng.choice(run.reading()) if run is not None else world.rng.choice(books).name
+        leader = world.leader()
+        if leader is None:
+            return
+        target = world.rng.randint(0, world.ledger.shards[shard].durable or 0)
+        world.timeline.at(world.time, leader.process.loop, leader.force, shard, target)
+        if run is not None and world.rng.random() < 0.4:
+            world.timeline.after(world.rng.uniform(0.0, 2.0), run.exit, "crashed after a reset")
+        elif world.rng.random() < 0.5:
+            be_late(world)
+        elif run is not None:
+            world.timeline.after(world.rng.uniform(0.0, 2.0), run.restart_query)
+
+    wait(200)
+    return True
+
+
+def change_lineage(parents: int, children: int) -> Fault:
+    def fault(world: World) -> bool:
+        books = [book for book in world.ledger.shards.values() if book.open]
+        if len(books) < parents + 1 or len(world.ledger.shards) > 36:
+            return False
+        chosen = world.rng.sample(books, parents)
+        for book in chosen:
+            book.end += world.rng.choice((0, 20, 100))  # mostly something is left to be read
+            book.open = False
+            world.say(f"{book.name} is closed at {book.end}")
+        names = tuple(book.name for book in chosen)
+        for _ in range(children):
+            name = ShardId(f"t/{len(world.ledger.shards)}")
+            world.add_shard(name, names)
+            world.ledger.shards[name].end = world.rng.randint(0, 40)
+            world.say(f"{name} appears, a child of {names}")
+        return True
+
+    return fault
+
+
+def add_shards(world: World) -> bool:
+    if len(world.ledger.shards) > 34:
+        return False
+    for _ in range(world.rng.randint(1, 3)):
+        world.add_shard(ShardId(f"t/{len(world.ledger.shards)}"))
+    return True
+
+
+def scale_out(world: World) -> bool:
+    if len(world.pods.wanted) >= 5 or world.spec.leaving:
+        return False
+    world.pods.add(ConsumerId(f"g-{len(world.pods.wanted)}"))
+    world.change_spec(wanted=len(world.pods.wanted))
+    return True
+
+
+def scale_in(world: World) -> bool:
+    if len(world.pods.wanted) <= 2 or world.spec.leaving:
+        return False
+    name = ConsumerId(f"g-{len(world.pods.wanted) - 1}")
+    world.change_spec(wanted=len(world.pods.wanted) - 1, leaving=frozenset({name}))
+
+    def gone(left: int) -> None:
+        view = world.view()
+        held = {each.consumer: each.shards for each in view.consumers} if view is not None else {name: 1}
+        if held.get(name, 0) and left:
+            world.timeline.after(10.0, gone, left - 1)
+            return
+        world.pods.wanted.pop(name, None)
+        world.pods.delete(name)
+        world.timeline.after(5.0, lambda: world.change_spec(leaving=frozenset()))
+
+    world.timeline.after(10.0, gone, 30)
+    return True
+
+
+def drain_pod(world: World) -> bool:
+    run = any_consumer(world)
+    if run is not None:
+        world.pods.delete(run.run.consumer)
+    return run is not None
+
+
+def pause_group(world: World) -> bool:
+    world.change_spec(paused=True)
+    world.timeline.after(world.rng.uniform(10.0, 120.0), lambda: world.change_spec(paused=False))
+    return True
+
+
+def drop_order(world: World) -> bool:
+    if not world.spec.settings.ordered:
+        return False  # what is read already stays unordered, and the ledger's promise is that of ordered shards
+    world.ledger.unorder()
+    world.change_spec(ordered=False)
+    return True
+
+
+def change_assignor(world: World) -> bool:
+    world.change_spec(assignor=world.rng.choice(("Sticky", "RoundRobin", "Range")))
+    return True

@@ -1,0 +1,100 @@
+"""What can happen to messages, to the API server and to Kafka: loss, delay, refusal, and offsets that expire."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.faults_of_processes import any_consumer
+from tests.simulation.network import Weather
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+Fault = Callable[["World"], bool]
+"""Begins it. False: it could not, since there is nothing that it could happen to."""
+
+
+def change_weather(weather: Weather) -> Fault:
+    def fault(world: World) -> bool:
+        world.network.weather = weather
+
+        def clear() -> None:
+            if world.network.weather is weather:
+                world.network.weather = Weather()
+
+        world.timeline.after(world.rng.uniform(30.0, 150.0), clear)
+        return True
+
+    return fault
+
+
+be_late = change_weather(Weather(delay=8.0))
+
+
+def slow_commits(world: World) -> bool:
+    """Commits take seconds; perhaps a consumer dies during one of them."""
+    queue = world.network.armed.setdefault(("kafka", "commit"), deque())
+    queue.extend(["slow"] * world.rng.randint(2, 6))
+    if world.rng.random() < 0.5:
+        return True
+
+    def wait(left: int) -> None:
+        leader = world.leader()
+        run = any_consumer(world)
+        if leader is None or run is None or not left:
+            return
+        if world.network.under_way(leader.process, "commit"):
+            run.exit("crashed during a slow commit")
+        else:
+            world.timeline.after(0.5, wait, left - 1)
+
+    wait(200)
+    return True
+
+
+def touch_ownership(world: World) -> bool:
+    world.api.touch()
+    return True
+
+
+def arm(server: str, operations: tuple[str, ...], fate: str) -> Fault:
+    def fault(world: World) -> bool:
+        for operation in operations:
+            world.network.armed.setdefault((server, operation), deque()).extend([fate] * world.rng.randint(1, 3))
+        return True
+
+    return fault
+
+
+def refuse(server: str) -> Fault:
+    def fault(world: World) -> bool:
+        world.network.down[server] = True
+        world.timeline.after(world.rng.uniform(3.0, 60.0), world.network.down.pop, server, None)
+        return True
+
+    return fault
+
+
+def delete_ownership(world: World) -> bool:
+    """Somebody deletes the ConfigMap. Mostly the leader, which would write it anew, crashes before it has a reason to."""
+    books = world.ledger.shards.values()
+    if world.api.stored is None or any(book.durable is None and book.highest is not None for book in books):
+        return False  # positions that are gone too are no more than their copies, which may not be there yet
+    world.api.delete()
+    leader = world.leader()
+    if leader is not None and world.rng.random() < 0.7:
+        world.timeline.after(world.rng.uniform(0.0, 6.0), leader.process.kill)
+    return True
+
+
+def expire_offsets(world: World) -> bool:
+    if world.ledger.rebuilding:
+        return False
+    known = sorted(world.kafka.committed)
+    for shard in world.rng.sample(known, min(len(known), 3)):
+        world.say(f"the offset of {shard} expires")
+        world.kafka.forget(shard)
+    return bool(known)

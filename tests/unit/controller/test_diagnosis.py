@@ -1,0 +1,83 @@
+"""Why shards do not move on, as a user reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardherd.core.model import Condition, ConsumerId, GroupView, ShardId, ShardState, ShardView
+from shardherd.core.observed import Memory
+from shardherd.core.plan import plan
+from tests.unit.controller.builders import NOW, WALL, consumers, observation, view
+
+C0, C1 = ConsumerId("clicks-0"), ConsumerId("clicks-1")
+
+
+def shard(number: int, state: ShardState = ShardState.ALREADY_ALLOC, *, end: int = 1000, **fields: Any) -> ShardView:
+    """A shard whose checkpoint stands at 10."""
+    values = {"holder": C0 if state in (ShardState.ALREADY_ALLOC, ShardState.TRANSFER) else None, "checkpoint": 10, **fields}
+    return ShardView(ShardId(f"clicks/{number}"), state, end=end, lag_records=end - 10, **values)
+
+
+def told(picture: GroupView, *, seconds: int = 0) -> list[dict[str, Any]]:
+    """What the status says of stuck shards after so many seconds of this picture."""
+    memory = Memory()
+    previous: dict[str, object] = {}
+    for second in range(seconds + 1):
+        planned = plan(observation(view=picture, now=NOW + second, wall=WALL + second, memory=memory, previous=previous))
+        memory, previous = planned.memory, dict(planned.status)
+    found = previous.get("stuckShards", [])
+    assert isinstance(found, list)
+    return found
+
+
+def test_a_shard_whose_holder_does_not_checkpoint_is_named_with_its_holder() -> None:
+    picture = view((shard(7), shard(8, end=10)), consumers=consumers(1, 1))
+    assert told(picture, seconds=50) == []
+    first = told(picture, seconds=75)
+    assert first == [
+        {
+            "shard": "clicks/7",
+            "reason": "NoProgress",
+            "message": "clicks-0 holds it and has checkpointed nothing; see: kubectl logs clicks-0",
+            "since": "2023-11-14T22:13:20Z",
+        }
+    ]
+    # It is not told anew every second.
+    assert told(picture, seconds=100) == first
+
+
+def test_a_shard_that_is_not_given_up_is_named_with_both_consumers() -> None:
+    moving = shard(7, ShardState.TRANSFER, next_consumer=C1, state_age=30.0)
+    (found,) = told(view((moving, moving._replace(shard=ShardId("clicks/8"), state_age=2.0))))
+    assert (found["shard"], found["reason"], found["since"]) == ("clicks/7", "NotGivenUp", "2023-11-14T22:12:50Z")
+    assert found["message"] == "clicks-0 has not given it up yet; clicks-1 is to have it"
+
+
+def test_a_shard_that_nobody_is_given_says_why() -> None:
+    free = (shard(7, ShardState.NOT_ALLOC, state_age=30.0),)
+
+    def why(picture: GroupView) -> str:
+        (found,) = told(picture)
+        assert found["reason"] == "NoHolder"
+        return str(found["message"])
+
+    assert why(view(free)) == "no consumer is ready"
+    withheld = (Condition("GroupHasLiveMembers", "console-consumer is a member of shop.clicks"),)
+    assert why(view(free, withheld=withheld)) == "nothing is granted: console-consumer is a member of shop.clicks"
+    away = view(free, source_reachable=False, source_error="no broker at kafka:9092")
+    assert why(away) == "the source does not answer: no broker at kafka:9092"
+    lost = (free[0]._replace(checkpoint=None),)
+    assert why(view(lost, consumers=consumers(1))) == "its durable position is missing, or its start is not committed yet"
+    assert why(view(free, consumers=consumers(1))).startswith("it waits for the next rebalance")
+
+
+def test_at_most_five_are_told_and_those_that_somebody_must_see_to_come_first() -> None:
+    waiting = tuple(shard(number, ShardState.WAIT) for number in range(6))
+    free = (shard(7, ShardState.NOT_ALLOC, state_age=30.0),)
+    found = told(view((*waiting, *free)))
+    assert [item["shard"] for item in found] == ["clicks/7", "clicks/0", "clicks/1", "clicks/2", "clicks/3"]
+    assert found[1]["reason"] == "WaitsForParents"
+
+
+def test_a_shard_with_nothing_to_read_is_not_stuck() -> None:
+    assert told(view((shard(7, ShardState.NOT_ALLOC, end=10, state_age=30.0),))) == []

@@ -1,0 +1,80 @@
+"""The compiled loops: loaded without numba, kept where that is possible, and never called with what they are not made for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from shardherd.spark import layout, native
+from tests.unit.spark.kafka_bytes import Record, batch_of
+
+OPERATOR = Path(__file__).parents[3] / "operator"
+DATA = np.frombuffer(batch_of([Record(7), Record(9)]), np.uint8)
+
+
+def run(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(OPERATOR), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_a_worker_loads_them_without_numba() -> None:
+    native.prepare()
+
+    assert (
+        run("import sys; from shardherd.spark import native, reader; native.prepare(); print('numba' in sys.modules)")
+        == "False"
+    )
+    code = (
+        "import sys, numpy; from shardherd.spark import native;"
+        "print(native.count_batches(numpy.zeros(5, numpy.uint8)), 'numba' in sys.modules)"
+    )
+    assert run(code) == "0 False"
+
+
+def test_the_object_file_lies_where_numbas_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = native.prepare()
+    assert code is not None
+    monkeypatch.setattr(native, "_folders", lambda: [tmp_path / "new"])
+
+    assert native._kept(code.read_bytes()) == native._existing() == tmp_path / "new" / code.name
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [code.name]
+
+
+def test_without_a_folder_to_write_to_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(native, "_folders", lambda: [tmp_path / "file" / "folder"])
+
+    assert native._existing() is None
+    assert native._kept(b"code") is None
+
+
+def test_a_batch_is_found() -> None:
+    table = np.zeros((native.count_batches(DATA) + 1, layout.BATCH_FIELDS), np.int64)
+
+    assert native.scan(DATA, table) == 1
+    assert table[0, [layout.BASE_OFFSET, layout.LAST_OFFSET, layout.COUNT, layout.END]].tolist() == [7, 9, 2, len(DATA)]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        np.zeros((2, layout.BATCH_FIELDS), np.int32),
+        np.zeros(2 * layout.BATCH_FIELDS, np.int64),
+        np.zeros((layout.BATCH_FIELDS, 2), np.int64).T,
+    ],
+)
+def test_an_array_of_another_kind_is_refused_before_it_is_touched(table: npt.NDArray[np.int64]) -> None:
+    with pytest.raises(TypeError, match="an array of int64 with 2 dimensions is needed"):
+        native.scan(DATA, table)
