@@ -42,7 +42,7 @@ LISTENERS = {
 
 ASTRAY_PORT = 1
 
-START_TIMEOUT = 180.0
+START_TIMEOUT = 240.0
 STOP_TIMEOUT = 60.0
 
 NODES = (1, 2, 3)
@@ -211,6 +211,8 @@ class KafkaTrio:
             # A broker that fails is noticed soon; a machine that is busy for minutes is no failure.
             "broker.session.timeout.ms": "5000",
             "broker.heartbeat.interval.ms": "500",
+            "controller.quorum.election.timeout.ms": "500",
+            "controller.quorum.fetch.timeout.ms": "1000",
             "initial.broker.registration.timeout.ms": "180000",
             "replica.lag.time.max.ms": "5000",
             "auto.create.topics.enable": "true",
