@@ -26,7 +26,7 @@ from tests.simulation.plan import FAULTS
 from tests.simulation.virtual import Timeline
 
 LONG = bool(os.environ.get("SHARDHERD_LONG"))
-SCHEDULES = 100_000 if LONG else 10_000
+SCHEDULES = 100_000 if LONG else 5_000
 WORKERS = os.cpu_count() or 1
 T0 = ShardId("t/0")
 
