@@ -201,7 +201,7 @@ def test_typed_values_arrive_as_spark_would_have_made_them(
     ]
     producer = KafkaProducer(bootstrap_servers=cluster.kafka_bootstrap)
     for document in documents:
-        producer.send(topic, value=document, partition=0)
+        producer.send(topic, key=b"k", value=document, partition=0)
     producer.flush()
     producer.close()
     schema = "id int, at timestamp, tags array<string>, _corrupt_record string"
