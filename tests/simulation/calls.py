@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
@@ -46,11 +46,12 @@ class Around(Protocol):
 
 @dataclass
 class Caller:
-    """Who calls. `cut_off_forever`: its token is that of a pod that is gone."""
+    """Who calls. Once its pod is `gone`, only those who reviewed its token before believe it, and for a minute."""
 
     process: Process
     run: Run
-    cut_off_forever: bool = False
+    gone: bool = False
+    believed_by: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ class Pods:
         if pod.run is not None and pod.run.alive:
             pod.run.run.violent = "its pod was deleted by force"
             self.zombies.append(pod.run)
-            self._world.timeline.after(60.0, setattr, pod.run.caller, "cut_off_forever", True)
+            pod.run.caller.gone = True
+            self._world.timeline.after(60.0, pod.run.caller.believed_by.clear)
         self._replace(name)
 
     def _replace_expired(self, pod: Pod, run: ConsumerRun) -> None:

@@ -19,6 +19,7 @@ from shardherd.core.model import (
     GroupView,
     Heartbeat,
     HeartbeatReply,
+    Incarnation,
     Offset,
     ShardId,
 )
@@ -78,7 +79,7 @@ class World:
         self.healed_at = 0.0
         self.last_start = 0.0
         self.operator_number = 0
-        self._heard: dict[ConsumerId, float] = {}
+        self._heard: dict[tuple[ConsumerId, Incarnation], float] = {}
         self._stood: dict[str, tuple[float, float]] = {}
         # When each operator last stood still, from and until.
         self._led_since = 0.0
@@ -137,7 +138,7 @@ class World:
         since = max(self._led_since, self._stood.get(leader.name, (0.0, 0.0))[1])
         limit = 2 * self.spec.settings.session_timeout + 40.0
         for consumer in stored.consumers.values():
-            silent = self.time - max(self._heard.get(consumer.consumer, 0.0), since)
+            silent = self.time - max(self._heard.get((consumer.consumer, consumer.incarnation), 0.0), since)
             if consumer.present and silent > limit:
                 raise BrokenError(f"{consumer.consumer} is silent for {silent:.0f} s and is still a consumer")
 
@@ -303,7 +304,8 @@ class World:
                 run.run.stood = max(run.run.stood, self.time + seconds)
         for operator in self.operators:
             if operator.process is process:
-                self._stood[operator.name] = (self.time, self.time + seconds)
+                begun, until = self._stood.get(operator.name, (0.0, 0.0))
+                self._stood[operator.name] = (begun if until >= self.time else self.time, max(until, self.time + seconds))
                 self.timeline.after(min(10.0, seconds), self._not_ready, operator)
                 self.timeline.after(seconds + 0.5, self.add_endpoint, operator)
 
@@ -323,11 +325,15 @@ class World:
         if reason == "OwnershipRebuilt":
             # Whoever was not heard has claimed nothing, and was no consumer that could have been expired.
             since = self.time - self.spec.settings.session_timeout
-            self.pods.silent({name for name in self.pods.wanted if self._heard.get(name, 0.0) < since})
+            spoke = {name for (name, _), when in self._heard.items() if when >= since}
+            self.pods.silent(self.pods.wanted.keys() - spoke)
         if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout"):
             return
         name = ConsumerId(message.split()[0])
-        heard = self._heard.get(name, 0.0)
+        stored = self.ledger.stored
+        current = stored.consumers.get(name) if stored is not None else None
+        # Another run of its name may have been refused meanwhile: that one is not who was silent.
+        heard = self._heard.get((name, current.incarnation), 0.0) if current is not None else 0.0
         begun, until = self._stood.get(operator.name, (0.0, 0.0))
         stood = max(0.0, until - max(begun, heard))
         # Of a standstill the runtime sees all but what is left until its next beat.
@@ -350,7 +356,7 @@ class World:
         if not operator.alive:
             return False
         call.coordinator = operator.name
-        if call.caller.cut_off_forever:
+        if call.caller.gone and operator.name not in call.caller.believed_by:
             error = ForbiddenError("the token is that of a pod that is gone")
             self.timeline.at(self.time + 0.01, call.caller.process.loop, call.resolve, error)
             return True
@@ -358,9 +364,11 @@ class World:
         return True
 
     def _serve(self, operator: OperatorRun, call: Call) -> None:
+        if not call.caller.gone:
+            call.caller.believed_by.add(operator.name)
         # One that arrives while the lease has lapsed is refused unheard.
         if isinstance(call.request, Heartbeat) and operator.runtime.leading:
-            self._heard[call.request.consumer] = self.time
+            self._heard[call.request.consumer, call.request.incarnation] = self.time
         operator.serve(call)
 
     def give_up(self, call: Call) -> None:
