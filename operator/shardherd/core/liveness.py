@@ -21,7 +21,7 @@ KEPT_UIDS, KEPT_FOR = 64, 600.0
 
 UIDs do not compress, and those of a consumer that is replaced every few minutes would outgrow the stored form. A pod of a name
 begins to exist when the one before is gone, and the token of a pod that is gone is believed for a minute at most: so who is
-forgotten here has been refused by its token for long. See docs/design/0005."""
+forgotten here has been refused by its token for long. See docs/design/0006."""
 
 
 def check_group(state: State, request: Heartbeat | CheckpointRequest | Leave) -> None:
