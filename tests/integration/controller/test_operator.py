@@ -267,7 +267,8 @@ def test_with_roles_only_it_serves_its_namespace_and_knows_consumers_by_the_clus
         def client(token: str) -> ConsumerClient:
             return ConsumerClient(f"http://127.0.0.1:{process.api_port}", namespace, "clicks", lambda: token)
 
-        beat = Heartbeat(ConsumerId(pod["name"]), Incarnation(pod["uid"], 1), 1, 0, ())
+        uid = process.api.call("GET", f"{process.groups}/clicks")["metadata"]["uid"]
+        beat = Heartbeat(ConsumerId(pod["name"]), Incarnation(pod["uid"], 1), 1, 0, group_uid=uid)
         with client(token("shardherd")) as ours:
             until(lambda: accepted(ours, beat), process.log.read_text)
             with pytest.raises(ForbiddenError, match="may not update consumergroups/checkpoints"):
