@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -23,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import shardherd.spark
 from dev.cluster import Cluster
 from shardherd.spark.schema import columns
+from tests.harness.spark import make_session
 from tests.integration.spark.drivers import produce
 
 T0 = 1_700_000_000_000
@@ -33,23 +32,8 @@ Create = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_DIRS"] = str(tmp_path_factory.mktemp("work"))
-    settings = {
-        "spark.master": "local[2]",
-        "spark.driver.memory": "600m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        "spark.sql.streaming.noDataProgressEventInterval": "100",
-    }
-    builder = SparkSession.builder.appName("standalone")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    made = builder.getOrCreate()
+    settings = {"spark.master": "local[2]", "spark.sql.streaming.noDataProgressEventInterval": "100"}
+    made = make_session(tmp_path_factory.mktemp("spark"), settings)
     shardherd.spark.register(made)
     yield made
     made.stop()
