@@ -37,13 +37,6 @@ def one(manifests: list[Json], kind: str, name: str = "shardherd") -> Json:
     return found
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _definition_goes_at_the_end(cluster: Cluster) -> Iterator[None]:
-    """A definition that no release owns would be in the way of the next test that installs the chart."""
-    yield
-    cluster.kubectl("delete", "crd", RESOURCE, "--ignore-not-found")
-
-
 @pytest.fixture
 def namespace(cluster: Cluster, names: Names) -> Iterator[str]:
     """A namespace that enforces the restricted standard."""
