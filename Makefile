@@ -34,9 +34,8 @@ test: venv ## Everything: lint, types, all tests, end to end on a real node.
 	@$(PY) -m dev.check
 
 .PHONY: test-long
-test-long: venv ## The simulation, properties, typed values, faults of Kafka and slow rollouts, with many more examples (SHARDHERD_LONG=1).
-	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation tests/integration/brokers tests/integration/spark/test_values.py \
-		tests/integration/controller/test_rollout.py
+test-long: venv ## The tests that take long, and the others with many more examples (SHARDHERD_LONG=1).
+	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation tests/integration
 
 .PHONY: simulate
 simulate: venv ## Simulated schedules of a whole group (SEEDS=10000 SEED_START=0), with counts of what they hit.

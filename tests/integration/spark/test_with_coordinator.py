@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from dev.cluster import Cluster
 from tests.integration.spark.drivers import START, Site
@@ -11,6 +14,7 @@ from tests.integration.spark.real import RealCoordinator
 from tests.integration.spark.test_consumers import Stream
 
 
+@pytest.mark.skipif(not os.environ.get("SHARDHERD_LONG"), reason="only with SHARDHERD_LONG=1")
 def test_consumers_share_the_shards_and_one_takes_over_what_another_drains(
     tmp_path: Path, cluster: Cluster, topic: str
 ) -> None:
