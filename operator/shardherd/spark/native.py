@@ -209,6 +209,8 @@ def _kept(code: bytes) -> Path | None:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=folder, delete=False) as scratch:
                 scratch.write(code)
+            # A temporary file is its maker's alone; an image is built by one user and run by another.
+            Path(scratch.name).chmod(0o644)
             Path(scratch.name).rename(folder / _name())
         except OSError:
             continue

@@ -86,8 +86,9 @@ class AgentRuntime:
 
         try:
             asyncio.run_coroutine_threadsafe(leaving(), self._loop).result(LEAVE_AT_EXIT + 1.0)
-        except TimeoutError:
-            log.warning("the coordinator did not hear that this consumer leaves; it will see its container's end")
+        except (TimeoutError, RuntimeError) as error:
+            # RuntimeError: an interpreter that ends starts no thread any more, which a new connection needs.
+            log.warning("the coordinator did not hear that this consumer leaves, it will see its container's end: %s", error)
 
     def terminate(self, *_signal: Any) -> None:
         """SIGTERM's handler: only writes to a pipe, which is safe wherever the main thread was."""

@@ -50,6 +50,7 @@ def test_the_object_file_lies_where_numbas_cache_is(tmp_path: Path, monkeypatch:
 
     assert native._kept(code.read_bytes()) == native._existing() == tmp_path / "new" / code.name
     assert [path.name for path in (tmp_path / "new").iterdir()] == [code.name]
+    assert (tmp_path / "new" / code.name).stat().st_mode & 0o777 == 0o644, "an image is built by one user and run by another"
 
 
 def test_without_a_folder_to_write_to_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
