@@ -16,6 +16,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import shardherd.spark
@@ -154,6 +155,39 @@ def test_a_batch_of_fewer_columns_in_another_order_and_in_more_tasks(site: Site,
         (f"{topic}/{partition}", f"{partition}:{at}".encode(), partition) for partition in range(2) for at in range(50)
     )
     assert site.batch(assign=json.dumps({topic: [1]})).count() == 50
+
+
+def test_typed_values_arrive_as_spark_would_have_made_them(
+    spark: SparkSession, site: Site, cluster: Cluster, create: Create
+) -> None:
+    topic = create(1)
+    documents = [
+        b'{"id":1,"at":"2021-03-04 05:06:07"}',
+        None,
+        b'{"id":"x","at":"2021-03-04T05:06:07Z"}',
+        b"{'id':2,'tags':['a']}",
+    ]
+    producer = KafkaProducer(bootstrap_servers=cluster.kafka_bootstrap)
+    for document in documents:
+        producer.send(topic, key=b"k", value=document, partition=0)
+    producer.flush()
+    producer.close()
+    schema = "id int, at timestamp, tags array<string>, _corrupt_record string"
+    typed = {"subscribe": topic, "valueFormat": "json", "valueSchema": schema}
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        found = site.batch(**typed).selectExpr("offset", "to_json(value)").orderBy("offset").collect()
+        theirs = F.from_json(F.col("value").cast("string"), schema, {"columnNameOfCorruptRecord": "_corrupt_record"})
+        wanted = site.batch(subscribe=topic).select("offset", F.to_json(theirs)).orderBy("offset").collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+    assert [tuple(row) for row in found] == [tuple(row) for row in wanted]
+    assert '"at":"2021-03-04T05:06:07.000-05:00"' in found[0][1], "the session's time zone, as the tasks learn it"
+    dropped = site.batch("offset bigint, value struct<id: int>", **typed | {"valueSchema": "id int", "mode": "DROPMALFORMED"})
+    assert sorted(tuple(row) for row in dropped.collect()) == [(0, (1,)), (1, None), (3, (2,))]
+    with pytest.raises(Exception, match=rf"shard {topic}/0, offset 2: a value is malformed and option mode is FAILFAST"):
+        site.batch(**typed | {"mode": "FAILFAST"}).collect()
 
 
 def test_what_is_wrong_is_said_when_the_query_is_made(site: Site, create: Create) -> None:
