@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from dev.cluster import Cluster
@@ -20,3 +21,7 @@ def define_resource(cluster: Cluster) -> None:
     """
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
     cluster.kubectl("wait", f"--for=jsonpath={_ESTABLISHED}=True", f"crd/{RESOURCE}", "--timeout=60s")
+    # kubectl looks categories up in what it remembers of the server; this makes it ask again, until the definition is served.
+    deadline = time.monotonic() + 30
+    while RESOURCE.partition(".")[0] not in cluster.kubectl("api-resources", "--api-group=shardherd.dev", "-o", "name"):
+        assert time.monotonic() < deadline, "the definition is established and not served"
