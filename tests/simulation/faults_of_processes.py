@@ -56,12 +56,12 @@ def crash_again(world: World) -> bool:
     return name is not None
 
 
-def stand_still(low: float, high: float) -> Fault:
+def stand_still(anyone: Callable[[World], ConsumerRun | OperatorRun | None], low: float, high: float) -> Fault:
     def fault(world: World) -> bool:
-        run = any_consumer(world)
-        if run is not None:
-            world.stand_still(run.process, world.rng.uniform(low, high))
-        return run is not None
+        found = anyone(world)
+        if found is not None:
+            world.stand_still(found.process, world.rng.uniform(low, high))
+        return found is not None
 
     return fault
 
@@ -136,16 +136,6 @@ def crash_operator_at_await(world: World) -> bool:
     if operator is not None:
         operator.process.die_at_await = world.rng.randint(1, 30)
     return operator is not None
-
-
-def stand_operator_still(low: float, high: float) -> Fault:
-    def fault(world: World) -> bool:
-        operator = any_operator(world)
-        if operator is not None:
-            world.stand_still(operator.process, world.rng.uniform(low, high))
-        return operator is not None
-
-    return fault
 
 
 def make_two_leaders(world: World) -> bool:
