@@ -291,7 +291,8 @@ class GroupView:
     `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
     granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are
     the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced. `growths` are
-    those of an ordered group that are not read past yet. `source` is the kind of the source (`kafka`).
+    those of an ordered group that are not read past yet. `source` is the kind of the source (`kafka`). `superseded` are the
+    UIDs of pods that are refused for ever, the newest few of each name: one that runs all the same should be replaced.
     """
 
     group_epoch: int
@@ -308,6 +309,7 @@ class GroupView:
     growths: tuple[Growth, ...] = ()
     expired: tuple[tuple[ConsumerId, Incarnation], ...] = ()
     source: str = ""
+    superseded: tuple[tuple[ConsumerId, str], ...] = ()
 
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""

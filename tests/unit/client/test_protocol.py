@@ -68,6 +68,7 @@ VIEW = GroupView(
     rebalances=1,
     discovered=True,
     expired=((NAME, RUN),),
+    superseded=((NAME, "uid-old"),),
 )
 
 
