@@ -1,13 +1,14 @@
 """The compiled reader of JSON documents: fills the planes of a layout from every document that it can prove.
 
-Called by `json_column` only. A document is proven if Spark's parser could only read it one way and every value fits its field
-at once: strict JSON up to the object's end, valid UTF-8, known escapes, no name twice in an object, a value of the field's own
-type. Whatever else comes up gives the status SLOW, and the planes are as if the document had not been there. Malformed bytes
-never make it read outside of its document.
+Compiled by `native`, called by `json_column` only. A document is proven if Spark's parser could only read it one way and every
+value fits its field at once: strict JSON up to the object's end, valid UTF-8, known escapes, no name twice in an object, a
+value of the field's own type. Whatever else comes up gives the status SLOW, and the planes are as if the document had not been
+there. Malformed bytes never make it read outside of its document.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from shardherd.spark.values.bytes_kernels import (
     word_at,
 )
 from shardherd.spark.values.layout import (
+    ABSENT,
     ARRAY,
     BOOLEAN,
     CHILD,
@@ -36,7 +38,9 @@ from shardherd.spark.values.layout import (
     DECIMAL,
     DOMAIN,
     DOUBLE,
+    EMPTY,
     ESCAPED,
+    FAST,
     FIRST,
     FLOAT,
     HASH_AT,
@@ -45,19 +49,17 @@ from shardherd.spark.values.layout import (
     INTEGER,
     KIND,
     MAP,
+    MAX_DEPTH,
     NAME_AT,
     NAME_SIZE,
     NODE_FIELDS,
     SECOND,
+    SLOW,
     STRING,
     STRUCT,
     TIMESTAMP,
 )
 
-# What became of a document.
-FAST, EMPTY, SLOW, ABSENT = 0, 1, 2, 3
-
-MAX_DEPTH = 60
 _MAX_NAME = 4096
 _MAX_NUMBER = 300
 _MAX_TEXT = 10_000_000
@@ -696,26 +698,18 @@ def _document(
             return SLOW
 
 
-@compiled(
-    _types.int64(
-        types.int64, types.Array(types.int32, 1, "C", readonly=True), BYTES, types.int64, _TABLE, BYTES, _CONST_WORDS, WORDS,
-        WORDS, OUT_BYTES, WORDS, WORDS, _CONST_WORDS, _CONST_WORDS, types.int64[:, ::1], WORDS, types.int64[:, ::1], WORDS,
-        OUT_BYTES,
-    )
-)  # fmt: skip
 def documents(
     data: Any, offsets: Any, present: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any,
     valid: Any, counts: Any, capacities: Any, zone_from: Any, zone_offset: Any, stack: Any, seen: Any, deferred: Any,
-    cursor: Any, status: Any,
+    cursor: Any, status: Any, before: Any,
 ) -> Any:  # fmt: skip
     """Read documents from `row` on: document i is at the addresses data + offsets[i] to data + offsets[i + 1].
 
     Returns the first row that was not read because a domain or the deferred numbers may not have room for it, or the number of
-    rows. `present` may be empty: all are there.
+    rows. `present` may be empty: all are there. `before` is scratch, a word for each domain.
     """
     rows = len(offsets) - 1
     domains = len(counts)
-    before = np.empty(domains, np.int64)
     while row < rows:
         if len(present) > 0 and present[row] == 0:
             status[row] = ABSENT
@@ -740,3 +734,16 @@ def documents(
             forget(nodes, bases, valid, counts, before, row)
         row += 1
     return row
+
+
+SIGNATURES: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "documents": (
+        _types.int64(
+            types.int64, types.Array(types.int32, 1, "C", readonly=True), BYTES, types.int64, _TABLE, BYTES, _CONST_WORDS,
+            WORDS, WORDS, OUT_BYTES, WORDS, WORDS, _CONST_WORDS, _CONST_WORDS, types.int64[:, ::1], WORDS, types.int64[:, ::1],
+            WORDS, OUT_BYTES, WORDS,
+        ),
+        documents,
+    ),
+}  # fmt: skip
+"""What is called from outside, with the types that it is compiled for."""
