@@ -25,7 +25,7 @@ TEXTS = Library(
 JSON = Library(
     "json",
     "shardherd.spark.values.json_kernels",
-    (*_BASE, "values/json_kernels.py"),
+    (*_BASE, "values/json_tokens.py", "values/json_kernels.py"),
     {"documents": "nIBnTBLLLBLLLLTLTLBL"},
 )
 AVRO = Library(
