@@ -206,8 +206,8 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
         if record.source_id != info.source_id and info.source_id:
             if record.source_id:
                 recreated.append(shard)
-            else:
-                unmarked.append(record)
+                continue  # nobody may read it
+            unmarked.append(record)
         holder = record.holder
         reads = holder is not None and record.state is ShardState.ALREADY_ALLOC
         if reads and holder not in lagging and positions.get(shard, info.end) < info.end:
@@ -234,3 +234,4 @@ def _note_recreated(state: State, recreated: tuple[ShardId, ...]) -> None:
         )
     if recreated != state.clocks.recreated:
         state.put_clocks(recreated=recreated)
+        state.touch_all()  # who holds them must stop

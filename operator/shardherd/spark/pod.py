@@ -83,6 +83,11 @@ class Pod:
         return self.run_dir / "agent.sock"
 
     @property
+    def worker_address(self) -> str:
+        """Where Spark's Python workers reach this process."""
+        return (self.pod_ip or self.driver_host) if self.executors.instances else "127.0.0.1"
+
+    @property
     def slots(self) -> int:
         """How many tasks can run at once."""
         return max(1, self.executors.instances * self.executors.cores if self.executors.instances else self.driver_cores)

@@ -27,6 +27,7 @@ from shardherd.spark.pod import Pod
 from shardherd.spark.samples import event_times
 from shardherd.spark.serve import ReaderServer
 from shardherd.spark.surroundings import AgentSettings
+from shardherd.spark.tally import Ledger, open_desk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,16 +150,18 @@ class AgentRuntime:
         )
         agent = self._agent = Agent(settings, client, ends, metrics, self._stop)
         metrics.watch(agent)
+        desk = open_desk(pod.worker_address, pod.metrics_port)
         facts = {
             "group": pod.group_uid,
             "bootstrapServers": pod.bootstrap_servers,
             "slots": pod.slots,
             "kafka": pod.security.as_dict(),
+            "desk": desk.as_dict() if pod.metrics_port else None,
         }
         server = ReaderServer(agent, pod.socket, facts, read_committed=ends.read_committed)
         await server.start()
         if pod.metrics_port:
-            await serve_http(agent, metrics, pod.metrics_port)
+            await serve_http(agent, metrics, pod.metrics_port, Ledger(desk))
         ends.start()
         self._loop.add_reader(self._terminate_read, self._terminated)
         watching = [

@@ -122,6 +122,12 @@ SOURCE_EVENT_TIME = Metric(
     "Time of the last completed record of a shard (that of the newest one in its Kafka batch), in seconds since 1970.",
     (*CONSUMER, "shard"),
 )
+SOURCE_VALUES = Metric(
+    "shardherd_source_values",
+    "Typed values that were decoded, by path: fast (compiled), or slow (one by one, as Spark's own parser would).",
+    (*CONSUMER, "path"),
+)
+SOURCE_MALFORMED = Metric("shardherd_source_malformed_values", "Typed values that could not be read.", CONSUMER)
 SOURCE_IN_FLIGHT = Metric("shardherd_source_in_flight_records", "Records handed out and not yet completed.", CONSUMER)
 
 _RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -40,6 +40,8 @@ def test_a_pods_environment_is_read() -> None:
     assert pod.slots == 2
     assert read_pod({**POD, **EXECUTORS}).slots == 6
     assert (pod.zone, pod.capacity) == ("", 1)
+    assert pod.worker_address == "127.0.0.1"
+    assert read_pod({**POD, **EXECUTORS, "SHARDHERD_POD_IP": "10.0.0.7"}).worker_address == "10.0.0.7"
     placed = read_pod({**POD, "SHARDHERD_ZONE": "eu-1a", "SHARDHERD_CAPACITY": "4"})
     assert (placed.zone, placed.capacity) == ("eu-1a", 4)
 

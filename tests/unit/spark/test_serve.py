@@ -25,11 +25,12 @@ from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.samples import event_times
 from shardherd.spark.surroundings import AgentSettings
+from shardherd.spark.tally import Ledger, open_desk
 from tests.unit.spark.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
 A = ShardId("clicks/0")
-FACTS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}}
+FACTS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}, "desk": None}
 
 
 async def nothing(_reason: str) -> None:
@@ -175,7 +176,7 @@ async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_
     metrics.watch(agent)
     metrics.heartbeat("ok")
     metrics.checkpoint("fenced")
-    runner = await serve_http(agent, metrics, unused_tcp_port)
+    runner = await serve_http(agent, metrics, unused_tcp_port, Ledger(open_desk("127.0.0.1", unused_tcp_port)))
     await until(lambda: agent.tracker.shards == (A,))
     labels = 'consumer="clicks-0",consumergroup="clicks",namespace="demo"'
 
