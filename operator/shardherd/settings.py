@@ -38,7 +38,8 @@ class ApiSettings:
     """The coordinator's HTTP API.
 
     port: default 8080, as the chart's Service names it.
-    coordinator_url: what consumers call. Default `http://shardherd.<namespace>.svc:<port>`, the chart's Service.
+    coordinator_url: what consumers call. Default the chart's Service, `https://shardherd.<namespace>.svc:<TLS port>`, or with
+        TLS off `http://shardherd.<namespace>.svc:<port>`.
     token_audience: audience of consumers' tokens. Default `shardherd`, so that no token made for another use is accepted.
     token_check: `review` (default: the API server reviews consumers' tokens, which needs a ClusterRole) or `keys` (they are
         checked against the keys that the cluster publishes, for which Roles are enough; needs watch_namespaces).
@@ -53,6 +54,28 @@ class ApiSettings:
     token_check: str = "review"
     max_body: int = 16 * 1024 * 1024
     max_groups_per_source: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """TLS between consumers and the coordinator.
+
+    mode: `off` (default: outside of the chart nobody makes the Secret), `auto` (the operator keeps an authority and a serving
+        certificate in the Secret, which must exist) or `secret` (somebody else keeps it, for example cert-manager).
+    port: default 8443, apart from plain HTTP, which probes use, and pods from before TLS.
+    secret: its name in the operator's namespace. Default `shardherd-tls`, as the chart names it.
+    accept_plain: whether consumers may still call over plain HTTP. Default true: pods that were made before TLS know no other
+        way, and one that was told of HTTPS never falls back.
+    authority_days, certificate_days: how long they are made for in mode `auto`; each is replaced after two thirds of it.
+        Default 365 and 90.
+    """
+
+    mode: str = "off"
+    port: int = 8443
+    secret: str = "shardherd-tls"
+    accept_plain: bool = True
+    authority_days: int = 365
+    certificate_days: int = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +128,7 @@ class Settings:
     discovery_interval: float = 1.0
     resync_interval: float = 300.0
     watch_namespaces: tuple[str, ...] = ()
+    tls: TlsSettings = TlsSettings()
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -112,6 +136,16 @@ def load(environment: Mapping[str, str]) -> Settings:
     read = _Reader(environment)
     namespace = read.text("SHARDHERD_NAMESPACE", None)
     api_port = read.port("SHARDHERD_API_PORT", 8080)
+    tls = TlsSettings(
+        mode=read.choice("SHARDHERD_TLS", "off", ("off", "auto", "secret")),
+        port=read.port("SHARDHERD_TLS_PORT", 8443),
+        secret=read.text("SHARDHERD_TLS_SECRET", "shardherd-tls"),
+        accept_plain=read.choice("SHARDHERD_TLS_ACCEPT_PLAIN", "true", ("true", "false")) == "true",
+        authority_days=read.whole("SHARDHERD_TLS_AUTHORITY_DAYS", 365, least=1),
+        certificate_days=read.whole("SHARDHERD_TLS_CERTIFICATE_DAYS", 90, least=1),
+    )
+    host = f"shardherd.{namespace}.svc"
+    usual_url = f"http://{host}:{api_port}" if tls.mode == "off" else f"https://{host}:{tls.port}"
     settings = Settings(
         identity=IdentitySettings(
             namespace=namespace,
@@ -121,7 +155,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         ),
         api=ApiSettings(
             port=api_port,
-            coordinator_url=read.url("SHARDHERD_COORDINATOR_URL", f"http://shardherd.{namespace}.svc:{api_port}"),
+            coordinator_url=read.url("SHARDHERD_COORDINATOR_URL", usual_url),
             token_audience=read.text("SHARDHERD_TOKEN_AUDIENCE", "shardherd"),
             token_check=read.choice("SHARDHERD_TOKEN_CHECK", "review", ("review", "keys")),
             max_body=read.whole("SHARDHERD_MAX_BODY_BYTES", 16 * 1024 * 1024, least=1024),
@@ -143,6 +177,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         discovery_interval=read.seconds("SHARDHERD_DISCOVERY_INTERVAL_S", 1.0),
         resync_interval=read.seconds("SHARDHERD_RESYNC_INTERVAL_S", 300.0),
         watch_namespaces=read.names("SHARDHERD_WATCH_NAMESPACES"),
+        tls=tls,
     )
     lease = settings.lease
     if not lease.retry < lease.renew_deadline < lease.duration:
@@ -154,6 +189,20 @@ def load(environment: Mapping[str, str]) -> Settings:
     if settings.api.token_check == "keys" and not settings.watch_namespaces:
         raise SettingsError(
             'SHARDHERD_TOKEN_CHECK is "keys" and SHARDHERD_WATCH_NAMESPACES names none: name those whose groups are served'
+        )
+    if tls.mode != "off" and not settings.api.coordinator_url.startswith("https://"):
+        raise SettingsError(
+            f'SHARDHERD_TLS is "{tls.mode}" and SHARDHERD_COORDINATOR_URL is "{settings.api.coordinator_url}": consumers would'
+            f" not use it; give the URL of the TLS port, for example https://{host}:{tls.port}"
+        )
+    if tls.certificate_days > tls.authority_days:
+        raise SettingsError(
+            f"SHARDHERD_TLS_CERTIFICATE_DAYS is {tls.certificate_days} and SHARDHERD_TLS_AUTHORITY_DAYS {tls.authority_days}:"
+            " no certificate outlives its authority; make the first the smaller one"
+        )
+    if tls.mode != "off" and tls.port in (settings.api.port, settings.telemetry.metrics_port):
+        raise SettingsError(
+            f"SHARDHERD_TLS_PORT is {tls.port}, which SHARDHERD_API_PORT or SHARDHERD_METRICS_PORT is too: give it another port"
         )
     if settings.api.port == settings.telemetry.metrics_port:
         raise SettingsError(

@@ -19,6 +19,9 @@ RUN = "/run/shardherd"
 WORK = "/var/lib/shardherd/work"
 CHECKPOINT = "/var/lib/shardherd/checkpoint"
 TOKEN = "/var/run/secrets/shardherd"
+AUTHORITIES = "ca.crt"
+"""File beside the token, and key of the ConfigMap: by whom the coordinator is believed."""
+
 METRICS_PORT = 8090
 
 USER = 10001
@@ -47,10 +50,15 @@ Resource = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """Renders the objects of groups for an operator that consumers reach at `coordinator_url` with tokens for `audience`."""
+    """Renders the objects of groups for an operator that consumers reach at `coordinator_url` with tokens for `audience`.
+
+    With `trust` they find the authorities to believe it by in the ConfigMap that `controller.trust` keeps. What is in it is no
+    part of what is rendered.
+    """
 
     coordinator_url: str
     audience: str
+    trust: bool = False
 
     def service(self, resource: Resource) -> dict[str, Any]:
         """The headless Service that gives drivers their names, ready or not: executors look them up at once."""
@@ -186,24 +194,14 @@ class Manifests:
         }
 
     def _driver_volumes(self, application: Mapping[str, Any]) -> list[dict[str, Any]]:
+        token = {"audience": self.audience, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
+        authorities = {"name": names.TRUST, "items": [{"key": AUTHORITIES, "path": AUTHORITIES}]}
+        trusted = [{"configMap": authorities}] if self.trust else []
         volumes: list[dict[str, Any]] = [
             {"name": "run", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "work", "emptyDir": {}},
-            {
-                "name": "token",
-                "projected": {
-                    "sources": [
-                        {
-                            "serviceAccountToken": {
-                                "audience": self.audience,
-                                "expirationSeconds": TOKEN_SECONDS,
-                                "path": "token",
-                            }
-                        }
-                    ]
-                },
-            },
+            {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}, *trusted]}},
         ]
         if not application.get("checkpoint"):
             volumes.append({"name": "checkpoint", "emptyDir": {}})
@@ -218,6 +216,7 @@ class Manifests:
             "SHARDHERD_GROUP_UID": metadata["uid"],
             "SHARDHERD_NAMESPACE": metadata["namespace"],
             "SHARDHERD_COORDINATOR_URL": self.coordinator_url,
+            **({"SHARDHERD_COORDINATOR_CA_FILE": f"{TOKEN}/{AUTHORITIES}"} if self.trust else {}),
             "SHARDHERD_TOKEN_FILE": f"{TOKEN}/token",
             "SHARDHERD_RUN_DIR": RUN,
             "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": spec["source"]["kafka"]["bootstrapServers"],

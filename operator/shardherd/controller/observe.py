@@ -30,6 +30,7 @@ def observe(
     memory: Memory,
     previous: Mapping[str, object],
     refusals: tuple[str, ...],
+    trust_current: bool = True,
     now: float,
     wall: float,
 ) -> Observation:
@@ -51,6 +52,7 @@ def observe(
         stateful_set=_owned_set(objects.stateful_set, resource, manifests, known, rejected=rejected),
         service=_owned(objects.service, resource, manifests.service(resource)),
         budget=_owned(objects.budget, resource, manifests.budget(resource)),
+        trust_current=trust_current,
         consumers=tuple(sorted((driver for driver in drivers if driver is not None), key=lambda driver: driver.ordinal)),
         executors=tuple(executor for executor in executors if executor is not None),
         # A coordinator that has not loaded the group yet cannot take a proof; it is kept until it can.

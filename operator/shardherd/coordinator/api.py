@@ -47,9 +47,20 @@ RETRY_AFTER = "1"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_application(runtime: Runtime, authenticator: Authenticator, max_body: int = MAX_BODY) -> web.Application:
-    """The whole API as an aiohttp application. A body of more than `max_body` bytes is refused."""
-    api = _Api(runtime, authenticator, max_body)
+def make_application(
+    runtime: Runtime,
+    authenticator: Authenticator,
+    max_body: int = MAX_BODY,
+    *,
+    accept_plain: bool = True,
+    certified: Callable[[], bool] = lambda: True,
+) -> web.Application:
+    """The whole API as an aiohttp application. A body of more than `max_body` bytes is refused.
+
+    Without `accept_plain` only calls over TLS are answered, but for those about health. `certified` tells whether there is a
+    certificate to serve with.
+    """
+    api = _Api(runtime, authenticator, max_body, accept_plain, certified)
     application = web.Application(client_max_size=max_body, middlewares=[api.guard])
     application.add_routes(
         [web.get("/healthz", api.healthz), web.get("/readyz", api.readyz), web.get("/openapi.json", api.openapi)]
@@ -60,10 +71,19 @@ def make_application(runtime: Runtime, authenticator: Authenticator, max_body: i
 
 
 class _Api:
-    def __init__(self, runtime: Runtime, authenticator: Authenticator, max_body: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        authenticator: Authenticator,
+        max_body: int,
+        accept_plain: bool,
+        certified: Callable[[], bool],
+    ) -> None:
         self._runtime = runtime
         self._auth = authenticator
         self._max_body = max_body
+        self._accept_plain = accept_plain
+        self._certified = certified
         self._metrics = runtime.ports.metrics
         self._document = json.dumps(openapi.document()).encode()
 
@@ -86,6 +106,8 @@ class _Api:
         try:
             protocol.check_version(request.headers.get(protocol.PROTOCOL_HEADER))
             self._runtime.check_leading()
+            if not self._accept_plain:
+                self._auth.check_private(secure=request.secure)
             return await handler(request)
         except ShardherdError as error:
             refusal, status = error, protocol.error_status(error)
@@ -107,6 +129,8 @@ class _Api:
         return web.Response(text="ok\n")
 
     async def readyz(self, _request: web.Request) -> web.Response:
+        if not self._certified():
+            return web.Response(status=503, text="there is no certificate to serve with yet; the log says why\n")
         if self._runtime.ready:
             return web.Response(text="ok\n")
         if self._runtime.standing_by:

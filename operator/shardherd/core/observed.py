@@ -208,6 +208,7 @@ class Memory:
 class Observation:
     """One consistent picture of a group. None for an object means that there is none.
 
+    `trust_current`: the group's namespace has the authorities by which consumers believe the coordinator.
     `deaths` are proofs of death that the coordinator has to hear. `dead` are the incarnations whose driver has terminated, be
     their executors still there or not.
     `warnings` are (reason, message) of recent events about the StatefulSet while pods are missing. `refusals` are the API
@@ -221,6 +222,7 @@ class Observation:
     stateful_set: OwnedSet | None = None
     service: Owned | None = None
     budget: Owned | None = None
+    trust_current: bool = True
     consumers: tuple[ConsumerPod, ...] = ()
     executors: tuple[ExecutorPod, ...] = ()
     deaths: tuple[tuple[ConsumerId, Incarnation], ...] = ()

@@ -37,6 +37,11 @@ class ReportDeath:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishTrust:
+    """Bring the authorities by which consumers believe the coordinator to the group's namespace."""
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyService:
     """Apply the headless Service."""
 
@@ -70,7 +75,7 @@ class DeletePod:
     why: str
 
 
-Action = TellCoordinator | ReportDeath | ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod
+Action = TellCoordinator | ReportDeath | PublishTrust | ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,12 @@ def _delete_executors_of_the_dead(observation: Observation, _course: Course) -> 
             yield DeletePod(executor.name, executor.uid, "its driver is dead")
 
 
+def _publish_trust(observation: Observation, _course: Course) -> Iterable[Action]:
+    """Before the pods, which mount it; and again whenever there is another authority."""
+    if not observation.trust_current:
+        yield PublishTrust()
+
+
 def _apply_service(observation: Observation, _course: Course) -> Iterable[Action]:
     """Before the pods, which find each other by it."""
     if not observation.taken and (observation.service is None or not observation.service.current):
@@ -221,6 +232,7 @@ POLICIES: tuple[Policy, ...] = (
     _tell_coordinator,
     _report_deaths,
     _delete_executors_of_the_dead,
+    _publish_trust,
     _apply_service,
     _apply_budget,
     _apply_stateful_set,
@@ -229,9 +241,9 @@ POLICIES: tuple[Policy, ...] = (
     _replace_outdated,
 )
 
-WHILE_PAUSED: tuple[Policy, ...] = (_tell_coordinator, _report_deaths)
-"""What goes on while the annotation pauses the reconcile: nothing that changes an object. A coordinator that has just started
-has to know of the group, and a death stays a death.
+WHILE_PAUSED: tuple[Policy, ...] = (_tell_coordinator, _report_deaths, _publish_trust)
+"""What goes on while the annotation pauses the reconcile: nothing that changes an object of the group. A coordinator that has
+just started has to know of the group, a death stays a death, and consumers have to believe the coordinator.
 """
 
 _WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost"})

@@ -59,6 +59,7 @@ class Pod:
     capacity: int
     pod_ip: str
     coordinator_url: str
+    coordinator_ca_file: Path | None
     token_file: Path
     run_dir: Path
     bootstrap_servers: str
@@ -145,6 +146,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         capacity=whole("SHARDHERD_CAPACITY", 1),
         pod_ip=environment.get("SHARDHERD_POD_IP", ""),
         coordinator_url=environment["SHARDHERD_COORDINATOR_URL"],
+        coordinator_ca_file=Path(ca_file) if (ca_file := environment.get("SHARDHERD_COORDINATOR_CA_FILE")) else None,
         token_file=Path(environment["SHARDHERD_TOKEN_FILE"]),
         run_dir=Path(environment["SHARDHERD_RUN_DIR"]),
         bootstrap_servers=environment["SHARDHERD_KAFKA_BOOTSTRAP_SERVERS"],

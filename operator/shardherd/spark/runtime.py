@@ -131,7 +131,13 @@ class AgentRuntime:
 
     async def _run(self) -> None:
         pod = self._pod
-        client = AsyncConsumerClient(pod.coordinator_url, pod.namespace, pod.group, lambda: Path(pod.token_file).read_text())
+        client = AsyncConsumerClient(
+            pod.coordinator_url,
+            pod.namespace,
+            pod.group,
+            lambda: Path(pod.token_file).read_text(),
+            ca_file=pod.coordinator_ca_file,
+        )
         metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.consumer)
         brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
         ends = EndWatcher(brokers, self._ends_changed)

@@ -59,6 +59,7 @@ class Bench:
     """A controller, and everything around it to look at."""
 
     def __init__(self, manifests: Manifests = MANIFESTS) -> None:
+        self.bundle = ""
         self.cluster = MemoryCluster()
         self.coordination = FakeCoordination()
         self.events = MemoryEvents()
@@ -71,6 +72,7 @@ class Bench:
             self.clock,
             OperatorMetrics(self.registry),
             manifests,
+            bundle=lambda: self.bundle,
             worklist=ByHand,
         )
 

@@ -21,6 +21,7 @@ LOG_LINES = 40
 """Lines of a crashed driver's log that are read: a Python traceback and what Spark says after it."""
 
 _COLLECTIONS = {
+    "ConfigMap": ("/api/v1", "configmaps"),
     "Service": ("/api/v1", "services"),
     "StatefulSet": ("/apis/apps/v1", "statefulsets"),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
