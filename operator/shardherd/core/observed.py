@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupView, Incarnation, KafkaSource, ShardState
+from shardherd.core.model import (
+    ConsumerId,
+    GroupIdentity,
+    GroupSettings,
+    GroupView,
+    Incarnation,
+    KafkaSource,
+    Reset,
+    ShardState,
+)
 from shardherd.core.traffic import Traffic
 
 
@@ -81,7 +90,7 @@ class Declared:
 
     `drain_timeout` in seconds. `executors` is the number of executor pods of one consumer. `template_hash` changes when, and
     only when, the user changes what pods are made from. `rejected` is why what the user declares now did not run; all the rest
-    of this is what ran before then. Empty if it was not given up.
+    of this is what ran before then. Empty if it was not given up. `reset` is a declared change of positions.
     """
 
     identity: GroupIdentity
@@ -99,6 +108,7 @@ class Declared:
     pauses: Pauses = Pauses()
     rollout: RolloutSettings = RolloutSettings()
     rejected: str = ""
+    reset: Reset | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,7 @@ def _tell_coordinator(observation: Observation, course: Course) -> Iterable[Acti
             created=declared.created,
             cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned) | course.rolling.emptied,
             rebalance_paused=declared.pauses.rebalance,
+            reset=declared.reset,
         )
     )
 
