@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardherd.core.conditions import IMAGE_UNAVAILABLE
-from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
+from shardherd.core.model import ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
 from shardherd.core.observed import ExecutorPod, Owned, OwnedSet, Pauses, Trouble
 from shardherd.core.plan import (
     REPLACE_AFTER,
@@ -208,6 +208,13 @@ def test_the_coordinator_is_told_that_the_rebalance_is_paused() -> None:
     told = plan(observation(declared=declared(pauses=Pauses(rebalance=True)))).actions[0]
     assert isinstance(told, TellCoordinator)
     assert told.spec.rebalance_paused
+
+
+def test_the_coordinator_is_told_of_a_declared_reset() -> None:
+    reset = Reset("r1", ResetTo.LATEST)
+    told = plan(observation(declared=declared(reset=reset))).actions[0]
+    assert isinstance(told, TellCoordinator)
+    assert told.spec.reset == reset
 
 
 def test_a_consumer_that_will_not_drain_is_named_with_its_shards() -> None:
