@@ -111,7 +111,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
         scaling=_scaling(spec["scaling"]),
         replicas=spec.get("replicas", 1),
         drain_timeout=seconds(spec["drainTimeout"]),
-        executors=application["executor"]["instances"],
+        executors=executors(application),
         service_account=application["serviceAccountName"],
         template_hash=template_hash(spec),
         deleting="deletionTimestamp" in metadata,
@@ -122,7 +122,14 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             progress_deadline=seconds(spec["rollout"]["progressDeadline"]),
         ),
         reset=_reset(spec["reset"], metadata) if "reset" in spec else None,
+        executors_vary="dynamicAllocation" in application["executor"],
     )
+
+
+def executors(application: Mapping[str, Any]) -> int:
+    """The most executor pods of one consumer; 0 if the driver runs the tasks."""
+    executor = application["executor"]
+    return int(executor["dynamicAllocation"]["maxExecutors"] if "dynamicAllocation" in executor else executor["instances"])
 
 
 def _reset(reset: Mapping[str, Any], metadata: Mapping[str, Any]) -> Reset:

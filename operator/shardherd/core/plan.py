@@ -162,6 +162,15 @@ def _delete_executors_of_the_dead(observation: Observation, _course: Course) -> 
             yield DeletePod(executor.name, executor.uid, "its driver is dead")
 
 
+def _delete_ended_executors(observation: Observation, _course: Course) -> Iterable[Action]:
+    """What Spark gave back. In an ordered group it leaves them to us: their end is part of the proof that a driver is dead."""
+    if not observation.declared.executors_vary:
+        return
+    for executor in observation.executors:
+        if executor.ended and not executor.deleting and not observation.is_dead(executor.incarnation):
+            yield DeletePod(executor.name, executor.uid, "it has ended")
+
+
 def _apply_service(observation: Observation, _course: Course) -> Iterable[Action]:
     """Before the pods, which find each other by it."""
     if not observation.taken and (observation.service is None or not observation.service.current):
@@ -222,6 +231,7 @@ POLICIES: tuple[Policy, ...] = (
     _tell_coordinator,
     _report_deaths,
     _delete_executors_of_the_dead,
+    _delete_ended_executors,
     _apply_service,
     _apply_budget,
     _apply_stateful_set,

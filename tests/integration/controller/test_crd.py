@@ -292,6 +292,27 @@ MUTUAL = {"protocol": "SSL", "tls": {"certificateSecretRef": {"name": "clicks-tl
             id="Spark settings that are ours",
         ),
         pytest.param(
+            {"application": {"executor": {"instances": 3, "dynamicAllocation": {"maxExecutors": 4}}}},
+            "spec.application.executor sets both instances (3) and dynamicAllocation: remove one of them",
+            id="a fixed number of executors and a range of them",
+        ),
+        pytest.param(
+            {"application": {"executor": {"dynamicAllocation": {"minExecutors": 5, "maxExecutors": 4}}}},
+            "spec.application.executor.dynamicAllocation: minExecutors (5) is above maxExecutors (4): lower the one or raise "
+            "the other",
+            id="limits of executors the wrong way round",
+        ),
+        pytest.param(
+            {"application": {"executor": {"dynamicAllocation": {}}}},
+            "spec.application.executor.dynamicAllocation.maxExecutors: Required value",
+            id="executors without a limit",
+        ),
+        pytest.param(
+            {"application": {"sparkConf": {"spark.dynamicAllocation.enabled": "true"}}},
+            "and spark.executor.instances and spark.dynamicAllocation.enabled, .minExecutors and .maxExecutors",
+            id="dynamic allocation behind our back",
+        ),
+        pytest.param(
             {"application": {"checkpoint": {"path": "/data", "volumeClaimTemplate": {"storageClassName": "fast"}}}},
             "spec.application.checkpoint sets both path and volumeClaimTemplate: remove one of them",
             id="two places for one checkpoint",
@@ -378,6 +399,11 @@ def test_the_longest_name_is_accepted(groups: Groups) -> None:
         pytest.param({"scaling": {"mode": "Lag", "minReplicas": 0, "recommendOnly": True}}, id="recommendations from zero"),
         pytest.param({"scaling": {"mode": "External"}, "replicas": 0}, id="an autoscaler that begins with nobody"),
         pytest.param({"rejoinGrace": "1h30m"}, id="a duration of two units"),
+        pytest.param({"application": {"executor": {"dynamicAllocation": {"maxExecutors": 4}}}}, id="executors as needed"),
+        pytest.param(
+            {"application": {"executor": {"dynamicAllocation": {"minExecutors": 0, "maxExecutors": 1}, "cores": 2}}},
+            id="executors from none on",
+        ),
         pytest.param({"reset": {"id": "r1", "to": "Earliest", "shards": ["clicks/0"]}}, id="a reset of one shard"),
         pytest.param(
             {"reset": {"id": "2026-01-31.a", "to": "Timestamp", "timestamp": "2026-01-31T12:00:00.5+01:00", "dryRun": True}},

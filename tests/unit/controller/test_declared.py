@@ -184,5 +184,18 @@ def test_the_tool_that_declared_a_reset_is_known_by_its_field_manager() -> None:
     assert (declared(made).reset or Reset("none", ResetTo.LATEST)).manager == "kubectl-edit"
 
 
+def test_executors_are_a_number_or_a_range_of_which_the_most_counts() -> None:
+    fixed = declared(resource(application={"executor": {"instances": 2}}))
+    varying = declared(resource(application={"executor": {"instances": 1, "dynamicAllocation": {"maxExecutors": 4}}}))
+    assert [(each.executors, each.executors_vary) for each in (fixed, varying)] == [(2, False), (4, True)]
+
+
+def test_a_range_of_executors_replaces_pods_and_is_put_back_whole() -> None:
+    before = resource(application={"executor": {"instances": 1, "dynamicAllocation": {"maxExecutors": 4}}})
+    after = resource(application={"executor": {"instances": 1, "dynamicAllocation": {"maxExecutors": 5}}})
+    assert template_hash(before["spec"]) != template_hash(after["spec"])
+    assert with_pod_inputs(after, pod_inputs(before["spec"]))["spec"] == before["spec"]
+
+
 def test_a_reset_replaces_no_pod() -> None:
     assert template_hash(resource(reset={"id": "r1", "to": "Latest"})["spec"]) == template_hash(resource()["spec"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shardherd.core.conditions import IMAGE_UNAVAILABLE
 from shardherd.core.model import ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
 from shardherd.core.observed import ExecutorPod, Owned, OwnedSet, Pauses, Trouble
@@ -105,6 +107,25 @@ def test_executors_of_a_dead_driver_are_deleted_and_others_are_not() -> None:
         ExecutorPod("clicks-1-1-exec-1", "e4", Incarnation("uid-1", 1)),
     )
     assert actions(executors=executors, dead=(DEAD,)) == (DeletePod("clicks-0-1-exec-1", "e1", "its driver is dead"),)
+
+
+@pytest.mark.parametrize(("vary", "deleted"), [(True, ["given-back"]), (False, [])])
+def test_executors_that_spark_gave_back_are_deleted_where_it_does_not_do_so_itself(vary: bool, deleted: list[str]) -> None:
+    run = Incarnation("uid-0", 1)
+    executors = (
+        ExecutorPod("given-back", "e1", run, ended=True),
+        ExecutorPod("going", "e2", run, deleting=True, ended=True),
+        ExecutorPod("running", "e3", run),
+    )
+    seen = observation(declared=declared(executors=4, executors_vary=vary), executors=executors)
+    assert [action.name for action in plan(seen).actions if isinstance(action, DeletePod)] == deleted
+
+
+def test_executors_of_a_dead_driver_are_deleted_once() -> None:
+    run = Incarnation("uid-0", 1)
+    executors = (ExecutorPod("ended", "e1", run, ended=True),)
+    seen = observation(declared=declared(executors=4, executors_vary=True), executors=executors, dead=(run,))
+    assert [action.name for action in plan(seen).actions if isinstance(action, DeletePod)] == ["ended"]
 
 
 def test_the_end_of_a_later_start_proves_the_end_of_earlier_ones() -> None:
