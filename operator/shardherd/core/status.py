@@ -58,9 +58,9 @@ def status(observation: Observation, scale: Scale) -> dict[str, object]:
         result |= _of_view(observation.view)
         if "lag" in result:
             result["lag"] = _of_traffic(scale.decision.sizing.traffic, result["lag"])
-    stuck = stuck_shards(observation, scale.decision.sizing.traffic)
+    stuck, count = stuck_shards(observation, scale.decision.sizing.traffic)
     if stuck:
-        result["stuckShards"] = stuck
+        result |= {"stuckShards": stuck, "stuckShardsTotal": count}
     # What only the coordinator knows stays as it was while the coordinator has not loaded the group.
     for name in ("groupEpoch", "shards", "lag", "lastRebalance", "lastReset"):
         if name not in result and name in observation.previous:
