@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardherd.controller import credentials, names
-from shardherd.controller.declared import digest, kafka_security, seconds, template_hash
+from shardherd.controller.declared import digest, executors, kafka_security, seconds, template_hash
 from shardherd.controller.merge import merge
 
 RUN = "/run/shardherd"
@@ -46,6 +46,10 @@ _POD_SECURITY = {
 }
 
 Resource = Mapping[str, Any]
+
+
+LEAST_EXECUTORS = 1
+"""Where `dynamicAllocation.minExecutors` is not given. A default of the schema would stand for dynamicAllocation itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ class Manifests:
             "spec": {
                 "serviceAccountName": application["serviceAccountName"],
                 # Only a driver that makes executors talks to the API server.
-                "automountServiceAccountToken": application["executor"]["instances"] > 0,
+                "automountServiceAccountToken": executors(application) > 0,
                 "enableServiceLinks": False,
                 "terminationGracePeriodSeconds": _grace(resource),
                 "securityContext": dict(_POD_SECURITY),
@@ -231,7 +235,8 @@ class Manifests:
             "SHARDHERD_DRIVER_HOST": f"$(SHARDHERD_CONSUMER).{metadata['name']}.{metadata['namespace']}.svc",
             "SHARDHERD_DRIVER_CORES": str(driver["cores"]),
             "SHARDHERD_DRIVER_MEMORY": driver["memory"],
-            "SHARDHERD_EXECUTOR_INSTANCES": str(executor["instances"]),
+            "SHARDHERD_EXECUTOR_INSTANCES": str(executors(application)),
+            **_least_executors(executor),
             "SHARDHERD_EXECUTOR_CORES": str(executor["cores"]),
             "SHARDHERD_EXECUTOR_MEMORY": executor["memory"],
             "SHARDHERD_EXECUTOR_TEMPLATE": _json(_executor(resource)),
@@ -318,6 +323,12 @@ def _hashed(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _from_field(name: str, path: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def _least_executors(executor: Mapping[str, Any]) -> dict[str, str]:
+    # Only if it is set, so that other groups keep the hash, and with it the pods, that they had.
+    dynamic = executor.get("dynamicAllocation")
+    return {} if dynamic is None else {"SHARDHERD_EXECUTOR_LEAST": str(dynamic.get("minExecutors", LEAST_EXECUTORS))}
 
 
 def _pull_secrets(application: Mapping[str, Any]) -> dict[str, Any]:

@@ -189,6 +189,9 @@ class _Api:
         group = f"{request.match_info['namespace']}/{request.match_info['name']}"
         raise UnknownShardError(f"group {group} has no shard {name}; list them at .../shards", group=group, shard=name)
 
+    async def reset(self, request: web.Request) -> web.Response:
+        return _json((await self._member(request)).reset())
+
     # What only a Role allows.
 
     async def force(self, request: web.Request) -> web.Response:

@@ -149,6 +149,7 @@ def _tell_coordinator(observation: Observation, course: Course) -> Iterable[Acti
             created=declared.created,
             cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned) | course.rolling.emptied,
             rebalance_paused=declared.pauses.rebalance,
+            reset=declared.reset,
         )
     )
 
@@ -170,6 +171,15 @@ def _publish_trust(observation: Observation, _course: Course) -> Iterable[Action
     """Before the pods, which mount it; and again whenever there is another authority."""
     if not observation.trust_current:
         yield PublishTrust()
+
+
+def _delete_ended_executors(observation: Observation, _course: Course) -> Iterable[Action]:
+    """What Spark gave back. In an ordered group it leaves them to us: their end is part of the proof that a driver is dead."""
+    if not observation.declared.executors_vary:
+        return
+    for executor in observation.executors:
+        if executor.ended and not executor.deleting and not observation.is_dead(executor.incarnation):
+            yield DeletePod(executor.name, executor.uid, "it has ended")
 
 
 def _apply_service(observation: Observation, _course: Course) -> Iterable[Action]:
@@ -233,6 +243,7 @@ POLICIES: tuple[Policy, ...] = (
     _report_deaths,
     _delete_executors_of_the_dead,
     _publish_trust,
+    _delete_ended_executors,
     _apply_service,
     _apply_budget,
     _apply_stateful_set,

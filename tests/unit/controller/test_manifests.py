@@ -139,6 +139,28 @@ def test_only_a_driver_that_makes_executors_may_talk_to_the_api_server() -> None
     assert pod(application={"executor": {"instances": 2}})["automountServiceAccountToken"] is True
 
 
+@pytest.mark.parametrize(
+    ("executor", "told"),
+    [
+        ({"instances": 2}, {"SHARDHERD_EXECUTOR_INSTANCES": "2"}),
+        (
+            {"instances": 1, "dynamicAllocation": {"maxExecutors": 4}},
+            {"SHARDHERD_EXECUTOR_INSTANCES": "4", "SHARDHERD_EXECUTOR_LEAST": "1"},
+        ),
+        (
+            {"instances": 1, "dynamicAllocation": {"minExecutors": 0, "maxExecutors": 4}},
+            {"SHARDHERD_EXECUTOR_INSTANCES": "4", "SHARDHERD_EXECUTOR_LEAST": "0"},
+        ),
+    ],
+)
+def test_the_driver_is_told_how_many_executors_it_may_have(executor: dict[str, Any], told: dict[str, str]) -> None:
+    made = pod(application={"executor": executor})
+    environment = {item["name"]: item.get("value") for item in made["containers"][0]["env"]}
+    names = ("SHARDHERD_EXECUTOR_INSTANCES", "SHARDHERD_EXECUTOR_LEAST")
+    assert {name: environment[name] for name in names if name in environment} == told
+    assert made["automountServiceAccountToken"] is True
+
+
 def test_the_driver_is_started_by_the_entrypoint_with_its_arguments() -> None:
     made = driver(application={"arguments": ["--sink", "/data"]})
     assert made["command"] == ["tini", "--", "/opt/shardherd/driver-entrypoint.sh", "/opt/app/app.py", "--sink", "/data"]
