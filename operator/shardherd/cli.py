@@ -149,6 +149,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.operators import OperatorPods, holder_of
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
     from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
+    from shardherd.adapters.kubernetes.seen import Seen
     from shardherd.controller import handlers
     from shardherd.controller.manifests import Manifests
     from shardherd.controller.reconcile import Controller
@@ -190,7 +191,8 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
 
     leaders_api = LeadersApi(configuration, certain)
     stack.callback(leaders_api.close)
-    cluster = KubernetesCluster(leaders_api)
+    seen = Seen()
+    cluster = KubernetesCluster(leaders_api, seen, settings.watch_namespaces)
     server = CoordinatorServer(
         CoordinatorPorts(
             clock=clock,
@@ -235,7 +237,12 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     kopf_stop, kopf_ready = threading.Event(), threading.Event()
     kopf = _thread(
         lambda: handlers.run(
-            make_controller, lambda: connection(configuration), settings.watch_namespaces, kopf_stop, kopf_ready
+            make_controller,
+            lambda: connection(configuration),
+            settings.watch_namespaces,
+            kopf_stop,
+            kopf_ready,
+            lambda kind, body, gone: seen.see(kind, body, gone=gone),
         )
     )
     lost = asyncio.create_task(server.lost())

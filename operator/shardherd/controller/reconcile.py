@@ -18,6 +18,7 @@ from shardherd.controller.deaths import Deaths
 from shardherd.controller.declared import InvalidGroupError, pauses
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.observe import observe
+from shardherd.controller.wanted import Renderings
 from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model import GroupIdentity
 from shardherd.core.observed import Memory, Observation
@@ -34,6 +35,9 @@ TICK = 1.0
 
 TICK_SHARE = 20.0
 """A tick leaves a group alone for so many times as long as planning for it took last: that bounds the cost of huge groups."""
+
+ALL_SHARE = 4.0
+"""The same of what planning for all groups once takes: that bounds the cost of many groups to a fifth of one core's time."""
 
 UNSETTLED_INTERVAL = 5.0
 """Seconds between reads of a group that waits for what no watch tells of: Events, Services and PodDisruptionBudgets."""
@@ -99,7 +103,7 @@ class Controller:
         self._events = events
         self._clock = clock
         self._metrics = metrics
-        self._manifests = manifests
+        self._renderings = Renderings(manifests)
         self._applier = Applier(cluster, coordination, manifests)
         self._resync_interval = resync_interval
         self._groups: dict[Key, _Group] = {}
@@ -129,14 +133,18 @@ class Controller:
         try:
             while True:
                 await asyncio.sleep(TICK)
-                now = self._clock.now()
-                for key, group in list(self._groups.items()):
-                    interval = UNSETTLED_INTERVAL if group.unsettled else self._resync_interval
-                    group.dirty |= now - group.read_at >= interval
-                    if now - group.planned_at >= TICK_SHARE * group.planning_took:
-                        self._worklist.add(key)
+                self._tick()
         finally:
             await self._worklist.close()
+
+    def _tick(self) -> None:
+        now = self._clock.now()
+        all_groups = ALL_SHARE * sum(group.planning_took for group in self._groups.values())
+        for key, group in self._groups.items():
+            interval = UNSETTLED_INTERVAL if group.unsettled else self._resync_interval
+            group.dirty |= now - group.read_at >= interval
+            if group.dirty or now - group.planned_at >= max(TICK_SHARE * group.planning_took, all_groups):
+                self._worklist.add(key)
 
     async def reconcile(self, key: Key) -> bool:
         """Bring this group to what it declares; False if there is no such group any more."""
@@ -218,6 +226,7 @@ class Controller:
         identity = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
         if group.identity not in (None, identity):
             self._coordination.forget(group.identity)
+            self._renderings.forget(group.identity.uid)
             group.renew(self._clock.now())
         group.identity = identity
         for pod in group.objects.pods:
@@ -228,7 +237,7 @@ class Controller:
             objects,
             None if group.identity is None else self._coordination.view(group.identity),
             group.deaths,
-            self._manifests,
+            self._renderings,
             memory=group.memory,
             previous=group.status if group.status is not None else objects.group.get("status", {}),
             refusals=tuple(refusal.message for refusal in group.refusals.values()),
@@ -290,6 +299,7 @@ class Controller:
         if group.identity is not None:
             logger.info("the group was deleted", extra=fields(group=group.identity))
             self._coordination.forget(group.identity)
+            self._renderings.forget(group.identity.uid)
             group.identity = None
         self._metrics.forget(*key)
         if group.dirty:
