@@ -168,7 +168,11 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     metrics = OperatorMetrics(registry)
     metrics.built(version("shardherd"))
     clock = SystemClock()
-    api = KubernetesApi(configuration)
+
+    def count(method: str, resource: str) -> None:
+        metrics.kubernetes_requests.labels(method, resource).inc()
+
+    api = KubernetesApi(configuration, count=count)
     stack.callback(api.close)
     events = KubernetesEvents(api, clock, identity.pod_name)
     stack.callback(events.close)
@@ -189,7 +193,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     def certain() -> bool:
         return clock.now() < leadership.deadline()
 
-    leaders_api = LeadersApi(configuration, certain)
+    leaders_api = LeadersApi(configuration, certain, count)
     stack.callback(leaders_api.close)
     seen = Seen()
     cluster = KubernetesCluster(leaders_api, seen, settings.watch_namespaces)

@@ -133,11 +133,12 @@ class Controller:
         try:
             while True:
                 await asyncio.sleep(TICK)
-                self._tick()
+                self.tick()
         finally:
             await self._worklist.close()
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Have those groups looked at for which it is time."""
         now = self._clock.now()
         all_groups = ALL_SHARE * sum(group.planning_took for group in self._groups.values())
         for key, group in self._groups.items():

@@ -60,7 +60,7 @@ class Seen:
             if kind == GROUP:
                 self.distrust(key)
             return True
-        if known is not None and _uid(known) == _uid(body) and not _later(body, known):
+        if known is not None and not _later(body, known):
             return False
         made = slim(kind, body)
         entry.objects[kind, name] = made
