@@ -246,7 +246,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
             settings.watch_namespaces,
             kopf_stop,
             kopf_ready,
-            lambda kind, body, gone: seen.see(kind, body, gone=gone),
+            lambda kind, body, event: seen.see(kind, body, gone=event == "DELETED", listed=event is None),
         )
     )
     lost = asyncio.create_task(server.lost())

@@ -20,8 +20,8 @@ from shardherd.controller.worklist import Key
 
 logger = logging.getLogger(__name__)
 
-See = Callable[[str, Mapping[str, Any], bool], bool]
-"""Is shown every object that a watch tells of: its kind, itself, and whether it is gone. Whether that is news."""
+See = Callable[[str, Mapping[str, Any], str | None], bool]
+"""Is shown every object that a watch tells of: its kind, itself, and the type of the event. Whether that is news."""
 
 DEAD_WATCH = 70.0
 """Seconds without any event or bookmark after which a watch is opened anew."""
@@ -105,18 +105,25 @@ def _settings() -> kopf.OperatorSettings:
 def _registry(controller: Controller, login: Callable[[], kopf.ConnectionInfo], see: See) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
+    def note_listing(event: Mapping[str, Any]) -> None:
+        # Kopf says None of what is there when a watch begins, also when it begins anew after the server has forgotten so much.
+        if event["type"] is None:
+            controller.watches_began()
+
     async def log_in(**_: Any) -> kopf.ConnectionInfo:
         return login()
 
     async def group(event: Mapping[str, Any], **_: Any) -> None:
         body, gone = event["object"], event["type"] == "DELETED"
-        see(names.KIND, body, gone)
+        see(names.KIND, body, event["type"])
+        note_listing(event)
         controller.saw_group(_key(body, body["metadata"]["name"]), body, gone=gone)
 
     async def owned(event: Mapping[str, Any], param: Any = None, **_: Any) -> None:
         body, gone = event["object"], event["type"] == "DELETED"
         name = names.group_of(body["metadata"].get("labels", {}))
-        if name is None or not see(param, body, gone):
+        note_listing(event)
+        if name is None or not see(param, body, event["type"]):
             return
         if param == "Pod":
             controller.saw_pod(_key(body, name), body, gone=gone)

@@ -39,6 +39,9 @@ TICK_SHARE = 20.0
 ALL_SHARE = 4.0
 """The same of what planning for all groups once takes: that bounds the cost of many groups to a fifth of one core's time."""
 
+WATCHES_BEGIN = 6.0
+"""Seconds within which the watches of all kinds begin anew, once the API server has forgotten what they would go on from."""
+
 UNSETTLED_INTERVAL = 5.0
 """Seconds between reads of a group that waits for what no watch tells of: Events, Services and PodDisruptionBudgets."""
 
@@ -107,6 +110,7 @@ class Controller:
         self._applier = Applier(cluster, coordination, manifests)
         self._resync_interval = resync_interval
         self._groups: dict[Key, _Group] = {}
+        self._look_again: list[float] = []
         self._worklist = worklist(self.reconcile, self._failed)
 
     def saw_group(self, key: Key, resource: Mapping[str, Any], *, gone: bool) -> None:
@@ -128,6 +132,12 @@ class Controller:
         """The StatefulSet of this group changed or went."""
         self._wake(key)
 
+    def watches_began(self) -> None:
+        """A watch began, maybe anew: nobody has told of what went before."""
+        now = self._clock.now()
+        # The second time is for what was looked at before all watches had begun anew.
+        self._look_again = [now, now + WATCHES_BEGIN]
+
     async def run(self) -> None:
         """Look at the coordinator's pictures and at the time, for ever. Cancel to stop."""
         try:
@@ -140,10 +150,12 @@ class Controller:
     def tick(self) -> None:
         """Have those groups looked at for which it is time."""
         now = self._clock.now()
+        began = any(at <= now for at in self._look_again)
+        self._look_again = [at for at in self._look_again if at > now]
         all_groups = ALL_SHARE * sum(group.planning_took for group in self._groups.values())
         for key, group in self._groups.items():
             interval = UNSETTLED_INTERVAL if group.unsettled else self._resync_interval
-            group.dirty |= now - group.read_at >= interval
+            group.dirty |= began or now - group.read_at >= interval
             if group.dirty or now - group.planned_at >= max(TICK_SHARE * group.planning_took, all_groups):
                 self._worklist.add(key)
 

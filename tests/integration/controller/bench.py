@@ -140,8 +140,8 @@ class ControllerBench:
                 KubernetesCluster(api, seen, (self.namespace,)), self.coordination, events, clock, self.metrics, manifests
             )
 
-        def see(kind: str, body: Mapping[str, Any], gone: bool) -> bool:
-            return seen.see(kind, body, gone=gone)
+        def see(kind: str, body: Mapping[str, Any], event: str | None) -> bool:
+            return seen.see(kind, body, gone=event == "DELETED", listed=event is None)
 
         def run() -> None:
             try:

@@ -33,6 +33,9 @@ LISTING_AGE = 300.0
 """Seconds after which everything is listed once more: a watch that was cut off long enough tells nothing of what was deleted
 meanwhile."""
 
+LISTING_PAUSE = 5.0
+"""Seconds between two listings because watches began anew: those of all kinds do so at about the same time."""
+
 PAGE = 500
 """Objects asked for at once, so that no answer is huge."""
 
@@ -93,16 +96,25 @@ class KubernetesCluster:
         return found
 
     async def _look_around(self, seen: Seen) -> None:
-        """List everything, if that was not done for long. Who comes meanwhile goes on with what is known, if anything is."""
-        if time.monotonic() - self._listed_at < LISTING_AGE or (self._listing.locked() and self._listed_at > float("-inf")):
+        """List everything, if that is due. Who comes meanwhile goes on with what is known, if anything is."""
+        if not self._listing_due(seen) or (self._listing.locked() and self._listed_at > float("-inf")):
             return
         async with self._listing:
-            if time.monotonic() - self._listed_at < LISTING_AGE:
+            if not self._listing_due(seen):
                 return
             listed, begun = seen.listing(), time.monotonic()
+            seen.relisted = False
             lists = [self._everything(kind, where) for kind in _LISTED for where in self._namespaces or ("",)]
-            listed(item for items in await asyncio.gather(*lists) for item in items)
+            try:
+                listed(item for items in await asyncio.gather(*lists) for item in items)
+            except BaseException:
+                seen.relisted = True
+                raise
             self._listed_at = begun
+
+    def _listing_due(self, seen: Seen) -> bool:
+        age = time.monotonic() - self._listed_at
+        return age >= LISTING_AGE or (seen.relisted and age >= LISTING_PAUSE)
 
     async def _everything(self, kind: str, namespace: str) -> list[tuple[str, Manifest]]:
         """Every object of this kind that may be ours, slimmed page by page."""

@@ -42,10 +42,16 @@ class Seen:
     """The newest version that is known of each object. All calls come from one thread."""
 
     def __init__(self) -> None:
+        self.relisted = False
+        """Whether a watch began anew: what was deleted in between was told by nobody."""
         self._entries: dict[Key, _Entry] = {}
 
-    def see(self, kind: str, body: Manifest, *, gone: bool = False) -> bool:
-        """An object appeared, changed or went. Whether that is news to the controller: anything that it looks at differs."""
+    def see(self, kind: str, body: Manifest, *, gone: bool = False, listed: bool = False) -> bool:
+        """An object appeared, changed or went. Whether that is news to the controller: anything that it looks at differs.
+
+        `listed`: it was there when a watch of its kind began.
+        """
+        self.relisted |= listed
         key = group_of(kind, body)
         if key is None:
             return False
