@@ -327,7 +327,6 @@ class Cluster:
     def start_played_nodes(self, count: int) -> None:
         """A scheduler, and nodes whose kubelets kwok plays; of an instance that has no node of its own."""
         _ = self.tools.kwok
-        self._write(self.layout.config / "kwok.yaml", "")
         self._control.start(daemons.scheduler(self.tools, self.layout))
         self._control.start(daemons.kwok(self.tools, self.layout))
         names = [f"played-{number}" for number in range(count)]

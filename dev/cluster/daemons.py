@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dev.cluster import config
 from dev.cluster.control import Daemon
-from dev.cluster.paths import REPOSITORY, Layout
+from dev.cluster.paths import REPOSITORY, SOURCES, Layout
 from dev.cluster.registry import Addresses
 from dev.cluster.tools import Tools
 
@@ -110,7 +110,7 @@ def kwok(tools: Tools, layout: Layout) -> Daemon:
     """Plays the kubelet of every node: pods on them become ready at once, and go at once when they are deleted."""
     flags = _flags(
         kubeconfig=layout.kubeconfig,
-        config=layout.config / "kwok.yaml",
+        config=SOURCES / "kwok" / "stages.yaml",
         manage_all_nodes="true",
         node_lease_duration_seconds="40",
     )

@@ -178,9 +178,12 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     stack.callback(events.close)
     connector = KafkaConnector(KubernetesSecrets(api))
     stack.push_async_callback(connector.close)
-    pods = OperatorPods(api, identity.namespace, identity.pod_name, identity.pod_uid)
+    # What keeps us leading must not wait behind what many groups ask for at once.
+    lease_api = KubernetesApi(configuration, connections=2, count=count)
+    stack.callback(lease_api.close)
+    pods = OperatorPods(lease_api, identity.namespace, identity.pod_name, identity.pod_uid)
     leadership = LeaseLeadership(
-        api,
+        lease_api,
         clock,
         identity.namespace,
         lease.name,
