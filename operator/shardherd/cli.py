@@ -156,6 +156,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.operators import OperatorPods, holder_of
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
     from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
+    from shardherd.adapters.kubernetes.seen import Seen
     from shardherd.controller import handlers
     from shardherd.controller.manifests import Manifests
     from shardherd.controller.reconcile import Controller
@@ -174,15 +175,22 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     metrics = OperatorMetrics(registry)
     metrics.built(version("shardherd"))
     clock = SystemClock()
-    api = KubernetesApi(configuration)
+
+    def count(method: str, resource: str) -> None:
+        metrics.kubernetes_requests.labels(method, resource).inc()
+
+    api = KubernetesApi(configuration, count=count)
     stack.callback(api.close)
     events = KubernetesEvents(api, clock, identity.pod_name)
     stack.callback(events.close)
     connector = KafkaConnector(KubernetesSecrets(api))
     stack.push_async_callback(connector.close)
-    pods = OperatorPods(api, identity.namespace, identity.pod_name, identity.pod_uid)
+    # What keeps us leading must not wait behind what many groups ask for at once.
+    lease_api = KubernetesApi(configuration, connections=2, count=count)
+    stack.callback(lease_api.close)
+    pods = OperatorPods(lease_api, identity.namespace, identity.pod_name, identity.pod_uid)
     leadership = LeaseLeadership(
-        api,
+        lease_api,
         clock,
         identity.namespace,
         lease.name,
@@ -195,9 +203,10 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     def certain() -> bool:
         return clock.now() < leadership.deadline()
 
-    leaders_api = LeadersApi(configuration, certain)
+    leaders_api = LeadersApi(configuration, certain, count)
     stack.callback(leaders_api.close)
-    cluster = KubernetesCluster(leaders_api)
+    seen = Seen()
+    cluster = KubernetesCluster(leaders_api, seen, settings.watch_namespaces)
     certificate = _serving(settings, api, clock)
     tls = None
     if certificate is not None:
@@ -254,7 +263,12 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     kopf_stop, kopf_ready = threading.Event(), threading.Event()
     kopf = _thread(
         lambda: handlers.run(
-            make_controller, lambda: connection(configuration), settings.watch_namespaces, kopf_stop, kopf_ready
+            make_controller,
+            lambda: connection(configuration),
+            settings.watch_namespaces,
+            kopf_stop,
+            kopf_ready,
+            lambda kind, body, event: seen.see(kind, body, gone=event == "DELETED", listed=event is None),
         )
     )
     lost = asyncio.create_task(server.lost())

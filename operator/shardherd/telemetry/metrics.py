@@ -54,6 +54,11 @@ SOURCE_DURATION = Metric("shardherd_source_request_duration_seconds", "Duration 
 RECONCILES = Metric("shardherd_reconcile", "Reconciliations of groups.", GROUP)
 RECONCILE_ERRORS = Metric("shardherd_reconcile_errors", "Reconciliations that failed and are tried again.", GROUP)
 RECONCILE_DURATION = Metric("shardherd_reconcile_duration_seconds", "Duration of one reconciliation.")
+KUBERNETES_REQUESTS = Metric(
+    "shardherd_kubernetes_requests",
+    "Requests to the Kubernetes API server, by method and resource. Watches are left out.",
+    ("method", "resource"),
+)
 SCALE_DECISIONS = Metric(
     "shardherd_scale_decisions",
     "Decisions on the number of consumers, by direction (up, down, recommended) and reason.",
@@ -160,6 +165,7 @@ class OperatorMetrics:
         self.reconcile_duration = Histogram(
             RECONCILE_DURATION.name, RECONCILE_DURATION.help, buckets=_RECONCILE_BUCKETS, registry=registry
         )
+        self.kubernetes_requests = counter(KUBERNETES_REQUESTS)
         self.scale_decisions = counter(SCALE_DECISIONS)
         self.replicas = gauge(REPLICAS)
         self.lag_seconds = gauge(GROUP_LAG_SECONDS)

@@ -49,10 +49,15 @@ class FakeCoordination:
 
 
 class ByHand(Worklist):
-    """A worklist that does nothing by itself: the test reconciles."""
+    """A worklist that only notes what was added: the test reconciles."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.added: list[Key] = []
 
     def add(self, key: Key, *, news: bool = False) -> None:
-        """Nothing: `Bench.reconcile` is called instead."""
+        """`Bench.reconcile` is called instead of the work."""
+        self.added.append(key)
 
 
 class Bench:
@@ -73,8 +78,12 @@ class Bench:
             OperatorMetrics(self.registry),
             manifests,
             bundle=lambda: self.bundle,
-            worklist=ByHand,
+            worklist=self._make_worklist,
         )
+
+    def _make_worklist(self, *arguments: Any) -> ByHand:
+        self.worklist = ByHand(*arguments)
+        return self.worklist
 
     def metric(self, name: str, **labels: str) -> float | None:
         """The value of one series."""
