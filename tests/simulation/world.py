@@ -112,10 +112,12 @@ class World:
             self.timeline.at(self.rng.uniform(1.0, CHAOS), None, self._produce)
 
     def _reconcile(self) -> None:
-        """The controller tells the coordinator what is declared, again and again."""
+        """The controller tells the coordinator what is declared and replaces pods that it refuses, again and again."""
         leader = self.leader()
         if leader is not None:
             self.timeline.at(self.time, leader.process.loop, leader.apply, self.spec)
+            if self.ledger.stored is not None:
+                self.pods.replace_superseded(self.ledger.stored)
         self.timeline.after(RECONCILE, self._reconcile)
 
     def _step(self, kind: str) -> None:

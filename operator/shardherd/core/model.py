@@ -360,7 +360,8 @@ class GroupView:
     granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are
     the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced. `growths` are
     those of an ordered group that are not read past yet. `source` is the kind of the source (`kafka`). `reset` is the declared
-    reset, `last_reset` the last that was made, each with its first rows.
+    reset, `last_reset` the last that was made, each with its first rows. `superseded` are the UIDs of pods that are refused for
+    ever, the newest few of each name: one that runs all the same should be replaced.
     """
 
     group_epoch: int
@@ -379,6 +380,7 @@ class GroupView:
     source: str = ""
     reset: ResetReport | None = None
     last_reset: ResetReport | None = None
+    superseded: tuple[tuple[ConsumerId, str], ...] = ()
 
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""

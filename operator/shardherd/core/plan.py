@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from shardherd.core.conditions import CONSUMING, DRAIN_TIMED_OUT, STARTING, findings
+from shardherd.core.conditions import CONSUMING, DRAIN_TIMED_OUT, POD_SUPERSEDED, STARTING, findings
 from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
-from shardherd.core.observed import Memory, Observation
+from shardherd.core.observed import ConsumerPod, Memory, Observation
 from shardherd.core.rollout import COMPLETE, PROGRESSING, ROLLED_BACK, Rolling, rolling
 from shardherd.core.scaling import Scale, remember, scale
 from shardherd.core.sizing import RECOMMEND_ONLY, WAITING_FOR_SHARDS, Decision
@@ -123,7 +123,11 @@ def plan(observation: Observation) -> Plan:
         actions = tuple(action for policy in policies for action in policy(observation, course))
     return Plan(
         actions=actions,
-        done=(*_scale_events(observation, scaled, actions), *_rollout_events(observation, course)),
+        done=(
+            *_scale_events(observation, scaled, actions),
+            *_superseded_events(observation),
+            *_rollout_events(observation, course),
+        ),
         status=status(observation, scaled),
         # Two conditions may turn for one cause, which is told once.
         turned=tuple(dict.fromkeys(event for tell in _TURNED for event in tell(observation, scaled))),
@@ -214,6 +218,17 @@ def _replace_expired(observation: Observation, _course: Course) -> Iterable[Acti
             yield DeletePod(pod.name, pod.uid, "it was expired and did not end")
 
 
+def _replace_superseded(observation: Observation, _course: Course) -> Iterable[Action]:
+    """A pod that the coordinator refuses for ever: a request of an earlier pod of its name, late, was heard after its own."""
+    for pod in _superseded(observation):
+        yield DeletePod(pod.name, pod.uid, "another pod of its name was heard after it, so the coordinator refuses it")
+
+
+def _superseded(observation: Observation) -> Iterable[ConsumerPod]:
+    refused = frozenset(observation.view.superseded) if observation.view is not None else frozenset()
+    return (pod for pod in observation.consumers if (pod.name, pod.uid) in refused and not pod.deleting)
+
+
 def _roll_back(_observation: Observation, course: Course) -> Iterable[Action]:
     """A new declaration did not run in time: every pod goes back to the one that did."""
     if course.rolling.back:
@@ -249,6 +264,7 @@ POLICIES: tuple[Policy, ...] = (
     _apply_stateful_set,
     _roll_back,
     _replace_expired,
+    _replace_superseded,
     _replace_outdated,
 )
 
@@ -275,6 +291,14 @@ def _scale_events(observation: Observation, scaled: Scale, actions: Iterable[Act
             if name in going:
                 held = f"{name} did not give up {_held_by(observation, name)} within spec.drainTimeout ({timeout:g} s)"
                 yield Event(DRAIN_TIMED_OUT, f"{held}: it is ended, and fenced.", warning=True)
+
+
+def _superseded_events(observation: Observation) -> Iterable[Event]:
+    if observation.declared.deleting or observation.declared.pauses.reconcile:
+        return
+    for pod in _superseded(observation):
+        told = f"Pod {pod.name} (UID {pod.uid}) is refused by the coordinator: another pod of its name was heard after it"
+        yield Event(POD_SUPERSEDED, f"{told}. It is deleted, and made anew.", warning=True)
 
 
 def _held_by(observation: Observation, consumer: ConsumerId) -> str:

@@ -17,6 +17,9 @@ REBUILDING = (
     "sessionTimeout"
 )
 
+SUPERSEDED = 4
+"""So many superseded pods of a name are shown, the newest: of one that runs, only late requests of earlier pods can follow."""
+
 
 def group_view(state: State, now: float, wall: float) -> GroupView:
     """The whole group; `wall` is the time since 1970 that `now` stands for."""
@@ -44,6 +47,11 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
             (record.consumer, record.incarnation)
             for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
             if record.ended == record.incarnation and record.end_reason in EndReason.EXPIRED
+        ),
+        superseded=tuple(
+            (record.consumer, uid)
+            for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
+            for uid in record.superseded[-SUPERSEDED:]
         ),
     )
 

@@ -84,6 +84,7 @@ VIEW = GroupView(
         rows=(ResetRow(SHARD, 100, 120), ResetRow(ShardId("t/1"), None, 0)),
         manager="kubectl-edit",
     ),
+    superseded=((NAME, "uid-old"),),
 )
 
 

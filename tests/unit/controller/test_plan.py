@@ -162,6 +162,35 @@ class TestAnExpiredConsumer:
         assert self.after(REPLACE_AFTER, consumers=(replace(pods(0)[0], uid="other"), *pods(1))) == ()
 
 
+class TestASupersededPod:
+    """A late request of an earlier pod of its name was heard after its own: it is refused for ever, and replaced at once."""
+
+    refused = view(shards(8), superseded=((C0, "uid-old"), (C0, "uid-0"), (C1, "uid-0")))
+    gone = DeletePod("clicks-0", "uid-0", "another pod of its name was heard after it, so the coordinator refuses it")
+
+    def test_is_deleted_with_an_event(self) -> None:
+        planned = plan(observation(view=self.refused))
+        assert planned.actions == (spec(2), self.gone)
+        told = (
+            "Pod clicks-0 (UID uid-0) is refused by the coordinator: another pod of its name was heard after it."
+            " It is deleted, and made anew."
+        )
+        assert planned.done == (Event("PodSuperseded", told, warning=True),)
+
+    def test_is_not_deleted_twice(self) -> None:
+        planned = plan(observation(view=self.refused, consumers=(*pods(0, deleting=True), *pods(1))))
+        assert (planned.actions, planned.done) == ((spec(2),), ())
+
+    def test_is_no_matter_once_another_is_there(self) -> None:
+        planned = plan(observation(view=self.refused, consumers=(replace(pods(0)[0], uid="uid-new"), *pods(1))))
+        assert (planned.actions, planned.done) == ((spec(2),), ())
+
+    def test_is_left_alone_while_the_reconcile_is_paused_or_the_group_is_deleted(self) -> None:
+        for declaration in (replace(declared(), pauses=Pauses(reconcile=True)), replace(declared(), deleting=True)):
+            planned = plan(observation(view=self.refused, declared=declaration))
+            assert (self.gone in planned.actions, planned.done) == (False, ())
+
+
 class TestEvents:
     """What turned is told once."""
 
