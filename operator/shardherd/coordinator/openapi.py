@@ -32,6 +32,7 @@ _ALWAYS = (
     errors.ForbiddenError,
     errors.UnknownGroupError,
     errors.ProtocolVersionError,
+    errors.TooManyRequestsError,
     errors.NotLeadingError,
     errors.CoordinatorUnavailableError,
 )
