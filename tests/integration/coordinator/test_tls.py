@@ -167,7 +167,7 @@ async def test_of_two_operators_that_start_at_once_one_writes_and_both_serve_the
     name = both._secret
     await rig.kubernetes.api.acall("POST", f"/api/v1/namespaces/{rig.namespace}/secrets", {"metadata": {"name": name}})
     one, other = both.operator(), both.operator()
-    assert await asyncio.gather(one.look(), other.look()) == ["", ""]
+    assert list(await asyncio.gather(one.look(), other.look())) == ["", ""]
     assert one.bundle() == other.bundle() != ""
     assert one.until == other.until
     assert await one.look() == ""
