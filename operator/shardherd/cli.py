@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return asyncio.run(operate(settings))
     except OSError as error:
-        tls = f", {settings.tls.port}" if settings.tls.mode != "off" else ""
+        tls = f", {settings.tls.port}" if settings.tls.mode != "disabled" else ""
         ports = f"ports {settings.api.port}{tls} and {settings.telemetry.metrics_port}"
         logger.error("cannot start: %s (it listens on %s: are they free?)", error, ports)  # noqa: TRY400
         return FAILED
@@ -226,6 +226,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
         discovery_interval=settings.discovery_interval,
         max_body=settings.api.max_body,
         max_groups_per_source=settings.api.max_groups_per_source,
+        requests_per_second=settings.api.requests_per_second,
         tls=tls,
     )
     await server.start()
@@ -314,7 +315,7 @@ def _serving(settings: Settings, api: KubernetesApi, clock: Clock) -> ServingCer
     from shardherd.core.certificates import DAY, Lifetimes
 
     tls = settings.tls
-    if tls.mode == "off":
+    if tls.mode == "disabled":
         return None
     lifetimes = Lifetimes(tls.authority_days * DAY, tls.certificate_days * DAY) if tls.mode == "auto" else None
     host = urlsplit(settings.api.coordinator_url).hostname or ""

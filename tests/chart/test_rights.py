@@ -174,6 +174,18 @@ def test_with_roles_only_it_may_do_nothing_elsewhere(roles_only: Installed) -> N
     assert roles_only.may(account, "") == {}
 
 
+def test_of_secrets_beside_it_it_reads_and_changes_its_own_alone(roles_only: Installed) -> None:
+    account = f"{roles_only.own}-shardherd"
+    assert roles_only.may(account, roles_only.own, name=f"{account}-tls")["secrets"] == "get patch"
+    assert "secrets" not in roles_only.may(account, roles_only.own, name="another")
+
+
+def test_of_configmaps_where_groups_are_it_patches_the_authorities_alone(roles_only: Installed) -> None:
+    account = f"{roles_only.own}-shardherd"
+    assert roles_only.may(account, roles_only.served, name="shardherd-ca")["configmaps"] == "get create update patch delete"
+    assert roles_only.may(account, roles_only.served, name="another")["configmaps"] == "get create update delete"
+
+
 def test_of_leases_it_may_change_its_own_alone(everywhere: Installed) -> None:
     account = f"{everywhere.own}-shardherd"
     assert everywhere.may(account, everywhere.own, name=account)["leases"] == "get create update"
@@ -269,7 +281,8 @@ def test_no_rendered_right_has_a_wildcard_or_reads_secrets(chart: Chart, values:
     assert len(roles) >= 3
     assert [rule for rule in rules if "*" in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}] == []
     secrets = [rule for rule in rules if "secrets" in rule["resources"]]
-    assert [rule for rule in secrets if not set(rule["verbs"]) <= {"get"}] == []
+    assert [rule for rule in secrets if not set(rule["verbs"]) <= {"get"} and "resourceNames" not in rule] == []
+    assert {verb for rule in secrets for verb in rule["verbs"]} == {"get", "patch"}
     assert [rule for rule in rules if {"escalate", "bind", "impersonate"} & set(rule["verbs"])] == []
     assert [rule for rule in rules if "nonResourceURLs" in rule] == []
 

@@ -21,13 +21,13 @@ REQUIRED = {"SHARDHERD_NAMESPACE": "system", "SHARDHERD_POD_NAME": "shardherd-0"
 def test_everything_but_the_identity_has_a_default() -> None:
     assert load(REQUIRED) == Settings(
         identity=IdentitySettings("system", "shardherd-0", "", ""),
-        api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd", "review", 16 * 1024 * 1024, 0),
+        api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd", "review", 16 * 1024 * 1024, 0, 100),
         lease=LeaseSettings(15.0, 10.0, 2.0, 0.5, "shardherd"),
         telemetry=TelemetrySettings(9090, "json", "INFO", 10_000),
         discovery_interval=1.0,
         resync_interval=300.0,
         watch_namespaces=(),
-        tls=TlsSettings("off", 8443, "shardherd-tls", accept_plain=True, authority_days=365, certificate_days=90),
+        tls=TlsSettings("disabled", 8443, "shardherd-tls", accept_plain=True, authority_days=365, certificate_days=90),
     )
 
 
@@ -41,6 +41,7 @@ def test_every_variable_is_read() -> None:
         "SHARDHERD_TOKEN_CHECK": "keys",
         "SHARDHERD_MAX_BODY_BYTES": "1024",
         "SHARDHERD_MAX_GROUPS_PER_SOURCE": "5",
+        "SHARDHERD_REQUESTS_PER_SECOND": "7",
         "SHARDHERD_LEASE_DURATION_S": "30",
         "SHARDHERD_LEASE_RENEW_DEADLINE_S": "20",
         "SHARDHERD_LEASE_RETRY_S": "0.5",
@@ -62,7 +63,7 @@ def test_every_variable_is_read() -> None:
     }
     assert load(environment) == Settings(
         identity=IdentitySettings("system", "shardherd-0", "uid", "/dev/termination-log"),
-        api=ApiSettings(1080, "https://operator:1080", "ours", "keys", 1024, 5),
+        api=ApiSettings(1080, "https://operator:1080", "ours", "keys", 1024, 5, 7),
         lease=LeaseSettings(30.0, 20.0, 0.5, 0.25, "ours"),
         telemetry=TelemetrySettings(1090, "text", "DEBUG", 50),
         discovery_interval=5.0,
@@ -121,7 +122,7 @@ def test_the_identity_must_be_given(name: str) -> None:
         ("SHARDHERD_MAX_GROUPS_PER_SOURCE", "-1", "use a whole number, 0 or more, for example 0"),
         ("SHARDHERD_LOG_FORMAT", "xml", "use one of json, text"),
         ("SHARDHERD_LOG_LEVEL", "loud", "use one of DEBUG, INFO, WARNING, ERROR"),
-        ("SHARDHERD_TLS", "on", "use one of off, auto, secret"),
+        ("SHARDHERD_TLS", "on", "use one of disabled, auto, secret"),
         ("SHARDHERD_TLS_ACCEPT_PLAIN", "no", "use one of true, false"),
         ("SHARDHERD_COORDINATOR_URL", "operator:8080", "use a URL that begins with http:// or https://"),
     ],

@@ -6,6 +6,7 @@ CoordinatorUnavailableError. Never retries: when to ask again is the caller's ru
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,10 @@ CONNECT_TIMEOUT = 2.0
 
 PROBE_TIMEOUT = 3.0
 """Seconds for a heartbeat after silence. It is not parked: who leads by now answers at once, and who does not is gone too."""
+
+
+LONGEST_WAIT = 10.0
+"""Seconds for which a coordinator that is called too often can make us wait."""
 
 
 class Coordinator(Protocol):
@@ -76,6 +81,7 @@ class AsyncConsumerClient:
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
         self._silent = False
+        self._not_before = 0.0
 
     async def __aenter__(self) -> AsyncConsumerClient:
         return self
@@ -145,7 +151,7 @@ class AsyncConsumerClient:
         if not isinstance(cause, ssl.SSLCertVerificationError):
             return (
                 f"the coordinator at {self._address} does not speak TLS as we do: {cause}; call the port of the Service that is"
-                " named api-tls, or use http:// if the operator's tls.mode is off"
+                " named api-tls, or use http:// if the operator's tls.mode is disabled"
             )
         return (
             f"the coordinator at {self._address} is not believed, by {by}: {cause.verify_message or cause}; use the key"
@@ -171,6 +177,9 @@ class AsyncConsumerClient:
             raise CoordinatorUnavailableError(str(error), group=self._group) from error
 
     async def _request(self, method: str, path: str, body: bytes | None, timeout: float) -> bytes:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._not_before:
+            await asyncio.sleep(self._not_before - loop.time())
         if self._session is None:
             self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         url = self._base + path
@@ -186,6 +195,9 @@ class AsyncConsumerClient:
             ) as response:
                 answer = await response.read()
                 status = response.status
+                if status == 429:
+                    # Who called too often waits for as long as it was told, whatever its own retries are.
+                    self._not_before = loop.time() + _seconds(response.headers.get("Retry-After", ""))
             self._silent = False
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
             self._silent = True
@@ -197,3 +209,8 @@ class AsyncConsumerClient:
         if 200 <= status < 300:
             return answer
         raise protocol.load_error(status, answer)
+
+
+def _seconds(text: str) -> float:
+    """What a Retry-After says; one second where it is none."""
+    return min(float(text), LONGEST_WAIT) if text.isascii() and text.isdigit() else 1.0

@@ -31,7 +31,7 @@ class Trust:
             found = self.file.stat()
             version = (found.st_mtime_ns, found.st_size, found.st_ino)
             if self._context is None or version != self._version:
-                self._context, self._version = ssl.create_default_context(cadata=self.file.read_text()), version
+                self._context, self._version = _context(self.file.read_text()), version
         except (OSError, ValueError) as error:
             if self._context is None:
                 raise TrustUnreadableError(
@@ -39,3 +39,10 @@ class Trust:
                     " certificates, as the ConfigMap shardherd-ca in the group's namespace does"
                 ) from error
         return self._context
+
+
+def _context(pem: str) -> ssl.SSLContext:
+    if not pem.strip():
+        # The ssl module would take nothing for "the system's authorities".
+        raise ValueError("the file is empty")
+    return ssl.create_default_context(cadata=pem)

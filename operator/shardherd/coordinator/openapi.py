@@ -41,6 +41,7 @@ _ALWAYS = (
     errors.ForbiddenError,
     errors.UnknownGroupError,
     errors.ProtocolVersionError,
+    errors.TooManyRequestsError,
     errors.NotLeadingError,
     errors.CoordinatorUnavailableError,
 )

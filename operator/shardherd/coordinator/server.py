@@ -57,6 +57,7 @@ class CoordinatorServer:
         unknown_group_grace: float = 15.0,
         max_body: int = MAX_BODY,
         max_groups_per_source: int = 0,
+        requests_per_second: float = 0.0,
         tls: Tls | None = None,
     ) -> None:
         self._ports = ports
@@ -64,6 +65,7 @@ class CoordinatorServer:
         self._host = host
         self._port = port
         self._max_body = max_body
+        self._requests_per_second = requests_per_second
         self._runtime = Runtime(
             ports,
             discovery_interval=discovery_interval,
@@ -104,6 +106,7 @@ class CoordinatorServer:
             self._runtime,
             authenticator,
             self._max_body,
+            requests_per_second=self._requests_per_second,
             accept_plain=tls is None or tls.accept_plain,
             certified=tls.certified if tls is not None else lambda: True,
         )

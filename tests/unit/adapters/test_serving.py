@@ -71,7 +71,7 @@ async def test_of_two_operators_that_start_at_once_one_makes_what_both_serve_wit
     one, other = operator(secrets, clock), operator(secrets, clock)
     assert not one.ready
 
-    assert await asyncio.gather(one.look(), other.look()) == ["", ""]
+    assert list(await asyncio.gather(one.look(), other.look())) == ["", ""]
 
     assert secrets.writes == 1
     assert one.ready

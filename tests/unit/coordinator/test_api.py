@@ -410,3 +410,29 @@ class TestTls:
         assert await service.get("/healthz") == (200, "ok\n")
         assert await service.get("/readyz") == (503, "there is no certificate to serve with yet; the log says why\n")
         await server.stop()
+
+
+async def test_who_calls_too_often_is_told_when_to_come_again_and_counted(rig: Rig) -> None:
+    rig.tokens.callers |= {
+        f"token-{number}": Caller("demo", "default", f"clicks-{number}", f"uid-{number}", "clicks") for number in range(2)
+    }
+    server = CoordinatorServer(rig.ports, host=HOST, port=0, unknown_group_grace=0.0, requests_per_second=0.2)
+    await server.start()
+    service = Service(rig, server)
+    await leading(service)
+    mine, other = {"Authorization": "Bearer token-0"}, {"Authorization": "Bearer token-1"}
+
+    assert (await send(service, "GET", BASE, b"", **mine))[0] == 200
+    status, headers, answer = await send(service, "GET", BASE, b"", **mine)
+    assert (await send(service, "GET", BASE, b"", **other))[0] == 200
+    refused = rig.registry.get_sample_value("shardherd_callers_refused_total", {"reason": "TooManyRequests"})
+    rig.clock.advance(5.0)
+    again = await send(service, "GET", BASE, b"", **mine)
+    await server.stop()
+
+    assert (status, headers["Retry-After"], answer["error"]["code"]) == (429, "5", "TooManyRequests")
+    assert answer["error"]["message"] == (
+        "'clicks-0' calls more often than api.requestsPerSecond of the chart allows; call again after 5.00 s"
+    )
+    assert refused == 1
+    assert again[0] == 200
