@@ -59,8 +59,9 @@ def told(*packages: str) -> set[str]:
                 if isinstance(node, ast.Call):
                     name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                     at = {"Told": 0, "Event": 0, "record": 1, "Condition": 0}.get(name)
-                    if at is not None and len(node.args) > at and isinstance(node.args[at], ast.Constant):
-                        found.add(str(node.args[at].value))
+                    reason = node.args[at] if at is not None and len(node.args) > at else None
+                    if isinstance(reason, ast.Constant):
+                        found.add(str(reason.value))
     return found
 
 

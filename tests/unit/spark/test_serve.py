@@ -98,11 +98,13 @@ async def test_a_stream_reader_reads_what_the_agent_holds(agent: Agent, server: 
 
 
 async def test_a_number_of_tasks_that_changes_is_told_with_every_answer(
-    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolations: list[bool]
 ) -> None:
     await until(lambda: agent.tracker.shards == (A,))
     slots = Slots(cores=2, least=1, most=4)
-    server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=[].append, slots=lambda: slots.wanted)
+    server = serve.ReaderServer(
+        agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, slots=lambda: slots.wanted
+    )
     await server.start()
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
     link = AgentLink(Limits(max_records=10))
