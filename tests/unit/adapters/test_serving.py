@@ -69,13 +69,12 @@ def operator(secrets: Any, clock: SimulatedClock, *, ours: bool = True) -> Servi
 async def test_of_two_operators_that_start_at_once_one_makes_what_both_serve_with() -> None:
     secrets, clock = Secrets(), SimulatedClock()
     one, other = operator(secrets, clock), operator(secrets, clock)
-    assert not one.ready
+    before = one.ready
 
     assert list(await asyncio.gather(one.look(), other.look())) == ["", ""]
 
     assert secrets.writes == 1
-    assert one.ready
-    assert other.ready
+    assert (before, one.ready, other.ready) == (False, True, True)
     assert secrets.data is not None
     assert one.bundle() == other.bundle() == secrets.data[BUNDLE].decode()
     assert one.until == other.until == pytest.approx(clock.wall() + 90 * DAY, abs=1)
