@@ -168,6 +168,8 @@ async def test_a_leader_that_a_newer_one_has_fenced_steps_down(rig: Rig) -> None
 
 async def test_a_proof_that_comes_back_past_the_lease_fences_nobody(rig: Rig) -> None:
     (consumer,) = await rig.serving()
+    rig.kafka.faults.hold("discover")
+    await drain()
     rig.kafka.faults.fail("commit", UNKNOWN)
     proof = rig.ownership.faults.hold("save")
     saves = rig.ownership.saves
