@@ -10,9 +10,11 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core.model import ShardId
-from shardherd.spark import records, tally, typed
+from shardherd.spark import reader, records, source, tally, typed
 from shardherd.spark.agent import Agent
 from shardherd.spark.metrics import AgentMetrics, serve_http
+from shardherd.spark.planning import ShardRange
+from shardherd.spark.schema import Wanted
 from shardherd.spark.surroundings import AgentSettings
 from shardherd.spark.tally import MOST_WORKERS, Counts, Desk, Ledger, open_desk, told
 from shardherd.spark.values import ValueFormat
@@ -90,3 +92,18 @@ def test_workers_that_ended_long_ago_are_forgotten() -> None:
 def test_a_message_of_another_form_is_refused() -> None:
     with pytest.raises(ValueError, match="a worker's message has worker, values, slow and malformed, not 'slow'"):
         Ledger(DESK).take({"worker": "a", "values": 1})
+
+
+def test_a_task_tells_at_its_end_and_only_if_it_decodes_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Desk] = []
+    monkeypatch.setattr(reader, "brokers_of", lambda *_args, **_kwargs: None)
+    monkeypatch.setattr(reader, "read_ranges", lambda *_args, **_kwargs: iter(["batch"]))
+    monkeypatch.setattr(source, "told", lambda batches, desk: asked.append(desk) or batches)
+    task = source.Slice((ShardRange(ShardId("clicks/3"), 0, 1),), "kafka:9092", {}, desk=DESK)
+    typed_values = ValueFormat("json", "a int")
+
+    assert list(source.read_slice(task, Wanted(("value", "offset")))) == ["batch"]
+    assert list(source.read_slice(task, Wanted(("offset",), values=typed_values))) == ["batch"]
+    assert asked == []
+    assert list(source.read_slice(task, Wanted(("value",), values=typed_values))) == ["batch"]
+    assert asked == [DESK]
