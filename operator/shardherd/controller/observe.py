@@ -39,6 +39,7 @@ def observe(
     resource = effective(objects.group, known)
     rejected = resource is not objects.group
     spec = declared(resource)
+    manifests.check(resource)
     if rejected:
         spec = replace(spec, rejected=known.because or "What is declared did not run.")
     drivers = (pods.driver(pod, spec.template_hash, objects.logs.get(pod["metadata"]["uid"], "")) for pod in objects.pods)
