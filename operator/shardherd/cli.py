@@ -158,6 +158,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
     from shardherd.adapters.kubernetes.seen import Seen
     from shardherd.controller import handlers
+    from shardherd.controller.guard import Guard
     from shardherd.controller.manifests import Manifests
     from shardherd.controller.reconcile import Controller
     from shardherd.coordinator import CoordinatorPorts, CoordinatorServer, Tls
@@ -256,7 +257,12 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
             events,
             clock,
             metrics,
-            Manifests(settings.api.coordinator_url, settings.api.token_audience, trust=certificate is not None),
+            Manifests(
+                settings.api.coordinator_url,
+                settings.api.token_audience,
+                trust=certificate is not None,
+                guard=Guard(identity.namespace, identity.service_account, settings.tls.secret if certificate else ""),
+            ),
             bundle=certificate.bundle if certificate is not None else lambda: "",
             resync_interval=settings.resync_interval,
         )

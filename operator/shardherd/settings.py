@@ -23,6 +23,7 @@ class IdentitySettings:
     pod_name: names the holder of the Lease. Required, as it must differ between pods.
     pod_uid: the other half of the holder: a container that is started again in the same pod holds the Lease at once, another
     pod of the same name does not. Default empty: outside a cluster, where no pod is labelled and no death is proven.
+    service_account: whose rights it has; no group of this namespace may have them. Default empty: not known.
     termination_log: where the kubelet reads a container's last words; we name this start of ours there, so that the status of
     a dead container says who died. Default empty: nothing is written.
     """
@@ -31,6 +32,7 @@ class IdentitySettings:
     pod_name: str
     pod_uid: str = ""
     termination_log: str = ""
+    service_account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ def load(environment: Mapping[str, str]) -> Settings:
             pod_name=read.text("SHARDHERD_POD_NAME", None),
             pod_uid=read.text("SHARDHERD_POD_UID", ""),
             termination_log=read.text("SHARDHERD_TERMINATION_LOG", ""),
+            service_account=read.text("SHARDHERD_SERVICE_ACCOUNT", ""),
         ),
         api=ApiSettings(
             port=api_port,

@@ -20,7 +20,7 @@ REQUIRED = {"SHARDHERD_NAMESPACE": "system", "SHARDHERD_POD_NAME": "shardherd-0"
 
 def test_everything_but_the_identity_has_a_default() -> None:
     assert load(REQUIRED) == Settings(
-        identity=IdentitySettings("system", "shardherd-0", "", ""),
+        identity=IdentitySettings("system", "shardherd-0", "", "", ""),
         api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd", "review", 16 * 1024 * 1024, 0, 100),
         lease=LeaseSettings(15.0, 10.0, 2.0, 0.5, "shardherd"),
         telemetry=TelemetrySettings(9090, "json", "INFO", 10_000),
@@ -35,6 +35,7 @@ def test_every_variable_is_read() -> None:
     environment = REQUIRED | {
         "SHARDHERD_POD_UID": "uid",
         "SHARDHERD_TERMINATION_LOG": "/dev/termination-log",
+        "SHARDHERD_SERVICE_ACCOUNT": "ours",
         "SHARDHERD_API_PORT": "1080",
         "SHARDHERD_COORDINATOR_URL": "https://operator:1080/",
         "SHARDHERD_TOKEN_AUDIENCE": "ours",
@@ -62,7 +63,7 @@ def test_every_variable_is_read() -> None:
         "SHARDHERD_TLS_CERTIFICATE_DAYS": "7",
     }
     assert load(environment) == Settings(
-        identity=IdentitySettings("system", "shardherd-0", "uid", "/dev/termination-log"),
+        identity=IdentitySettings("system", "shardherd-0", "uid", "/dev/termination-log", "ours"),
         api=ApiSettings(1080, "https://operator:1080", "ours", "keys", 1024, 5, 7),
         lease=LeaseSettings(30.0, 20.0, 0.5, 0.25, "ours"),
         telemetry=TelemetrySettings(1090, "text", "DEBUG", 50),

@@ -13,6 +13,7 @@ from typing import Any
 
 from shardherd.controller import credentials, names
 from shardherd.controller.declared import digest, executors, kafka_security, seconds, template_hash
+from shardherd.controller.guard import NO_GUARD, Guard
 from shardherd.controller.merge import merge
 
 RUN = "/run/shardherd"
@@ -57,12 +58,17 @@ class Manifests:
     """Renders the objects of groups for an operator that consumers reach at `coordinator_url` with tokens for `audience`.
 
     With `trust` they find the authorities to believe it by in the ConfigMap that `controller.trust` keeps. What is in it is no
-    part of what is rendered.
+    part of what is rendered. No group gets what `guard` names.
     """
 
     coordinator_url: str
     audience: str
     trust: bool = False
+    guard: Guard = NO_GUARD
+
+    def check(self, resource: Resource) -> None:
+        """Raises declared.InvalidGroupError for a group whose pods would have what is the operator's own."""
+        self.guard.check(resource, self._driver(resource), _executor(resource))
 
     def service(self, resource: Resource) -> dict[str, Any]:
         """The headless Service that gives drivers their names, ready or not: executors look them up at once."""
