@@ -7,6 +7,8 @@ the API server behind it does not know of them, and what a fault answers was not
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import re
 import ssl
 import threading
@@ -119,7 +121,9 @@ class ApiProxy:
             request.transport.abort()
             return web.Response(status=503)
         if faults.refuse_watches and "watch" in request.query:
-            return _status(410, "Expired")
+            # As the API server says it: in the stream, not as the status of the answer.
+            forgotten = {"type": "ERROR", "object": _body(410, "Expired")}
+            return web.json_response(text=json.dumps(forgotten) + "\n")
         fault = next((each for each in list(faults.answers) if each.matches(request)), None)
         if fault is not None:
             fault.met += 1
@@ -136,7 +140,12 @@ class ApiProxy:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _OURS}
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.request(
-            request.method, f"{self._target}{request.raw_path}", headers=headers, data=await request.read(), timeout=timeout
+            request.method,
+            f"{self._target}{request.raw_path}",
+            headers=headers,
+            data=await request.read() or None,
+            timeout=timeout,
+            skip_auto_headers=("Content-Type", "Accept", "User-Agent"),
         ) as upstream:
             if response is None:
                 await upstream.read()
@@ -144,18 +153,17 @@ class ApiProxy:
             response.set_status(upstream.status)
             response.headers.update({name: value for name, value in upstream.headers.items() if name.lower() not in _OURS})
             await response.prepare(request)
-            async for chunk in upstream.content.iter_any():
-                await response.write(chunk)
-            await response.write_eof()
+            # Whoever asked may be gone: watches end so.
+            with contextlib.suppress(ConnectionError):
+                async for chunk in upstream.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
 
 
 def _status(code: int, reason: str) -> web.Response:
-    body = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "message": f"a test says {code}",
-        "reason": reason,
-        "code": code,
-    }
-    return web.json_response(body, status=code)
+    return web.json_response(_body(code, reason), status=code)
+
+
+def _body(code: int, reason: str) -> dict[str, object]:
+    about = {"status": "Failure", "message": f"a test says {code}", "reason": reason, "code": code}
+    return {"kind": "Status", "apiVersion": "v1", **about}

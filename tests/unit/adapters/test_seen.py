@@ -57,6 +57,18 @@ def test_a_group_is_known_once_it_was_read() -> None:
     assert (names(found), found.service, found.budget) == (["clicks-0"], None, None)
 
 
+def test_somebody_elses_object_under_the_groups_name_is_not_remembered_as_no_watch_tells_when_it_goes() -> None:
+    seen = Seen()
+    theirs = body()
+    del theirs["metadata"]["labels"]
+
+    seen.learn(KEY, GroupObjects(body(spec={}), stateful_set(2, 1), service=theirs), seen.touched(KEY))
+
+    found = seen.whole(KEY)
+    assert found is not None
+    assert found.service is None
+
+
 def test_what_changed_while_it_was_read_makes_it_be_read_once_more() -> None:
     seen = Seen()
     touched = seen.touched(KEY)

@@ -86,7 +86,9 @@ class Seen:
             return
         single = ((GROUP, found.group), (STATEFUL_SET, found.stateful_set), (SERVICE, found.service), (BUDGET, found.budget))
         bodies = [*((kind, body) for kind, body in single if body is not None), *((POD, pod) for pod in found.pods)]
-        entry.objects = {(kind, body["metadata"]["name"]): slim(kind, body) for kind, body in bodies}
+        # Somebody else's object under the group's name has no label of ours: no watch would tell when it goes.
+        ours = [(kind, body) for kind, body in bodies if group_of(kind, body) == key]
+        entry.objects = {(kind, body["metadata"]["name"]): slim(kind, body) for kind, body in ours}
         entry.whole = True
 
     def listing(self) -> Callable[[Iterable[tuple[str, Manifest]]], None]:
