@@ -37,6 +37,11 @@ class ReportDeath:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishTrust:
+    """Bring the authorities by which consumers believe the coordinator to the group's namespace."""
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyService:
     """Apply the headless Service."""
 
@@ -70,7 +75,7 @@ class DeletePod:
     why: str
 
 
-Action = TellCoordinator | ReportDeath | ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod
+Action = TellCoordinator | ReportDeath | PublishTrust | ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,7 @@ def _tell_coordinator(observation: Observation, course: Course) -> Iterable[Acti
             created=declared.created,
             cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned) | course.rolling.emptied,
             rebalance_paused=declared.pauses.rebalance,
+            reset=declared.reset,
         )
     )
 
@@ -163,6 +169,21 @@ def _delete_executors_of_the_dead(observation: Observation, _course: Course) -> 
     for executor in observation.executors:
         if observation.is_dead(executor.incarnation) and not executor.deleting:
             yield DeletePod(executor.name, executor.uid, "its driver is dead")
+
+
+def _publish_trust(observation: Observation, _course: Course) -> Iterable[Action]:
+    """Before the pods, which mount it; and again whenever there is another authority."""
+    if not observation.trust_current:
+        yield PublishTrust()
+
+
+def _delete_ended_executors(observation: Observation, _course: Course) -> Iterable[Action]:
+    """What Spark gave back. In an ordered group it leaves them to us: their end is part of the proof that a driver is dead."""
+    if not observation.declared.executors_vary:
+        return
+    for executor in observation.executors:
+        if executor.ended and not executor.deleting and not observation.is_dead(executor.incarnation):
+            yield DeletePod(executor.name, executor.uid, "it has ended")
 
 
 def _apply_service(observation: Observation, _course: Course) -> Iterable[Action]:
@@ -236,6 +257,8 @@ POLICIES: tuple[Policy, ...] = (
     _tell_coordinator,
     _report_deaths,
     _delete_executors_of_the_dead,
+    _publish_trust,
+    _delete_ended_executors,
     _apply_service,
     _apply_budget,
     _apply_stateful_set,
@@ -245,9 +268,9 @@ POLICIES: tuple[Policy, ...] = (
     _replace_outdated,
 )
 
-WHILE_PAUSED: tuple[Policy, ...] = (_tell_coordinator, _report_deaths)
-"""What goes on while the annotation pauses the reconcile: nothing that changes an object. A coordinator that has just started
-has to know of the group, and a death stays a death.
+WHILE_PAUSED: tuple[Policy, ...] = (_tell_coordinator, _report_deaths, _publish_trust)
+"""What goes on while the annotation pauses the reconcile: nothing that changes an object of the group. A coordinator that has
+just started has to know of the group, a death stays a death, and consumers have to believe the coordinator.
 """
 
 _WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost"})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shardherd.core.conditions import IMAGE_UNAVAILABLE
-from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
+from shardherd.core.model import ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
 from shardherd.core.observed import ExecutorPod, Owned, OwnedSet, Pauses, Trouble
 from shardherd.core.plan import (
     REPLACE_AFTER,
@@ -105,6 +107,25 @@ def test_executors_of_a_dead_driver_are_deleted_and_others_are_not() -> None:
         ExecutorPod("clicks-1-1-exec-1", "e4", Incarnation("uid-1", 1)),
     )
     assert actions(executors=executors, dead=(DEAD,)) == (DeletePod("clicks-0-1-exec-1", "e1", "its driver is dead"),)
+
+
+@pytest.mark.parametrize(("vary", "deleted"), [(True, ["given-back"]), (False, [])])
+def test_executors_that_spark_gave_back_are_deleted_where_it_does_not_do_so_itself(vary: bool, deleted: list[str]) -> None:
+    run = Incarnation("uid-0", 1)
+    executors = (
+        ExecutorPod("given-back", "e1", run, ended=True),
+        ExecutorPod("going", "e2", run, deleting=True, ended=True),
+        ExecutorPod("running", "e3", run),
+    )
+    seen = observation(declared=declared(executors=4, executors_vary=vary), executors=executors)
+    assert [action.name for action in plan(seen).actions if isinstance(action, DeletePod)] == deleted
+
+
+def test_executors_of_a_dead_driver_are_deleted_once() -> None:
+    run = Incarnation("uid-0", 1)
+    executors = (ExecutorPod("ended", "e1", run, ended=True),)
+    seen = observation(declared=declared(executors=4, executors_vary=True), executors=executors, dead=(run,))
+    assert [action.name for action in plan(seen).actions if isinstance(action, DeletePod)] == ["ended"]
 
 
 def test_the_end_of_a_later_start_proves_the_end_of_earlier_ones() -> None:
@@ -237,6 +258,13 @@ def test_the_coordinator_is_told_that_the_rebalance_is_paused() -> None:
     told = plan(observation(declared=declared(pauses=Pauses(rebalance=True)))).actions[0]
     assert isinstance(told, TellCoordinator)
     assert told.spec.rebalance_paused
+
+
+def test_the_coordinator_is_told_of_a_declared_reset() -> None:
+    reset = Reset("r1", ResetTo.LATEST)
+    told = plan(observation(declared=declared(reset=reset))).actions[0]
+    assert isinstance(told, TellCoordinator)
+    assert told.spec.reset == reset
 
 
 def test_a_consumer_that_will_not_drain_is_named_with_its_shards() -> None:

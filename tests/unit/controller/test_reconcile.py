@@ -9,6 +9,8 @@ import pytest
 
 from shardherd.controller.manifests import Manifests
 from shardherd.core.model import ConsumerId, GroupIdentity, Incarnation
+from shardherd.core.observed import Observation
+from shardherd.core.plan import Plan, plan
 from shardherd.ports import ClusterUnavailableError
 from tests.unit.controller.builders import (
     IDENTITY,
@@ -459,3 +461,34 @@ async def test_a_resource_that_cannot_be_read_harms_nobody_else(bench: Bench, ca
 
 def test_the_builders_resource_is_the_identity_that_tests_use() -> None:
     assert resource()["metadata"]["uid"] == UID == IDENTITY.uid
+
+
+async def test_looks_at_many_groups_are_as_far_apart_as_planning_for_all_of_them_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+
+    def slow_plan(observation: Observation) -> Plan:
+        bench.clock.advance(0.05)
+        return plan(observation)
+
+    monkeypatch.setattr("shardherd.controller.reconcile.plan", slow_plan)
+    keys = [("shop", f"clicks-{number}") for number in range(10)]
+    for key in keys:
+        made = resource(uid=f"uid-of-{key[1]}")
+        made["metadata"]["name"] = key[1]
+        bench.cluster.put("ConsumerGroup", made)
+        bench.controller.saw_group(key, made, gone=False)
+    for _ in range(3):
+        for key in keys:
+            await bench.controller.reconcile(key)
+    bench.worklist.added.clear()
+
+    bench.controller.tick()
+    bench.clock.advance(1.0)
+    bench.controller.tick()
+    assert bench.worklist.added == []
+
+    bench.clock.advance(1.0)
+    bench.controller.tick()
+    assert sorted(bench.worklist.added) == keys
