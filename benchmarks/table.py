@@ -13,7 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison. `ours` and `peer` are in `unit`; `more_is_better` for rates, not for times. A goal of 0 is none."""
+    """One comparison. `ours` and `peer` are in `unit`; `more_is_better` for rates, not for times. A goal of 0 is none.
+
+    Where less is better and the peer's figure is 0, only 0 is as good.
+    """
 
     name: str
     ours: float
@@ -26,6 +29,8 @@ class Row:
     @property
     def ratio(self) -> float:
         """How many times better ours is."""
+        if not self.more_is_better and self.ours == 0:
+            return 1.0
         return self.ours / self.peer if self.more_is_better else self.peer / self.ours
 
 

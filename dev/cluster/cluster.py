@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import functools
+import json
 import os
 import re
 import shutil
@@ -321,6 +323,18 @@ class Cluster:
     def restart_kafka(self) -> None:
         self.stop_kafka()
         self.start_kafka()
+
+    def start_played_nodes(self, count: int) -> None:
+        """A scheduler, and nodes whose kubelets kwok plays; of an instance that has no node of its own."""
+        _ = self.tools.kwok
+        self._control.start(daemons.scheduler(self.tools, self.layout))
+        self._control.start(daemons.kwok(self.tools, self.layout))
+        names = [f"played-{number}" for number in range(count)]
+        nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in names]
+        self.kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+        api = probes.ApiServer(self.api_url, self.layout.certificates)
+        for name in names:
+            self._await(f"the played node {name}", "kwok", functools.partial(api.node_ready, name))
 
     def signal(self, daemon: str, number: int) -> None:
         """Send a signal (SIGSTOP, SIGCONT, SIGKILL) to one of the processes that `status` lists."""

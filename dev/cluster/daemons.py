@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dev.cluster import config
 from dev.cluster.control import Daemon
-from dev.cluster.paths import REPOSITORY, Layout
+from dev.cluster.paths import REPOSITORY, SOURCES, Layout
 from dev.cluster.registry import Addresses
 from dev.cluster.tools import Tools
 
@@ -79,6 +79,9 @@ def controller_manager(tools: Tools, layout: Layout) -> Daemon:
         service_account_private_key_file=layout.certificates / "sa.key",
         use_service_account_credentials="true",
         leader_elect="false",
+        # Nobody else is here to be spared: with 20 requests a second, which is the default, many pods take minutes.
+        kube_api_qps="200",
+        kube_api_burst="300",
         allocate_node_cidrs="false",
         # A claim of a prepared volume waits this long otherwise: 15 s by default.
         pvclaimbinder_sync_period="1s",
@@ -95,10 +98,23 @@ def scheduler(tools: Tools, layout: Layout) -> Daemon:
         authentication_kubeconfig=kubeconfig,
         authorization_kubeconfig=kubeconfig,
         leader_elect="false",
+        kube_api_qps="200",
+        kube_api_burst="300",
         bind_address="127.0.0.1",
         profiling="false",
     )
     return Daemon("kube-scheduler", (str(tools.kubernetes / "kube-scheduler"), *flags))
+
+
+def kwok(tools: Tools, layout: Layout) -> Daemon:
+    """Plays the kubelet of every node: pods on them become ready at once, and go at once when they are deleted."""
+    flags = _flags(
+        kubeconfig=layout.kubeconfig,
+        config=SOURCES / "kwok" / "stages.yaml",
+        manage_all_nodes="true",
+        node_lease_duration_seconds="40",
+    )
+    return Daemon("kwok", (str(tools.kwok), *flags))
 
 
 def containerd(layout: Layout) -> Daemon:

@@ -65,6 +65,7 @@ LINKER_FLAGS = {
     "etcd": "-s -w",
     "helm": "-s -w",
     "coredns": "-s -w",
+    "kwok": "-s -w",
 }
 
 BASE_SUITE = "bookworm"
@@ -110,6 +111,11 @@ class Tools:
     @cached_property
     def coredns(self) -> Path:
         return _go_programs("coredns") / "coredns"
+
+    @cached_property
+    def kwok(self) -> Path:
+        """What plays kubelets; only the benchmark of the operator asks for it."""
+        return _go_programs("kwok") / "kwok"
 
     @cached_property
     def kafka(self) -> Path:

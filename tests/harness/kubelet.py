@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesApi
-from shardherd.client.sync import Consumer, ConsumerClient
-from shardherd.core.errors import ShardherdError
+from shardherd.client.sync import Consumer, ConsumerClient, ShardBeingRead
+from shardherd.core.errors import FencedEpochError, ShardherdError
 from shardherd.core.model import ConsumerId, Incarnation
 
 Json = Mapping[str, Any]
@@ -50,6 +50,8 @@ class PlayedKubelet:
         self, api: KubernetesApi, namespace: str, coordinator: str, *, starting: float = 1.0, broken: tuple[str, ...] = ()
     ) -> None:
         self.ranges: list[Range] = []
+        self.fenced: list[Range] = []
+        """What was read, but maybe not checkpointed: another consumer may have read it again."""
         self.lives: list[Life] = []
         self.failures: list[BaseException] = []
         self._api = api
@@ -153,8 +155,22 @@ class PlayedKubelet:
             while True:
                 with consumer.take() as shard:
                     time.sleep(0.05)  # the work on one record; what it takes is of no interest
-                    shard.save_checkpoint(shard.position + 1, now=True)
-                    self.ranges.append(Range(str(shard.name), shard.position, shard.position + 1, name, time.monotonic()))
+                    saved = self._save(shard)
+                    found = Range(str(shard.name), shard.position, shard.position + 1, name, time.monotonic())
+                    (self.ranges if saved else self.fenced).append(found)
+
+    def _save(self, shard: ShardBeingRead) -> bool:
+        """Checkpoint one record, for as long as there is no coordinator to ask; False if somebody else holds the shard now."""
+        while True:
+            try:
+                shard.save_checkpoint(shard.position + 1, now=True)
+            except FencedEpochError:
+                return False
+            except ShardherdError as error:
+                if not error.retryable or self._ended.wait(0.1):
+                    raise
+            else:
+                return True
 
     def _token(self, pod: Json) -> str:
         metadata = pod["metadata"]

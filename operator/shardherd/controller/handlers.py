@@ -20,6 +20,9 @@ from shardherd.controller.worklist import Key
 
 logger = logging.getLogger(__name__)
 
+See = Callable[[str, Mapping[str, Any], str | None], bool]
+"""Is shown every object that a watch tells of: its kind, itself, and the type of the event. Whether that is news."""
+
 DEAD_WATCH = 70.0
 """Seconds without any event or bookmark after which a watch is opened anew."""
 
@@ -30,12 +33,13 @@ def run(
     namespaces: Sequence[str],
     stop: threading.Event,
     ready: threading.Event,
+    see: See = lambda *_: True,
 ) -> None:
     """Watch and reconcile until `stop` is set; `ready` is set once watching has begun. Raises whatever ends Kopf early.
 
-    `make_controller` is called in the loop that the controller will live in. No namespaces means all.
+    `make_controller` is called in the loop that the controller will live in, as is `see`. No namespaces means all.
     """
-    asyncio.run(_operator(make_controller, login, namespaces, stop, ready))
+    asyncio.run(_operator(make_controller, login, namespaces, stop, ready, see))
 
 
 async def _operator(
@@ -44,13 +48,14 @@ async def _operator(
     namespaces: Sequence[str],
     stop: threading.Event,
     ready: threading.Event,
+    see: See,
 ) -> None:
     controller = make_controller()
     # Made before Kopf starts, so that Kopf does not count it among its own tasks.
     ticker = asyncio.create_task(controller.run(), name="ticker")
     watching = asyncio.create_task(
         kopf.operator(
-            registry=_registry(controller, login),
+            registry=_registry(controller, login, see),
             settings=_settings(),
             standalone=True,
             clusterwide=not namespaces,
@@ -74,6 +79,15 @@ async def _operator(
         await asyncio.gather(watching, told, return_exceptions=True)
 
 
+_OWNED = {
+    ("v1", "pods"): "Pod",
+    ("apps/v1", "statefulsets"): "StatefulSet",
+    ("v1", "services"): "Service",
+    ("policy/v1", "poddisruptionbudgets"): "PodDisruptionBudget",
+}
+"""What is watched of a group's objects, and its kind."""
+
+
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
@@ -83,37 +97,45 @@ def _settings() -> kopf.OperatorSettings:
     settings.process.ultimate_exiting_timeout = None
     # Neither CustomResourceDefinitions nor Namespaces are watched, so the operator needs no right to.
     settings.scanning.disabled = True
-    settings.watching.label_selectors["v1", "pods"] = names.GROUP_LABEL
-    settings.watching.label_selectors["apps/v1", "statefulsets"] = names.GROUP_LABEL
+    for resource in _OWNED:
+        settings.watching.label_selectors[resource] = names.GROUP_LABEL
     return settings
 
 
-def _registry(controller: Controller, login: Callable[[], kopf.ConnectionInfo]) -> kopf.OperatorRegistry:
+def _registry(controller: Controller, login: Callable[[], kopf.ConnectionInfo], see: See) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
+
+    def note_listing(event: Mapping[str, Any]) -> None:
+        # Kopf says None of what is there when a watch begins, also when it begins anew after the server has forgotten so much.
+        if event["type"] is None:
+            controller.watches_began()
 
     async def log_in(**_: Any) -> kopf.ConnectionInfo:
         return login()
 
     async def group(event: Mapping[str, Any], **_: Any) -> None:
-        resource = event["object"]
-        controller.saw_group(_key(resource, resource["metadata"]["name"]), resource, gone=event["type"] == "DELETED")
+        body, gone = event["object"], event["type"] == "DELETED"
+        see(names.KIND, body, event["type"])
+        note_listing(event)
+        controller.saw_group(_key(body, body["metadata"]["name"]), body, gone=gone)
 
-    async def pod(event: Mapping[str, Any], **_: Any) -> None:
-        body = event["object"]
+    async def owned(event: Mapping[str, Any], param: Any = None, **_: Any) -> None:
+        body, gone = event["object"], event["type"] == "DELETED"
         name = names.group_of(body["metadata"].get("labels", {}))
-        if name is not None:
-            controller.saw_pod(_key(body, name), body, gone=event["type"] == "DELETED")
-
-    async def stateful_set(event: Mapping[str, Any], **_: Any) -> None:
-        body = event["object"]
-        name = names.group_of(body["metadata"].get("labels", {}))
-        if name is not None:
+        note_listing(event)
+        if name is None or not see(param, body, event["type"]):
+            return
+        if param == "Pod":
+            controller.saw_pod(_key(body, name), body, gone=gone)
+        else:
             controller.saw_object(_key(body, name))
 
     kopf.on.login(registry=registry)(log_in)
     kopf.on.event(names.API_GROUP, names.API_VERSION, names.PLURAL, registry=registry)(group)
-    kopf.on.event("v1", "pods", registry=registry, labels={names.GROUP_LABEL: kopf.PRESENT})(pod)
-    kopf.on.event("apps/v1", "statefulsets", registry=registry, labels={names.GROUP_LABEL: kopf.PRESENT})(stateful_set)
+    for (version, plural), kind in _OWNED.items():
+        kopf.on.event(
+            version, plural, registry=registry, id=f"owned-{plural}", param=kind, labels={names.GROUP_LABEL: kopf.PRESENT}
+        )(owned)
     return registry
 
 

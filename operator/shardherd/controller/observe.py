@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardherd.controller import names, pods
-from shardherd.controller.deaths import Deaths
-from shardherd.controller.declared import declared, digest
+from shardherd.controller import pods
+from shardherd.controller.deaths import Deaths, executor_ended
+from shardherd.controller.declared import digest
 from shardherd.controller.history import History, effective, history
-from shardherd.controller.manifests import Manifests
+from shardherd.controller.wanted import Renderings, applied
 from shardherd.core.model import GroupView
 from shardherd.core.observed import Memory, Observation, Owned, OwnedSet
 from shardherd.ports import GroupObjects
@@ -25,11 +25,12 @@ def observe(
     objects: GroupObjects,
     view: GroupView | None,
     deaths: Deaths,
-    manifests: Manifests,
+    renderings: Renderings,
     *,
     memory: Memory,
     previous: Mapping[str, object],
     refusals: tuple[str, ...],
+    trust_current: bool = True,
     now: float,
     wall: float,
 ) -> Observation:
@@ -37,22 +38,25 @@ def observe(
     known = history(objects.stateful_set)
     resource = effective(objects.group, known)
     rejected = resource is not objects.group
-    spec = declared(resource)
+    wanted = renderings.of(resource, known.rejected if rejected else "")
+    spec = wanted.declared
     if rejected:
         spec = replace(spec, rejected=known.because or "What is declared did not run.")
     drivers = (pods.driver(pod, spec.template_hash, objects.logs.get(pod["metadata"]["uid"], "")) for pod in objects.pods)
-    executors = (pods.executor(pod) for pod in objects.pods)
+    found = ((pods.executor(pod), executor_ended(pod, gone=False)) for pod in objects.pods)
+    executors = tuple(replace(executor, ended=ended) for executor, ended in found if executor is not None)
     proven = deaths.proven(ordered=spec.settings.ordered, executors=spec.executors)
     listed = () if view is None else tuple(consumer.incarnation for consumer in view.consumers)
     return Observation(
         declared=spec,
         now=now,
         wall=wall,
-        stateful_set=_owned_set(objects.stateful_set, resource, manifests, known, rejected=rejected),
-        service=_owned(objects.service, resource, manifests.service(resource)),
-        budget=_owned(objects.budget, resource, manifests.budget(resource)),
+        stateful_set=_owned_set(objects.stateful_set, resource, wanted.stateful_set, known, rejected=rejected),
+        service=_owned(objects.service, resource, wanted.service),
+        budget=_owned(objects.budget, resource, wanted.budget),
+        trust_current=trust_current,
         consumers=tuple(sorted((driver for driver in drivers if driver is not None), key=lambda driver: driver.ordinal)),
-        executors=tuple(executor for executor in executors if executor is not None),
+        executors=executors,
         # A coordinator that has not loaded the group yet cannot take a proof; it is kept until it can.
         deaths=() if view is None else deaths.unreported(proven, listed),
         dead=deaths.dead(),
@@ -64,29 +68,24 @@ def observe(
     )
 
 
-def _owned(existing: Resource | None, resource: Resource, wanted: Resource) -> Owned | None:
+def _owned(existing: Resource | None, resource: Resource, wanted: str) -> Owned | None:
     if existing is None:
         return None
-    return Owned(ours=_is_ours(existing, resource), current=_applied(existing) == _applied(wanted))
+    return Owned(ours=_is_ours(existing, resource), current=applied(existing) == wanted)
 
 
 def _owned_set(
-    existing: Resource | None, resource: Resource, manifests: Manifests, known: History, *, rejected: bool
+    existing: Resource | None, resource: Resource, wanted: str, known: History, *, rejected: bool
 ) -> OwnedSet | None:
     if existing is None:
         return None
     replicas = int(existing["spec"].get("replicas", 1))
-    wanted = manifests.stateful_set(resource, replicas)
     return OwnedSet(
         ours=_is_ours(existing, resource),
-        current=_applied(existing) == _applied(wanted) and rejected == bool(known.rejected),
+        current=applied(existing) == wanted and rejected == bool(known.rejected),
         replicas=replicas,
         fallback="" if known.fallback is None else digest(known.fallback),
     )
-
-
-def _applied(manifest: Resource) -> str:
-    return str(manifest["metadata"].get("annotations", {}).get(names.MANIFEST_HASH, ""))
 
 
 def _is_ours(existing: Resource, resource: Resource) -> bool:

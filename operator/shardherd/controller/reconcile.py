@@ -18,6 +18,8 @@ from shardherd.controller.deaths import Deaths
 from shardherd.controller.declared import InvalidGroupError, pauses
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.observe import observe
+from shardherd.controller.trust import Trust
+from shardherd.controller.wanted import Renderings
 from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model import GroupIdentity
 from shardherd.core.observed import Memory, Observation
@@ -34,6 +36,12 @@ TICK = 1.0
 
 TICK_SHARE = 20.0
 """A tick leaves a group alone for so many times as long as planning for it took last: that bounds the cost of huge groups."""
+
+ALL_SHARE = 4.0
+"""The same of what planning for all groups once takes: that bounds the cost of many groups to a fifth of one core's time."""
+
+WATCHES_BEGIN = 6.0
+"""Seconds within which the watches of all kinds begin anew, once the API server has forgotten what they would go on from."""
 
 UNSETTLED_INTERVAL = 5.0
 """Seconds between reads of a group that waits for what no watch tells of: Events, Services and PodDisruptionBudgets."""
@@ -91,6 +99,7 @@ class Controller:
         metrics: OperatorMetrics,
         manifests: Manifests,
         *,
+        bundle: Callable[[], str] = lambda: "",
         resync_interval: float = 300.0,
         worklist: Callable[[Callable[[Key], Awaitable[bool]], Callable[[Key], None]], Worklist] = Worklist,
     ) -> None:
@@ -99,10 +108,12 @@ class Controller:
         self._events = events
         self._clock = clock
         self._metrics = metrics
-        self._manifests = manifests
-        self._applier = Applier(cluster, coordination, manifests)
+        self._trust = Trust(cluster, clock, bundle)
+        self._renderings = Renderings(manifests)
+        self._applier = Applier(cluster, coordination, manifests, self._trust)
         self._resync_interval = resync_interval
         self._groups: dict[Key, _Group] = {}
+        self._look_again: list[float] = []
         self._worklist = worklist(self.reconcile, self._failed)
 
     def saw_group(self, key: Key, resource: Mapping[str, Any], *, gone: bool) -> None:
@@ -124,19 +135,32 @@ class Controller:
         """The StatefulSet of this group changed or went."""
         self._wake(key)
 
+    def watches_began(self) -> None:
+        """A watch began, maybe anew: nobody has told of what went before."""
+        now = self._clock.now()
+        # The second time is for what was looked at before all watches had begun anew.
+        self._look_again = [now, now + WATCHES_BEGIN]
+
     async def run(self) -> None:
         """Look at the coordinator's pictures and at the time, for ever. Cancel to stop."""
         try:
             while True:
                 await asyncio.sleep(TICK)
-                now = self._clock.now()
-                for key, group in list(self._groups.items()):
-                    interval = UNSETTLED_INTERVAL if group.unsettled else self._resync_interval
-                    group.dirty |= now - group.read_at >= interval
-                    if now - group.planned_at >= TICK_SHARE * group.planning_took:
-                        self._worklist.add(key)
+                self.tick()
         finally:
             await self._worklist.close()
+
+    def tick(self) -> None:
+        """Have those groups looked at for which it is time."""
+        now = self._clock.now()
+        began = any(at <= now for at in self._look_again)
+        self._look_again = [at for at in self._look_again if at > now]
+        all_groups = ALL_SHARE * sum(group.planning_took for group in self._groups.values())
+        for key, group in self._groups.items():
+            interval = UNSETTLED_INTERVAL if group.unsettled else self._resync_interval
+            group.dirty |= began or now - group.read_at >= interval
+            if group.dirty or now - group.planned_at >= max(TICK_SHARE * group.planning_took, all_groups):
+                self._worklist.add(key)
 
     async def reconcile(self, key: Key) -> bool:
         """Bring this group to what it declares; False if there is no such group any more."""
@@ -218,6 +242,7 @@ class Controller:
         identity = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
         if group.identity not in (None, identity):
             self._coordination.forget(group.identity)
+            self._renderings.forget(group.identity.uid)
             group.renew(self._clock.now())
         group.identity = identity
         for pod in group.objects.pods:
@@ -228,10 +253,11 @@ class Controller:
             objects,
             None if group.identity is None else self._coordination.view(group.identity),
             group.deaths,
-            self._manifests,
+            self._renderings,
             memory=group.memory,
             previous=group.status if group.status is not None else objects.group.get("status", {}),
             refusals=tuple(refusal.message for refusal in group.refusals.values()),
+            trust_current=self._trust.current(objects.group["metadata"]["namespace"]),
             now=self._clock.now(),
             wall=self._clock.wall(),
         )
@@ -290,6 +316,7 @@ class Controller:
         if group.identity is not None:
             logger.info("the group was deleted", extra=fields(group=group.identity))
             self._coordination.forget(group.identity)
+            self._renderings.forget(group.identity.uid)
             group.identity = None
         self._metrics.forget(*key)
         if group.dirty:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core import balance, checkpoints, grants, growth, lineage, rebuild
+from shardherd.core import balance, checkpoints, grants, growth, lineage, rebuild, resets
 from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
 from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
@@ -65,6 +65,7 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
         state.touch_all()
     if before.settings.paused and not after.settings.paused:
         state.put_clocks(resumed_at=now)
+    resets.declared_changed(state, before.reset)
     if _asked(before) != _asked(after):
         grants.want_rebalance(state, "SettingsChanged")
 

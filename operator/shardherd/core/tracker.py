@@ -85,6 +85,11 @@ class Tracker(Books[_Grant]):
         return tuple(sorted(self._grants))
 
     @property
+    def holds_any(self) -> bool:
+        """Whether a heartbeat names anything."""
+        return bool(self._grants or self._in_flight)
+
+    @property
     def busy(self) -> bool:
         """Whether anything handed out is not finished yet."""
         return bool(self._in_flight)

@@ -16,7 +16,7 @@ from shardherd.spark.tally import Desk
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What does not change while a query runs. `slots`: tasks that can run at once, None if not known.
+    """What a query is told once. `slots`: tasks that can run at once, None if not known; it may be told anew later.
 
     `security` is `core.security.Security.as_dict()`. `desk`: who counts typed values, None if nobody does.
     """

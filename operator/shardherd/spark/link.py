@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from dataclasses import replace
 from typing import Any
 
 from shardherd.core.model import ShardId
@@ -51,6 +52,8 @@ class AgentLink:
 
     def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
         answer = self._ask("latest", start=start, limit=None if once else self._limits.max_records)
+        if "slots" in answer:
+            self._facts = replace(self.facts, slots=answer["slots"])
         return Latest(answer["end"], answer["ends"])
 
     def replay(self, end: dict[str, Any]) -> frozenset[ShardId]:

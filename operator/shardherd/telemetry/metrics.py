@@ -31,6 +31,9 @@ class Metric:
 
 BUILD_INFO = Metric("shardherd_build_info", "Version of shardherd; always 1.", ("version",))
 LEADER = Metric("shardherd_leader", "Whether this process leads (1) or not (0).")
+CERTIFICATE_UNTIL = Metric(
+    "shardherd_certificate_expiry_timestamp_seconds", "When the coordinator's TLS certificate ends; 0 without one."
+)
 
 # The coordinator.
 HEARTBEATS = Metric("shardherd_heartbeats", "Heartbeats answered, by result (ok or an error code).", (*GROUP, "result"))
@@ -51,6 +54,11 @@ SOURCE_DURATION = Metric("shardherd_source_request_duration_seconds", "Duration 
 RECONCILES = Metric("shardherd_reconcile", "Reconciliations of groups.", GROUP)
 RECONCILE_ERRORS = Metric("shardherd_reconcile_errors", "Reconciliations that failed and are tried again.", GROUP)
 RECONCILE_DURATION = Metric("shardherd_reconcile_duration_seconds", "Duration of one reconciliation.")
+KUBERNETES_REQUESTS = Metric(
+    "shardherd_kubernetes_requests",
+    "Requests to the Kubernetes API server, by method and resource. Watches are left out.",
+    ("method", "resource"),
+)
 SCALE_DECISIONS = Metric(
     "shardherd_scale_decisions",
     "Decisions on the number of consumers, by direction (up, down, recommended) and reason.",
@@ -157,6 +165,7 @@ class OperatorMetrics:
         self.reconcile_duration = Histogram(
             RECONCILE_DURATION.name, RECONCILE_DURATION.help, buckets=_RECONCILE_BUCKETS, registry=registry
         )
+        self.kubernetes_requests = counter(KUBERNETES_REQUESTS)
         self.scale_decisions = counter(SCALE_DECISIONS)
         self.replicas = gauge(REPLICAS)
         self.lag_seconds = gauge(GROUP_LAG_SECONDS)
@@ -165,6 +174,7 @@ class OperatorMetrics:
         self.pace = gauge(CONSUMER_PACE)
         self.conditions = gauge(CONDITION)
         self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
+        self.certificate_until = gauge(CERTIFICATE_UNTIL)
         self._build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
         # Counters whose series go with their group, and how many label values follow the group's two.
         self._of_groups = (

@@ -21,6 +21,7 @@ from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, ApiError, Kube
 from shardherd.adapters.kubernetes.cluster import KubernetesCluster
 from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.login import connection
+from shardherd.adapters.kubernetes.seen import Seen
 from shardherd.controller import handlers
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.merge import merge
@@ -130,16 +131,21 @@ class ControllerBench:
         api = KubernetesApi(self._configuration)
         clock = SystemClock()
         events = KubernetesEvents(api, clock, "bench")
-        ready = threading.Event()
+        seen, ready = Seen(), threading.Event()
         self._stop = stop = threading.Event()
 
         def make() -> Controller:
             manifests = Manifests("http://shardherd.system.svc:8080", "shardherd")
-            return Controller(KubernetesCluster(api), self.coordination, events, clock, self.metrics, manifests)
+            return Controller(
+                KubernetesCluster(api, seen, (self.namespace,)), self.coordination, events, clock, self.metrics, manifests
+            )
+
+        def see(kind: str, body: Mapping[str, Any], event: str | None) -> bool:
+            return seen.see(kind, body, gone=event == "DELETED", listed=event is None)
 
         def run() -> None:
             try:
-                handlers.run(make, lambda: connection(self._configuration), (self.namespace,), stop, ready)
+                handlers.run(make, lambda: connection(self._configuration), (self.namespace,), stop, ready, see)
             except Exception as error:  # noqa: BLE001 - the test looks at it
                 self.failures.append(error)
             finally:

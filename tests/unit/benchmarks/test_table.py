@@ -18,6 +18,11 @@ def test_the_score_is_the_smallest_ratio_to_a_goal() -> None:
     assert score(rows) == pytest.approx(1.5)
 
 
+def test_where_the_goal_is_nothing_only_nothing_meets_it() -> None:
+    assert Row("requests", ours=0.0, peer=0.0, goal=1.0).ratio == 1.0
+    assert Row("requests", ours=0.1, peer=0.0, goal=1.0).ratio == 0.0
+
+
 def test_a_slow_moment_does_not_change_the_middle() -> None:
     assert middle([3.0, 2.0, 900.0]) == 3.0
 

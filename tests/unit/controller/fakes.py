@@ -49,16 +49,22 @@ class FakeCoordination:
 
 
 class ByHand(Worklist):
-    """A worklist that does nothing by itself: the test reconciles."""
+    """A worklist that only notes what was added: the test reconciles."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.added: list[Key] = []
 
     def add(self, key: Key, *, news: bool = False) -> None:
-        """Nothing: `Bench.reconcile` is called instead."""
+        """`Bench.reconcile` is called instead of the work."""
+        self.added.append(key)
 
 
 class Bench:
     """A controller, and everything around it to look at."""
 
     def __init__(self, manifests: Manifests = MANIFESTS) -> None:
+        self.bundle = ""
         self.cluster = MemoryCluster()
         self.coordination = FakeCoordination()
         self.events = MemoryEvents()
@@ -71,8 +77,13 @@ class Bench:
             self.clock,
             OperatorMetrics(self.registry),
             manifests,
-            worklist=ByHand,
+            bundle=lambda: self.bundle,
+            worklist=self._make_worklist,
         )
+
+    def _make_worklist(self, *arguments: Any) -> ByHand:
+        self.worklist = ByHand(*arguments)
+        return self.worklist
 
     def metric(self, name: str, **labels: str) -> float | None:
         """The value of one series."""

@@ -9,6 +9,8 @@ import pytest
 
 from shardherd.controller.manifests import Manifests
 from shardherd.core.model import ConsumerId, GroupIdentity, Incarnation
+from shardherd.core.observed import Observation
+from shardherd.core.plan import Plan, plan
 from shardherd.ports import ClusterUnavailableError
 from tests.unit.controller.builders import (
     IDENTITY,
@@ -251,6 +253,26 @@ async def test_a_death_waits_until_the_coordinator_has_loaded_the_group(bench: B
     assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
 
 
+async def test_a_pod_that_the_coordinator_refuses_for_ever_is_deleted_with_an_event_and_left_alone_once_it_goes(
+    bench: Bench,
+) -> None:
+    await bench.reconcile()
+    pod = driver_pod(0)
+    bench.cluster.put("Pod", pod)
+    bench.controller.saw_pod(KEY, pod, gone=False)
+    refused = ((ConsumerId("clicks-0"), POD),)
+    bench.coordination.pictures[IDENTITY] = view(shards(8), consumers=consumers(4, 4), superseded=refused)
+    await bench.reconcile(after=1)
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    bench.controller.saw_pod(KEY, pod, gone=False)
+    await bench.reconcile(after=1)
+    bench.controller.saw_pod(KEY, pod, gone=True)
+    bench.controller.saw_pod(KEY, driver_pod(0, uid="bbbbbbbb-0000-0000-0000-000000000000"), gone=False)
+    await bench.reconcile(after=1)
+    assert [write for write in bench.cluster.writes if "Pod " in write] == ["delete Pod clicks-0"]
+    assert bench.events.reasons().count("PodSuperseded") == 1
+
+
 async def test_executors_of_a_dead_driver_are_deleted_and_in_an_ordered_group_awaited(bench: Bench) -> None:
     ordered = resource(generation=2, ordered=True, application={"executor": {"instances": 1}})
     bench.cluster.put("ConsumerGroup", ordered)
@@ -439,3 +461,34 @@ async def test_a_resource_that_cannot_be_read_harms_nobody_else(bench: Bench, ca
 
 def test_the_builders_resource_is_the_identity_that_tests_use() -> None:
     assert resource()["metadata"]["uid"] == UID == IDENTITY.uid
+
+
+async def test_looks_at_many_groups_are_as_far_apart_as_planning_for_all_of_them_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+
+    def slow_plan(observation: Observation) -> Plan:
+        bench.clock.advance(0.05)
+        return plan(observation)
+
+    monkeypatch.setattr("shardherd.controller.reconcile.plan", slow_plan)
+    keys = [("shop", f"clicks-{number}") for number in range(10)]
+    for key in keys:
+        made = resource(uid=f"uid-of-{key[1]}")
+        made["metadata"]["name"] = key[1]
+        bench.cluster.put("ConsumerGroup", made)
+        bench.controller.saw_group(key, made, gone=False)
+    for _ in range(3):
+        for key in keys:
+            await bench.controller.reconcile(key)
+    bench.worklist.added.clear()
+
+    bench.controller.tick()
+    bench.clock.advance(1.0)
+    bench.controller.tick()
+    assert bench.worklist.added == []
+
+    bench.clock.advance(1.0)
+    bench.controller.tick()
+    assert sorted(bench.worklist.added) == keys

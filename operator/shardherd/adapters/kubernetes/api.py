@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,18 @@ class ApiUnavailableError(PortError):
 
 
 class KubernetesApi:
-    """The API server of this process. Without `configuration`: the pod's service account, else the user's kubeconfig."""
+    """The API server of this process. Without `configuration`: the pod's service account, else the user's kubeconfig.
 
-    def __init__(self, configuration: Configuration | None = None, *, connections: int = 16) -> None:
+    `count` is called with the method and the resource of every request.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration | None = None,
+        *,
+        connections: int = 16,
+        count: Callable[[str, str], None] | None = None,
+    ) -> None:
         if configuration is None:
             configuration = Configuration()
             loader: Any = config
@@ -56,6 +65,7 @@ class KubernetesApi:
         configuration.connection_pool_maxsize = connections
         configuration.retries = urllib3.Retry(0)
         self._configuration = configuration
+        self._count = count
         self._rest = RESTClientObject(configuration)
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="kubernetes")
 
@@ -83,6 +93,8 @@ class KubernetesApi:
 
         Raises ApiError for a status of 300 and above, ApiUnavailableError when there was no answer in time.
         """
+        if self._count is not None:
+            self._count(method, resource_of(path))
         address = f"{self._configuration.host}{path}"
         if query:
             address += f"?{urlencode(query)}"
@@ -117,6 +129,15 @@ class KubernetesApi:
         """Close idle connections; calls under way end at their own deadline."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._rest.close()
+
+
+def resource_of(path: str) -> str:
+    """The resource in a path of the API, for example `pods` in /api/v1/namespaces/x/pods/y/log."""
+    parts = path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        rest = rest[2:]
+    return rest[0] if rest else path
 
 
 def _refused(method: str, path: str, status: int, data: bytes) -> ApiError:

@@ -1,39 +1,69 @@
 """What the controller reads and writes of a group's objects. Called by the controller through `Cluster`.
 
-Writes are server-side applies under one field manager, so that what others set on our objects stays. Reads cost a handful of
-requests, sent at the same time. Decides nothing.
+Writes are server-side applies under one field manager, so that what others set on our objects stays. What the watches have
+shown is not asked for again; without a `Seen`, or where it does not know all, a read costs a handful of requests, sent at the
+same time. Decides nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import logging
+import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import APPLY, ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.seen import BUDGET, GROUP, GROUP_LABEL, POD, SERVICE, STATEFUL_SET, Key, Seen, slim
 from shardherd.core.model import GroupIdentity
 from shardherd.ports import ClusterRefusedError, ClusterUnavailableError, GroupObjects, Manifest
 
+log = logging.getLogger(__name__)
+
 FIELD_MANAGER = "shardherd"
 JSON_PATCH = "application/json-patch+json"
-GROUP_LABEL = "shardherd.dev/consumergroup"
 LOG_LINES = 40
 """Lines of a crashed driver's log that are read: a Python traceback and what Spark says after it."""
 
-_COLLECTIONS = {
-    "Service": ("/api/v1", "services"),
-    "StatefulSet": ("/apis/apps/v1", "statefulsets"),
-    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
-}
+WARNINGS_AGE = 4.0
+"""Seconds for which the warnings of a namespace serve all groups in it that wait for pods."""
+
+LISTING_AGE = 300.0
+"""Seconds after which everything is listed once more: a watch that was cut off long enough tells nothing of what was deleted
+meanwhile."""
+
+LISTING_PAUSE = 5.0
+"""Seconds between two listings because watches began anew: those of all kinds do so at about the same time."""
+
+PAGE = 500
+"""Objects asked for at once, so that no answer is huge."""
+
 _GROUPS = "/apis/shardherd.dev/v1alpha1"
+_COLLECTIONS = {
+    SERVICE: ("/api/v1", "services"),
+    STATEFUL_SET: ("/apis/apps/v1", "statefulsets"),
+    BUDGET: ("/apis/policy/v1", "poddisruptionbudgets"),
+}
+_LISTED = {GROUP: (_GROUPS, "consumergroups"), POD: ("/api/v1", "pods"), **_COLLECTIONS}
+_WRITTEN = {**_COLLECTIONS, "ConfigMap": ("/api/v1", "configmaps")}
 
 
 class KubernetesCluster:
-    """Cluster, over the API server. A driver's last words are read once for each of its ends."""
+    """Cluster, over the API server. A driver's last words are read once for each of its ends.
 
-    def __init__(self, api: KubernetesApi) -> None:
+    With `seen`, which somebody feeds from watches in `namespaces` (none named: in all), it reads what is known there.
+    """
+
+    def __init__(self, api: KubernetesApi, seen: Seen | None = None, namespaces: Sequence[str] = ()) -> None:
         self._api = api
+        self._seen = seen
+        self._namespaces = tuple(namespaces)
         self._logs: dict[str, tuple[int, str]] = {}
+        self._listed_at = float("-inf")
+        self._listing = asyncio.Lock()
+        self._warned: dict[str, tuple[float, list[Any]]] = {}
+        self._warning = asyncio.Lock()
 
     async def knows_groups(self, namespaces: Sequence[str] = ()) -> bool:
         """Whether ConsumerGroups can be listed: their definition may be installed after the operator, and takes a moment."""
@@ -44,6 +74,75 @@ class KubernetesCluster:
         return True
 
     async def read(self, namespace: str, name: str) -> GroupObjects | None:
+        found = await self._known(namespace, name)
+        if found is None:
+            return None
+        return dataclasses.replace(
+            found,
+            warnings=await self._warnings(namespace, found.stateful_set, found.pods),
+            logs=await self._last_words(namespace, found.pods),
+        )
+
+    async def _known(self, namespace: str, name: str) -> GroupObjects | None:
+        seen, key = self._seen, (namespace, name)
+        if seen is None:
+            return await self._read(namespace, name)
+        await self._look_around(seen)
+        found = seen.whole(key)
+        if found is not None:
+            return await self._with_what_has_no_label(found, namespace, name)
+        touched = seen.touched(key)
+        found = await self._read(namespace, name)
+        seen.learn(key, found, touched)
+        return found
+
+    async def _look_around(self, seen: Seen) -> None:
+        """List everything, if that is due. Who comes meanwhile goes on with what is known, if anything is."""
+        if not self._listing_due(seen) or (self._listing.locked() and self._listed_at > float("-inf")):
+            return
+        async with self._listing:
+            if not self._listing_due(seen):
+                return
+            listed, begun = seen.listing(), time.monotonic()
+            seen.relisted = False
+            lists = [self._everything(kind, where) for kind in _LISTED for where in self._namespaces or ("",)]
+            try:
+                listed(item for items in await asyncio.gather(*lists) for item in items)
+            except BaseException:
+                seen.relisted = True
+                raise
+            self._listed_at = begun
+
+    def _listing_due(self, seen: Seen) -> bool:
+        age = time.monotonic() - self._listed_at
+        return age >= LISTING_AGE or (seen.relisted and age >= LISTING_PAUSE)
+
+    async def _everything(self, kind: str, namespace: str) -> list[tuple[str, Manifest]]:
+        """Every object of this kind that may be ours, slimmed page by page."""
+        base, plural = _LISTED[kind]
+        path = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
+        query = {"limit": str(PAGE), **({} if kind == GROUP else {"labelSelector": GROUP_LABEL})}
+        found: list[tuple[str, Manifest]] = []
+        while True:
+            answer = await self._call("GET", path, query=query)
+            found += [(kind, slim(kind, item)) for item in answer["items"]]
+            more = answer["metadata"].get("continue")
+            if not more:
+                return found
+            query["continue"] = more
+
+    async def _with_what_has_no_label(self, found: GroupObjects, namespace: str, name: str) -> GroupObjects:
+        """What no watch shows may still be there under the group's name: somebody else's, which must not be written over."""
+        kinds = {"stateful_set": STATEFUL_SET, "service": SERVICE, "budget": BUDGET}
+        missing = [part for part in kinds if getattr(found, part) is None]
+        if not missing:
+            return found
+        bases = [_COLLECTIONS[kinds[part]] for part in missing]
+        bodies = await asyncio.gather(*(self._get(base, namespace, plural, name) for base, plural in bases))
+        return dataclasses.replace(found, **dict(zip(missing, bodies, strict=True)))
+
+    async def _read(self, namespace: str, name: str) -> GroupObjects | None:
+        """The group and its objects, as the API server has them now."""
         group, stateful_set, service, budget, pods = await asyncio.gather(
             self._get(_GROUPS, namespace, "consumergroups", name),
             self._get("/apis/apps/v1", namespace, "statefulsets", name),
@@ -51,22 +150,14 @@ class KubernetesCluster:
             self._get("/apis/policy/v1", namespace, "poddisruptionbudgets", name),
             self._list(f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": f"{GROUP_LABEL}={name}"}),
         )
-        if group is None:
-            return None
-        return GroupObjects(
-            group=group,
-            stateful_set=stateful_set,
-            service=service,
-            budget=budget,
-            pods=tuple(pods),
-            warnings=await self._warnings(namespace, stateful_set, pods),
-            logs=await self._last_words(namespace, pods),
-        )
+        return None if group is None else GroupObjects(group, stateful_set, service, budget, tuple(pods))
 
     async def apply(self, manifest: Manifest) -> None:
-        base, plural = _COLLECTIONS[manifest["kind"]]
+        base, plural = _WRITTEN[manifest["kind"]]
         metadata = manifest["metadata"]
-        await self._call(
+        await self._write(
+            (metadata["namespace"], metadata["name"]),
+            manifest["kind"],
             "PATCH",
             f"{base}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}",
             dict(manifest),
@@ -82,8 +173,9 @@ class KubernetesCluster:
         ]
         path = f"{_GROUPS}/namespaces/{group.namespace}/consumergroups/{group.name}/status"
         query = {"fieldManager": f"{FIELD_MANAGER}-status"}
+        key = (group.namespace, group.name)
         try:
-            await self._call("PATCH", path, body, query=query, content_type=JSON_PATCH)
+            await self._write(key, GROUP, "PATCH", path, body, query=query, content_type=JSON_PATCH)
         except ClusterRefusedError:
             found = await self._get(_GROUPS, group.namespace, "consumergroups", group.name)
             if found is not None and found["metadata"]["uid"] == group.uid:
@@ -91,7 +183,23 @@ class KubernetesCluster:
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        await self._unless_gone(self._call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body), {404, 409})
+        try:
+            await self._unless_gone(self._call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body), {404, 409})
+        finally:
+            if self._seen is not None:
+                # Whether it is there still, or on its way out, is read anew.
+                self._seen.distrust_pod(namespace, name)
+
+    async def _write(self, key: Key, kind: str, *arguments: Any, **options: Any) -> None:
+        """A write, whose answer is how the object is now; after any other outcome the group is read anew."""
+        try:
+            answer = await self._call(*arguments, **options)
+        except BaseException:
+            if self._seen is not None:
+                self._seen.distrust(key)
+            raise
+        if self._seen is not None and kind in _LISTED:
+            self._seen.see(kind, answer)
 
     async def _warnings(self, namespace: str, stateful_set: Any, pods: Iterable[Any]) -> tuple[tuple[str, str], ...]:
         """Why the StatefulSet cannot make its pods, if any are missing."""
@@ -100,10 +208,20 @@ class KubernetesCluster:
         made = sum(1 for pod in pods if _controlled_by(pod, stateful_set["metadata"]["uid"]))
         if made >= stateful_set["spec"].get("replicas", 1):
             return ()
-        selector = f"involvedObject.uid={stateful_set['metadata']['uid']},type=Warning"
-        events = await self._list(f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": selector})
+        uid = stateful_set["metadata"]["uid"]
+        events = [event for event in await self._warnings_in(namespace) if event["involvedObject"].get("uid") == uid]
         events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
         return tuple((str(event.get("reason", "")), str(event.get("message", ""))) for event in events)
+
+    async def _warnings_in(self, namespace: str) -> list[Any]:
+        """The warnings about StatefulSets in this namespace, asked for once for all groups that wait in it."""
+        async with self._warning:
+            taken, events = self._warned.get(namespace, (float("-inf"), []))
+            if time.monotonic() - taken >= WARNINGS_AGE:
+                selector = "involvedObject.kind=StatefulSet,type=Warning"
+                events = await self._list(f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": selector})
+                self._warned[namespace] = (time.monotonic(), events)
+            return events
 
     async def _last_words(self, namespace: str, pods: Iterable[Any]) -> dict[str, str]:
         """The ends of the logs of drivers that are down after a crash, by pod UID."""

@@ -30,7 +30,11 @@ REFILL = 10.0
 MAX_MESSAGE = 1024
 """The API server's limit for an Event's message."""
 
-MAX_QUEUE = 1000
+MAX_QUEUE = 10_000
+"""Events that wait to be written: a thousand groups that are made at once have some eight each."""
+
+TIDY = 60.0
+"""Seconds between two looks for what need not be remembered any more."""
 
 
 @dataclass
@@ -56,6 +60,7 @@ class KubernetesEvents:
         self._queue: queue.Queue[tuple[GroupIdentity, str, str, bool] | None] = queue.Queue(MAX_QUEUE)
         self._written: dict[tuple[str, str, str], _Written] = {}
         self._budgets: dict[str, _Budget] = {}
+        self._tidied = clock.now()
         self._thread = threading.Thread(target=self._work, name="events", daemon=True)
         self._thread.start()
 
@@ -80,11 +85,11 @@ class KubernetesEvents:
 
     def _write(self, group: GroupIdentity, reason: str, message: str, warning: bool) -> None:
         now = self._clock.now()
-        self._written = {key: written for key, written in self._written.items() if now - written.at < AGGREGATE_FOR}
+        self._tidy(now)
         collection = f"/api/v1/namespaces/{group.namespace}/events"
         key = (group.uid, reason, message)
         written = self._written.get(key)
-        if written is not None:
+        if written is not None and now - written.at < AGGREGATE_FOR:
             written.count += 1
             written.at = now
             change = {"count": written.count, "lastTimestamp": self._stamp()}
@@ -96,6 +101,14 @@ class KubernetesEvents:
         body = self._event(group, reason, message, warning)
         self._api.call("POST", collection, body)
         self._written[key] = _Written(body["metadata"]["name"], 1, now)
+
+    def _tidy(self, now: float) -> None:
+        if now - self._tidied < TIDY:
+            return
+        self._tidied = now
+        self._written = {key: written for key, written in self._written.items() if now - written.at < AGGREGATE_FOR}
+        # One that was not used for so long is full again.
+        self._budgets = {uid: budget for uid, budget in self._budgets.items() if now - budget.at < BURST * REFILL}
 
     def _afford(self, group: GroupIdentity, now: float) -> bool:
         budget = self._budgets.setdefault(group.uid, _Budget(BURST, now))

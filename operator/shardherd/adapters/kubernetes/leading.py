@@ -17,8 +17,10 @@ from shardherd.adapters.kubernetes.api import ApiUnavailableError, KubernetesApi
 class LeadersApi(KubernetesApi):
     """KubernetesApi that asks `certain` right before each write."""
 
-    def __init__(self, configuration: Configuration, certain: Callable[[], bool]) -> None:
-        super().__init__(configuration)
+    def __init__(
+        self, configuration: Configuration, certain: Callable[[], bool], count: Callable[[str, str], None] | None = None
+    ) -> None:
+        super().__init__(configuration, count=count)
         self._certain = certain
 
     def call(self, method: str, path: str, body: object = None, **options: Any) -> Any:

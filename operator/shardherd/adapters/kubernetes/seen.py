@@ -1,0 +1,184 @@
+"""What the watches have shown of every group's objects, so that a reconcile asks the API server nothing while nothing changes.
+
+Fed by the controller's handlers and by the answers to our own writes; read by `cluster`. Of each object only what the
+controller looks at is kept: a thousand groups fit into some ten megabytes. What is not known for sure is not told. No I/O.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardherd.ports import GroupObjects, Manifest
+
+GROUP_LABEL = "shardherd.dev/consumergroup"
+
+GROUP, STATEFUL_SET, SERVICE, BUDGET, POD = "ConsumerGroup", "StatefulSet", "Service", "PodDisruptionBudget", "Pod"
+KINDS = (GROUP, STATEFUL_SET, SERVICE, BUDGET, POD)
+
+Key = tuple[str, str]
+"""Namespace and name of a group."""
+
+
+def group_of(kind: str, body: Manifest) -> Key | None:
+    """The group that an object belongs to; None if it is none of ours."""
+    metadata = body["metadata"]
+    name = metadata["name"] if kind == GROUP else (metadata.get("labels") or {}).get(GROUP_LABEL)
+    return None if name is None else (metadata["namespace"], name)
+
+
+@dataclass
+class _Entry:
+    """One group's objects by kind and name. `whole`: nothing that there is of it is missing."""
+
+    objects: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    whole: bool = False
+    touched: int = 0
+
+
+class Seen:
+    """The newest version that is known of each object. All calls come from one thread."""
+
+    def __init__(self) -> None:
+        self.relisted = False
+        """Whether a watch began anew: what was deleted in between was told by nobody."""
+        self._entries: dict[Key, _Entry] = {}
+
+    def see(self, kind: str, body: Manifest, *, gone: bool = False, listed: bool = False) -> bool:
+        """An object appeared, changed or went. Whether that is news to the controller: anything that it looks at differs.
+
+        `listed`: it was there when a watch of its kind began.
+        """
+        self.relisted |= listed
+        key = group_of(kind, body)
+        if key is None:
+            return False
+        entry = self._entries.setdefault(key, _Entry())
+        entry.touched += 1
+        name = body["metadata"]["name"]
+        known = entry.objects.get((kind, name))
+        if gone:
+            # Another one may stand under the name already.
+            if known is not None and _uid(known) == _uid(body):
+                del entry.objects[kind, name]
+            if kind == GROUP:
+                self.distrust(key)
+            return True
+        if known is not None and not _later(body, known):
+            return False
+        made = slim(kind, body)
+        entry.objects[kind, name] = made
+        return known is None or not _alike(known, made)
+
+    def touched(self, key: Key) -> int:
+        """A number that grows with everything that is seen of a group; to be asked before it is read anew."""
+        return self._entries.setdefault(key, _Entry()).touched
+
+    def learn(self, key: Key, found: GroupObjects | None, touched: int) -> None:
+        """What a reading found that began when `touched` was the group's number. None: there is no such group."""
+        entry = self._entries.setdefault(key, _Entry())
+        if entry.touched != touched:
+            return  # something changed meanwhile, and the two cannot be told apart: it is read once more
+        if found is None:
+            self._entries.pop(key, None)
+            return
+        single = ((GROUP, found.group), (STATEFUL_SET, found.stateful_set), (SERVICE, found.service), (BUDGET, found.budget))
+        bodies = [*((kind, body) for kind, body in single if body is not None), *((POD, pod) for pod in found.pods)]
+        # Somebody else's object under the group's name has no label of ours: no watch would tell when it goes.
+        ours = [(kind, body) for kind, body in bodies if group_of(kind, body) == key]
+        entry.objects = {(kind, body["metadata"]["name"]): slim(kind, body) for kind, body in ours}
+        entry.whole = True
+
+    def listing(self) -> Callable[[Iterable[tuple[str, Manifest]]], None]:
+        """To be called before everything is listed; what it returns takes all that the lists had, as (kind, slimmed body).
+
+        A group of which something was seen meanwhile is read by itself.
+        """
+        before = {key: entry.touched for key, entry in self._entries.items()}
+
+        def listed(bodies: Iterable[tuple[str, Manifest]]) -> None:
+            found: dict[Key, dict[tuple[str, str], Manifest]] = {}
+            for kind, body in bodies:
+                key = group_of(kind, body)
+                if key is not None:
+                    found.setdefault(key, {})[kind, body["metadata"]["name"]] = body
+            for key in [*found, *(key for key in self._entries if key not in found)]:
+                entry = self._entries.setdefault(key, _Entry())
+                if entry.touched == before.get(key, 0):
+                    entry.objects = found.get(key, {})
+                    entry.whole = True
+
+        return listed
+
+    def distrust(self, key: Key) -> None:
+        """What is there of this group is not known any more, for example after a write of unknown outcome."""
+        self._entries.setdefault(key, _Entry()).whole = False
+
+    def distrust_pod(self, namespace: str, name: str) -> None:
+        """The same for the group of this pod."""
+        for key, entry in self._entries.items():
+            if key[0] == namespace and (POD, name) in entry.objects:
+                entry.whole = False
+
+    def whole(self, key: Key) -> GroupObjects | None:
+        """All there is of a group; None if that is not known, or if the group is not there."""
+        entry = self._entries.get(key)
+        if entry is None or not entry.whole:
+            return None
+        _, name = key
+        objects = entry.objects
+        group = objects.get((GROUP, name))
+        if group is None:
+            return None
+        return GroupObjects(
+            group=group,
+            stateful_set=objects.get((STATEFUL_SET, name)),
+            service=objects.get((SERVICE, name)),
+            budget=objects.get((BUDGET, name)),
+            pods=tuple(body for (kind, _), body in sorted(objects.items(), key=lambda item: item[0]) if kind == POD),
+        )
+
+
+def slim(kind: str, body: Manifest) -> Manifest:
+    """What the controller looks at of an object."""
+    metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+    spec, status = body.get("spec", {}), body.get("status", {})
+    made: dict[str, Any] = {"metadata": metadata}
+    if kind == GROUP:
+        made |= {name: body[name] for name in ("spec", "status") if name in body}
+    elif kind == STATEFUL_SET:
+        made["spec"] = {"replicas": spec.get("replicas", 1)}
+    elif kind == POD:
+        containers = [{name: item[name] for name in ("name", "image") if name in item} for item in spec.get("containers", ())]
+        made["spec"] = {**({"nodeName": spec["nodeName"]} if "nodeName" in spec else {}), "containers": containers}
+        made["status"] = {name: status[name] for name in ("phase", "conditions", "containerStatuses") if name in status}
+    interned: Manifest = _interned(made)
+    return interned
+
+
+def _interned(value: Any) -> Any:
+    """The same with every name kept once for all objects."""
+    if isinstance(value, Mapping):
+        return {sys.intern(str(name)): _interned(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_interned(item) for item in value]
+    return value
+
+
+def _uid(body: Manifest) -> str:
+    return str(body["metadata"].get("uid", ""))
+
+
+def _later(body: Manifest, known: Manifest) -> bool:
+    """Whether `body` is a later version. The API server counts versions up; one that does not look so is taken as later."""
+    new, old = (str(each["metadata"].get("resourceVersion", "")) for each in (body, known))
+    return not (new.isdigit() and old.isdigit()) or int(new) > int(old)
+
+
+def _alike(one: Manifest, other: Manifest) -> bool:
+    def content(body: Manifest) -> dict[str, Any]:
+        return {**body, "metadata": {name: item for name, item in body["metadata"].items() if name != "resourceVersion"}}
+
+    return content(one) == content(other)
