@@ -377,6 +377,7 @@ async def test_a_leader_that_was_paused_in_the_middle_of_a_rebalance_harms_nothi
     tell(f"takeover: {answered:.2f} s after the leader was paused, with a Lease of {QUICK['DURATION']} s")
 
 
+@pytest.mark.skipif("SHARDHERD_LONG" not in os.environ, reason="only with SHARDHERD_LONG=1")
 async def test_a_leader_that_was_paused_in_the_middle_of_a_checkpoint_harms_nothing(town: Town) -> None:
     await town.start(**QUICK)
     first, second = await town.consumer(0), await town.consumer(1)
