@@ -239,7 +239,8 @@ class Visit:
         if found is None:
             return
         release = found["metadata"].get("annotations", {}).get("meta.helm.sh/release-namespace")
-        others = self.kube.items(RESOURCE, "--all-namespaces")
+        groups = self.kube.items(RESOURCE, "--all-namespaces")
+        others = [each for each in groups if each["metadata"]["namespace"] != NAMESPACE]
         if release != NAMESPACE or others:
             self.reporter.say(f"{RESOURCE} stays: it is somebody else's, or somebody else has {len(others)} groups")
             return

@@ -141,7 +141,8 @@ def test_a_cluster_with_another_shardherd_is_left_alone(place: Visit, monkeypatc
         pytest.param(
             {"metadata": {"annotations": {"meta.helm.sh/release-namespace": "prod"}}}, [], False, id="another release's"
         ),
-        pytest.param(DEFINITION, [{"metadata": {"name": "theirs"}}], False, id="somebody has a group"),
+        pytest.param(DEFINITION, [{"metadata": {"namespace": "prod"}}], False, id="somebody else has a group"),
+        pytest.param(DEFINITION, [{"metadata": {"namespace": NAMESPACE}}], True, id="a group in the demo's own namespace"),
     ],
 )
 def test_the_definition_goes_only_if_it_is_the_demos_and_unused(

@@ -173,7 +173,7 @@ def _target(to: ResetTo, info: ShardInfo, given: Mapping[ShardId, Offset]) -> Of
             return info.end
         case ResetTo.OFFSETS:
             return given[info.shard]
-        case ResetTo.TIMESTAMP:
+        case _:  # Timestamp
             # As Kafka's own tool does it: where nothing is so young, what comes next.
             return min(max(given.get(info.shard, info.end), info.begin), info.end)
 
