@@ -68,11 +68,11 @@ def test_a_reply_that_was_on_its_way_does_not_bring_a_released_shard_back() -> N
 
 def test_a_consumer_holds_something_for_as_long_as_a_heartbeat_names_it() -> None:
     tracker = Tracker()
-    assert not tracker.holds_any
+    assert (tracker.held(), tracker.holds_any) == ((), False)
     tracker.confirm(reply(1, (A, 4, 0)))
     tracker.finish(tracker.hand_out({A: 10}, None))
     second = tracker.hand_out({A: 20}, None)
-    assert tracker.holds_any
+    assert (tracker.held(), tracker.holds_any) == ((HeldShard(A, 4),), True)
 
     assert answered(tracker, CheckpointResult.FENCED) == (A,)
     assert (tracker.shards, tracker.held(), tracker.holds_any) == ((), (HeldShard(A, 4),), True)
