@@ -43,7 +43,7 @@ simulate: venv ## Simulated schedules of a whole group (SEEDS=10000 SEED_START=0
 	@$(PY) -m tests.simulation --seeds $(SEEDS) --start $(SEED_START)
 
 .PHONY: planted-bugs
-planted-bugs: venv ## Look for each planted bug among 1,000 schedules (seeds 1000 to 1999).
+planted-bugs: venv ## Look for each planted bug among the first 1,000 schedules.
 	@$(PY) -m tests.simulation --planted-bugs --seeds 1000
 
 .PHONY: lint

@@ -173,15 +173,11 @@ def spread(count: int, start: int, workers: int, *, bug: str | None = None, stop
     return report
 
 
-FIRST_OF_BUGS = 1000
-"""The seed from which planted bugs are looked for: one of them is rare, and the first thousand seeds do not show it."""
-
-
 def find_bugs(names: Sequence[str], seeds: int, workers: int) -> dict[str, tuple[int, str] | None]:
-    """For each planted bug the first of so many seeds that shows it, and what broke."""
+    """For each planted bug the first of the seeds from 0 on that shows it, and what broke."""
 
     def look_for(name: str) -> tuple[int, str] | None:
-        process = _start(["--worker", str(FIRST_OF_BUGS), str(FIRST_OF_BUGS + seeds), "1", "--bug", name, "--stop-at-first"])
+        process = _start(["--worker", "0", str(seeds), "1", "--bug", name, "--stop-at-first"])
         output, _ = process.communicate()
         if process.returncode != 0:
             raise RuntimeError(f"the search for {name!r} ended with {process.returncode}: {output[-2000:]}")
