@@ -16,7 +16,7 @@ from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.operators import LEADER_LABEL
 from tests.chart.rendering import EVERYTHING, ROLES_ONLY, Chart, Json
 from tests.harness.cluster import Names
-from tests.harness.definition import define_resource
+from tests.harness.definition import RESOURCE, define_resource
 from tests.integration.controller.bench import unique, until
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
@@ -38,6 +38,16 @@ RESOURCES = {
     "authorization.k8s.io": ["subjectaccessreviews", "localsubjectaccessreviews"],
     "admissionregistration.k8s.io": ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
     "apiextensions.k8s.io": ["customresourcedefinitions"],
+}
+
+GROUP: Json = {
+    "apiVersion": "shardherd.dev/v1alpha1",
+    "kind": "ConsumerGroup",
+    "metadata": {"name": "clicks"},
+    "spec": {
+        "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"]}},
+        "application": {"image": "example/clicks:1", "mainApplicationFile": "/app.py"},
+    },
 }
 
 POD = {
@@ -245,13 +255,10 @@ class TestState:
     def kept(self, everywhere: Installed) -> str:
         """A namespace with a group's state, the authorities and a ConfigMap of Spark's; the admission policy holds by now."""
         served = everywhere.served
-        owner = {
-            "apiVersion": "shardherd.dev/v1alpha1",
-            "kind": "ConsumerGroup",
-            "name": "clicks",
-            "uid": "1",
-            "controller": True,
-        }
+        self.write(everywhere, "create", GROUP)
+        uid = everywhere.cluster.kubectl("-n", served, "get", RESOURCE, "clicks", "-o", "jsonpath={.metadata.uid}")
+        # Without its owner it would be collected as garbage.
+        owner = {"apiVersion": GROUP["apiVersion"], "kind": GROUP["kind"], "name": "clicks", "uid": uid, "controller": True}
         for name, owners in (("clicks-state", [owner]), ("shardherd-ca", []), ("spark-exec-1", [])):
             metadata = {"name": name, "labels": {"of": "this-test"}, "ownerReferences": owners}
             self.write(everywhere, "create", {"metadata": metadata})

@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import aiohttp
+import jwt
 import pytest
 
+from dev.cluster import Cluster
 from shardherd import protocol
 from shardherd.client import AsyncConsumerClient
 from shardherd.core.errors import (
@@ -140,6 +142,45 @@ async def test_a_pod_does_not_name_another_uid(rig: Rig, coordinator: Coordinato
         await rig.client(coordinator, spec, token).heartbeat(
             Heartbeat(ConsumerId(f"{name}-0"), Incarnation("another", 1), seq=1, revision=0, group_uid="any"), 0
         )
+
+
+def expired(cluster: Cluster, token: str) -> str:
+    """The same token as it will be two hours later, signed with the cluster's own key."""
+    claims = jwt.decode(token, options={"verify_signature": False})
+    for claim in ("exp", "iat", "nbf"):
+        claims[claim] -= 2 * 3600
+    headers = {"kid": jwt.get_unverified_header(token)["kid"]}
+    return jwt.encode(claims, (cluster.layout.certificates / "sa.key").read_text(), "RS256", headers)
+
+
+async def test_each_refusal_is_counted_by_its_reason(
+    rig: Rig, cluster: Cluster, coordinator: Coordinator, spec: GroupSpec, name: str
+) -> None:
+    kubernetes, mine, other = rig.kubernetes, await pod_of(rig, f"{name}-0"), await pod_of(rig, f"{name}-1")
+    good = await kubernetes.token(rig.namespace, spec.service_account, mine)
+    body = beat(f"{name}-0", mine)
+    wrong = {
+        "forged": good[:-6] + "AAAAAA",
+        "expired": expired(cluster, good),
+        "of another audience": await kubernetes.token(rig.namespace, spec.service_account, mine, audience="https://elsewhere"),
+        "of no pod": await kubernetes.token(rig.namespace, spec.service_account, None),
+        "of another pod": await kubernetes.token(rig.namespace, spec.service_account, other),
+    }
+    refused: dict[str, str] = {}
+    for kind, token in wrong.items():
+        with pytest.raises((UnauthenticatedError, ForbiddenError)) as error:
+            await rig.client(coordinator, spec, token).heartbeat(body, 0)
+        refused[kind] = error.value.code
+
+    assert refused == {
+        "forged": "Unauthenticated",
+        "expired": "Unauthenticated",
+        "of another audience": "Unauthenticated",
+        "of no pod": "Forbidden",
+        "of another pod": "Forbidden",
+    }
+    reasons = ("InvalidToken", "NoPod", "OtherConsumer")
+    assert [coordinator.counted("shardherd_callers_refused_total", reason=reason) for reason in reasons] == [3, 1, 1]
 
 
 async def test_a_pod_of_a_group_that_was_replaced_is_refused(rig: Rig, coordinator: Coordinator, spec: GroupSpec) -> None:

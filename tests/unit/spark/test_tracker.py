@@ -67,6 +67,20 @@ def test_a_reply_that_was_on_its_way_does_not_bring_a_released_shard_back() -> N
     assert tracker.positions() == {A: 7}
 
 
+def test_a_consumer_holds_something_for_as_long_as_a_heartbeat_names_it() -> None:
+    tracker = Tracker()
+    held = [tracker.holds_any]
+    tracker.confirm(reply(1, (A, 4, 0)))
+    tracker.finish(tracker.hand_out({A: 10}, None))
+    second = tracker.hand_out({A: 20}, None)
+    assert [*held, tracker.holds_any] == [False, True]
+
+    assert answered(tracker, CheckpointResult.FENCED) == (A,)
+    assert (tracker.shards, tracker.held(), tracker.holds_any) == ((), (HeldShard(A, 4),), True)
+    tracker.finish(second)
+    assert (tracker.held(), tracker.holds_any) == ((), False)
+
+
 def test_a_transfer_that_is_called_off_goes_on_where_it_was() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0)))
