@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import urllib.request
 from collections import Counter
 
 from tests.integration.spark.drivers import START, Driver, Site, produce
@@ -44,11 +45,21 @@ def warm(coordinator: ScriptedCoordinator, *drivers: Driver) -> None:
     )
 
 
+def scraped(port: int, name: str) -> float:
+    """A metric of the application that serves them on this port."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if line.startswith(name)]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
 def test_shards_come_and_go_between_micro_batches_and_nothing_is_lost_or_repeated(
-    site: Site, coordinator: ScriptedCoordinator, topic: str
+    site: Site, coordinator: ScriptedCoordinator, topic: str, unused_tcp_port: int
 ) -> None:
     shards = [f"{topic}/{number}" for number in range(4)]
-    first, second = site.start("clicks-0"), site.start("clicks-1")
+    # No value is JSON, so the second one's all take the slow path.
+    typed = '{"valueFormat": "json", "valueSchema": "a int"}'
+    first = site.start("clicks-0")
+    second = site.start("clicks-1", TEST_OPTIONS=typed, SHARDHERD_METRICS_PORT=str(unused_tcp_port))
     warm(coordinator, first, second)
     assert not site.rows(), "nothing is read before it is granted"
     stream = Stream(site.bootstrap, topic, 4)
@@ -73,6 +84,9 @@ def test_shards_come_and_go_between_micro_batches_and_nothing_is_lost_or_repeate
     assert site.counted() == written
     assert sorted(path.name for path in site.sink.glob("started-*")) == [f"started-{first.name}", f"started-{second.name}"]
     assert second.process.poll() is None, "no query ended or was restarted"
+    read = sum(1 for row in site.rows() if row[2] == second.name)
+    assert scraped(unused_tcp_port, "shardherd_source_values_total") == read
+    assert scraped(unused_tcp_port, "shardherd_source_malformed_values_total") == read
     assert second.terminate() == 0
 
 
