@@ -64,11 +64,12 @@ def test_the_definition_can_be_left_out(cluster: Cluster) -> None:
     assert "CustomResourceDefinition" not in kinds
 
 
-def test_a_cluster_without_kafka_credentials_gives_no_right_to_secrets(cluster: Cluster) -> None:
+def test_a_cluster_without_kafka_credentials_gives_no_right_to_secrets_but_its_own(cluster: Cluster) -> None:
     roles = [
         item for item in rendered(cluster, "--set", "kafkaCredentials.enabled=false") if item["kind"] in ("Role", "ClusterRole")
     ]
-    assert [rule for role in roles for rule in role["rules"] if "secrets" in rule["resources"]] == []
+    own = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["shardherd-tls"], "verbs": ["get", "patch"]}
+    assert [rule for role in roles for rule in role["rules"] if "secrets" in rule["resources"]] == [own]
 
 
 def test_watching_some_namespaces_gives_rights_in_those_only(cluster: Cluster) -> None:
