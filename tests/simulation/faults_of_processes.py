@@ -162,7 +162,7 @@ def make_two_leaders(world: World) -> bool:
 
 
 def crash_in_commit(world: World) -> bool:
-    """The commit is still on its way when the next leader takes the offsets over."""
+    """The commit is still on its way when the next leader takes the offsets over; perhaps a consumer crashes too."""
     operator = world.leader()
     if operator is None:
         return False
@@ -173,6 +173,10 @@ def crash_in_commit(world: World) -> bool:
             return
         if world.network.limbo:
             operator.process.kill()
+            run = any_consumer(world)
+            if run is not None and world.rng.random() < 0.5:
+                # Perhaps the one whose positions these are: its next run is told where to go on.
+                run.exit("crashed with the operator")
         else:
             world.timeline.after(0.25, wait, left - 1)
 

@@ -51,7 +51,7 @@ def _bound(world: World) -> float:
     settings = world.spec.settings
     return (
         2 * settings.session_timeout
-        + max(settings.release_timeout, settings.progress_timeout) * 2 ** _doublings(world)
+        + max(settings.release_timeout, settings.progress_timeout) * 2.0 ** _doublings(world)
         + settings.rejoin_grace
         + settings.heartbeat_interval
         + (settings.session_timeout if world.ledger.counts["ownerships lost"] else 0.0)

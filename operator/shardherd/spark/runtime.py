@@ -173,7 +173,7 @@ class AgentRuntime:
             "desk": desk.as_dict() if pod.metrics_port else None,
         }
         slots = self._slots
-        wanted = None if slots is None else lambda: slots.wanted
+        wanted = None if slots is None else lambda news: slots.wanted(news=news)
         server = ReaderServer(agent, pod.socket, facts, read_committed=ends.read_committed, slots=wanted)
         await server.start()
         if pod.metrics_port:

@@ -51,7 +51,7 @@ class ReaderServer:
     """Serves one agent's questions on `path`. `facts` are told to every reader when it connects.
 
     `read_committed` is called with whether the query that begins now reads committed records only. `slots` tells how many tasks
-    the next micro-batch should have, where that changes.
+    the next micro-batch should have, where that changes; it is asked whether there is something new to read.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ReaderServer:
         facts: dict[str, Any],
         *,
         read_committed: Callable[[bool], None],
-        slots: Callable[[], int] | None = None,
+        slots: Callable[[bool], int] | None = None,
     ) -> None:
         self._agent = agent
         self._slots = slots
@@ -129,7 +129,7 @@ class ReaderServer:
             start = parse(question["start"], group)
             end = await agent.latest(start, question["limit"])
             ends = dict(agent.known_ends())
-            slots = {} if self._slots is None else {"slots": self._slots()}
+            slots = {} if self._slots is None else {"slots": self._slots(end is not start)}
             return {"end": None if end is start else end.as_dict(), "ends": ends, "ordered": agent.settings.ordered, **slots}
         if what == "replay":
             return {"ours": list(await agent.replay(parse(question["end"], group))), "ordered": agent.settings.ordered}

@@ -26,8 +26,8 @@ class Slots:
         """The last micro-batch took so long."""
         self._behind = seconds >= LONG
 
-    @property
-    def wanted(self) -> int:
-        """So many tasks."""
+    def wanted(self, *, news: bool) -> int:
+        """So many tasks. Without news nothing is behind: a micro-batch that only keeps workers warm adds no executor."""
+        self._behind = self._behind and news
         executors = min(2 * self._executors, self._most) if self._behind else self._executors
         return executors * self._cores

@@ -103,7 +103,7 @@ async def test_a_number_of_tasks_that_changes_is_told_with_every_answer(
     await until(lambda: agent.tracker.shards == (A,))
     slots = Slots(cores=2, least=1, most=4)
     server = serve.ReaderServer(
-        agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, slots=lambda: slots.wanted
+        agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, slots=lambda news: slots.wanted(news=news)
     )
     await server.start()
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))

@@ -22,9 +22,15 @@ def test_tasks_follow_what_spark_runs(executors: int, took: float, wanted: int) 
     slots = Slots(cores=2, least=0, most=5)
     slots.runs(executors)
     slots.took(took)
-    assert slots.wanted == wanted
+    assert slots.wanted(news=True) == wanted
 
 
 @pytest.mark.parametrize(("least", "wanted"), [(0, 3), (2, 6)])
 def test_it_begins_with_the_fewest_executors(least: int, wanted: int) -> None:
-    assert Slots(cores=3, least=least, most=5).wanted == wanted
+    assert Slots(cores=3, least=least, most=5).wanted(news=True) == wanted
+
+
+def test_who_has_read_everything_is_not_behind_until_a_micro_batch_takes_long_again() -> None:
+    slots = Slots(cores=2, least=2, most=5)
+    slots.took(LONG)
+    assert [slots.wanted(news=news) for news in (True, False, True)] == [8, 4, 4]

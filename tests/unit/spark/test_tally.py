@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from shardherd.core.model import ShardId
@@ -96,14 +97,20 @@ def test_a_message_of_another_form_is_refused() -> None:
 
 def test_a_task_tells_at_its_end_and_only_if_it_decodes_values(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Desk] = []
+    batch = pa.RecordBatch.from_pydict({"value": [b"x"]})
+
+    def asking(batches: Iterator[object], desk: Desk) -> Iterator[object]:
+        asked.append(desk)
+        return batches
+
     monkeypatch.setattr(reader, "brokers_of", lambda *_args, **_kwargs: None)
-    monkeypatch.setattr(reader, "read_ranges", lambda *_args, **_kwargs: iter(["batch"]))
-    monkeypatch.setattr(source, "told", lambda batches, desk: asked.append(desk) or batches)
+    monkeypatch.setattr(reader, "read_ranges", lambda *_args, **_kwargs: iter([batch]))
+    monkeypatch.setattr(source, "told", asking)
     task = source.Slice((ShardRange(ShardId("clicks/3"), 0, 1),), "kafka:9092", {}, desk=DESK)
     typed_values = ValueFormat("json", "a int")
 
-    assert list(source.read_slice(task, Wanted(("value", "offset")))) == ["batch"]
-    assert list(source.read_slice(task, Wanted(("offset",), values=typed_values))) == ["batch"]
+    assert list(source.read_slice(task, Wanted(("value", "offset")))) == [batch]
+    assert list(source.read_slice(task, Wanted(("offset",), values=typed_values))) == [batch]
     assert asked == []
-    assert list(source.read_slice(task, Wanted(("value",), values=typed_values))) == ["batch"]
+    assert list(source.read_slice(task, Wanted(("value",), values=typed_values))) == [batch]
     assert asked == [DESK]

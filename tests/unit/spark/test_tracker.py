@@ -44,6 +44,7 @@ def test_no_shard_waits_because_others_have_more_however_small_the_budget() -> N
     assert split_fairly({A: 1, B: 1_000, C: 1_000}, 2) == {A: 1, B: 1, C: 1}
 
 
+@settings(deadline=None)  # a machine may be busy
 @given(st.dictionaries(st.sampled_from([A, B, C]), st.integers(-5, 50)), st.integers(0, 100))
 def test_a_budget_is_exceeded_only_by_the_first_record_of_each_shard(available: dict[ShardId, int], budget: int) -> None:
     counts = split_fairly(available, budget)
@@ -64,6 +65,20 @@ def test_a_reply_that_was_on_its_way_does_not_bring_a_released_shard_back() -> N
     assert tracker.held() == ()
     tracker.confirm(reply(4, (A, 5, 7)))
     assert tracker.positions() == {A: 7}
+
+
+def test_a_consumer_holds_something_for_as_long_as_a_heartbeat_names_it() -> None:
+    tracker = Tracker()
+    held = [tracker.holds_any]
+    tracker.confirm(reply(1, (A, 4, 0)))
+    tracker.finish(tracker.hand_out({A: 10}, None))
+    second = tracker.hand_out({A: 20}, None)
+    assert [*held, tracker.holds_any] == [False, True]
+
+    assert answered(tracker, CheckpointResult.FENCED) == (A,)
+    assert (tracker.shards, tracker.held(), tracker.holds_any) == ((), (HeldShard(A, 4),), True)
+    tracker.finish(second)
+    assert (tracker.held(), tracker.holds_any) == ((), False)
 
 
 def test_a_transfer_that_is_called_off_goes_on_where_it_was() -> None:
