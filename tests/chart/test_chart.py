@@ -170,6 +170,19 @@ def test_an_installed_release_gets_its_pod_under_the_restricted_standard(cluster
     assert cluster.kubectl("-n", namespace, "get", "deployment,service,role", "--ignore-not-found", "-o", "name") == ""
 
 
+def test_an_upgrade_leaves_the_operators_authority_alone(cluster: Cluster, namespace: str) -> None:
+    """The chart makes the Secret empty; what is in it is the operator's."""
+    secret = ("-n", namespace, "secret", f"{namespace}-shardherd-tls")
+    options = ("--namespace", namespace, "--set", "crds.enabled=false")
+    cluster.helm("install", namespace, str(CHART), *options)
+    cluster.kubectl("patch", *secret, "-p", '{"stringData": {"ca.crt": "an authority"}}')
+    cluster.helm("upgrade", namespace, str(CHART), *options, "--set", "log.level=DEBUG")
+    assert cluster.kubectl("get", *secret, "-o", "jsonpath={.data}") == '{"ca.crt":"YW4gYXV0aG9yaXR5"}'
+    cluster.helm("rollback", namespace, "1", "--namespace", namespace)
+    assert cluster.kubectl("get", *secret, "-o", "jsonpath={.data}") == '{"ca.crt":"YW4gYXV0aG9yaXR5"}'
+    cluster.helm("uninstall", namespace, "--namespace", namespace)
+
+
 def test_uninstalling_keeps_the_definition(cluster: Cluster, namespace: str) -> None:
     cluster.helm("install", namespace, str(CHART), "--namespace", namespace, "--take-ownership")
     cluster.helm("uninstall", namespace, "--namespace", namespace)
