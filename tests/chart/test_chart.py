@@ -64,11 +64,12 @@ def test_the_definition_can_be_left_out(cluster: Cluster) -> None:
     assert "CustomResourceDefinition" not in kinds
 
 
-def test_a_cluster_without_kafka_credentials_gives_no_right_to_secrets(cluster: Cluster) -> None:
+def test_a_cluster_without_kafka_credentials_gives_no_right_to_secrets_but_its_own(cluster: Cluster) -> None:
     roles = [
         item for item in rendered(cluster, "--set", "kafkaCredentials.enabled=false") if item["kind"] in ("Role", "ClusterRole")
     ]
-    assert [rule for role in roles for rule in role["rules"] if "secrets" in rule["resources"]] == []
+    own = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["shardherd-tls"], "verbs": ["get", "patch"]}
+    assert [rule for role in roles for rule in role["rules"] if "secrets" in rule["resources"]] == [own]
 
 
 def test_watching_some_namespaces_gives_rights_in_those_only(cluster: Cluster) -> None:
@@ -167,6 +168,19 @@ def test_an_installed_release_gets_its_pod_under_the_restricted_standard(cluster
     cluster.kubectl("-n", namespace, "wait", "pod", "-l", selector, "--for=jsonpath={.status.phase}=Pending", "--timeout=30s")
     cluster.helm("uninstall", namespace, "--namespace", namespace)
     assert cluster.kubectl("-n", namespace, "get", "deployment,service,role", "--ignore-not-found", "-o", "name") == ""
+
+
+def test_an_upgrade_leaves_the_operators_authority_alone(cluster: Cluster, namespace: str) -> None:
+    """The chart makes the Secret empty; what is in it is the operator's."""
+    secret = ("-n", namespace, "secret", f"{namespace}-shardherd-tls")
+    options = ("--namespace", namespace, "--set", "crds.enabled=false")
+    cluster.helm("install", namespace, str(CHART), *options)
+    cluster.kubectl("patch", *secret, "-p", '{"stringData": {"ca.crt": "an authority"}}')
+    cluster.helm("upgrade", namespace, str(CHART), *options, "--set", "log.level=DEBUG")
+    assert cluster.kubectl("get", *secret, "-o", "jsonpath={.data}") == '{"ca.crt":"YW4gYXV0aG9yaXR5"}'
+    cluster.helm("rollback", namespace, "1", "--namespace", namespace)
+    assert cluster.kubectl("get", *secret, "-o", "jsonpath={.data}") == '{"ca.crt":"YW4gYXV0aG9yaXR5"}'
+    cluster.helm("uninstall", namespace, "--namespace", namespace)
 
 
 def test_uninstalling_keeps_the_definition(cluster: Cluster, namespace: str) -> None:
