@@ -68,7 +68,7 @@ COPY --from=spark-packages /opt/venv /opt/venv
 COPY --from=code /opt/venv /opt/venv
 COPY docker/driver-entrypoint.sh docker/executor-entrypoint.sh docker/numba-cache.sh /opt/shardherd/
 # At run time the file system is read-only, and numba wants to write next to what it reads: entrypoints copy this to /tmp.
-RUN NUMBA_CACHE_DIR=/opt/shardherd/numba python -m shardherd.spark.records
+RUN NUMBA_CACHE_DIR=/opt/shardherd/numba python -m shardherd.spark.machine_code
 COPY spark_apps /opt/shardherd/apps
 USER 10001:10001
 WORKDIR /home/shardherd

@@ -12,6 +12,7 @@ CLUSTER ?= demo
 SEEDS ?= 10000
 SEED_START ?= 0
 ROWS ?= 16000000
+IMAGE ?= shardherd:dev
 
 .PHONY: help
 help: ## Show this list.
@@ -22,12 +23,12 @@ venv: ## Make .venv from the lock file (every other target does it by itself).
 	@dev/bootstrap
 
 .PHONY: demo
-demo: venv ## Build a real cluster here, run a consumer group on it, and count what it did.
-	@$(PY) -m dev.demo up
+demo: venv ## Build a real cluster here, run a consumer group on it, and count. (DEMO_CONTEXT=...: on a cluster of yours.)
+	@$(PY) -m dev.demo up $(if $(DEMO_CONTEXT),--context "$(DEMO_CONTEXT)" --kubeconfig "$(KUBECONFIG)" --image "$(IMAGE)" --kafka "$(KAFKA_BOOTSTRAP)")
 
 .PHONY: demo-down
 demo-down: venv ## Remove all that the demo started.
-	@$(PY) -m dev.demo down
+	@$(PY) -m dev.demo down $(if $(DEMO_CONTEXT),--context "$(DEMO_CONTEXT)" --kubeconfig "$(KUBECONFIG)" --kafka "$(KAFKA_BOOTSTRAP)")
 
 .PHONY: test
 test: venv ## Everything: lint, types, all tests, end to end on a real node.

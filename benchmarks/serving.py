@@ -2,7 +2,7 @@
 
 It stands on the in-memory twins; with `--kafka` its source and its offsets are a real broker's. It prints its port and serves
 until its standard input closes. `cpu` there is answered with the CPU seconds that it has used; `died <ordinal> <start>` is a
-proof of death.
+proof of death; `cordon <ordinals>` makes these consumers hold nothing, and all others what they should.
 """
 
 from __future__ import annotations
@@ -97,6 +97,9 @@ async def serve(arguments: argparse.Namespace) -> None:
                 dead = int(number)
                 consumer, run = ConsumerId(f"{arguments.group}-{dead}"), Incarnation(f"uid-{dead}", int(start))
                 server.coordination.consumer_died(spec.identity, consumer, run)
+            case [b"cordon", *numbers]:
+                cordoned = frozenset(ConsumerId(f"{arguments.group}-{int(each)}") for each in numbers)
+                server.coordination.apply(replace(spec, cordoned=cordoned))
     await server.stop()
 
 

@@ -15,11 +15,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.broker import broker, create_topic, delete_topic
+from benchmarks.source import moves
 from benchmarks.source.cases import ALONE, CASES, COLD, PARTITIONS, TRIGGER, Data
 from benchmarks.source.usage import cpu_seconds
 from benchmarks.table import Row, middle, render
@@ -104,7 +105,7 @@ class Topics:
 
     def size(self, data: Data) -> int:
         """How many records there are."""
-        return int(self.rows * data.share)
+        return data.rows or int(self.rows * data.share)
 
     def close(self) -> None:
         for topic in self._made.values():
@@ -179,7 +180,8 @@ def alone(topics: Topics, rounds: int) -> Row:
 
 def trigger(topics: Topics, rounds: int, batches: int) -> Row:
     """Small micro-batches of all shards, every 200 ms, on one core."""
-    topic = topics.of(TRIGGER.data)
+    # No more than what is read: a query that is stopped in the middle of a micro-batch prints a page.
+    topic = topics.of(replace(TRIGGER.data, rows=TRIGGER_ROWS * (batches + TRIGGER_SKIPPED)))
     order = {"case": "trigger", "servers": topics.servers, "topic": topic, "batch": TRIGGER_ROWS}
     found: dict[str, list[float]] = {side: [] for side in SIDES}
     medians: dict[str, list[float]] = {side: [] for side in SIDES}
@@ -198,7 +200,7 @@ def trigger(topics: Topics, rounds: int, batches: int) -> Row:
 
 def cold(topics: Topics, rounds: int, cores: int) -> Row:
     """From the start of the application's process until its first rows are through."""
-    topic = topics.of(COLD.data)
+    topic = topics.of(replace(COLD.data, rows=COLD_ROWS))
     order = {"case": "cold", "servers": topics.servers, "topic": topic, "batch": COLD_ROWS, "batches": 1}
     found: dict[str, list[float]] = {side: [] for side in SIDES}
     for number in range(rounds):
@@ -211,6 +213,18 @@ def cold(topics: Topics, rounds: int, cores: int) -> Row:
     return Row(COLD.name, middle(found["ours"]), middle(found["peer"]), COLD.goal, "s")
 
 
+def moved(servers: str, rounds: int) -> list[Row]:
+    """A shard gained or lost, with two applications on a topic of their own."""
+    topic = create_topic(servers, moves.SHARDS)
+    try:
+        rows, found = moves.rows(servers, topic, rounds)
+    finally:
+        delete_topic(servers, topic)
+    for what in ("moved", "promised", "stayed", "before"):
+        say(f"a shard moves, {what}", [1000 * getattr(move, what) for move in found], "ms")
+    return rows
+
+
 def say(what: str, samples: Sequence[float], unit: str, *more: str) -> None:
     """One side's median, its spread, and whatever else was measured."""
     digits = 2 if max(samples) < 100 else 0
@@ -221,7 +235,7 @@ def say(what: str, samples: Sequence[float], unit: str, *more: str) -> None:
 
 def main() -> None:
     """See the module."""
-    every = (*CASES, "alone", "trigger", "cold")
+    every = (*CASES, "alone", "trigger", "cold", "moves")
     parser = argparse.ArgumentParser(prog="benchmarks.source", description=__doc__)
     parser.add_argument("--rows", type=int, default=16_000_000, help="records of 160 bytes; other sizes in proportion")
     parser.add_argument("--rounds", type=int, default=5, help="measured runs of each side (default: 5)")
@@ -244,6 +258,8 @@ def main() -> None:
                 rows.append(trigger(topics, arguments.rounds, arguments.triggers))
             if "cold" in arguments.only:
                 rows.append(cold(topics, arguments.rounds, arguments.cores))
+            if "moves" in arguments.only:
+                rows += moved(servers, arguments.rounds)
         finally:
             topics.close()
     print(render(rows), flush=True)

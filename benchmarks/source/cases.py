@@ -24,7 +24,7 @@ Options = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Records on a topic: `share` of the rows that were asked for, each with a key of 16 bytes and a value of `size`.
+    """Records on a topic: `rows`, or `share` of the rows that were asked for, with a key of 16 bytes and a value of `size`.
 
     A value has seven fields, in the `form` json or avro.
     """
@@ -33,11 +33,12 @@ class Data:
     codec: str
     share: float = 1.0
     form: str = "json"
+    rows: int | None = None
 
     @property
     def name(self) -> str:
         """Data of the same name are produced once."""
-        return f"{self.size}-{self.codec}-{self.share:g}-{self.form}"
+        return f"{self.size}-{self.codec}-{self.share:g}-{self.form}-{self.rows}"
 
 
 @dataclass(frozen=True, slots=True)

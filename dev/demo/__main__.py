@@ -6,14 +6,18 @@ It only tells the story of `dev.demo.story` in order, and exits with 1 if a prom
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
+from collections.abc import Callable
 
 from dev.cluster.errors import ClusterError
+from dev.cluster.paths import cache
 from dev.demo.account import render
 from dev.demo.lab import SYSTEM, Lab
 from dev.demo.report import DemoError, Reporter
 from dev.demo.story import GROUP, NAMESPACE, TOPIC, OperatorKilled, Story
 from dev.demo.traffic import Traffic
+from dev.demo.visit import Visit, leave, visit
 
 
 def tell(story: Story) -> bool:
@@ -55,6 +59,8 @@ Everything still runs. To look around:
 
 def up(options: argparse.Namespace) -> int:
     """Run it all."""
+    if options.context:
+        return visited(lambda: visit(of_the_users(options), options.image, options.kafka))
     lab = Lab(options.name, Reporter())
     story = OperatorKilled(lab) if options.kill_operator else Story(lab)
     try:
@@ -68,7 +74,9 @@ def up(options: argparse.Namespace) -> int:
 
 
 def down(options: argparse.Namespace) -> int:
-    """Remove all of it: the producer, then the instance with everything in it."""
+    """Remove all of it: the producer, then the instance with everything in it. A cluster of the user's is left as it was."""
+    if options.context:
+        return visited(lambda: leave(of_the_users(options), options.kafka))
     lab = Lab(options.name, Reporter())
     try:
         if lab.cluster.state.exists():
@@ -79,6 +87,21 @@ def down(options: argparse.Namespace) -> int:
         return 1
     lab.reporter.say(f"instance {options.name!r} is gone; what was built once is kept in the cache for the next time")
     return 0
+
+
+def of_the_users(options: argparse.Namespace) -> Visit:
+    """The cluster of the user's that the options name."""
+    folder = cache() / "demo-contexts" / options.context.replace("/", "_")
+    return Visit(options.context, options.kubeconfig, Reporter(), folder)
+
+
+def visited(act: Callable[[], bool]) -> int:
+    """Do it on a cluster of the user's; 1 if it failed."""
+    try:
+        return 0 if act() else 1
+    except (DemoError, subprocess.TimeoutExpired) as error:
+        Reporter().say(f"FAILED: {error}")
+        return 1
 
 
 def main() -> int:
@@ -92,6 +115,10 @@ def main() -> int:
     remove.set_defaults(do=down)
     for command in (run, remove):
         command.add_argument("--name", default="demo", help="instance of the cluster (default: demo)")
+        command.add_argument("--context", default="", help="a context of your kubeconfig: use that cluster, and none of ours")
+        command.add_argument("--kubeconfig", default="", help="with --context: where that is (default: ~/.kube/config)")
+        command.add_argument("--kafka", default="", help="with --context: host:port of a broker that its pods reach")
+    run.add_argument("--image", default="shardherd:dev", help="with --context: prefix and tag of the two images")
     options = parser.parse_args()
     return int(options.do(options))
 

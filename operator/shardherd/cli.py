@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -25,6 +26,7 @@ from http.client import HTTPException
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from shardherd.ports import ClusterRefusedError, ClusterUnavailableError
 from shardherd.settings import Settings, SettingsError, load
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
+    from shardherd.adapters.kubernetes.serving import ServingCertificate
     from shardherd.ports import Clock, TokenReviewer
 
 logger = logging.getLogger(__name__)
@@ -62,14 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("operator", help="run the operator; settings come from SHARDHERD_* variables")
     commands.add_parser("version", help="print the version")
     pinged = commands.add_parser("ping", help="wait until the operator that leads answers, for `helm test`")
-    pinged.add_argument("url", help="of the coordinator's API, for example http://shardherd.shardherd-system.svc:8080")
+    pinged.add_argument("url", help="of the coordinator's API, for example https://shardherd.shardherd-system.svc:8443")
+    pinged.add_argument("--ca-file", type=Path, help="PEM file of the authorities to believe it by (default: the system's)")
     pinged.add_argument("--within", type=float, default=60.0, help="seconds (default 60)")
     options = parser.parse_args(arguments)
     if options.command == "version":
         print(version("shardherd"))
         return 0
     if options.command == "ping":
-        return ping(options.url, options.within)
+        return ping(options.url, options.within, options.ca_file)
     try:
         settings = load(os.environ)
     except SettingsError as error:
@@ -81,17 +85,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return asyncio.run(operate(settings))
     except OSError as error:
-        ports = f"ports {settings.api.port} and {settings.telemetry.metrics_port}"
+        tls = f", {settings.tls.port}" if settings.tls.mode != "disabled" else ""
+        ports = f"ports {settings.api.port}{tls} and {settings.telemetry.metrics_port}"
         logger.error("cannot start: %s (it listens on %s: are they free?)", error, ports)  # noqa: TRY400
         return FAILED
 
 
-def ping(url: str, within: float) -> int:
+def ping(url: str, within: float, ca_file: Path | None = None) -> int:
     """Wait until what answers at `url` leads and has loaded its groups; FAILED if it does not within so many seconds."""
     until = time.monotonic() + within
     while True:
         try:
-            with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=PING_TIMEOUT) as response:
+            # Read at each attempt: the operator may have just made it.
+            context = None if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+            with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=PING_TIMEOUT, context=context) as response:
                 said = response.read().decode(errors="replace").strip()
         except (OSError, HTTPException) as error:
             said = str(error)
@@ -151,9 +158,10 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
     from shardherd.adapters.kubernetes.seen import Seen
     from shardherd.controller import handlers
+    from shardherd.controller.guard import Guard
     from shardherd.controller.manifests import Manifests
     from shardherd.controller.reconcile import Controller
-    from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
+    from shardherd.coordinator import CoordinatorPorts, CoordinatorServer, Tls
     from shardherd.coordinator.metrics import OperatorCounters
     from shardherd.telemetry.collector import GroupCollector, MetricsServer
     from shardherd.telemetry.metrics import OperatorMetrics
@@ -200,6 +208,10 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     stack.callback(leaders_api.close)
     seen = Seen()
     cluster = KubernetesCluster(leaders_api, seen, settings.watch_namespaces)
+    certificate = _serving(settings, api, clock)
+    tls = None
+    if certificate is not None:
+        tls = Tls(certificate.context, settings.tls.port, lambda: certificate.ready, settings.tls.accept_plain)
     server = CoordinatorServer(
         CoordinatorPorts(
             clock=clock,
@@ -215,11 +227,19 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
         discovery_interval=settings.discovery_interval,
         max_body=settings.api.max_body,
         max_groups_per_source=settings.api.max_groups_per_source,
+        requests_per_second=settings.api.requests_per_second,
+        tls=tls,
     )
     await server.start()
     stack.push_async_callback(server.stop)
     exporter = MetricsServer(settings.telemetry.metrics_port, registry)
     stack.callback(exporter.close)
+    if certificate is not None:
+        stack.callback(asyncio.create_task(certificate.run(), name="certificate").cancel)
+        # Who could not be called must not lead.
+        if not await _before(stop, certificate.available()):
+            return 0
+        metrics.certificate_until.set_function(lambda: certificate.until)
     if not await _before(stop, server.lead()):
         return 0
     metrics.leader.set(1)
@@ -237,7 +257,13 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
             events,
             clock,
             metrics,
-            Manifests(settings.api.coordinator_url, settings.api.token_audience),
+            Manifests(
+                settings.api.coordinator_url,
+                settings.api.token_audience,
+                trust=certificate is not None,
+                guard=Guard(identity.namespace, identity.service_account, settings.tls.secret if certificate else ""),
+            ),
+            bundle=certificate.bundle if certificate is not None else lambda: "",
             resync_interval=settings.resync_interval,
         )
 
@@ -287,6 +313,19 @@ def _tokens(settings: Settings, api: KubernetesApi, clock: Clock) -> TokenReview
     from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 
     return KubernetesTokens(api, settings.api.token_audience)
+
+
+def _serving(settings: Settings, api: KubernetesApi, clock: Clock) -> ServingCertificate | None:
+    """What the coordinator serves TLS with; None without TLS."""
+    from shardherd.adapters.kubernetes.serving import ServingCertificate
+    from shardherd.core.certificates import DAY, Lifetimes
+
+    tls = settings.tls
+    if tls.mode == "disabled":
+        return None
+    lifetimes = Lifetimes(tls.authority_days * DAY, tls.certificate_days * DAY) if tls.mode == "auto" else None
+    host = urlsplit(settings.api.coordinator_url).hostname or ""
+    return ServingCertificate(api, clock, settings.identity.namespace, tls.secret, frozenset({host}), lifetimes)
 
 
 async def _definition(cluster: KubernetesCluster, namespaces: Sequence[str]) -> None:

@@ -116,6 +116,13 @@ class ShardSource(Protocol):
         """
         ...
 
+    async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
+        """Of every shard the position of its first record at or after this time, in seconds since 1970.
+
+        A shard that has none is absent. Raises SourceUnavailableError.
+        """
+        ...
+
     async def live_members(self) -> tuple[str, ...]:
         """Members that the source's own group protocol sees in this group; must be empty. Raises SourceUnavailableError."""
         ...

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dev.cluster import Cluster, ClusterError
-from shardherd.settings import load
+from shardherd.settings import TlsSettings, load
 from tests.harness.cluster import Names
 from tests.integration.controller.bench import unique
 
@@ -103,7 +103,8 @@ def test_the_operator_understands_the_settings_that_it_is_given(cluster: Cluster
     container = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]
     environment = {item["name"]: item.get("value", f"from {item['name']}") for item in container["env"]}
     settings = load(environment)
-    assert settings.api.coordinator_url == "http://shardherd.system.svc:1080"
+    assert settings.api.coordinator_url == "https://shardherd.system.svc:8443"
+    assert settings.tls == TlsSettings("auto", 8443, "shardherd-tls", accept_plain=True)
     assert (settings.lease.duration, settings.lease.renew_deadline, settings.lease.retry) == (30.0, 10.0, 2.0)
     assert (settings.telemetry.log_format, settings.watch_namespaces) == ("text", ("a", "b"))
     known = set(re.findall(r"SHARDHERD_[A-Z_]+", (ROOT / "operator" / "shardherd" / "settings.py").read_text()))
@@ -134,6 +135,8 @@ class TestValues:
             ("log.format=xml", "log/format"),
             ("image.pullPolicy=Sometimes", "pullPolicy"),
             ("lease.retry=0", "lease/retry"),
+            ("tls.mode=on", "tls/mode"),
+            ("tls.mode=certManager", "issuerRef.name"),
             ("watchNamespaces={Not_A_Name}", "watchNamespaces"),
             ("imagee.tag=x", "imagee"),
         ],

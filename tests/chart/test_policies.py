@@ -32,13 +32,14 @@ def policies(chart: Chart, values: Json) -> list[Json]:
 @pytest.mark.parametrize(
     ("source", "target", "port", "allowed"),
     [
-        pytest.param(DRIVER, OPERATOR, 8080, True, id="a driver calls the coordinator"),
-        pytest.param(HELM_TEST, OPERATOR, 8080, True, id="the chart's test calls the coordinator"),
-        pytest.param(FOREIGN_DRIVER, OPERATOR, 8080, False, id="a driver of a namespace that is not served does not"),
-        pytest.param(EXECUTOR, OPERATOR, 8080, False, id="an executor does not"),
-        pytest.param(SHOP_POD, OPERATOR, 8080, False, id="another pod of the same namespace does not"),
-        pytest.param(PROMETHEUS, OPERATOR, 8080, False, id="nor does Prometheus"),
-        pytest.param(OUTSIDE, OPERATOR, 8080, False, id="nor the world outside"),
+        pytest.param(DRIVER, OPERATOR, 8443, True, id="a driver calls the coordinator"),
+        pytest.param(DRIVER, OPERATOR, 8080, True, id="one that was made before TLS calls it too"),
+        pytest.param(HELM_TEST, OPERATOR, 8443, True, id="the chart's test calls the coordinator"),
+        pytest.param(FOREIGN_DRIVER, OPERATOR, 8443, False, id="a driver of a namespace that is not served does not"),
+        pytest.param(EXECUTOR, OPERATOR, 8443, False, id="an executor does not"),
+        pytest.param(SHOP_POD, OPERATOR, 8443, False, id="another pod of the same namespace does not"),
+        pytest.param(PROMETHEUS, OPERATOR, 8443, False, id="nor does Prometheus"),
+        pytest.param(OUTSIDE, OPERATOR, 8443, False, id="nor the world outside"),
         pytest.param(PROMETHEUS, OPERATOR, 9090, True, id="Prometheus reads the operator's metrics"),
         pytest.param(DRIVER, OPERATOR, 9090, False, id="a driver does not"),
         pytest.param(PROMETHEUS, DRIVER, 8090, True, id="Prometheus reads a driver's metrics"),
@@ -68,8 +69,17 @@ def test_names_are_looked_up(chart: Chart, source: Endpoint, protocol: str) -> N
 
 def test_when_all_namespaces_are_served_drivers_of_all_call(chart: Chart) -> None:
     everywhere = policies(chart, {"networkPolicy": {"enabled": True}})
-    assert reaches(everywhere, FOREIGN_DRIVER, OPERATOR, 8080)
-    assert not reaches(everywhere, SHOP_POD, OPERATOR, 8080)
+    assert reaches(everywhere, FOREIGN_DRIVER, OPERATOR, 8443)
+    assert not reaches(everywhere, SHOP_POD, OPERATOR, 8443)
+
+
+@pytest.mark.parametrize(
+    ("tls", "open_ports"),
+    [({"acceptPlain": False}, [8443]), ({"acceptPlain": False, "port": 443}, [443]), ({"mode": "disabled"}, [8080])],
+)
+def test_only_the_ports_that_are_served_are_open(chart: Chart, tls: Json, open_ports: list[int]) -> None:
+    rendered = policies(chart, {**EVERYTHING, "tls": tls})
+    assert [port for port in (443, 8080, 8443) if reaches(rendered, DRIVER, OPERATOR, port)] == open_ports
 
 
 def test_sinks_and_other_ports_are_opened_by_values(chart: Chart) -> None:

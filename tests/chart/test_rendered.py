@@ -161,7 +161,7 @@ class TestOperators:
             ]
         }
         assert environment["SHARDHERD_LEASE_NAME"] == "prod-shardherd"
-        assert environment["SHARDHERD_COORDINATOR_URL"] == "http://prod-shardherd.system.svc:8080"
+        assert environment["SHARDHERD_COORDINATOR_URL"] == "https://prod-shardherd.system.svc:8443"
 
 
 def test_the_hook_pings_the_address_that_consumers_call(chart: Chart) -> None:
@@ -170,7 +170,9 @@ def test_the_hook_pings_the_address_that_consumers_call(chart: Chart) -> None:
     (container,) = pod["spec"]["containers"]
     operator = chart.one("Deployment")["spec"]["template"]["spec"]["containers"][0]
     (url,) = [item["value"] for item in operator["env"] if item["name"] == "SHARDHERD_COORDINATOR_URL"]
-    assert (container["image"], container["args"]) == (operator["image"], ["ping", url])
+    assert (container["image"], container["args"]) == (operator["image"], ["ping", url, "--ca-file=/run/shardherd/ca.crt"])
+    (volume,) = pod["spec"]["volumes"]
+    assert volume["secret"] == {"secretName": "shardherd-tls", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,18 @@ def test_with_roles_only_it_may_do_nothing_elsewhere(roles_only: Installed) -> N
     assert roles_only.may(account, "") == {}
 
 
+def test_of_secrets_beside_it_it_reads_and_changes_its_own_alone(roles_only: Installed) -> None:
+    account = f"{roles_only.own}-shardherd"
+    assert roles_only.may(account, roles_only.own, name=f"{account}-tls")["secrets"] == "get patch"
+    assert "secrets" not in roles_only.may(account, roles_only.own, name="another")
+
+
+def test_of_configmaps_where_groups_are_it_patches_the_authorities_alone(roles_only: Installed) -> None:
+    account = f"{roles_only.own}-shardherd"
+    assert roles_only.may(account, roles_only.served, name="shardherd-ca")["configmaps"] == "get create update patch delete"
+    assert roles_only.may(account, roles_only.served, name="another")["configmaps"] == "get create update delete"
+
+
 def test_of_leases_it_may_change_its_own_alone(everywhere: Installed) -> None:
     account = f"{everywhere.own}-shardherd"
     assert everywhere.may(account, everywhere.own, name=account)["leases"] == "get create update"
@@ -226,6 +238,70 @@ class TestLabels:
         everywhere.cluster.kubectl("-n", everywhere.own, "label", "pod", pod, "by=an-admin")
 
 
+class TestState:
+    """What the operator keeps of a group, and by whom it is believed, no account of the group's own namespace may write."""
+
+    @pytest.fixture(scope="class")
+    def kept(self, everywhere: Installed) -> str:
+        """A namespace with a group's state, the authorities and a ConfigMap of Spark's; the admission policy holds by now."""
+        served = everywhere.served
+        owner = {
+            "apiVersion": "shardherd.dev/v1alpha1",
+            "kind": "ConsumerGroup",
+            "name": "clicks",
+            "uid": "1",
+            "controller": True,
+        }
+        for name, owners in (("clicks-state", [owner]), ("shardherd-ca", []), ("spark-exec-1", [])):
+            metadata = {"name": name, "labels": {"of": "this-test"}, "ownerReferences": owners}
+            self.write(everywhere, "create", {"metadata": metadata})
+        tries = itertools.count()
+
+        def holds() -> bool:
+            change = ("patch", "configmap", "shardherd-ca", "-p", json.dumps({"data": {"probe": str(next(tries))}}))
+            return self.refused(everywhere, *change) is not None
+
+        until(holds, within=30)
+        return served
+
+    def write(self, installed: Installed, verb: str, manifest: Json) -> None:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", **manifest}
+        installed.cluster.kubectl("-n", installed.served, verb, "-f", "-", input=yaml.safe_dump(body))
+
+    def refused(self, installed: Installed, *command: str, by: str = "shardherd-spark") -> str | None:
+        """What the API server says to a driver's command, None if it is done."""
+        where = installed.own if by.endswith("-shardherd") else installed.served
+        who = ("--as", f"system:serviceaccount:{where}:{by}", "--as-group", f"system:serviceaccounts:{where}")
+        groups = ("--as-group", "system:serviceaccounts", "--as-group", "system:authenticated")
+        try:
+            installed.cluster.kubectl("-n", installed.served, *command, *who, *groups)
+        except ClusterError as error:
+            return str(error)
+        return None
+
+    @pytest.mark.parametrize("name", ["clicks-state", "shardherd-ca"])
+    @pytest.mark.parametrize("verb", ["patch", "delete"])
+    def test_a_driver_may_not_write_it(self, everywhere: Installed, kept: str, name: str, verb: str) -> None:
+        change = {"patch": ("-p", json.dumps({"data": {"forged": "yes"}})), "delete": ()}[verb]
+        said = self.refused(everywhere, verb, "configmap", name, *change)
+        assert said is not None
+        assert f"only the operator may write ConfigMap {name}, which it keeps for the groups of this namespace" in said
+
+    def test_nor_with_all_others_at_once(self, everywhere: Installed, kept: str) -> None:
+        self.refused(everywhere, "delete", "configmap", "-l", "of=this-test")
+        left = everywhere.cluster.kubectl("-n", kept, "get", "configmap", "-l", "of=this-test", "-o", "name").split()
+        assert {"configmap/clicks-state", "configmap/shardherd-ca"} <= set(left)
+
+    def test_but_may_write_those_of_spark(self, everywhere: Installed, kept: str) -> None:
+        assert self.refused(everywhere, "create", "configmap", "spark-exec-2") is None
+        assert self.refused(everywhere, "delete", "configmap", "spark-exec-2") is None
+
+    def test_the_operator_and_people_may(self, everywhere: Installed, kept: str) -> None:
+        change = ("patch", "configmap", "shardherd-ca", "-p", json.dumps({"data": {"ca.crt": "new"}}))
+        assert self.refused(everywhere, *change, by=f"{everywhere.own}-shardherd") is None
+        everywhere.cluster.kubectl("-n", kept, "delete", "configmap", "clicks-state")
+
+
 def test_a_driver_may_run_its_executors_where_it_is(everywhere: Installed) -> None:
     everything = " ".join(VERBS)
     kinds = ("pods", "configmaps", "services", "persistentvolumeclaims")
@@ -269,7 +345,8 @@ def test_no_rendered_right_has_a_wildcard_or_reads_secrets(chart: Chart, values:
     assert len(roles) >= 3
     assert [rule for rule in rules if "*" in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}] == []
     secrets = [rule for rule in rules if "secrets" in rule["resources"]]
-    assert [rule for rule in secrets if not set(rule["verbs"]) <= {"get"}] == []
+    assert [rule for rule in secrets if not set(rule["verbs"]) <= {"get"} and "resourceNames" not in rule] == []
+    assert {verb for rule in secrets for verb in rule["verbs"]} == {"get", "patch"}
     assert [rule for rule in rules if {"escalate", "bind", "impersonate"} & set(rule["verbs"])] == []
     assert [rule for rule in rules if "nonResourceURLs" in rule] == []
 

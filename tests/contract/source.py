@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -21,7 +22,9 @@ class SourceLab(Protocol):
 
     async def recreate(self, topic: str, partitions: int) -> None: ...
 
-    async def append(self, topic: str, partition: int, records: int) -> None: ...
+    async def append(self, topic: str, partition: int, records: int, since: float | None = None) -> None:
+        """So many records, one a second from this time on, in seconds since 1970; by default from now on."""
+        ...
 
     rack: str
     """Of the broker that leads every partition."""
@@ -77,6 +80,20 @@ class SourceContract:
         assert empty.size == 0
         assert written.size is not None
         assert written.size >= 5
+
+    async def test_positions_are_found_by_time(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 3)
+        # Of today: a broker forgets old records.
+        early = float(int(time.time())) - 2000.0
+        await lab.append(f"{prefix}a", 0, 5, since=early)
+        await lab.append(f"{prefix}a", 1, 5, since=early + 1000.0)
+        source = lab.open((f"{prefix}a",), "", prefix)
+        first, second = info_name(f"{prefix}a", 0), info_name(f"{prefix}a", 1)
+
+        assert await source.positions_at(early + 2.0) == {first: 2, second: 0}
+        assert await source.positions_at(early + 2.001) == {first: 3, second: 0}
+        assert await source.positions_at(early + 4.5) == {second: 0}
+        assert await source.positions_at(early + 1500.0) == {}
 
     async def test_new_records_and_partitions_show_up(self, lab: SourceLab, prefix: str) -> None:
         await lab.create(f"{prefix}a", 1)

@@ -19,7 +19,7 @@ from shardherd.adapters.memory import (
     MemoryTokens,
     SimulatedClock,
 )
-from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
+from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
 from shardherd.ports import Caller, OffsetStore, ShardSource
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.offsets import OffsetsContract, Open
@@ -92,8 +92,10 @@ class MemorySourceLab:
     async def recreate(self, topic: str, partitions: int) -> None:
         self.kafka.create_topic(topic, partitions)
 
-    async def append(self, topic: str, partition: int, records: int) -> None:
+    async def append(self, topic: str, partition: int, records: int, since: float | None = None) -> None:
         self.kafka.append(topic, partition, records)
+        times = self.kafka.times.setdefault(ShardId(f"{topic}/{partition}"), [])
+        times += [(0.0 if since is None else since) + number for number in range(records)]
 
     def open(self, topics: tuple[str, ...], pattern: str, group_id: str) -> ShardSource:
         return MemoryConnector(self.kafka).source(spec_of(topics, pattern, group_id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 from dev.demo.kube import Json
 from dev.demo.lab import Lab
 from dev.demo.report import await_that
+from tests.e2e.calling import URL, authorities
 from tests.e2e.groups import CALLERS as NAMESPACE
 from tests.e2e.groups import RESOURCE, group
 from tests.harness.cluster import Names
@@ -72,15 +74,18 @@ def make_token(lab: Lab, account: str, pod: Json | None = None, audience: str = 
 def call(lab: Lab, pod: Json) -> Call:
     """POST to the coordinator: (path below the group, body, token, group) -> (status, body)."""
     address = lab.operator_pod()["status"]["podIP"]
+    # A pod has no name of its own in the certificate; that it is by the published authority is what counts here.
+    context = ssl.create_default_context(cafile=authorities(lab, NAMESPACE))
+    context.check_hostname = False
 
     def once(path: str, body: Json, token: str, of: str) -> Answer:
         request = urllib.request.Request(
-            f"http://{address}:8080/v1/namespaces/{NAMESPACE}/consumergroups/{of}/{path}",
+            f"https://{address}:8443/v1/namespaces/{NAMESPACE}/consumergroups/{of}/{path}",
             data=json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {token}", "Shardherd-Protocol": "1", "Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10, context=context) as answer:
                 return answer.status, json.loads(answer.read() or "{}")
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
@@ -169,6 +174,33 @@ def test_a_checkpoint_of_a_shard_that_is_not_held_is_fenced(call: Call, pod: Jso
     assert status == 200
     assert [(o["shard"], o["result"], o["actualEpoch"]) for o in answer["outcomes"]] == [(shard, "fenced", 0)]
     assert lab.committed(f"{NAMESPACE}.{GROUP}")[shard] == 0
+
+
+def test_a_pod_finds_the_published_authorities_beside_its_token(pod: Json) -> None:
+    (volume,) = [item for item in pod["spec"]["volumes"] if item["name"] == "token"]
+    assert {"configMap": {"name": "shardherd-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}} in volume["projected"][
+        "sources"
+    ]
+    told = {item["name"]: item.get("value") for item in pod["spec"]["containers"][0]["env"]}
+    assert (told["SHARDHERD_COORDINATOR_URL"], told["SHARDHERD_COORDINATOR_CA_FILE"]) == (
+        URL,
+        "/var/run/secrets/shardherd/ca.crt",
+    )
+
+
+def test_refused_callers_are_counted_by_reason(call: Call, pod: Json, lab: Lab) -> None:
+    def counted() -> dict[str, float]:
+        name = "shardherd_callers_refused_total"
+        return {sample.labels["reason"]: sample.value for sample in lab.operator_metrics() if sample.name == name}
+
+    before = counted()
+    call("heartbeat", heartbeat(pod), "forged")
+    call("heartbeat", heartbeat(pod), make_token(lab, "shardherd-spark"))
+    after = counted()
+    assert {reason: after[reason] - before.get(reason, 0) for reason in ("InvalidToken", "NoPod")} == {
+        "InvalidToken": 1,
+        "NoPod": 1,
+    }
 
 
 def test_the_right_token_is_welcome(call: Call, pod: Json, token: str) -> None:

@@ -12,8 +12,9 @@ import pytest
 from dev.demo.kube import Json, is_ready
 from dev.demo.lab import LEADER, RELEASE, SYSTEM, Lab
 from dev.demo.report import await_that
-from shardherd.client import AsyncConsumer, AsyncConsumerClient
+from shardherd.client import AsyncConsumer
 from shardherd.core.model import ConsumerId, Incarnation
+from tests.e2e.calling import client
 from tests.e2e.groups import CALLERS as NAMESPACE
 from tests.e2e.groups import RESOURCE, group
 from tests.e2e.test_callers import make_token
@@ -52,13 +53,11 @@ async def consumer(lab: Lab, topic: str, told: Told) -> AsyncIterator[AsyncConsu
         seen=lambda: lab.kube.explain(NAMESPACE, GROUP),
     )
     token = make_token(lab, "shardherd-spark", pod)
-    service = lab.kube.get("service", RELEASE, "-n", SYSTEM)["spec"]
-    url = f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
     try:
         async with (
-            AsyncConsumerClient(url, NAMESPACE, GROUP, lambda: token) as client,
+            client(lab, NAMESPACE, GROUP, lambda: token) as calling,
             AsyncConsumer(
-                Listening(client, told),
+                Listening(calling, told),
                 ConsumerId(pod["metadata"]["name"]),
                 Incarnation(pod["metadata"]["uid"], 1),
                 group_uid=lab.kube.get(RESOURCE, GROUP, "-n", NAMESPACE)["metadata"]["uid"],

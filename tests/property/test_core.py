@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shardherd.core.errors import IllegalTransitionError, StaleIncarnationError
 from shardherd.core.fsm import TRANSITIONS, Cause, step
 from shardherd.core.group import Group, Put, Result
-from shardherd.core.model import HeartbeatReply, ShardState
+from shardherd.core.model import HeartbeatReply, Reset, ResetState, ResetTo, ShardState
 from shardherd.core.ownership import decode, encode
 from shardherd.core.records import Ownership, ShardRecord
 from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, Request
@@ -131,8 +131,40 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=SHARDS, offset=st.sampled_from([0, 50, 100]))
     def force(self, number: str, offset: int) -> None:
-        if shard(number) in self.play.group.ownership.shards and shard(number) not in self.play.uncommitted:
+        known = shard(number) in self.play.group.ownership.shards
+        if known and shard(number) not in self.play.uncommitted and not self.resetting():
             self.play.ask(ForceCheckpoint(shard(number), offset))
+
+    @rule(
+        id=st.sampled_from(["a", "b", "c"]),
+        to=st.sampled_from([ResetTo.EARLIEST, ResetTo.LATEST, ResetTo.OFFSETS]),
+        numbers=st.sets(SHARDS, max_size=2),
+        dry_run=st.booleans(),
+    )
+    def declare_a_reset(self, id: str, to: ResetTo, numbers: set[str], dry_run: bool) -> None:
+        names = tuple(shard(number) for number in sorted(numbers))
+        offsets = tuple((name, 30) for name in names) if to is ResetTo.OFFSETS else ()
+        self.play.change(replace(self.play.group.spec, reset=Reset(id, to, None, offsets, names, dry_run)))
+
+    @rule()
+    def go_on_with_a_reset(self) -> None:
+        due, spec, before = self.play.group.reset_due, self.play.group.spec, self.play.group.ownership.group
+        if due is None:
+            return
+        self.play.ask(replace(due, wall=1.0))
+        after, report = self.play.group.ownership.group, self.play.group.reset_report
+        assert len(set(after.reset_ids)) == len(after.reset_ids), "a reset was made twice"
+        begun = before.reset is None or before.reset.state is not ResetState.APPLYING
+        if begun and after != before:
+            assert report is not None
+            assert report.state in (ResetState.PLANNED, ResetState.REFUSED) or spec.settings.paused, "it began unpaused"
+        if after.reset is not None and after.reset.state is ResetState.DONE and after != before:
+            for row in after.reset.rows:
+                assert self.play.group.checkpoints[row.shard] == self.play.log[row.shard] == row.after
+
+    def resetting(self) -> bool:
+        report = self.play.group.ownership.group.reset
+        return report is not None and report.state is ResetState.APPLYING
 
     @rule(hold=st.booleans())
     def commits(self, hold: bool) -> None:

@@ -62,7 +62,7 @@ def _print(report: Report) -> None:
         print(f"BROKEN: seed {seed}: {what[:300]}\n  replay it with: {campaign.REPLAY} {seed}")
     print(
         f"{report.schedules} schedules in {report.seconds:.0f} s, {len(report.broken)} broken, at least"
-        f" {report.fewest_deliveries} deliveries in each,"
+        f" {report.fewest_deliveries} deliveries and {report.shortest:.0f} virtual seconds in each,"
         f" {len(report.faults)} kinds of faults, {len(report.pairs)} pairs of them"
     )
 

@@ -51,6 +51,8 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     pairs: Counter[str] = field(default_factory=Counter)
     fewest_deliveries: int = 10**9
+    shortest: float = float("inf")
+    """Virtual seconds of the shortest schedule."""
     broken: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, other: Report) -> None:
@@ -61,6 +63,7 @@ class Report:
         self.faults.update(other.faults)
         self.pairs.update(other.pairs)
         self.fewest_deliveries = min(self.fewest_deliveries, other.fewest_deliveries)
+        self.shortest = min(self.shortest, other.shortest)
         self.broken += other.broken
 
     def never_hit(self) -> list[str]:
@@ -133,6 +136,7 @@ def _one(seed: int, report: Report) -> None:
     report.counts["messages delivered"] += world.network.delivered
     report.counts["schedules over HTTP"] += world.plan.over_http
     report.fewest_deliveries = min(report.fewest_deliveries, world.network.delivered)
+    report.shortest = min(report.shortest, world.time)
     report.faults.update(world.hit)
     report.pairs.update(f"{one} + {other}" for one, other in itertools.combinations(sorted(world.hit), 2))
 

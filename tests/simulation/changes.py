@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shardherd.core.model import ConsumerId, ShardId
+from shardherd.core.model import ConsumerId, ShardId, ShardState
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late
 
@@ -22,8 +22,13 @@ def force_position(world: World) -> bool:
     books = [book for book in world.ledger.shards.values() if book.durable]
     if world.leader() is None or not books:
         return False
+    if world.rng.random() < 0.4:
+        _force_finished(world)
+        return True
 
     def wait(left: int) -> None:
+        if world.healed:
+            return
         reading = [run for run in world.pods.runs() if run.alive and run.reading()]
         if not reading and left:
             world.timeline.after(0.5, wait, left - 1)
@@ -46,6 +51,30 @@ def force_position(world: World) -> bool:
     return True
 
 
+def _force_finished(world: World) -> None:
+    """A user sets back a shard that is closed and consumed; one is closed for it if there is none."""
+    closed = [book for book in world.ledger.shards.values() if not book.open]
+    if not closed and not _CLOSE(world):
+        return
+
+    def wait(left: int) -> None:
+        if world.healed:
+            return
+        view, leader = world.view(), world.leader()
+        over = [] if view is None else [each.shard for each in view.shards if each.state is ShardState.OVER]
+        shards = world.ledger.shards
+        consumed = [shard for shard in over if shards[shard].end > shards[shard].begin]
+        if leader is None or not consumed:
+            if left:
+                world.timeline.after(4.0, wait, left - 1)
+            return
+        shard = world.rng.choice(consumed)
+        target = world.rng.randint(shards[shard].begin, shards[shard].end - 1)
+        world.timeline.at(world.time, leader.process.loop, leader.force, shard, target)
+
+    wait(20)
+
+
 def change_lineage(parents: int, children: int) -> Fault:
     def fault(world: World) -> bool:
         books = [book for book in world.ledger.shards.values() if book.open]
@@ -65,6 +94,9 @@ def change_lineage(parents: int, children: int) -> Fault:
         return True
 
     return fault
+
+
+_CLOSE = change_lineage(1, 0)
 
 
 def add_shards(world: World) -> bool:

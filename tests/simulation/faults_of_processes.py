@@ -150,14 +150,14 @@ def make_two_leaders(world: World) -> bool:
     server, operation = world.rng.choice((("kafka", "commit"), ("kafka", "commit"), ("kube", "save"), ("", "")))
 
     def wait(left: int) -> None:
-        if operator.process.dead:
+        if operator.process.dead or world.healed:
             return
         if not server or world.network.under_way(operator.process, operation) or not left:
             world.stand_still(operator.process, seconds)
         else:
-            world.timeline.after(0.01, wait, left - 1)
+            world.timeline.after(0.02, wait, left - 1)
 
-    wait(1500)
+    wait(750)
     return True
 
 
@@ -169,7 +169,7 @@ def crash_in_commit(world: World) -> bool:
     world.network.armed.setdefault(("kafka", "commit"), deque()).append("limbo")
 
     def wait(left: int) -> None:
-        if operator.process.dead or not left:
+        if operator.process.dead or not left or world.healed:
             return
         if world.network.limbo:
             operator.process.kill()

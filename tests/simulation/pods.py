@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardherd.core.model import ConsumerId, Incarnation
+from shardherd.core.records import Ownership
 from tests.simulation.consumer import ConsumerRun, Location
 from tests.simulation.ledger import Run
 from tests.simulation.network import Process
@@ -56,6 +57,14 @@ class Pods:
         pod = self.existing.get(name)
         if reason != "SessionTimeout" and pod is not None and pod.run is not None:
             self._world.timeline.after(22.0, self._replace_expired, pod, pod.run)
+
+    def replace_superseded(self, stored: Ownership) -> None:
+        """A pod that is refused for ever, since an earlier one of its name was heard after it, is deleted."""
+        for name, consumer in stored.consumers.items():
+            pod = self.existing.get(name)
+            if pod is not None and pod.uid in consumer.superseded:
+                self._world.ledger.counts["pods that were superseded and run"] += 1
+                self.delete(name)
 
     def silent(self, names: set[ConsumerId]) -> None:
         """These have not claimed what they held while the ownership was rebuilt: others may read it again."""

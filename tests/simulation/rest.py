@@ -1,6 +1,6 @@
-"""What keeps a world from rest: something is not owned, not where it should be, or not known.
+"""How a world comes to rest after its last fault, and what keeps it from it: something not owned, or not where it should be.
 
-Asked while the world settles; changes nothing.
+Called by the world at the end of its schedule. Within which time everything must be owned again is DESIGN's promise.
 """
 
 from __future__ import annotations
@@ -8,9 +8,63 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardherd.core.model import ShardState
+from tests.simulation import faults
+from tests.simulation.ledger import BrokenError
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+RESTARTS = 90.0
+"""Seconds that everything has to come up again after the last fault: processes, the lease, and a warm-up batch."""
+
+CONSUMING = 240.0
+"""Seconds after everything is owned in which everything must be consumed."""
+
+
+def settle(world: World) -> None:
+    """No more faults: everything is owned within the bound, then consumed, then at rest. Raises BrokenError."""
+    faults.heal(world)
+    world.healed, world.healed_at = True, world.time
+    interval = world.spec.settings.heartbeat_interval
+    while True:
+        world.until(world.time + 10.0)
+        why = unowned(world) or world.ledger.unfinished()
+        if not why and not world.kafka.unanswered:
+            grants = world.ledger.counts["grants"]
+            world.until(world.time + 2 * interval)
+            why = unowned(world) or world.ledger.unfinished()
+            if not why and world.ledger.counts["grants"] == grants:
+                return
+            why = why or "shards still move"
+        faults.reset_lost(world)
+        bound = _bound(world)
+        since = world.time - max(world.healed_at, min(world.last_start, world.healed_at + 600.0))
+        if unowned(world):
+            if since > bound:
+                raise BrokenError(f"{since:.0f} s after the last fault (bound {bound:.0f} s): {why}")
+        elif since > bound + CONSUMING:
+            raise BrokenError(f"{since:.0f} s after the last fault everything is owned, but {why}")
+
+
+def _bound(world: World) -> float:
+    """Seconds after the last fault within which everything is owned again."""
+    settings = world.spec.settings
+    return (
+        2 * settings.session_timeout
+        + max(settings.release_timeout, settings.progress_timeout) * 2 ** _doublings(world)
+        + settings.rejoin_grace
+        + settings.heartbeat_interval
+        + (settings.session_timeout if world.ledger.counts["ownerships lost"] else 0.0)
+        + RESTARTS
+    )
+
+
+def _doublings(world: World) -> int:
+    leader = world.leader()
+    if leader is None:
+        return 0
+    runner = leader.runtime.group(world.spec.identity.namespace, world.spec.identity.name)
+    return 0 if runner.mailbox is None else int(runner.mailbox.group._state.clocks.doublings)
 
 
 def unowned(world: World) -> str:

@@ -228,6 +228,12 @@ class SimulatedSource:
             self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
         )
 
+    async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
+        """Records have no times here, so none is young enough."""
+        return await self._network.call(
+            self._process, "kafka", "times", dict, 10.0, SourceUnavailableError, SourceUnavailableError
+        )
+
     async def live_members(self) -> tuple[str, ...]:
         return await self._network.call(
             self._process, "kafka", "members", lambda: (), 10.0, SourceUnavailableError, SourceUnavailableError

@@ -7,7 +7,6 @@ was scheduled. A process can stand still (its callbacks wait, its clock goes on)
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import heapq
 from asyncio import base_events, events
@@ -23,28 +22,29 @@ class StuckError(AssertionError):
     """Callbacks run for ever without time going on."""
 
 
-class _Callback(asyncio.TimerHandle):
-    """A handle that costs little: asyncio's own asks its loop about debugging."""
+class _Callback:
+    """As much of a handle as asyncio asks for: its own costs more, and enters a context, which nothing here looks at."""
 
-    __slots__ = ()
+    __slots__ = ("args", "callback", "cancelled_")
 
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Any, when: float = 0.0) -> None:
-        self._callback = callback
-        self._args = args
-        self._context = context if context is not None else contextvars.copy_context()
-        self._cancelled = False
-        self._when = when
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self.callback = callback
+        self.args = args
+        self.cancelled_ = False
 
     def cancel(self) -> None:
-        self._cancelled = True
-        self._args = ()
+        self.cancelled_ = True
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.cancelled_
 
     def __repr__(self) -> str:
-        return f"<callback {self._callback!r} at {self._when}>"
+        return f"<callback {self.callback!r}>"
 
     def run(self) -> None:
-        if not self._cancelled:
-            self._context.run(self._callback, *self._args)
+        if not self.cancelled_:
+            self.callback(*self.args)
 
 
 class Timeline:
@@ -60,7 +60,7 @@ class Timeline:
 
     def at(self, when: float, loop: VirtualLoop | None, callback: Callable[..., object], *args: Any) -> _Callback:
         """Call back at that time, in that process (None: in the world around the processes)."""
-        handle = _Callback(callback, args, None, when)
+        handle = _Callback(callback, args)
         self._order += 1
         heapq.heappush(self._heap, (when, self._order, loop, handle))
         return handle
@@ -94,7 +94,7 @@ class Timeline:
                         idle = 0
                 else:
                     break
-                if handle._cancelled:
+                if handle.cancelled_:
                     continue
                 if loop is not None:
                     if loop.stopped_until > self.now:
@@ -106,7 +106,7 @@ class Timeline:
                     set_running(loop)
                     current = loop
                 self.steps += 1
-                handle._context.run(handle._callback, *handle._args)
+                handle.callback(*handle.args)
         finally:
             set_running(None)
         self.now = max(self.now, until)
@@ -131,24 +131,27 @@ class VirtualLoop(base_events.BaseEventLoop):
     def time(self) -> float:
         return self._zero + self.timeline.now * self._rate
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
-        handle = _Callback(callback, args, context)
+    get_debug = staticmethod(bool)
+    """False, which every future and task asks for: by a function that costs nothing."""
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        handle = _Callback(callback, args)
         if not self.dead:
             self._ready_now((self, handle))
         else:
             self.held.append(handle)
         return handle
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
-        handle = _Callback(callback, args, context, when)
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        handle = _Callback(callback, args)
         if not self.dead:
             self.timeline.add((when - self._zero) / self._rate + TICK, self, handle)
         return handle
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         # As `call_at` at `time() + delay`, which is asked for with every sleep.
         timeline = self.timeline
-        handle = _Callback(callback, args, context, self._zero + timeline.now * self._rate + delay)
+        handle = _Callback(callback, args)
         if not self.dead:
             timeline.add(timeline.now + delay / self._rate + TICK, self, handle)
         return handle

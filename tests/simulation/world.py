@@ -32,7 +32,7 @@ from tests.simulation.network import Network, Process
 from tests.simulation.operator import OperatorRun
 from tests.simulation.plan import CHAOS, FAULTS, Plan
 from tests.simulation.pods import Pods
-from tests.simulation.rest import unowned
+from tests.simulation.rest import settle
 from tests.simulation.servers import ApiServer, Kafka
 from tests.simulation.telling import described
 from tests.simulation.virtual import Timeline
@@ -40,14 +40,8 @@ from tests.simulation.virtual import Timeline
 DELIVERIES = 300
 """Messages that a schedule has at least."""
 
-RESTARTS = 90.0
-"""Seconds that everything has to come up again after the last fault: processes, the lease, and a warm-up batch."""
-
 RECONCILE = 20.0
 """Seconds between two reconciliations of the controller."""
-
-CONSUMING = 240.0
-"""Seconds after everything is owned in which everything must be consumed."""
 
 
 @dataclass
@@ -90,10 +84,10 @@ class World:
         """The whole schedule. Raises BrokenError."""
         try:
             self._begin()
-            self._until(CHAOS)
+            self.until(CHAOS)
             while self.network.delivered < DELIVERIES:
-                self._until(self.timeline.now + 60.0)
-            self._settle()
+                self.until(self.timeline.now + 60.0)
+            settle(self)
         finally:
             self._end()
         return self
@@ -112,10 +106,12 @@ class World:
             self.timeline.at(self.rng.uniform(1.0, CHAOS), None, self._produce)
 
     def _reconcile(self) -> None:
-        """The controller tells the coordinator what is declared, again and again."""
+        """The controller tells the coordinator what is declared and replaces pods that it refuses, again and again."""
         leader = self.leader()
         if leader is not None:
             self.timeline.at(self.time, leader.process.loop, leader.apply, self.spec)
+            if self.ledger.stored is not None:
+                self.pods.replace_superseded(self.ledger.stored)
         self.timeline.after(RECONCILE, self._reconcile)
 
     def _step(self, kind: str) -> None:
@@ -123,7 +119,7 @@ class World:
         if faults.happen(self, kind) and kind in FAULTS:
             self.hit.add(kind)
 
-    def _until(self, when: float) -> None:
+    def until(self, when: float) -> None:
         """Go on until then, looking for failures inside the processes."""
         while self.timeline.now < when:
             self.timeline.run(min(when, self.timeline.now + 20.0))
@@ -158,37 +154,6 @@ class World:
         everyone: list[ConsumerRun | OperatorRun] = [*self.pods.everyone(), *self.operators]
         return [each.process for each in everyone]
 
-    def _settle(self) -> None:
-        """No more faults: everything is owned within the bound, then consumed, then at rest."""
-        faults.heal(self)
-        self.healed, self.healed_at = True, self.timeline.now
-        settings = self.spec.settings
-        while True:
-            self._until(self.timeline.now + 10.0)
-            why = unowned(self) or self.ledger.unfinished()
-            if not why and not self.kafka.unanswered:
-                grants = self.ledger.counts["grants"]
-                self._until(self.timeline.now + 2 * settings.heartbeat_interval)
-                why = unowned(self) or self.ledger.unfinished()
-                if not why and self.ledger.counts["grants"] == grants:
-                    return
-                why = why or "shards still move"
-            faults.reset_lost(self)
-            bound = (
-                2 * settings.session_timeout
-                + max(settings.release_timeout, settings.progress_timeout) * 2 ** self._doublings()
-                + settings.rejoin_grace
-                + settings.heartbeat_interval
-                + (settings.session_timeout if self.ledger.counts["ownerships lost"] else 0.0)
-                + RESTARTS
-            )
-            since = self.timeline.now - max(self.healed_at, min(self.last_start, self.healed_at + 600.0))
-            if unowned(self):
-                if since > bound:
-                    raise BrokenError(f"{since:.0f} s after the last fault (bound {bound:.0f} s): {why}")
-            elif since > bound + CONSUMING:
-                raise BrokenError(f"{since:.0f} s after the last fault everything is owned, but {why}")
-
     def _end(self) -> None:
         self.tell = None
         for process in self._processes():
@@ -215,13 +180,6 @@ class World:
     def view(self) -> GroupView | None:
         leader = self.leader()
         return leader.runtime.view(self.spec.identity) if leader is not None else None
-
-    def _doublings(self) -> int:
-        leader = self.leader()
-        if leader is None:
-            return 0
-        runner = leader.runtime.group(self.spec.identity.namespace, self.spec.identity.name)
-        return 0 if runner.mailbox is None else int(runner.mailbox.group._state.clocks.doublings)
 
     # The source.
 

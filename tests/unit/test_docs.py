@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from dev.reference import DOCUMENTS, SOURCE, rendered
 from shardherd.coordinator import facts
 from shardherd.core import catchup, conditions, diagnosis, errors, rollout, sizing
+from shardherd.core.model import ResetState
 from shardherd.spark.kafka_settings import SETTINGS
 from shardherd.spark.options import OPTIONS
 from shardherd.spark.schema import MEANINGS
@@ -46,6 +48,46 @@ def test_every_reason_is_explained() -> None:
         | constants(facts)
     )
     assert {reason for reason in reasons if f"`{reason}`" not in OPERATIONS} == set()
+
+
+def told(*packages: str) -> set[str]:
+    """The reasons of the Events that these packages tell, where they are written out."""
+    found = set()
+    for package in packages:
+        for path in (ROOT / "operator" / "shardherd" / package).glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call):
+                    name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                    at = {"Told": 0, "Event": 0, "record": 1, "Condition": 0}.get(name)
+                    reason = node.args[at] if at is not None and len(node.args) > at else None
+                    if isinstance(reason, ast.Constant):
+                        found.add(str(reason.value))
+    return found
+
+
+def test_every_event_is_explained() -> None:
+    reasons = told("core", "coordinator", "controller")
+    assert {"ResetDone", "OwnershipLost", "Resetting", "CheckpointRestored"} <= reasons
+    assert {reason for reason in reasons if f"`{reason}`" not in OPERATIONS} == set()
+
+
+def test_every_state_of_a_reset_is_explained() -> None:
+    assert {state for state in ResetState if f"| `{state}` |" not in OPERATIONS} == set()
+
+
+def test_every_alert_has_a_section_with_what_to_do() -> None:
+    rules = (ROOT / "charts" / "shardherd" / "templates" / "prometheusrule.yaml").read_text()
+    alerts = re.findall(r'\(dict "name" "(\w+)"', rules)
+    sections = dict(re.findall(r"^### (Shardherd\w+)\n\n(.+)$", OPERATIONS, re.MULTILINE))
+    assert len(alerts) > 5
+    assert sorted(sections) == sorted(alerts)
+
+
+def test_every_condition_is_explained() -> None:
+    rules = (ROOT / "operator" / "shardherd" / "core" / "conditions.py").read_text()
+    types = set(re.findall(r'(?:Finding\(\s*|def finding.*\n.*Finding\()"(\w+)"', rules))
+    assert {"Ready", "Stalled", "CheckpointLost", "OrderPreserved"} <= types
+    assert {name for name in types if f"| `{name}` | " not in OPERATIONS} == set()
 
 
 def test_every_error_code_is_explained() -> None:

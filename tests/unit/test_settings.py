@@ -11,6 +11,7 @@ from shardherd.settings import (
     Settings,
     SettingsError,
     TelemetrySettings,
+    TlsSettings,
     load,
 )
 
@@ -19,13 +20,14 @@ REQUIRED = {"SHARDHERD_NAMESPACE": "system", "SHARDHERD_POD_NAME": "shardherd-0"
 
 def test_everything_but_the_identity_has_a_default() -> None:
     assert load(REQUIRED) == Settings(
-        identity=IdentitySettings("system", "shardherd-0", "", ""),
-        api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd", "review", 16 * 1024 * 1024, 0),
+        identity=IdentitySettings("system", "shardherd-0", "", "", ""),
+        api=ApiSettings(8080, "http://shardherd.system.svc:8080", "shardherd", "review", 16 * 1024 * 1024, 0, 100),
         lease=LeaseSettings(15.0, 10.0, 2.0, 0.5, "shardherd"),
         telemetry=TelemetrySettings(9090, "json", "INFO", 10_000),
         discovery_interval=1.0,
         resync_interval=300.0,
         watch_namespaces=(),
+        tls=TlsSettings("disabled", 8443, "shardherd-tls", accept_plain=True, authority_days=365, certificate_days=90),
     )
 
 
@@ -33,12 +35,14 @@ def test_every_variable_is_read() -> None:
     environment = REQUIRED | {
         "SHARDHERD_POD_UID": "uid",
         "SHARDHERD_TERMINATION_LOG": "/dev/termination-log",
+        "SHARDHERD_SERVICE_ACCOUNT": "ours",
         "SHARDHERD_API_PORT": "1080",
         "SHARDHERD_COORDINATOR_URL": "https://operator:1080/",
         "SHARDHERD_TOKEN_AUDIENCE": "ours",
         "SHARDHERD_TOKEN_CHECK": "keys",
         "SHARDHERD_MAX_BODY_BYTES": "1024",
         "SHARDHERD_MAX_GROUPS_PER_SOURCE": "5",
+        "SHARDHERD_REQUESTS_PER_SECOND": "7",
         "SHARDHERD_LEASE_DURATION_S": "30",
         "SHARDHERD_LEASE_RENEW_DEADLINE_S": "20",
         "SHARDHERD_LEASE_RETRY_S": "0.5",
@@ -51,16 +55,52 @@ def test_every_variable_is_read() -> None:
         "SHARDHERD_DISCOVERY_INTERVAL_S": "5",
         "SHARDHERD_RESYNC_INTERVAL_S": "60",
         "SHARDHERD_WATCH_NAMESPACES": "shop, web,",
+        "SHARDHERD_TLS": "auto",
+        "SHARDHERD_TLS_PORT": "1443",
+        "SHARDHERD_TLS_SECRET": "ours-tls",
+        "SHARDHERD_TLS_ACCEPT_PLAIN": "false",
+        "SHARDHERD_TLS_AUTHORITY_DAYS": "30",
+        "SHARDHERD_TLS_CERTIFICATE_DAYS": "7",
     }
     assert load(environment) == Settings(
-        identity=IdentitySettings("system", "shardherd-0", "uid", "/dev/termination-log"),
-        api=ApiSettings(1080, "https://operator:1080", "ours", "keys", 1024, 5),
+        identity=IdentitySettings("system", "shardherd-0", "uid", "/dev/termination-log", "ours"),
+        api=ApiSettings(1080, "https://operator:1080", "ours", "keys", 1024, 5, 7),
         lease=LeaseSettings(30.0, 20.0, 0.5, 0.25, "ours"),
         telemetry=TelemetrySettings(1090, "text", "DEBUG", 50),
         discovery_interval=5.0,
         resync_interval=60.0,
         watch_namespaces=("shop", "web"),
+        tls=TlsSettings("auto", 1443, "ours-tls", accept_plain=False, authority_days=30, certificate_days=7),
     )
+
+
+def test_with_tls_consumers_are_told_of_its_port() -> None:
+    assert load(REQUIRED | {"SHARDHERD_TLS": "secret"}).api.coordinator_url == "https://shardherd.system.svc:8443"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        (
+            {"SHARDHERD_TLS": "auto", "SHARDHERD_COORDINATOR_URL": "http://operator:8080"},
+            'SHARDHERD_TLS is "auto" and SHARDHERD_COORDINATOR_URL is "http://operator:8080": consumers would not use it; give'
+            " the URL of the TLS port, for example https://shardherd.system.svc:8443",
+        ),
+        (
+            {"SHARDHERD_TLS_CERTIFICATE_DAYS": "400"},
+            "SHARDHERD_TLS_CERTIFICATE_DAYS is 400 and SHARDHERD_TLS_AUTHORITY_DAYS 365: no certificate outlives its authority;"
+            " make the first the smaller one",
+        ),
+        (
+            {"SHARDHERD_TLS": "auto", "SHARDHERD_TLS_PORT": "8080"},
+            "SHARDHERD_TLS_PORT is 8080, which SHARDHERD_API_PORT or SHARDHERD_METRICS_PORT is too: give it another port",
+        ),
+    ],
+)
+def test_settings_of_tls_have_to_fit(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(REQUIRED | variables)
+    assert str(refused.value) == said
 
 
 @pytest.mark.parametrize("name", ["SHARDHERD_NAMESPACE", "SHARDHERD_POD_NAME"])
@@ -83,6 +123,8 @@ def test_the_identity_must_be_given(name: str) -> None:
         ("SHARDHERD_MAX_GROUPS_PER_SOURCE", "-1", "use a whole number, 0 or more, for example 0"),
         ("SHARDHERD_LOG_FORMAT", "xml", "use one of json, text"),
         ("SHARDHERD_LOG_LEVEL", "loud", "use one of DEBUG, INFO, WARNING, ERROR"),
+        ("SHARDHERD_TLS", "on", "use one of disabled, auto, secret"),
+        ("SHARDHERD_TLS_ACCEPT_PLAIN", "no", "use one of true, false"),
         ("SHARDHERD_COORDINATOR_URL", "operator:8080", "use a URL that begins with http:// or https://"),
     ],
 )

@@ -7,6 +7,24 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The Secret that the operators serve from. */}}
+{{- define "shardherd.tlsSecret" -}}
+{{- .Values.tls.secretName | default (printf "%s-tls" (include "shardherd.name" .)) -}}
+{{- end -}}
+
+{{/* Where consumers call. */}}
+{{- define "shardherd.url" -}}
+{{- $host := printf "%s.%s.svc" (include "shardherd.name" .) .Release.Namespace -}}
+{{- if eq .Values.tls.mode "disabled" -}}http://{{ $host }}:{{ .Values.api.port }}
+{{- else -}}https://{{ $host }}:{{ .Values.tls.port }}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the API is served over plain HTTP. The port is there in any case: probes and `kubectl port-forward` use it. */}}
+{{- define "shardherd.plain" -}}
+{{- if or (eq .Values.tls.mode "disabled") .Values.tls.acceptPlain -}}true{{- end -}}
+{{- end -}}
+
 {{- define "shardherd.account" -}}
 {{- .Values.serviceAccount.name | default (include "shardherd.name" .) -}}
 {{- end -}}
@@ -80,6 +98,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, update, delete]
+{{- if ne .Values.tls.mode "disabled" }}
+# The authorities by which consumers believe the operator: one ConfigMap in each namespace, written by server-side apply.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [shardherd-ca]
+  verbs: [patch]
+{{- end }}
 {{- if .Values.kafkaCredentials.enabled }}
 # Kafka credentials that a group names. The operator uses a Secret only if it has the label shardherd.dev/kafka-credentials.
 - apiGroups: [""]

@@ -6,13 +6,17 @@ CoordinatorUnavailableError. Never retries: when to ask again is the caller's ru
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import aiohttp
 
 from shardherd import protocol
+from shardherd.client.trust import Trust, TrustUnreadableError
 from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError
 from shardherd.core.model import (
     CheckpointReply,
@@ -36,6 +40,10 @@ PROBE_TIMEOUT = 3.0
 """Seconds for a heartbeat after silence. It is not parked: who leads by now answers at once, and who does not is gone too."""
 
 
+LONGEST_WAIT = 10.0
+"""Seconds for which a coordinator that is called too often can make us wait."""
+
+
 class Coordinator(Protocol):
     """What a consumer needs of the raw client."""
 
@@ -47,20 +55,33 @@ class Coordinator(Protocol):
 
 
 class AsyncConsumerClient:
-    """A client for one group of the coordinator at `url` (http://host:port).
+    """A client for one group of the coordinator at `url` (https://host:port).
 
-    `token` is called before every request, since a projected token is replaced while the pod runs. `timeout` bounds each
-    request in seconds; a heartbeat may take its `wait` on top, but after silence neither. Use it within one event loop and
-    close it there.
+    `token` is called before every request, since a projected token is replaced while the pod runs. `ca_file` holds the
+    authorities that the coordinator is believed by, as PEM, and is read again when it changes; without it the system's are.
+    `timeout` bounds each request in seconds; a heartbeat may take its `wait` on top, but after silence neither. Use it within
+    one event loop and close it there.
     """
 
-    def __init__(self, url: str, namespace: str, group: str, token: Callable[[], str], *, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        namespace: str,
+        group: str,
+        token: Callable[[], str],
+        *,
+        ca_file: Path | None = None,
+        timeout: float = 10.0,
+    ) -> None:
         self._base = f"{url.rstrip('/')}/v1/namespaces/{quote(namespace, safe='')}/consumergroups/{quote(group, safe='')}"
         self._group = f"{namespace}/{group}"
+        self._address = url.rstrip("/")
         self._token = token
+        self._trust = None if ca_file is None else Trust(ca_file)
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
         self._silent = False
+        self._not_before = 0.0
 
     async def __aenter__(self) -> AsyncConsumerClient:
         return self
@@ -123,6 +144,21 @@ class AsyncConsumerClient:
                 f"the coordinator's answer for group {self._group} cannot be read: {error.message}", group=self._group
             ) from error
 
+    def _distrusted(self, error: Exception) -> str:
+        """What to say of a coordinator that could not show who it is."""
+        cause = getattr(error, "certificate_error", None) or error.__cause__ or error
+        by = "the system's authorities" if self._trust is None else f"the authorities in {self._trust.file}"
+        if not isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"the coordinator at {self._address} does not speak TLS as we do: {cause}; call the port of the Service that is"
+                " named api-tls, or use http:// if the operator's tls.mode is disabled"
+            )
+        return (
+            f"the coordinator at {self._address} is not believed, by {by}: {cause.verify_message or cause}; use the key"
+            " ca.crt of the ConfigMap shardherd-ca, which the operator keeps in the group's namespace, and the name of the"
+            " operator's Service"
+        )
+
     def _read_token(self) -> str:
         try:
             return self._token().strip()
@@ -131,7 +167,19 @@ class AsyncConsumerClient:
                 f"cannot read the token to present to the coordinator: {error}", group=self._group
             ) from error
 
+    def _tls(self) -> dict[str, Any]:
+        """How the coordinator has to show who it is, as an option of a request."""
+        if self._trust is None or not self._address.startswith("https://"):
+            return {}
+        try:
+            return {"ssl": self._trust.context()}
+        except TrustUnreadableError as error:
+            raise CoordinatorUnavailableError(str(error), group=self._group) from error
+
     async def _request(self, method: str, path: str, body: bytes | None, timeout: float) -> bytes:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._not_before:
+            await asyncio.sleep(self._not_before - loop.time())
         if self._session is None:
             self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         url = self._base + path
@@ -143,11 +191,17 @@ class AsyncConsumerClient:
         try:
             limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
             async with self._session.request(
-                method, url, data=body, headers=headers, timeout=limits, allow_redirects=False
+                method, url, data=body, headers=headers, timeout=limits, allow_redirects=False, **self._tls()
             ) as response:
                 answer = await response.read()
                 status = response.status
+                if status == 429:
+                    # Who called too often waits for as long as it was told, whatever its own retries are.
+                    self._not_before = loop.time() + _seconds(response.headers.get("Retry-After", ""))
             self._silent = False
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            self._silent = True
+            raise CoordinatorUnavailableError(self._distrusted(error), group=self._group) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._silent = True
             told = str(error) or type(error).__name__
@@ -155,3 +209,8 @@ class AsyncConsumerClient:
         if 200 <= status < 300:
             return answer
         raise protocol.load_error(status, answer)
+
+
+def _seconds(text: str) -> float:
+    """What a Retry-After says; one second where it is none."""
+    return min(float(text), LONGEST_WAIT) if text.isascii() and text.isdigit() else 1.0

@@ -318,7 +318,7 @@ class AsyncConsumer:
             self._settings = reply
             self.holdings.confirm(reply)
             self._stir()
-            if news.said(message) == news.said(self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
+            if news.alike(message, self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
                 # An answer before its time that changed nothing: do not turn it into a tight loop.
                 await news.within(self._news, reply.heartbeat_interval - (self._now() - sent_at))
 

@@ -34,6 +34,6 @@ async def within(news: asyncio.Event, seconds: float) -> None:
             await news.wait()
 
 
-def said(message: Heartbeat) -> Heartbeat:
-    """The part of a heartbeat whose change is news."""
-    return replace(message, seq=0, progress=0)
+def alike(told: Heartbeat, now: Heartbeat) -> bool:
+    """Whether what would be said now is no news after what was told: only the count and the progress may differ."""
+    return replace(now, seq=told.seq, progress=told.progress) == told

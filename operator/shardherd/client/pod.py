@@ -39,10 +39,12 @@ async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> Async
             " application, whose pods have them, or set them by hand"
         )
     url, namespace, group, group_uid, name, pod_uid, start, token = (found[needed] for needed in NEEDED)
+    # Set where the operator keeps an authority of its own, which it does unless TLS was turned off.
+    ca = found.get("SHARDHERD_COORDINATOR_CA_FILE")
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     drain_timeout = int(found.get("SHARDHERD_DRAIN_TIMEOUT_MS") or 60_000) / 1000
     async with (
-        AsyncConsumerClient(url, namespace, group, Path(token).read_text) as client,
+        AsyncConsumerClient(url, namespace, group, Path(token).read_text, ca_file=Path(ca) if ca else None) as client,
         AsyncConsumer(
             client,
             ConsumerId(name),

@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -34,8 +35,17 @@ T = TypeVar("T")
 class ConsumerClient:
     """AsyncConsumerClient for callers without an event loop; the same arguments, methods and errors. Close it when done."""
 
-    def __init__(self, url: str, namespace: str, group: str, token: Callable[[], str], *, timeout: float = 10.0) -> None:
-        self._client = AsyncConsumerClient(url, namespace, group, token, timeout=timeout)
+    def __init__(
+        self,
+        url: str,
+        namespace: str,
+        group: str,
+        token: Callable[[], str],
+        *,
+        ca_file: Path | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        self._client = AsyncConsumerClient(url, namespace, group, token, ca_file=ca_file, timeout=timeout)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="shardherd-client", daemon=True)
         self._thread.start()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from shardherd.controller.deaths import Deaths
 from shardherd.controller.history import effective, history, rolled_back, to_remember
 from shardherd.controller.manifests import Manifests
+from shardherd.controller.trust import Trust
 from shardherd.core.model import GroupIdentity
 from shardherd.core.plan import (
     Action,
@@ -20,6 +21,7 @@ from shardherd.core.plan import (
     ApplyService,
     ApplyStatefulSet,
     DeletePod,
+    PublishTrust,
     ReportDeath,
     RollBack,
     TellCoordinator,
@@ -57,8 +59,9 @@ class Outcome:
 class Applier:
     """Carries out actions through these ports."""
 
-    def __init__(self, cluster: Cluster, coordination: Coordination, manifests: Manifests) -> None:
+    def __init__(self, cluster: Cluster, coordination: Coordination, manifests: Manifests, trust: Trust) -> None:
         self._cluster = cluster
+        self._trust = trust
         self._coordination = coordination
         self._manifests = manifests
 
@@ -106,7 +109,7 @@ class Applier:
 
     async def _write(
         self,
-        action: ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod,
+        action: PublishTrust | ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod,
         group: GroupIdentity,
         objects: GroupObjects,
         proven: str,
@@ -117,6 +120,8 @@ class Applier:
             # What was given up once may be tried again after something else was declared.
             known = replace(known, rejected="", because="")
         match action:
+            case PublishTrust():
+                await self._trust.publish(group.namespace)
             case ApplyService():
                 await self._cluster.apply(self._manifests.service(resource))
             case ApplyBudget():

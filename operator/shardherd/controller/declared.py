@@ -12,9 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource, Weights, Zones
+from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId, Weights, Zones
 from shardherd.core.observed import Declared, LagScaling, Pauses, RolloutSettings, RolloutStrategy, Scaling, ScalingMode
 from shardherd.core.security import KafkaSecurity, SecretKey
+from shardherd.core.times import seconds_since_1970
 
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -110,7 +111,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
         scaling=_scaling(spec["scaling"]),
         replicas=spec.get("replicas", 1),
         drain_timeout=seconds(spec["drainTimeout"]),
-        executors=application["executor"]["instances"],
+        executors=executors(application),
         service_account=application["serviceAccountName"],
         template_hash=template_hash(spec),
         deleting="deletionTimestamp" in metadata,
@@ -120,7 +121,35 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             strategy=RolloutStrategy(spec["rollout"]["strategy"]),
             progress_deadline=seconds(spec["rollout"]["progressDeadline"]),
         ),
+        reset=_reset(spec["reset"], metadata) if "reset" in spec else None,
+        executors_vary="dynamicAllocation" in application["executor"],
     )
+
+
+def executors(application: Mapping[str, Any]) -> int:
+    """The most executor pods of one consumer; 0 if the driver runs the tasks."""
+    executor = application["executor"]
+    return int(executor["dynamicAllocation"]["maxExecutors"] if "dynamicAllocation" in executor else executor["instances"])
+
+
+def _reset(reset: Mapping[str, Any], metadata: Mapping[str, Any]) -> Reset:
+    return Reset(
+        id=reset["id"],
+        to=ResetTo(reset["to"]),
+        timestamp=seconds_since_1970(reset["timestamp"]) if "timestamp" in reset else None,
+        offsets=tuple((ShardId(shard), offset) for shard, offset in reset.get("offsets", {}).items()),
+        shards=tuple(ShardId(shard) for shard in reset.get("shards", ())),
+        dry_run=reset["dryRun"],
+        manager=_manager_of_reset(metadata),
+    )
+
+
+def _manager_of_reset(metadata: Mapping[str, Any]) -> str:
+    """The field manager that wrote the reset's id: the tool that somebody used. Who that was only the audit log knows."""
+    for entry in metadata.get("managedFields", ()):
+        if "f:id" in entry.get("fieldsV1", {}).get("f:spec", {}).get("f:reset", {}):
+            return str(entry["manager"])
+    return ""
 
 
 def kafka_security(spec: Mapping[str, Any]) -> KafkaSecurity:

@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardherd.controller import credentials, names
-from shardherd.controller.declared import digest, kafka_security, seconds, template_hash
+from shardherd.controller.declared import digest, executors, kafka_security, seconds, template_hash
+from shardherd.controller.guard import NO_GUARD, Guard
 from shardherd.controller.merge import merge
 
 RUN = "/run/shardherd"
 WORK = "/var/lib/shardherd/work"
 CHECKPOINT = "/var/lib/shardherd/checkpoint"
 TOKEN = "/var/run/secrets/shardherd"
+AUTHORITIES = "ca.crt"
+"""File beside the token, and key of the ConfigMap: by whom the coordinator is believed."""
+
 METRICS_PORT = 8090
 
 USER = 10001
@@ -45,12 +49,26 @@ _POD_SECURITY = {
 Resource = Mapping[str, Any]
 
 
+LEAST_EXECUTORS = 1
+"""Where `dynamicAllocation.minExecutors` is not given. A default of the schema would stand for dynamicAllocation itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """Renders the objects of groups for an operator that consumers reach at `coordinator_url` with tokens for `audience`."""
+    """Renders the objects of groups for an operator that consumers reach at `coordinator_url` with tokens for `audience`.
+
+    With `trust` they find the authorities to believe it by in the ConfigMap that `controller.trust` keeps. What is in it is no
+    part of what is rendered. No group gets what `guard` names.
+    """
 
     coordinator_url: str
     audience: str
+    trust: bool = False
+    guard: Guard = NO_GUARD
+
+    def check(self, resource: Resource) -> None:
+        """Raises declared.InvalidGroupError for a group whose pods would have what is the operator's own."""
+        self.guard.check(resource, self._driver(resource), _executor(resource))
 
     def service(self, resource: Resource) -> dict[str, Any]:
         """The headless Service that gives drivers their names, ready or not: executors look them up at once."""
@@ -131,7 +149,7 @@ class Manifests:
             "spec": {
                 "serviceAccountName": application["serviceAccountName"],
                 # Only a driver that makes executors talks to the API server.
-                "automountServiceAccountToken": application["executor"]["instances"] > 0,
+                "automountServiceAccountToken": executors(application) > 0,
                 "enableServiceLinks": False,
                 "terminationGracePeriodSeconds": _grace(resource),
                 "securityContext": dict(_POD_SECURITY),
@@ -186,24 +204,14 @@ class Manifests:
         }
 
     def _driver_volumes(self, application: Mapping[str, Any]) -> list[dict[str, Any]]:
+        token = {"audience": self.audience, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
+        authorities = {"name": names.TRUST, "items": [{"key": AUTHORITIES, "path": AUTHORITIES}]}
+        trusted = [{"configMap": authorities}] if self.trust else []
         volumes: list[dict[str, Any]] = [
             {"name": "run", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "work", "emptyDir": {}},
-            {
-                "name": "token",
-                "projected": {
-                    "sources": [
-                        {
-                            "serviceAccountToken": {
-                                "audience": self.audience,
-                                "expirationSeconds": TOKEN_SECONDS,
-                                "path": "token",
-                            }
-                        }
-                    ]
-                },
-            },
+            {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}, *trusted]}},
         ]
         if not application.get("checkpoint"):
             volumes.append({"name": "checkpoint", "emptyDir": {}})
@@ -218,6 +226,7 @@ class Manifests:
             "SHARDHERD_GROUP_UID": metadata["uid"],
             "SHARDHERD_NAMESPACE": metadata["namespace"],
             "SHARDHERD_COORDINATOR_URL": self.coordinator_url,
+            **({"SHARDHERD_COORDINATOR_CA_FILE": f"{TOKEN}/{AUTHORITIES}"} if self.trust else {}),
             "SHARDHERD_TOKEN_FILE": f"{TOKEN}/token",
             "SHARDHERD_RUN_DIR": RUN,
             "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": spec["source"]["kafka"]["bootstrapServers"],
@@ -232,7 +241,8 @@ class Manifests:
             "SHARDHERD_DRIVER_HOST": f"$(SHARDHERD_CONSUMER).{metadata['name']}.{metadata['namespace']}.svc",
             "SHARDHERD_DRIVER_CORES": str(driver["cores"]),
             "SHARDHERD_DRIVER_MEMORY": driver["memory"],
-            "SHARDHERD_EXECUTOR_INSTANCES": str(executor["instances"]),
+            "SHARDHERD_EXECUTOR_INSTANCES": str(executors(application)),
+            **_least_executors(executor),
             "SHARDHERD_EXECUTOR_CORES": str(executor["cores"]),
             "SHARDHERD_EXECUTOR_MEMORY": executor["memory"],
             "SHARDHERD_EXECUTOR_TEMPLATE": _json(_executor(resource)),
@@ -319,6 +329,12 @@ def _hashed(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _from_field(name: str, path: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def _least_executors(executor: Mapping[str, Any]) -> dict[str, str]:
+    # Only if it is set, so that other groups keep the hash, and with it the pods, that they had.
+    dynamic = executor.get("dynamicAllocation")
+    return {} if dynamic is None else {"SHARDHERD_EXECUTOR_LEAST": str(dynamic.get("minExecutors", LEAST_EXECUTORS))}
 
 
 def _pull_secrets(application: Mapping[str, Any]) -> dict[str, Any]:

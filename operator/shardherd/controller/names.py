@@ -36,6 +36,9 @@ REJECTED = "shardherd.dev/rejected-declaration"
 REJECTED_BECAUSE = "shardherd.dev/rejected-because"
 """Annotations of the StatefulSet: what it was made from, what its consumers ran before, the hash of what did not run, why."""
 
+TRUST = "shardherd-ca"
+"""ConfigMap in each namespace that has groups: the authorities by which consumers believe the coordinator."""
+
 DRIVER_CONTAINER = "driver"
 EXECUTOR_CONTAINER = "executor"
 

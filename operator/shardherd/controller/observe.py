@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardherd.controller import pods
-from shardherd.controller.deaths import Deaths
+from shardherd.controller.deaths import Deaths, executor_ended
 from shardherd.controller.declared import digest
 from shardherd.controller.history import History, effective, history
 from shardherd.controller.wanted import Renderings, applied
@@ -30,6 +30,7 @@ def observe(
     memory: Memory,
     previous: Mapping[str, object],
     refusals: tuple[str, ...],
+    trust_current: bool = True,
     now: float,
     wall: float,
 ) -> Observation:
@@ -42,7 +43,8 @@ def observe(
     if rejected:
         spec = replace(spec, rejected=known.because or "What is declared did not run.")
     drivers = (pods.driver(pod, spec.template_hash, objects.logs.get(pod["metadata"]["uid"], "")) for pod in objects.pods)
-    executors = (pods.executor(pod) for pod in objects.pods)
+    found = ((pods.executor(pod), executor_ended(pod, gone=False)) for pod in objects.pods)
+    executors = tuple(replace(executor, ended=ended) for executor, ended in found if executor is not None)
     proven = deaths.proven(ordered=spec.settings.ordered, executors=spec.executors)
     listed = () if view is None else tuple(consumer.incarnation for consumer in view.consumers)
     return Observation(
@@ -52,8 +54,9 @@ def observe(
         stateful_set=_owned_set(objects.stateful_set, resource, wanted.stateful_set, known, rejected=rejected),
         service=_owned(objects.service, resource, wanted.service),
         budget=_owned(objects.budget, resource, wanted.budget),
+        trust_current=trust_current,
         consumers=tuple(sorted((driver for driver in drivers if driver is not None), key=lambda driver: driver.ordinal)),
-        executors=tuple(executor for executor in executors if executor is not None),
+        executors=executors,
         # A coordinator that has not loaded the group yet cannot take a proof; it is kept until it can.
         deaths=() if view is None else deaths.unreported(proven, listed),
         dead=deaths.dead(),

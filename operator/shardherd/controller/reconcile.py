@@ -18,6 +18,7 @@ from shardherd.controller.deaths import Deaths
 from shardherd.controller.declared import InvalidGroupError, pauses
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.observe import observe
+from shardherd.controller.trust import Trust
 from shardherd.controller.wanted import Renderings
 from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model import GroupIdentity
@@ -98,6 +99,7 @@ class Controller:
         metrics: OperatorMetrics,
         manifests: Manifests,
         *,
+        bundle: Callable[[], str] = lambda: "",
         resync_interval: float = 300.0,
         worklist: Callable[[Callable[[Key], Awaitable[bool]], Callable[[Key], None]], Worklist] = Worklist,
     ) -> None:
@@ -106,8 +108,9 @@ class Controller:
         self._events = events
         self._clock = clock
         self._metrics = metrics
+        self._trust = Trust(cluster, clock, bundle)
         self._renderings = Renderings(manifests)
-        self._applier = Applier(cluster, coordination, manifests)
+        self._applier = Applier(cluster, coordination, manifests, self._trust)
         self._resync_interval = resync_interval
         self._groups: dict[Key, _Group] = {}
         self._look_again: list[float] = []
@@ -254,6 +257,7 @@ class Controller:
             memory=group.memory,
             previous=group.status if group.status is not None else objects.group.get("status", {}),
             refusals=tuple(refusal.message for refusal in group.refusals.values()),
+            trust_current=self._trust.current(objects.group["metadata"]["namespace"]),
             now=self._clock.now(),
             wall=self._clock.wall(),
         )

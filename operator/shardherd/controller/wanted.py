@@ -45,6 +45,7 @@ class Renderings:
         if known is not None and known[0] == version and metadata.get("generation") is not None:
             return known[1]
         manifests = self._manifests
+        manifests.check(resource)
         wanted = Wanted(
             declared=declared(resource),
             service=applied(manifests.service(resource)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from aiohttp import web
 from shardherd import protocol
 from shardherd.coordinator import openapi
 from shardherd.coordinator.auth import Authenticator
+from shardherd.coordinator.limits import RateLimit
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.errors import (
@@ -27,10 +29,12 @@ from shardherd.core.errors import (
     NotLeadingError,
     ProtocolVersionError,
     ShardherdError,
+    TooManyRequestsError,
     UnknownShardError,
 )
 from shardherd.core.model import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, Leave, ShardId
 from shardherd.core.requests import ForceCheckpoint
+from shardherd.ports import Caller
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +48,28 @@ MAX_WAIT = 30.0
 
 RETRY_AFTER = "1"
 
+_WAIT = web.RequestKey("wait", float)
+"""In a request that came too soon: after how many seconds the next may."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_application(runtime: Runtime, authenticator: Authenticator, max_body: int = MAX_BODY) -> web.Application:
-    """The whole API as an aiohttp application. A body of more than `max_body` bytes is refused."""
-    api = _Api(runtime, authenticator, max_body)
+def make_application(
+    runtime: Runtime,
+    authenticator: Authenticator,
+    max_body: int = MAX_BODY,
+    *,
+    requests_per_second: float = 0.0,
+    accept_plain: bool = True,
+    certified: Callable[[], bool] = lambda: True,
+) -> web.Application:
+    """The whole API as an aiohttp application. A body of more than `max_body` bytes is refused, and so are
+    the calls of one caller above `requests_per_second` (0: no limit).
+
+    Without `accept_plain` only calls over TLS are answered, but for those about health. `certified` tells whether there is a
+    certificate to serve with.
+    """
+    api = _Api(runtime, authenticator, max_body, RateLimit(requests_per_second, runtime.ports.clock), accept_plain, certified)
     application = web.Application(client_max_size=max_body, middlewares=[api.guard])
     application.add_routes(
         [web.get("/healthz", api.healthz), web.get("/readyz", api.readyz), web.get("/openapi.json", api.openapi)]
@@ -60,10 +80,21 @@ def make_application(runtime: Runtime, authenticator: Authenticator, max_body: i
 
 
 class _Api:
-    def __init__(self, runtime: Runtime, authenticator: Authenticator, max_body: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        authenticator: Authenticator,
+        max_body: int,
+        limit: RateLimit,
+        accept_plain: bool,
+        certified: Callable[[], bool],
+    ) -> None:
         self._runtime = runtime
         self._auth = authenticator
         self._max_body = max_body
+        self._limit = limit
+        self._accept_plain = accept_plain
+        self._certified = certified
         self._metrics = runtime.ports.metrics
         self._document = json.dumps(openapi.document()).encode()
 
@@ -86,6 +117,8 @@ class _Api:
         try:
             protocol.check_version(request.headers.get(protocol.PROTOCOL_HEADER))
             self._runtime.check_leading()
+            if not self._accept_plain:
+                self._auth.check_private(secure=request.secure)
             return await handler(request)
         except ShardherdError as error:
             refusal, status = error, protocol.error_status(error)
@@ -99,7 +132,7 @@ class _Api:
             refusal, status = InvalidRequestError(told), error.status
         if refusal.group is None and "namespace" in request.match_info:
             refusal.group = "{namespace}/{name}".format(**request.match_info)
-        return _refusal(refusal, status)
+        return _refusal(refusal, status, request.get(_WAIT, 0.0))
 
     # Health.
 
@@ -107,6 +140,8 @@ class _Api:
         return web.Response(text="ok\n")
 
     async def readyz(self, _request: web.Request) -> web.Response:
+        if not self._certified():
+            return web.Response(status=503, text="there is no certificate to serve with yet; the log says why\n")
         if self._runtime.ready:
             return web.Response(text="ok\n")
         if self._runtime.standing_by:
@@ -165,11 +200,14 @@ class _Api:
         group = f"{request.match_info['namespace']}/{request.match_info['name']}"
         raise UnknownShardError(f"group {group} has no shard {name}; list them at .../shards", group=group, shard=name)
 
+    async def reset(self, request: web.Request) -> web.Response:
+        return _json((await self._member(request)).reset())
+
     # What only a Role allows.
 
     async def force(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        caller = await self._auth.caller(request.headers.get("Authorization"))
+        caller = await self._caller(request)
         await self._auth.check_forces(caller, namespace, name)
         runner = self._runtime.group(namespace, name)
         body = protocol.loads(protocol.ForcedCheckpoint, await request.read())
@@ -178,10 +216,23 @@ class _Api:
         )
         return _json(await runner.ask(ForceCheckpoint(_shard(request), body.offset)))
 
+    async def _caller(self, request: web.Request) -> Caller:
+        """Who calls. Raises UnauthenticatedError, TooManyRequestsError, CoordinatorUnavailableError."""
+        caller = await self._auth.caller(request.headers.get("Authorization"))
+        wait = self._limit.take((caller.user, caller.namespace, caller.service_account, caller.pod_uid))
+        if wait > 0:
+            self._metrics.refused(TooManyRequestsError.code)
+            request[_WAIT] = wait
+            raise TooManyRequestsError(
+                f"{caller.pod or caller.user or caller.service_account!r} calls more often than api.requestsPerSecond of the"
+                f" chart allows; call again after {wait:.2f} s"
+            )
+        return caller
+
     async def _admit(self, request: web.Request, kind: type[T]) -> tuple[GroupRunner, T]:
         """The group and the request's body, once its caller has shown to be the consumer that it names."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        caller = await self._auth.caller(request.headers.get("Authorization"))
+        caller = await self._caller(request)
         self._auth.check_namespace(caller, namespace, name)
         runner = self._runtime.group(namespace, name)
         version = protocol.check_version(request.headers.get(protocol.PROTOCOL_HEADER))
@@ -194,7 +245,7 @@ class _Api:
     async def _member(self, request: web.Request) -> GroupRunner:
         """The group, once the caller has shown to be one of its pods."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        caller = await self._auth.caller(request.headers.get("Authorization"))
+        caller = await self._caller(request)
         await self._auth.check_looks(caller, namespace, name, lambda: self._runtime.group(namespace, name).spec)
         return self._runtime.group(namespace, name)
 
@@ -226,8 +277,10 @@ def _json(value: object) -> web.Response:
     return web.Response(body=protocol.dumps(value), content_type="application/json")
 
 
-def _refusal(error: ShardherdError, status: int) -> web.Response:
+def _refusal(error: ShardherdError, status: int, wait: float) -> web.Response:
     headers = {"Retry-After": RETRY_AFTER} if status == 503 else {}
+    if wait > 0:
+        headers["Retry-After"] = str(math.ceil(wait))
     if isinstance(error, ProtocolVersionError):
         headers["Upgrade"] = f"shardherd/{protocol.PROTOCOL_VERSION}"
     return web.Response(status=status, body=protocol.dump_error(error), content_type="application/json", headers=headers)

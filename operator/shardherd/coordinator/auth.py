@@ -69,6 +69,15 @@ class Authenticator:
             )
         return known.caller
 
+    def check_private(self, *, secure: bool) -> None:
+        """Raises ForbiddenError for a call that was not made over TLS."""
+        if not secure:
+            self._metrics.refused("PlainHttp")
+            raise ForbiddenError(
+                "this coordinator answers over HTTPS only (tls.acceptPlain of the chart is false); delete this pod, and the one"
+                " that is made in its place knows the address"
+            )
+
     async def check_looks(self, caller: Caller, namespace: str, name: str, spec: Callable[[], GroupSpec]) -> None:
         """Raises ForbiddenError unless the caller is a pod of this group or may `get` its checkpoints.
 

@@ -93,6 +93,8 @@ class Committer:
     async def take_over(self) -> None:
         """Fence every other writer. Raises SourceUnavailableError, LeadershipLostError."""
         self._taken_over = False
+        # What shows that we lead may have been long under way, and a new leader must not be fenced by one that was.
+        self._check_lease()
         await self._timed("take_over", self._offsets.take_over)
         self._check_lease()
         self._taken_over = True

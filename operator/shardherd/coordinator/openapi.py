@@ -17,7 +17,16 @@ from typing import Any, NewType, Union, get_args, get_origin
 from shardherd import protocol
 from shardherd.core import errors
 from shardherd.core.errors import ShardherdError
-from shardherd.core.model import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, HeartbeatReply, Leave, ShardView
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    GroupView,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    ResetReport,
+    ShardView,
+)
 from shardherd.core.requests import ForceCheckpointReply
 
 BASE = "/v1/namespaces/{namespace}/consumergroups/{name}"
@@ -32,6 +41,7 @@ _ALWAYS = (
     errors.ForbiddenError,
     errors.UnknownGroupError,
     errors.ProtocolVersionError,
+    errors.TooManyRequestsError,
     errors.NotLeadingError,
     errors.CoordinatorUnavailableError,
 )
@@ -101,6 +111,14 @@ OPERATIONS = (
         LOOKS,
         reply=ShardView,
         refusals=(errors.UnknownShardError,),
+    ),
+    Operation(
+        "reset",
+        "GET",
+        BASE + "/reset",
+        "The declared reset with all of its rows; once it is made, with the first. null if none is declared.",
+        LOOKS,
+        reply=ResetReport | None,
     ),
     Operation(
         "force",

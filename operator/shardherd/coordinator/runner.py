@@ -20,9 +20,21 @@ from shardherd.coordinator.items import Ask, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.storage import GroupStorage
+from shardherd.coordinator.stored import view_of_stored
+from shardherd.coordinator.together import together
 from shardherd.core.errors import CoordinatorUnavailableError, OwnershipFormatError
 from shardherd.core.group import Group
-from shardherd.core.model import Condition, GroupSpec, GroupView, Heartbeat, HeartbeatReply, Offset, ShardId, ShardView
+from shardherd.core.model import (
+    Condition,
+    GroupSpec,
+    GroupView,
+    Heartbeat,
+    HeartbeatReply,
+    Offset,
+    ResetReport,
+    ShardId,
+    ShardView,
+)
 from shardherd.core.notes import outdated
 from shardherd.core.records import Ownership
 from shardherd.core.requests import Reply, Request, SettingsChanged, ShardsDiscovered
@@ -134,24 +146,7 @@ class GroupRunner:
             return self.mailbox.group.view(self._ports.clock.now(), self._ports.clock.wall())
         if self._ownership is None and not self._problem and self._not_admitted is None:
             return None
-        stored = self._ownership
-        return GroupView(
-            group_epoch=stored.group.group_epoch if stored else 0,
-            revision=stored.group.revision if stored else 0,
-            shards=tuple(
-                ShardView(row.shard, row.state, row.holder, row.next_consumer, row.owner_epoch)
-                for row in (stored.shards.values() if stored else ())
-            ),
-            consumers=(),
-            source_reachable=not self._facts.error,
-            source_error=self._facts.error or self._problem,
-            withheld=(
-                *self._facts.withheld(),
-                *((Condition(OWNERSHIP_UNREADABLE, self._unreadable),) if self._unreadable else ()),
-            ),
-            discovered=stored.group.discovered if stored else False,
-            source=self.spec.source.kind,
-        )
+        return view_of_stored(self._ownership, self._facts, self._problem, self._unreadable)
 
     def shard(self, name: ShardId) -> ShardView | None:
         """One shard of `view`, None if it has no such shard or nothing is known."""
@@ -159,6 +154,10 @@ class GroupRunner:
             return self.mailbox.group.shard_view(name, self._ports.clock.now())
         view = self.view()
         return next((shard for shard in view.shards if shard.shard == name), None) if view is not None else None
+
+    def reset(self) -> ResetReport | None:
+        """How far the declared reset is. Raises CoordinatorUnavailableError while the group is loaded."""
+        return self._mailbox().group.reset_report
 
     # Its life.
 
@@ -196,7 +195,7 @@ class GroupRunner:
             before=copies.make_way,
         )
         try:
-            await _together(self._watch(storage, source, committer, copies), self._mail(), committer.work())
+            await together(self._watch(storage, source, committer, copies), self._mail(), committer.work())
         finally:
             mailbox, self.mailbox = self.mailbox, None
             if mailbox is not None:
@@ -250,6 +249,7 @@ class GroupRunner:
                 if self._facts.commit_error:
                     await committer.retake()
                     self._learn(replace(self._facts, commit_error=""))
+                await self._reset(source)
                 committer.remind()
                 await copies.remind()
                 delay, patience = min(self._interval, SOON) if count > before else self._interval, RETRY_FIRST
@@ -274,6 +274,16 @@ class GroupRunner:
         self._learn(replace(self._facts, source_error=""))
         self._mailbox().put(Tell(ShardsDiscovered(shards, durable, notes, copied), insist=False))
         return len(shards)
+
+    async def _reset(self, source: ShardSource) -> None:
+        """Go on with a declared reset, if there is one to go on with. After a look: what it is decided from is new."""
+        wanted = self._mailbox().group.reset_due
+        if wanted is None:
+            return
+        if (timestamp := wanted.timestamp) is not None:
+            found = await self._timed("positions_at", lambda: source.positions_at(timestamp))
+            wanted = replace(wanted, positions=found)
+        self._mailbox().put(Tell(replace(wanted, wall=self._ports.clock.wall()), insist=False))
 
     async def _mail(self) -> None:
         await self._opened.wait()
@@ -381,17 +391,3 @@ class GroupRunner:
                 f"group {self.spec.identity} cannot be served yet: {reason}", group=str(self.spec.identity)
             )
         return self.mailbox
-
-
-async def _together(*works: Coroutine[Any, Any, None]) -> None:
-    """Run these until one ends or fails; the others are cancelled, and its exception is raised."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in tasks:
-        if task in done:
-            task.result()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -14,12 +17,25 @@ from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runtime import Runtime
 from shardherd.ports import Coordination
 
-__all__ = ["CoordinatorPorts", "CoordinatorServer"]
+__all__ = ["CoordinatorPorts", "CoordinatorServer", "Tls"]
 
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
 """Seconds that requests under way are given when the server stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How to serve over TLS: with what, on which port, whether it has a certificate by now, and if plain HTTP is served too.
+
+    The context may change its certificate while it is listened with.
+    """
+
+    context: ssl.SSLContext
+    port: int
+    certified: Callable[[], bool]
+    accept_plain: bool
 
 
 class CoordinatorServer:
@@ -41,11 +57,15 @@ class CoordinatorServer:
         unknown_group_grace: float = 15.0,
         max_body: int = MAX_BODY,
         max_groups_per_source: int = 0,
+        requests_per_second: float = 0.0,
+        tls: Tls | None = None,
     ) -> None:
         self._ports = ports
+        self._tls = tls
         self._host = host
         self._port = port
         self._max_body = max_body
+        self._requests_per_second = requests_per_second
         self._runtime = Runtime(
             ports,
             discovery_interval=discovery_interval,
@@ -64,6 +84,13 @@ class CoordinatorServer:
         return int(self._runner.addresses[0][1])
 
     @property
+    def tls_port(self) -> int:
+        """The port that TLS is really listened on (of interest when 0 was asked for)."""
+        if self._runner is None or self._tls is None:
+            raise RuntimeError("the coordinator is not started, or does not serve over TLS")
+        return int(self._runner.addresses[1][1])
+
+    @property
     def coordination(self) -> Coordination:
         """What the controller calls, from any thread."""
         if self._coordination is None:
@@ -74,13 +101,24 @@ class CoordinatorServer:
         """Listen. Raises OSError if the port is taken."""
         self._coordination = ThreadSafeCoordination(self._runtime, asyncio.get_running_loop())
         authenticator = Authenticator(self._ports.tokens, self._ports.clock, self._ports.metrics)
-        application = make_application(self._runtime, authenticator, self._max_body)
+        tls = self._tls
+        application = make_application(
+            self._runtime,
+            authenticator,
+            self._max_body,
+            requests_per_second=self._requests_per_second,
+            accept_plain=tls is None or tls.accept_plain,
+            certified=tls.certified if tls is not None else lambda: True,
+        )
         self._runner = web.AppRunner(
             application, handler_cancellation=True, access_log=None, shutdown_timeout=STOP_TIMEOUT, keepalive_timeout=75.0
         )
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
         log.info("the coordinator listens on %s:%s", self._host, self.port)
+        if tls is not None:
+            await web.TCPSite(self._runner, self._host, tls.port, ssl_context=tls.context).start()
+            log.info("the coordinator listens on %s:%s with TLS", self._host, self.tls_port)
 
     async def lead(self) -> None:
         """Wait for leadership, then take the groups over as they are applied."""

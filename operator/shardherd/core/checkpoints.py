@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core import grants, lineage, liveness, rebuild
+from shardherd.core import grants, lineage, liveness, rebuild, resets
 from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError, UnknownShardError
 from shardherd.core.model import (
     CheckpointOutcome,
@@ -67,6 +67,7 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
     """Phase two: these positions are durable."""
     advanced = False
     got_on: set[ConsumerId] = set()
+    forced: list[ShardId] = []
     shards, positions, in_flight, infos = state.shards, state.positions, state.in_flight, state.infos
     for shard, offset in request.offsets.items():
         record = shards.get(shard)
@@ -85,11 +86,14 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
             grants.want_rebalance(state, "ShardsAppeared")
         if flight is not None and flight.forced and offset == flight.offset:
             _forced(state, shard, now)
+            forced.append(shard)
         open_ = info is not None and info.open
         if (open_ or not grants.finish_if_done(state, shard, now)) and record.holder is not None:
             got_on.add(record.holder)
     for consumer in sorted(got_on):
         _got_on(state, consumer, now)
+    if forced:
+        resets.took(state, forced)
     if advanced and state.clocks.doublings:
         state.put_clocks(doublings=0)
 
@@ -125,7 +129,7 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
             group=identity,
             shard=request.shard,
         )
-    if request.shard in state.in_flight:
+    if request.shard in state.in_flight or request.shard in (state.clocks.unset or ()):
         raise CoordinatorUnavailableError(
             f"a checkpoint of shard {request.shard} is being written; ask again", group=identity, shard=request.shard
         )
@@ -206,7 +210,9 @@ def _order_warning(state: State, shard: ShardId) -> str:
 def _forced(state: State, shard: ShardId, now: float) -> None:
     offset = state.positions[shard]
     _accept(state, shard, state.infos.get(shard))
-    state.tell(Told("CheckpointForced", f"checkpoint of shard {shard} was set to {offset}", shards=(shard,), warning=True))
+    if shard not in (state.clocks.unset or ()):
+        # A reset is told of once, not for every shard.
+        state.tell(Told("CheckpointForced", f"checkpoint of shard {shard} was set to {offset}", shards=(shard,), warning=True))
     record = state.shards[shard]
     if record.state in grants.HELD:
         grants.fence_holder(state, record)

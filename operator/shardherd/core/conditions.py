@@ -39,6 +39,7 @@ SETTLED = "Settled"
 SCALING_OUT = "ScalingOut"
 DRAINING = "Draining"
 DRAIN_TIMED_OUT = "DrainTimedOut"
+POD_SUPERSEDED = "PodSuperseded"
 ROLLING_OUT = "RollingOut"
 STARTING = "Starting"
 # Stalled

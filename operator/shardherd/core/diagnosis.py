@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from shardherd.core.admission import GROUP_ID_TAKEN, TOO_MANY_GROUPS
 from shardherd.core.model import GroupView, ShardState, ShardView
 from shardherd.core.observed import Observation
+from shardherd.core.sizing import PAUSED
 from shardherd.core.times import rfc3339
 from shardherd.core.traffic import Traffic
 
@@ -39,18 +41,24 @@ class Stuck:
     age: float
 
 
-def stuck_shards(observation: Observation, traffic: Traffic | None) -> list[dict[str, object]]:
-    """The first shards that stand still, as the status has them."""
+STOPPED_FOR_ALL = frozenset(
+    {PAUSED, GROUP_ID_TAKEN, TOO_MANY_GROUPS, "GroupHasLiveMembers", "GroupIdInUse", "OwnershipRebuilding", "Resetting"}
+)
+"""What withholds grants and keeps every holder from getting on, too."""
+
+
+def stuck_shards(observation: Observation, traffic: Traffic | None) -> tuple[list[dict[str, object]], int]:
+    """The first shards that stand still, as the status has them, and how many there are."""
     view, written = observation.view, observation.previous.get("stuckShards")
     if view is None or not view.discovered:
-        return []
+        return [], 0
     known = {
         (entry.get("shard"), entry.get("reason")): entry.get("since")
         for entry in (written if isinstance(written, list) else [])
         if isinstance(entry, Mapping)
     }
-    found = sorted(_found(observation, view, traffic), key=lambda stuck: _ORDER.index(stuck.reason))[:SHOWN]
-    return [
+    found = sorted(_found(observation, view, traffic), key=lambda stuck: _ORDER.index(stuck.reason))
+    told: list[dict[str, object]] = [
         {
             "shard": stuck.shard,
             "reason": stuck.reason,
@@ -58,8 +66,9 @@ def stuck_shards(observation: Observation, traffic: Traffic | None) -> list[dict
             # The same time as before: seconds are not told exactly alike twice.
             "since": known.get((stuck.shard, stuck.reason)) or rfc3339(observation.wall - stuck.age),
         }
-        for stuck in found
+        for stuck in found[:SHOWN]
     ]
+    return told, len(found)
 
 
 _ORDER = (NO_PROGRESS, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
@@ -72,8 +81,7 @@ def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -
         if not shard.present or not shard.lag_records:
             continue
         if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still:
-            message = f"{shard.holder} holds it and has checkpointed nothing; see: kubectl logs {shard.holder}"
-            yield Stuck(shard.shard, NO_PROGRESS, message, still[shard.shard])
+            yield Stuck(shard.shard, NO_PROGRESS, _why_still(view, shard), still[shard.shard])
         elif shard.state is ShardState.TRANSFER and shard.state_age >= GRANTING:
             message = f"{shard.holder} has not given it up yet; {shard.next_consumer} is to have it"
             yield Stuck(shard.shard, NOT_GIVEN_UP, message, shard.state_age)
@@ -82,6 +90,16 @@ def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -
         elif shard.state is ShardState.WAIT:
             message = "in an ordered group it waits until the shards that come before it are read to their ends"
             yield Stuck(shard.shard, WAITS_FOR_PARENTS, message, shard.state_age)
+
+
+def _why_still(view: GroupView, shard: ShardView) -> str:
+    """Why this shard's holder gets on with nothing."""
+    said = f"{shard.holder} holds it and has checkpointed nothing"
+    if cause := next((cause for cause in view.withheld if cause.reason in STOPPED_FOR_ALL), None):
+        return f"{said}: {cause.message}"
+    if not view.source_reachable:
+        return f"{said}: the source does not answer: {view.source_error}"
+    return f"{said}; see: kubectl logs {shard.holder}"
 
 
 def _why_free(view: GroupView, shard: ShardView) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core import balance, checkpoints, grants, growth, lineage, rebuild
+from shardherd.core import balance, checkpoints, grants, growth, lineage, rebuild, resets
 from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
 from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
@@ -65,6 +65,7 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
         state.touch_all()
     if before.settings.paused and not after.settings.paused:
         state.put_clocks(resumed_at=now)
+    resets.declared_changed(state, before.reset)
     if _asked(before) != _asked(after):
         grants.want_rebalance(state, "SettingsChanged")
 
@@ -206,8 +207,8 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
         if record.source_id != info.source_id and info.source_id:
             if record.source_id:
                 recreated.append(shard)
-            else:
-                unmarked.append(record)
+                continue  # nobody may read it
+            unmarked.append(record)
         holder = record.holder
         reads = holder is not None and record.state is ShardState.ALREADY_ALLOC
         if reads and holder not in lagging and positions.get(shard, info.end) < info.end:
@@ -234,3 +235,4 @@ def _note_recreated(state: State, recreated: tuple[ShardId, ...]) -> None:
         )
     if recreated != state.clocks.recreated:
         state.put_clocks(recreated=recreated)
+        state.touch_all()  # who holds them must stop

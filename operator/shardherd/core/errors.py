@@ -107,6 +107,13 @@ class CoordinatorUnavailableError(ShardherdError):
     retryable = True
 
 
+class TooManyRequestsError(ShardherdError):
+    """The caller calls more often than it may. It is to wait for as long as the answer's Retry-After says."""
+
+    code = "TooManyRequests"
+    retryable = True
+
+
 class ConsumerStoppedError(ShardherdError):
     """This run of a consumer is over: it left, was replaced, or had to stop by itself. Raised by the client, never sent."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shardherd.core import lineage
 from shardherd.core.fsm import Cause, step
-from shardherd.core.model import ConsumerId, ShardId, ShardState
+from shardherd.core.model import ConsumerId, ResetState, ShardId, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import ShardRecord
 from shardherd.core.state import State, Told
@@ -64,7 +64,9 @@ def blocked(state: State) -> bool:
     """Whether something withholds all grants of the group."""
     clocks = state.clocks
     unknown = state.spec.settings.assignor not in state.assignors
+    reset = state.record.reset
     withheld = bool(clocks.withheld) or bool(clocks.recreated) or state.record.rebuilding
+    withheld = withheld or (reset is not None and reset.state is ResetState.APPLYING)
     return state.spec.settings.paused or withheld or unknown
 
 

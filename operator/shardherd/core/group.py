@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from shardherd.core import balance, checkpoints, discovery, heartbeats, liveness, rebalance, timers, views
+from shardherd.core import balance, checkpoints, discovery, heartbeats, liveness, rebalance, resets, timers, views
 from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.model import (
     CheckpointRequest,
@@ -29,6 +29,7 @@ from shardherd.core.model import (
     HeartbeatReply,
     Leave,
     Offset,
+    ResetReport,
     ShardId,
     ShardInfo,
     ShardView,
@@ -45,6 +46,7 @@ from shardherd.core.requests import (
     ForceCheckpoint,
     Reply,
     Request,
+    ResetDue,
     SettingsChanged,
     ShardsDiscovered,
     Tick,
@@ -205,6 +207,16 @@ class Group:
         """Whether the next ShardsDiscovered should have the shards' sizes in bytes."""
         return balance.wants_sizes(self._state, now - self._state.clocks.gap)
 
+    @property
+    def reset_due(self) -> ResetDue | None:
+        """What to look up, and then to ask for, to go on with a declared reset; None while there is none to go on with."""
+        return resets.due(self._state)
+
+    @property
+    def reset_report(self) -> ResetReport | None:
+        """How far the declared reset is, with all of its rows until it is made; None if none is declared."""
+        return resets.report(self._state)
+
     def view(self, now: float, wall: float = 0.0) -> GroupView:
         """A consistent picture. `wall` is the time since 1970 that `now` stands for."""
         return views.group_view(self._state, now - self._state.clocks.gap, wall)
@@ -274,6 +286,8 @@ class Group:
                 checkpoints.failed(state, request)
             case ForceCheckpoint():
                 return checkpoints.force(state, request)
+            case ResetDue():
+                resets.advance(state, request)
             case Leave():
                 liveness.leave(state, request)
             case ConsumerDied():
@@ -297,7 +311,7 @@ class Group:
             case Heartbeat():
                 heartbeats.release_moving(state, (request.consumer,), now)
                 heartbeats.replace_dropped(state, request.consumer, now)
-            case Tick() | CheckpointRequest() | ForceCheckpoint():
+            case Tick() | CheckpointRequest() | ForceCheckpoint() | ResetDue():
                 pass
             case _:
                 heartbeats.release_moving(state, tuple(state.moving), now)

@@ -80,7 +80,10 @@ def reply(state: State, request: Heartbeat) -> HeartbeatReply:
 
 
 def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
-    """Its shards in ALREADY_ALLOC that were granted to its current incarnation and whose position is known and not lost."""
+    """Its shards in ALREADY_ALLOC that were granted to its current incarnation, and whose position is known and means them.
+
+    It means nothing if it was lost, or if it is one of another shard, which had this name before.
+    """
     record = state.consumers.get(consumer)
     if record is None or not record.present:
         return ()
@@ -88,6 +91,8 @@ def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
     for shard in sorted(state.under.get((consumer, record.incarnation), ())):
         row = state.shards[shard]
         position = state.positions.get(shard)
+        if shard in state.clocks.recreated:
+            continue
         if row.state is ShardState.ALREADY_ALLOC and position is not None and not grants.checkpoint_lost(state, row):
             found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
     return tuple(found)
@@ -117,7 +122,7 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
     unnamed = set(state.under.get((consumer, record.incarnation), ())) - session.named
     for shard in sorted(unnamed, key=shard_key):
         row = state.shards[shard]
-        if row.state is not ShardState.ALREADY_ALLOC or session.revision < row.revision:
+        if row.state is not ShardState.ALREADY_ALLOC or session.revision < row.revision or shard in state.clocks.recreated:
             continue
         if not grants.movable(state, shard) or shard not in state.positions or grants.checkpoint_lost(state, row):
             continue

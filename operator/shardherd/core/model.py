@@ -3,6 +3,8 @@
 Decides nothing. `core.group` takes the requests and gives the replies, `protocol` writes both as JSON, and the client, the
 coordinator and the agent share them. Everything is frozen; a change is a new value. What there are tens of thousands of is a
 named tuple, as it is made, compared and changed several times faster than a frozen dataclass.
+
+Longer than other modules: it only names things, and a reader looks for all of them in one place.
 """
 
 from __future__ import annotations
@@ -284,6 +286,72 @@ class LastRebalance:
     moved: int
 
 
+class ResetTo(StrEnum):
+    """Where a reset sets positions to."""
+
+    EARLIEST = "Earliest"
+    LATEST = "Latest"
+    TIMESTAMP = "Timestamp"
+    OFFSETS = "Offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A declared change of durable positions, made once for its `id`.
+
+    `timestamp` is in seconds since 1970 (Timestamp only): positions are those of the first records at or after it. `offsets`
+    are the positions of the shards that are named (Offsets only). `shards` are those that are set, all if there are none. With
+    `dry_run` it is only planned. `manager` is the field manager that wrote the declaration: a tool, not a person.
+    """
+
+    id: str
+    to: ResetTo
+    timestamp: float | None = None
+    offsets: tuple[tuple[ShardId, Offset], ...] = ()
+    shards: tuple[ShardId, ...] = ()
+    dry_run: bool = False
+    manager: str = ""
+
+
+class ResetState(StrEnum):
+    """How far a declared reset is. PauseFirst and Waiting have changed nothing, Planned and Refused never will."""
+
+    PAUSE_FIRST = "PauseFirst"
+    WAITING = "Waiting"
+    PLANNED = "Planned"
+    REFUSED = "Refused"
+    APPLYING = "Applying"
+    DONE = "Done"
+
+
+class ResetRow(NamedTuple):
+    """One shard of a reset: its durable position before, None if it had none, and after it."""
+
+    shard: ShardId
+    before: Offset | None
+    after: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class ResetReport:
+    """What a reset does, or did.
+
+    `time` is when it was decided, in seconds since 1970, 0 if it was not. `shards` are so many; `rows` are theirs, or the first
+    of them. `repeated` counts the records that are read once more, `skipped` those that are not read. `manager` as in `Reset`.
+    """
+
+    id: str
+    to: ResetTo
+    state: ResetState
+    message: str
+    time: float = 0.0
+    shards: int = 0
+    repeated: int = 0
+    skipped: int = 0
+    rows: tuple[ResetRow, ...] = ()
+    manager: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupView:
     """A group as the controller, the API and the metrics see it: one consistent picture.
@@ -291,7 +359,9 @@ class GroupView:
     `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
     granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are
     the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced. `growths` are
-    those of an ordered group that are not read past yet. `source` is the kind of the source (`kafka`).
+    those of an ordered group that are not read past yet. `source` is the kind of the source (`kafka`). `reset` is the declared
+    reset, `last_reset` the last that was made, each with its first rows. `superseded` are the UIDs of pods that are refused for
+    ever, the newest few of each name: one that runs all the same should be replaced.
     """
 
     group_epoch: int
@@ -308,6 +378,9 @@ class GroupView:
     growths: tuple[Growth, ...] = ()
     expired: tuple[tuple[ConsumerId, Incarnation], ...] = ()
     source: str = ""
+    reset: ResetReport | None = None
+    last_reset: ResetReport | None = None
+    superseded: tuple[tuple[ConsumerId, str], ...] = ()
 
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""
@@ -350,7 +423,8 @@ class GroupSpec:
     `wanted` is the number of consumers that the controller runs; consumers named in `leaving` are to be drained before they
     are removed, those in `cordoned` hold nothing and stay. `service_account` is the account whose tokens may speak for the
     group's consumers. `created` is when the group was, in RFC 3339: of groups that exclude each other the older one is served.
-    With `rebalance_paused` nothing that somebody holds is moved for the sake of balance.
+    With `rebalance_paused` nothing that somebody holds is moved for the sake of balance. `reset` is a declared change of
+    positions.
     """
 
     identity: GroupIdentity
@@ -362,3 +436,4 @@ class GroupSpec:
     created: str = ""
     cordoned: frozenset[ConsumerId] = frozenset()
     rebalance_paused: bool = False
+    reset: Reset | None = None

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupView, Incarnation, KafkaSource, ShardState
+from shardherd.core.model import (
+    ConsumerId,
+    GroupIdentity,
+    GroupSettings,
+    GroupView,
+    Incarnation,
+    KafkaSource,
+    Reset,
+    ShardState,
+)
 from shardherd.core.traffic import Traffic
 
 
@@ -79,9 +88,10 @@ class RolloutSettings:
 class Declared:
     """The spec of a group's custom resource, as far as planning needs it.
 
-    `drain_timeout` in seconds. `executors` is the number of executor pods of one consumer. `template_hash` changes when, and
-    only when, the user changes what pods are made from. `rejected` is why what the user declares now did not run; all the rest
-    of this is what ran before then. Empty if it was not given up.
+    `drain_timeout` in seconds. `executors` is the most executor pods of one consumer; with `executors_vary` Spark adds them and
+    gives them back as it runs. `template_hash` changes when, and only when, the user changes what pods are made from.
+    `rejected` is why what the user declares now did not run; all the rest of this is what ran before then. Empty if it was not
+    given up. `reset` is a declared change of positions.
     """
 
     identity: GroupIdentity
@@ -99,6 +109,8 @@ class Declared:
     pauses: Pauses = Pauses()
     rollout: RolloutSettings = RolloutSettings()
     rejected: str = ""
+    reset: Reset | None = None
+    executors_vary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +139,13 @@ class ConsumerPod:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorPod:
-    """An executor's pod and the incarnation of the driver that it works for."""
+    """An executor's pod and the incarnation of the driver that it works for. `ended`: all its containers have terminated."""
 
     name: str
     uid: str
     incarnation: Incarnation
     deleting: bool = False
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +221,7 @@ class Memory:
 class Observation:
     """One consistent picture of a group. None for an object means that there is none.
 
+    `trust_current`: the group's namespace has the authorities by which consumers believe the coordinator.
     `deaths` are proofs of death that the coordinator has to hear. `dead` are the incarnations whose driver has terminated, be
     their executors still there or not.
     `warnings` are (reason, message) of recent events about the StatefulSet while pods are missing. `refusals` are the API
@@ -221,6 +235,7 @@ class Observation:
     stateful_set: OwnedSet | None = None
     service: Owned | None = None
     budget: Owned | None = None
+    trust_current: bool = True
     consumers: tuple[ConsumerPod, ...] = ()
     executors: tuple[ExecutorPod, ...] = ()
     deaths: tuple[tuple[ConsumerId, Incarnation], ...] = ()

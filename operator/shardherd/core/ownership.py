@@ -10,7 +10,17 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 from shardherd.core.errors import OwnershipDamagedError, OwnershipFormatError
-from shardherd.core.model import ConsumerId, Growth, Incarnation, ShardId, ShardState
+from shardherd.core.model import (
+    ConsumerId,
+    Growth,
+    Incarnation,
+    ResetReport,
+    ResetRow,
+    ResetState,
+    ResetTo,
+    ShardId,
+    ShardState,
+)
 from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 
 T = TypeVar("T")
@@ -50,6 +60,10 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             "epochFloor": group.epoch_floor,
             "growths": [[each.topic, each.before, each.after, [list(end) for end in each.ends]] for each in group.growths],
             "rebuilding": group.rebuilding,
+            "reset": _encode_reset(group.reset),
+            # Mostly the same: kept once.
+            "lastReset": None if group.last_reset == group.reset else _encode_reset(group.last_reset),
+            "resetIds": list(group.reset_ids),
         },
         "consumers": [_encode_consumer(consumer) for consumer in ownership.consumers.values()],
         "names": names,
@@ -144,6 +158,9 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
             rebuilding=group.get("rebuilding", False),
             epoch_floor=group.get("epochFloor", 0),
             growths=tuple(_decode_growth(growth) for growth in group.get("growths", ())),
+            reset=(reset := _decode_reset(group.get("reset"))),
+            last_reset=_decode_reset(group.get("lastReset")) or _made(reset),
+            reset_ids=tuple(group.get("resetIds", ())),
         ),
         shards,
         {consumer.consumer: consumer for consumer in consumers},
@@ -153,6 +170,35 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
 def _decode_growth(data: Sequence[Any]) -> Growth:
     topic, before, after, ends = data
     return Growth(topic, before, after, tuple((ShardId(shard), end) for shard, end in ends))
+
+
+def _encode_reset(report: ResetReport | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    return {
+        "id": report.id,
+        "to": report.to.value,
+        "state": report.state.value,
+        "message": report.message,
+        "time": report.time,
+        "shards": report.shards,
+        "repeated": report.repeated,
+        "skipped": report.skipped,
+        "manager": report.manager,
+        "rows": [list(column) for column in zip(*report.rows, strict=True)],
+    }
+
+
+def _decode_reset(data: Mapping[str, Any] | None) -> ResetReport | None:
+    if data is None:
+        return None
+    rows = tuple(ResetRow(ShardId(shard), before, after) for shard, before, after in zip(*data["rows"], strict=True))
+    plain = {name: data[name] for name in ("id", "message", "time", "shards", "repeated", "skipped", "manager")}
+    return ResetReport(to=ResetTo(data["to"]), state=ResetState(data["state"]), rows=rows, **plain)
+
+
+def _made(report: ResetReport | None) -> ResetReport | None:
+    return report if report is not None and report.state is ResetState.DONE else None
 
 
 def _check(record: ShardRecord, known: Set[ConsumerId]) -> None:

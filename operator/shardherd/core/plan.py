@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from shardherd.core.conditions import CONSUMING, DRAIN_TIMED_OUT, STARTING, findings
+from shardherd.core.conditions import CONSUMING, DRAIN_TIMED_OUT, POD_SUPERSEDED, STARTING, findings
 from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
-from shardherd.core.observed import Memory, Observation
+from shardherd.core.observed import ConsumerPod, Memory, Observation
 from shardherd.core.rollout import COMPLETE, PROGRESSING, ROLLED_BACK, Rolling, rolling
 from shardherd.core.scaling import Scale, remember, scale
 from shardherd.core.sizing import RECOMMEND_ONLY, WAITING_FOR_SHARDS, Decision
@@ -34,6 +34,11 @@ class ReportDeath:
 
     consumer: ConsumerId
     incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class PublishTrust:
+    """Bring the authorities by which consumers believe the coordinator to the group's namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class DeletePod:
     why: str
 
 
-Action = TellCoordinator | ReportDeath | ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod
+Action = TellCoordinator | ReportDeath | PublishTrust | ApplyService | ApplyBudget | ApplyStatefulSet | RollBack | DeletePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,11 @@ def plan(observation: Observation) -> Plan:
         actions = tuple(action for policy in policies for action in policy(observation, course))
     return Plan(
         actions=actions,
-        done=(*_scale_events(observation, scaled, actions), *_rollout_events(observation, course)),
+        done=(
+            *_scale_events(observation, scaled, actions),
+            *_superseded_events(observation),
+            *_rollout_events(observation, course),
+        ),
         status=status(observation, scaled),
         # Two conditions may turn for one cause, which is told once.
         turned=tuple(dict.fromkeys(event for tell in _TURNED for event in tell(observation, scaled))),
@@ -144,6 +153,7 @@ def _tell_coordinator(observation: Observation, course: Course) -> Iterable[Acti
             created=declared.created,
             cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned) | course.rolling.emptied,
             rebalance_paused=declared.pauses.rebalance,
+            reset=declared.reset,
         )
     )
 
@@ -159,6 +169,21 @@ def _delete_executors_of_the_dead(observation: Observation, _course: Course) -> 
     for executor in observation.executors:
         if observation.is_dead(executor.incarnation) and not executor.deleting:
             yield DeletePod(executor.name, executor.uid, "its driver is dead")
+
+
+def _publish_trust(observation: Observation, _course: Course) -> Iterable[Action]:
+    """Before the pods, which mount it; and again whenever there is another authority."""
+    if not observation.trust_current:
+        yield PublishTrust()
+
+
+def _delete_ended_executors(observation: Observation, _course: Course) -> Iterable[Action]:
+    """What Spark gave back. In an ordered group it leaves them to us: their end is part of the proof that a driver is dead."""
+    if not observation.declared.executors_vary:
+        return
+    for executor in observation.executors:
+        if executor.ended and not executor.deleting and not observation.is_dead(executor.incarnation):
+            yield DeletePod(executor.name, executor.uid, "it has ended")
 
 
 def _apply_service(observation: Observation, _course: Course) -> Iterable[Action]:
@@ -193,6 +218,17 @@ def _replace_expired(observation: Observation, _course: Course) -> Iterable[Acti
             yield DeletePod(pod.name, pod.uid, "it was expired and did not end")
 
 
+def _replace_superseded(observation: Observation, _course: Course) -> Iterable[Action]:
+    """A pod that the coordinator refuses for ever: a request of an earlier pod of its name, late, was heard after its own."""
+    for pod in _superseded(observation):
+        yield DeletePod(pod.name, pod.uid, "another pod of its name was heard after it, so the coordinator refuses it")
+
+
+def _superseded(observation: Observation) -> Iterable[ConsumerPod]:
+    refused = frozenset(observation.view.superseded) if observation.view is not None else frozenset()
+    return (pod for pod in observation.consumers if (pod.name, pod.uid) in refused and not pod.deleting)
+
+
 def _roll_back(_observation: Observation, course: Course) -> Iterable[Action]:
     """A new declaration did not run in time: every pod goes back to the one that did."""
     if course.rolling.back:
@@ -221,17 +257,20 @@ POLICIES: tuple[Policy, ...] = (
     _tell_coordinator,
     _report_deaths,
     _delete_executors_of_the_dead,
+    _publish_trust,
+    _delete_ended_executors,
     _apply_service,
     _apply_budget,
     _apply_stateful_set,
     _roll_back,
     _replace_expired,
+    _replace_superseded,
     _replace_outdated,
 )
 
-WHILE_PAUSED: tuple[Policy, ...] = (_tell_coordinator, _report_deaths)
-"""What goes on while the annotation pauses the reconcile: nothing that changes an object. A coordinator that has just started
-has to know of the group, and a death stays a death.
+WHILE_PAUSED: tuple[Policy, ...] = (_tell_coordinator, _report_deaths, _publish_trust)
+"""What goes on while the annotation pauses the reconcile: nothing that changes an object of the group. A coordinator that has
+just started has to know of the group, a death stays a death, and consumers have to believe the coordinator.
 """
 
 _WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost"})
@@ -252,6 +291,14 @@ def _scale_events(observation: Observation, scaled: Scale, actions: Iterable[Act
             if name in going:
                 held = f"{name} did not give up {_held_by(observation, name)} within spec.drainTimeout ({timeout:g} s)"
                 yield Event(DRAIN_TIMED_OUT, f"{held}: it is ended, and fenced.", warning=True)
+
+
+def _superseded_events(observation: Observation) -> Iterable[Event]:
+    if observation.declared.deleting or observation.declared.pauses.reconcile:
+        return
+    for pod in _superseded(observation):
+        told = f"Pod {pod.name} (UID {pod.uid}) is refused by the coordinator: another pod of its name was heard after it"
+        yield Event(POD_SUPERSEDED, f"{told}. It is deleted, and made anew.", warning=True)
 
 
 def _held_by(observation: Observation, consumer: ConsumerId) -> str:

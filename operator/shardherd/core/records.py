@@ -10,7 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardherd.core.model import Condition, ConsumerId, Growth, Incarnation, Offset, ShardId, ShardState
+from shardherd.core.model import (
+    Condition,
+    ConsumerId,
+    Growth,
+    Incarnation,
+    Offset,
+    Reset,
+    ResetReport,
+    ShardId,
+    ShardState,
+)
 
 
 class ShardRecord(NamedTuple):
@@ -99,7 +109,9 @@ class GroupRecord:
     """What is stored of the group itself.
 
     `epoch_floor` is the highest epoch of the shards that were dropped, which a shard begins with that comes back. `rebuilding`:
-    its ownership was lost, and consumers still claim what they hold.
+    its ownership was lost, and consumers still claim what they hold. `reset` is the reset that was decided last: refused, being
+    made with all of its rows, or made; `last_reset` the last that was made, with its first rows. `reset_ids` are those of the
+    last resets that were made or refused, which never are again.
     """
 
     uid: str
@@ -110,6 +122,9 @@ class GroupRecord:
     growths: tuple[Growth, ...] = ()
     epoch_floor: int = 0
     rebuilding: bool = False
+    reset: ResetReport | None = None
+    last_reset: ResetReport | None = None
+    reset_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +137,8 @@ class Clocks:
     them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called
     off is to be followed by another rebalance. `copies` are those of the positions that were found below their copy. Until
     `claims_until` consumers claim what they hold, while the ownership is rebuilt. `assignor_error`: why the group's plug-in
-    gave no answer last time. `sizes_unknown`: bytes are to be weighed, and the source does not show them.
+    gave no answer last time. `sizes_unknown`: bytes are to be weighed, and the source does not show them. `planned` is the
+    declared dry run of a reset and what came of it. `unset` are the shards that a reset has not set yet, None before it began.
     """
 
     gap: float = 0.0
@@ -150,6 +166,8 @@ class Clocks:
     claims_until: float = 0.0
     assignor_error: str = ""
     sizes_unknown: bool = False
+    planned: tuple[Reset, ResetReport] | None = None
+    unset: frozenset[ShardId] | None = None
 
 
 @dataclass(frozen=True, slots=True)

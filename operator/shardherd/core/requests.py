@@ -97,6 +97,20 @@ class ForceCheckpointReply:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetDue:
+    """Go on with the reset of this id, as `Group.reset_due` asks for it.
+
+    `timestamp` is what positions are to be looked up for, in seconds since 1970, None if it needs none. `positions` are those
+    of the first records at or after it; a shard that has no such record is absent. `wall` is the time, in seconds since 1970.
+    """
+
+    id: str
+    timestamp: float | None = None
+    positions: Mapping[ShardId, Offset] = field(default_factory=dict)
+    wall: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed. Due at `Group.next_deadline()` at the latest."""
 
@@ -119,6 +133,7 @@ Request = (
     | SettingsChanged
     | ConditionsChanged
     | ForceCheckpoint
+    | ResetDue
     | Tick
     | ClockGap
 )

@@ -60,7 +60,7 @@ class Told:
 
     `reason` is a documented constant: ConsumerJoined, ConsumerLeft, ConsumerDied, SessionTimeout, ReleaseTimeout,
     ProgressTimeout, Rebalanced, ShardsAppeared, ShardClosed, ShardOver, ShardRevived, SourceRecreated, CheckpointForced,
-    OwnershipLost, OwnershipRebuilt, ShardSizesUnknown.
+    OwnershipLost, OwnershipRebuilt, ShardSizesUnknown, ResetWaits, ResetPlanned, ResetRefused, ResetDone.
     """
 
     reason: str

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from shardherd.core.conditions import dated, findings, ready_consumers
 from shardherd.core.conditions import unreadable as conditions_of_unreadable
 from shardherd.core.diagnosis import stuck_shards
-from shardherd.core.model import GroupView, ShardState
+from shardherd.core.model import GroupView, ResetReport, ShardState
 from shardherd.core.observed import Observation
 from shardherd.core.rollout import rolling
 from shardherd.core.scaling import Scale
@@ -58,13 +58,15 @@ def status(observation: Observation, scale: Scale) -> dict[str, object]:
         result |= _of_view(observation.view)
         if "lag" in result:
             result["lag"] = _of_traffic(scale.decision.sizing.traffic, result["lag"])
-    stuck = stuck_shards(observation, scale.decision.sizing.traffic)
+    stuck, count = stuck_shards(observation, scale.decision.sizing.traffic)
     if stuck:
-        result["stuckShards"] = stuck
+        result |= {"stuckShards": stuck, "stuckShardsTotal": count}
     # What only the coordinator knows stays as it was while the coordinator has not loaded the group.
-    for name in ("groupEpoch", "shards", "lag", "lastRebalance"):
+    for name in ("groupEpoch", "shards", "lag", "lastRebalance", "lastReset"):
         if name not in result and name in observation.previous:
             result[name] = observation.previous[name]
+    if observation.view is None and declared.reset is not None and "reset" in observation.previous:
+        result["reset"] = observation.previous["reset"]
     return result
 
 
@@ -145,9 +147,31 @@ def _of_view(view: GroupView) -> dict[str, object]:
             "over": view.shards_in(ShardState.OVER),
         }
         result["lag"] = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards)}
+    if view.reset is not None:
+        result["reset"] = {**_of_reset(view.reset), "state": view.reset.state.value, "message": view.reset.message}
+    if view.last_reset is not None:
+        result["lastReset"] = _of_reset(view.last_reset)
     if view.last_rebalance is not None:
         last = view.last_rebalance
         result["lastRebalance"] = {"time": rfc3339(last.time), "reason": last.reason, "moved": last.moved}
+    return result
+
+
+def _of_reset(report: ResetReport) -> dict[str, object]:
+    result: dict[str, object] = {"id": report.id, "to": report.to.value}
+    if report.time:
+        result |= {
+            "time": rfc3339(report.time),
+            "shards": report.shards,
+            "recordsRepeated": report.repeated,
+            "recordsSkipped": report.skipped,
+            "rows": [
+                {"shard": row.shard, "after": row.after} | ({} if row.before is None else {"before": row.before})
+                for row in report.rows
+            ],
+        }
+    if report.manager:
+        result["fieldManager"] = report.manager
     return result
 
 

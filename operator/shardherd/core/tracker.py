@@ -44,10 +44,11 @@ class _Grant:
 
 
 def split_fairly(available: Mapping[ShardId, int], budget: int | None) -> dict[ShardId, int]:
-    """How many of its available records each shard gives, at most `budget` together (None: all).
+    """How many of its available records each shard gives, about `budget` together (None: all).
 
-    A shard with little gives all of it, and the others share what is left evenly. The result is the same for the same
-    arguments.
+    A shard with little gives all of it, and the others share what is left evenly. However many shards there are, each one with
+    records gives at least one: or the quiet ones would wait for as long as others are busy. So `budget` is exceeded only if
+    there are more such shards than that. The result is the same for the same arguments.
     """
     wanted = {shard: count for shard, count in available.items() if count > 0}
     if budget is None or sum(wanted.values()) <= budget:
@@ -56,9 +57,9 @@ def split_fairly(available: Mapping[ShardId, int], budget: int | None) -> dict[S
     left = budget
     by_size = sorted(wanted, key=lambda shard: (wanted[shard], shard))
     for index, shard in enumerate(by_size):
-        given[shard] = min(wanted[shard], left // (len(by_size) - index))
+        given[shard] = min(wanted[shard], max(1, left // (len(by_size) - index)))
         left -= given[shard]
-    return {shard: count for shard, count in given.items() if count > 0}
+    return given
 
 
 class Tracker(Books[_Grant]):
@@ -84,6 +85,11 @@ class Tracker(Books[_Grant]):
         return tuple(sorted(self._grants))
 
     @property
+    def holds_any(self) -> bool:
+        """Whether a heartbeat names anything."""
+        return bool(self._grants or self._in_flight)
+
+    @property
     def busy(self) -> bool:
         """Whether anything handed out is not finished yet."""
         return bool(self._in_flight)
@@ -98,7 +104,7 @@ class Tracker(Books[_Grant]):
         return {shard: grant.position for shard, grant in sorted(self._grants.items()) if not grant.revoked}
 
     def hand_out(self, ends: Mapping[ShardId, Offset], budget: int | None) -> dict[ShardId, ReadRange]:
-        """The next ranges to read, at most `budget` records together; a shard without news gets an empty range.
+        """The next ranges to read, about `budget` records together; a shard without news gets an empty range.
 
         `ends` are the known ends of the shards. Nothing at all has news: the answer is empty and nothing changes. Whatever
         was in flight and was not finished by now never will be: it is dropped first.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shardherd.core import assignors, eligible, grants, growth
+from shardherd.core import assignors, eligible, grants, growth, resets
 from shardherd.core.conditions import ASSIGNOR_FAILED, CHECKPOINT_LOST, SOURCE_RECREATED, UNKNOWN_ASSIGNOR
 from shardherd.core.model import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
 from shardherd.core.naming import consumer_key
@@ -16,6 +16,9 @@ REBUILDING = (
     "who holds which shard was lost and is being found out from the consumers; nothing is granted or committed for one "
     "sessionTimeout"
 )
+
+SUPERSEDED = 4
+"""So many superseded pods of a name are shown, the newest: of one that runs, only late requests of earlier pods can follow."""
 
 
 def group_view(state: State, now: float, wall: float) -> GroupView:
@@ -37,11 +40,18 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
         rebalances=clocks.rebalances,
         discovered=clocks.seen,
         source=state.spec.source.kind,
+        reset=resets.shown(resets.report(state)),
+        last_reset=state.record.last_reset,
         growths=tuple(growth.unread(each, state.positions) for each in state.record.growths),
         expired=tuple(
             (record.consumer, record.incarnation)
             for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
             if record.ended == record.incarnation and record.end_reason in EndReason.EXPIRED
+        ),
+        superseded=tuple(
+            (record.consumer, uid)
+            for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
+            for uid in record.superseded[-SUPERSEDED:]
         ),
     )
 
@@ -104,6 +114,8 @@ def _withheld(state: State) -> tuple[Condition, ...]:
         found.append(Condition(PAUSED, "spec.paused is true; nothing is granted or moved"))
     if state.record.rebuilding:
         found.append(Condition("OwnershipRebuilding", REBUILDING))
+    if (reset := resets.applying(state)) is not None:
+        found.append(Condition("Resetting", f"reset {reset.id} is being made; nothing is granted or moved until it is done"))
     assignor = state.spec.settings.assignor
     if assignor not in state.assignors:
         found.append(
@@ -122,8 +134,7 @@ def _withheld(state: State) -> tuple[Condition, ...]:
             Condition(
                 SOURCE_RECREATED,
                 f"{_named(state.clocks.recreated)}: the topic was deleted and made again, and the checkpoints are those of the "
-                "old one; nothing is granted. To read the new one from its beginning, delete this group and its Kafka group, "
-                "and apply it again",
+                "old one; nothing is granted. Say where to read on by spec.reset, for example {id: ..., to: Earliest}",
             )
         )
     lost = grants.lost_checkpoints(state)
@@ -131,7 +142,7 @@ def _withheld(state: State) -> tuple[Condition, ...]:
         found.append(
             Condition(
                 CHECKPOINT_LOST,
-                f"{_named(lost)}: the checkpoint is gone or lies before the first record; set it to decide where to read on",
+                f"{_named(lost)}: the checkpoint is gone or lies before the first record; say by spec.reset where to read on",
             )
         )
     return tuple(found)

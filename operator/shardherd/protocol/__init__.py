@@ -61,6 +61,7 @@ _STATUS: Mapping[type[ShardherdError], int] = {
     errors.StaleIncarnationError: 410,
     errors.GroupReplacedError: 410,
     errors.ProtocolVersionError: 426,
+    errors.TooManyRequestsError: 429,
     errors.NotLeadingError: 503,
     errors.CoordinatorUnavailableError: 503,
 }

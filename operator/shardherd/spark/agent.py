@@ -154,19 +154,18 @@ class Agent:
             self._observer.heartbeat("ok")
             self.acknowledged_at = sent_at
             self._confirm(reply)
-            if news.said(message) == news.said(self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
+            if news.alike(message, self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
                 # An answer before its time that changed nothing: do not turn it into a tight loop.
                 await news.within(self._news, reply.heartbeat_interval - (self._now() - sent_at))
 
     def _confirm(self, reply: HeartbeatReply) -> None:
         before = self._epochs()
         self.tracker.confirm(reply)
-        self.settings = replace(
-            self.settings,
-            ordered=reply.ordered,
-            heartbeat_interval=reply.heartbeat_interval,
-            session_timeout=reply.session_timeout,
-        )
+        settings = self.settings
+        told = (reply.ordered, reply.heartbeat_interval, reply.session_timeout)
+        if told != (settings.ordered, settings.heartbeat_interval, settings.session_timeout):
+            ordered, interval, timeout = told
+            self.settings = replace(settings, ordered=ordered, heartbeat_interval=interval, session_timeout=timeout)
         self._ends.watch(self.tracker.shards)
         after = self._epochs()
         self._tell("gained", {shard: epoch for shard, epoch in after.items() if before.get(shard) != epoch})
@@ -247,7 +246,7 @@ class Agent:
         """Stop reading when the coordinator must believe us dead, or has been away for longer than was allowed."""
         while not self._stopping:
             wait = LOOK
-            if self.acknowledged_at is not None and (self.tracker.held() or self.tracker.busy):
+            if self.acknowledged_at is not None and self.tracker.holds_any:
                 silent = self._now() - self.acknowledged_at
                 wait = self.silence_limit - silent
                 if wait <= 0:
@@ -344,7 +343,8 @@ class Agent:
         try:
             while True:
                 self._records.clear()
-                end = self._next(start, replace(self.limits, max_records=limit), await self._sizes())
+                limits = self.limits if self.limits.max_records == limit else replace(self.limits, max_records=limit)
+                end = self._next(start, limits, await self._sizes())
                 if end is not None or over or self.draining:
                     return end or start
                 await self._records.wait()
@@ -386,6 +386,8 @@ class Agent:
         self.tracker.abandon()  # as handing out does: what was not finished is available again
         positions = self.tracker.positions()
         available = {shard: ends[shard] - at for shard, at in positions.items() if ends.get(shard, 0) > at}
+        if not available:
+            return {}
         if self._bounds is None and limits.waits(sum(available.values()), self._now() - self._last_batch_at):
             return {}
         # Trigger.AvailableNow reads what there was, in batches as large as the user allows.

@@ -95,7 +95,7 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         "spark.driver.bindAddress": pod.pod_ip or "0.0.0.0",
         "spark.driver.port": str(DRIVER_PORT),
         "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
-        "spark.executor.instances": str(executors.instances),
+        **_number_of_executors(pod),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": executors.memory,
         # Outside the heap: a Python worker for every core with numba, Arrow and two Fetch answers, beside the JVM's own.
@@ -107,8 +107,9 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         "spark.kubernetes.driver.pod.name": pod.consumer,
         "spark.kubernetes.container.image": executors.image,
         "spark.kubernetes.container.image.pullPolicy": executors.image_pull_policy,
-        # The controller deletes them: their terminated status is proof that nothing of this run reads any more.
-        "spark.kubernetes.executor.deleteOnTermination": "false",
+        # The controller deletes them: their terminated status is proof that nothing of this run reads any more. An unordered
+        # group needs no such proof, and Spark deletes those that it gives back.
+        "spark.kubernetes.executor.deleteOnTermination": "false" if pod.ordered or executors.least is None else "true",
         "spark.kubernetes.executor.podNamePrefix": f"{pod.consumer}-{pod.incarnation.start}"[-LONGEST_PREFIX:].lstrip("-"),
     }
     labels = {
@@ -129,6 +130,20 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         template.write_text(executors.template)
         found["spark.kubernetes.executor.podTemplateFile"] = str(template)
     return found
+
+
+def _number_of_executors(pod: Pod) -> dict[str, str]:
+    executors = pod.executors
+    if executors.least is None:
+        return {"spark.executor.instances": str(executors.instances)}
+    return {
+        "spark.dynamicAllocation.enabled": "true",
+        # There is no shuffle service: an executor whose shuffle data may be needed stays.
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.initialExecutors": str(executors.least),
+        "spark.dynamicAllocation.minExecutors": str(executors.least),
+        "spark.dynamicAllocation.maxExecutors": str(executors.instances),
+    }
 
 
 def _log_to_stderr() -> None:

@@ -3,7 +3,8 @@
 One `Brokers` serves a process: connections, metadata, TLS and SASL are kafka-python's, driven by a thread of their own. A
 broker that is away, or refuses our credentials, is tried again at every call, by its bootstrap addresses if no other answers.
 `reader` fetches with it in Spark's Python workers, and `ends` watches the ends of shards in the agent. It knows nothing of
-ownership, and decides nothing but which errors are worth another try.
+ownership, and decides nothing but which errors are worth another try. It is long because its requests share the connections,
+the leaders, and what an error means.
 """
 
 from __future__ import annotations

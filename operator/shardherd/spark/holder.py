@@ -11,19 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from shardherd.core.model import Offset, ShardId
+from shardherd.spark.tally import Desk
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What does not change while a query runs. `slots`: tasks that can run at once, None if not known.
+    """What a query is told once. `slots`: tasks that can run at once, None if not known; it may be told anew later.
 
-    `security` is `core.security.Security.as_dict()`.
+    `security` is `core.security.Security.as_dict()`. `desk`: who counts typed values, None if nobody does.
     """
 
     group: str
     bootstrap_servers: str
     slots: int | None
     security: Mapping[str, Any] = field(default_factory=dict)
+    desk: Desk | None = None
 
 
 @dataclass(frozen=True, slots=True)

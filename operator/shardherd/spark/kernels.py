@@ -2,7 +2,8 @@
 
 `native` compiles them by numba and is the only caller. They touch no Python object and allocate nothing: they read buffers and
 write into arrays that the caller sized. Every length is checked before it is used, so malformed bytes give a negative status,
-never a crash or a read outside of the buffer (tests run them with numba's bounds checks as well).
+never a crash or a read outside of the buffer (tests run them with numba's bounds checks as well). It is long by its list of the
+columns' parts, which compiled functions take one by one.
 """
 
 from __future__ import annotations

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+from dataclasses import replace
 from typing import Any
 
 from shardherd.core.model import ShardId
 from shardherd.spark.flow import Limits
 from shardherd.spark.holder import Facts, Latest
+from shardherd.spark.tally import Desk
 
 SOCKET_VARIABLE = "SHARDHERD_AGENT_SOCKET"
 """Environment variable with the path of the agent's socket; `application` sets it before Spark starts."""
@@ -50,6 +52,8 @@ class AgentLink:
 
     def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
         answer = self._ask("latest", start=start, limit=None if once else self._limits.max_records)
+        if "slots" in answer:
+            self._facts = replace(self.facts, slots=answer["slots"])
         return Latest(answer["end"], answer["ends"])
 
     def replay(self, end: dict[str, Any]) -> frozenset[ShardId]:
@@ -86,7 +90,8 @@ class AgentLink:
         self._socket = line
         self._lines = line.makefile("rb")
         said = self._exchange({"op": "hello", "limits": self._limits.as_dict(), "committed": self._committed})
-        self._facts = Facts(said["group"], said["bootstrapServers"], said["slots"], said["kafka"])
+        desk = Desk(**said["desk"]) if said.get("desk") else None
+        self._facts = Facts(said["group"], said["bootstrapServers"], said["slots"], said["kafka"], desk)
 
     def _exchange(self, question: dict[str, Any]) -> dict[str, Any]:
         assert self._socket is not None

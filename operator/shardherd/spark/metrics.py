@@ -14,12 +14,17 @@ from aiohttp import web
 
 from shardherd.core.model import Offset, ShardId
 from shardherd.core.tracker import ReadRange
+from shardherd.spark.tally import PATH, Counts, Ledger
 from shardherd.telemetry import metrics as names
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
 
     from shardherd.spark.agent import Agent
+
+
+LONGEST_COUNT = 4096
+"""Bytes of a worker's message."""
 
 
 class AgentMetrics:
@@ -43,6 +48,8 @@ class AgentMetrics:
         self._duration = Histogram(duration.name, duration.help, duration.labels, registry=self.registry).labels(*self._labels)
         self._rows = counter(names.SOURCE_ROWS).labels(*self._labels)
         self._phases = counter(names.SOURCE_PHASES)
+        self._values = counter(names.SOURCE_VALUES)
+        self._malformed = counter(names.SOURCE_MALFORMED).labels(*self._labels)
         self._finished: dict[ShardId, Offset] = {}
         self._event_times: dict[ShardId, float] = {}
         self.registry.register(self)
@@ -65,6 +72,12 @@ class AgentMetrics:
         for phase, took in phases.items():
             if phase != "triggerExecution":  # the sum of the others
                 self._phases.labels(*self._labels, phase).inc(took / 1000)
+
+    def values(self, counts: Counts) -> None:
+        """So many more typed values were decoded."""
+        self._values.labels(*self._labels, "fast").inc(counts.values - counts.slow)
+        self._values.labels(*self._labels, "slow").inc(counts.slow)
+        self._malformed.inc(counts.malformed)
 
     def last_records(self) -> dict[ShardId, Offset]:
         """The offset of the last finished record of every shard that is held."""
@@ -106,8 +119,8 @@ class AgentMetrics:
         yield gauge(names.SOURCE_IN_FLIGHT, {(): flying})
 
 
-async def serve_http(agent: Agent, metrics: AgentMetrics, port: int) -> web.AppRunner:
-    """Serve /metrics, and /readyz: 200 once the coordinator has answered and the consumer is warm."""
+async def serve_http(agent: Agent, metrics: AgentMetrics, port: int, ledger: Ledger) -> web.AppRunner:
+    """Serve /metrics, and /readyz: 200 once the coordinator has answered and the consumer is warm; and take workers' counts."""
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
     async def scrape(_request: web.Request) -> web.Response:
@@ -123,8 +136,17 @@ async def serve_http(agent: Agent, metrics: AgentMetrics, port: int) -> web.AppR
             return web.Response(status=503, text="not warm yet: the first micro-batch of the streaming query has not run\n")
         return web.Response(text="ready\n")
 
-    application = web.Application()
-    application.add_routes([web.get("/metrics", scrape), web.get("/readyz", ready)])
+    async def count(request: web.Request) -> web.Response:
+        if not ledger.admits(request.headers.get("Authorization", "")):
+            return web.Response(status=403, text="only this application's own workers tell their counts here\n")
+        try:
+            metrics.values(ledger.take(await request.json()))
+        except ValueError as error:
+            return web.Response(status=400, text=f"{error}\n")
+        return web.Response(status=204)
+
+    application = web.Application(client_max_size=LONGEST_COUNT)
+    application.add_routes([web.get("/metrics", scrape), web.get("/readyz", ready), web.post(PATH, count)])
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, port=port).start()

@@ -90,7 +90,11 @@ OPTIONS = (
         "`read_committed` leaves out the records of aborted transactions, and waits for open ones.",
     ),
     Option("includeHeaders", _ALL, "`false`", "Whether there is a column `headers`."),
-    Option("maxOffsetsPerTrigger", _STREAMS, "no limit", "Most records of a micro-batch, shared fairly by the shards."),
+    Option(
+        "maxOffsetsPerTrigger", _STREAMS, "no limit",
+        "Most records of a micro-batch, shared fairly by the shards. A shard with news gives at least one, as in Spark's own "
+        "source.",
+    ),
     Option(
         "minOffsetsPerTrigger", _STREAMS, "0",
         "Fewest records that a micro-batch is made for, unless `maxTriggerDelay` is over.",

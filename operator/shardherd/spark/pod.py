@@ -35,9 +35,13 @@ class NotInPodError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """Executor pods of a driver. `instances` 0: the driver runs everything itself."""
+    """Executor pods of a driver. `instances` 0: the driver runs everything itself.
+
+    With `least` Spark runs that many to `instances`, as it needs them (dynamic allocation).
+    """
 
     instances: int
+    least: int | None
     cores: int
     memory: str
     template: str
@@ -59,6 +63,7 @@ class Pod:
     capacity: int
     pod_ip: str
     coordinator_url: str
+    coordinator_ca_file: Path | None
     token_file: Path
     run_dir: Path
     bootstrap_servers: str
@@ -83,9 +88,17 @@ class Pod:
         return self.run_dir / "agent.sock"
 
     @property
+    def worker_address(self) -> str:
+        """Where Spark's Python workers reach this process."""
+        return (self.pod_ip or self.driver_host) if self.executors.instances else "127.0.0.1"
+
+    @property
     def slots(self) -> int:
-        """How many tasks can run at once."""
-        return max(1, self.executors.instances * self.executors.cores if self.executors.instances else self.driver_cores)
+        """How many tasks can run at once; with dynamic allocation to begin with."""
+        executors = self.executors
+        if not executors.instances:
+            return max(1, self.driver_cores)
+        return max(1, executors.instances if executors.least is None else executors.least) * max(1, executors.cores)
 
     @property
     def checkpoint_location(self) -> str:
@@ -140,6 +153,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         capacity=whole("SHARDHERD_CAPACITY", 1),
         pod_ip=environment.get("SHARDHERD_POD_IP", ""),
         coordinator_url=environment["SHARDHERD_COORDINATOR_URL"],
+        coordinator_ca_file=Path(ca_file) if (ca_file := environment.get("SHARDHERD_COORDINATOR_CA_FILE")) else None,
         token_file=Path(environment["SHARDHERD_TOKEN_FILE"]),
         run_dir=Path(environment["SHARDHERD_RUN_DIR"]),
         bootstrap_servers=environment["SHARDHERD_KAFKA_BOOTSTRAP_SERVERS"],
@@ -157,6 +171,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         driver_memory=environment.get("SHARDHERD_DRIVER_MEMORY") or "1g",
         executors=Executors(
             instances=whole("SHARDHERD_EXECUTOR_INSTANCES", 0),
+            least=whole("SHARDHERD_EXECUTOR_LEAST", 0) if environment.get("SHARDHERD_EXECUTOR_LEAST") else None,
             cores=whole("SHARDHERD_EXECUTOR_CORES", 1),
             memory=environment.get("SHARDHERD_EXECUTOR_MEMORY") or "1g",
             template=environment.get("SHARDHERD_EXECUTOR_TEMPLATE", ""),

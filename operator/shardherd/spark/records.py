@@ -2,7 +2,6 @@
 
 Decides which records of a shard's bytes are in a range and visible; `reader` calls it in Spark's Python workers. It does no
 input or output. Damaged bytes end in a CorruptRecordsError that names the shard and the batch's offset, never in other rows.
-`python -m shardherd.spark.records` compiles the kernels ahead of time, see `native`.
 """
 
 from __future__ import annotations
@@ -258,7 +257,3 @@ def _legacy(
 def _corrupt(shard: ShardId, offset: Offset, reason: str, *, asked: Offset | None = None) -> CorruptRecordsError:
     fetched = "" if asked is None else f" (fetched from offset {asked})"
     return CorruptRecordsError(f"shard {shard}, batch at offset {offset}{fetched}: {reason}")
-
-
-if __name__ == "__main__":
-    print(f"the kernels are compiled: {native.prepare()}")

@@ -26,7 +26,9 @@ from shardherd.spark.offsets import OffsetsError, parse
 from shardherd.spark.pod import Pod
 from shardherd.spark.samples import event_times
 from shardherd.spark.serve import ReaderServer
+from shardherd.spark.slots import Slots
 from shardherd.spark.surroundings import AgentSettings
+from shardherd.spark.tally import Ledger, open_desk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +50,9 @@ TASKS_INTERVAL = 10.0
 EVENT_TIMES_INTERVAL = 10.0
 """Seconds between looks at the time of the last finished records: about as often as metrics are scraped."""
 
+SLOTS_INTERVAL = 2.0
+"""Seconds between looks at how many executors there are, where that changes."""
+
 EXIT_STOPPED = 70
 """Exit code of a consumer that may read no longer; the kubelet starts it again."""
 
@@ -65,6 +70,8 @@ class AgentRuntime:
         self._thread = threading.Thread(target=self._main, name="shardherd-agent", daemon=True)
         self._agent: Agent | None = None
         self._metrics: AgentMetrics | None = None
+        executors = pod.executors
+        self._slots = None if executors.least is None else Slots(executors.cores, executors.least, executors.instances)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -113,6 +120,8 @@ class AgentRuntime:
         except (OffsetsError, ValueError):
             return  # another source's offsets
         self._metrics.trigger(rows, phases)
+        if self._slots is not None:
+            self._slots.took(phases.get("addBatch", 0) / 1000)
         self._agent.finished(offsets)
 
     def _main(self) -> None:
@@ -130,7 +139,13 @@ class AgentRuntime:
 
     async def _run(self) -> None:
         pod = self._pod
-        client = AsyncConsumerClient(pod.coordinator_url, pod.namespace, pod.group, lambda: Path(pod.token_file).read_text())
+        client = AsyncConsumerClient(
+            pod.coordinator_url,
+            pod.namespace,
+            pod.group,
+            lambda: Path(pod.token_file).read_text(),
+            ca_file=pod.coordinator_ca_file,
+        )
         metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.consumer)
         brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
         ends = EndWatcher(brokers, self._ends_changed)
@@ -149,22 +164,28 @@ class AgentRuntime:
         )
         agent = self._agent = Agent(settings, client, ends, metrics, self._stop)
         metrics.watch(agent)
+        desk = open_desk(pod.worker_address, pod.metrics_port)
         facts = {
             "group": pod.group_uid,
             "bootstrapServers": pod.bootstrap_servers,
             "slots": pod.slots,
             "kafka": pod.security.as_dict(),
+            "desk": desk.as_dict() if pod.metrics_port else None,
         }
-        server = ReaderServer(agent, pod.socket, facts, read_committed=ends.read_committed)
+        slots = self._slots
+        wanted = None if slots is None else lambda: slots.wanted
+        server = ReaderServer(agent, pod.socket, facts, read_committed=ends.read_committed, slots=wanted)
         await server.start()
         if pod.metrics_port:
-            await serve_http(agent, metrics, pod.metrics_port)
+            await serve_http(agent, metrics, pod.metrics_port, Ledger(desk))
         ends.start()
         self._loop.add_reader(self._terminate_read, self._terminated)
         watching = [
             self._loop.create_task(self._watch_tasks(agent)),
             self._loop.create_task(self._watch_event_times(metrics, brokers)),
         ]
+        if slots is not None:
+            watching.append(self._loop.create_task(self._watch_executors(slots)))
         self._started.set()
         await agent.run()
         for task in watching:
@@ -189,6 +210,17 @@ class AgentRuntime:
                 known = done
                 agent.tracker.progress += 1
 
+    async def _watch_executors(self, slots: Slots) -> None:
+        """Spark adds executors and gives them back: tasks follow them."""
+        while True:
+            await asyncio.sleep(SLOTS_INTERVAL)
+            if self._spark is None:
+                continue
+            try:
+                slots.runs(await self._loop.run_in_executor(None, self._executors))
+            except Py4JError as error:
+                log.warning("cannot count the executors, trying on: %s", error)
+
     async def _watch_event_times(self, metrics: AgentMetrics, brokers: Brokers) -> None:
         """Learn how old the last finished record of every shard is, now and then: reading does not tell it."""
         while True:
@@ -205,6 +237,11 @@ class AgentRuntime:
         tracker = self._spark.sparkContext.statusTracker()
         stages = [(stage, tracker.getStageInfo(stage)) for stage in tracker.getActiveStageIds()]
         return sum(1_000_003 * stage + info.numCompletedTasks for stage, info in stages if info is not None)
+
+    def _executors(self) -> int:
+        """How many executors are registered: each has a block manager, and so has the driver."""
+        assert self._spark is not None
+        return int(self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
     def _ends_changed(self) -> None:
         """Called in the watcher's thread."""

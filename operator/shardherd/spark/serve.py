@@ -50,11 +50,21 @@ SECOND_QUERY = (
 class ReaderServer:
     """Serves one agent's questions on `path`. `facts` are told to every reader when it connects.
 
-    `read_committed` is called with whether the query that begins now reads committed records only.
+    `read_committed` is called with whether the query that begins now reads committed records only. `slots` tells how many tasks
+    the next micro-batch should have, where that changes.
     """
 
-    def __init__(self, agent: Agent, path: Path, facts: dict[str, Any], *, read_committed: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        path: Path,
+        facts: dict[str, Any],
+        *,
+        read_committed: Callable[[bool], None],
+        slots: Callable[[], int] | None = None,
+    ) -> None:
         self._agent = agent
+        self._slots = slots
         self._read_committed = read_committed
         self._path = path
         self._facts = facts
@@ -119,7 +129,8 @@ class ReaderServer:
             start = parse(question["start"], group)
             end = await agent.latest(start, question["limit"])
             ends = dict(agent.known_ends())
-            return {"end": None if end is start else end.as_dict(), "ends": ends, "ordered": agent.settings.ordered}
+            slots = {} if self._slots is None else {"slots": self._slots()}
+            return {"end": None if end is start else end.as_dict(), "ends": ends, "ordered": agent.settings.ordered, **slots}
         if what == "replay":
             return {"ours": list(await agent.replay(parse(question["end"], group))), "ordered": agent.settings.ordered}
         if what == "hello":

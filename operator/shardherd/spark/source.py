@@ -32,6 +32,8 @@ from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.options import Mode, Settings, check_names, read_options, value_format, wants_headers
 from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
 from shardherd.spark.schema import Wanted, choose, columns
+from shardherd.spark.tally import Desk, told
+from shardherd.spark.values.format import RAW
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +85,7 @@ class Slice(InputPartition):
         topic_ids: Mapping[str, str] | None = None,
         fail_on_data_loss: bool = True,
         committed: bool = False,
+        desk: Desk | None = None,
     ) -> None:
         super().__init__(None)
         self.ranges = ranges
@@ -91,14 +94,28 @@ class Slice(InputPartition):
         self.topic_ids = topic_ids or {}
         self.fail_on_data_loss = fail_on_data_loss
         self.committed = committed
+        self.desk = desk
 
 
 def _slices(
-    tasks: list[tuple[ShardRange, ...]], servers: str, security: Mapping[str, Any], offsets: Offsets, settings: Settings
+    tasks: list[tuple[ShardRange, ...]],
+    servers: str,
+    security: Mapping[str, Any],
+    offsets: Offsets,
+    settings: Settings,
+    desk: Desk | None = None,
 ) -> list[InputPartition]:
-    loss, committed = settings.fail_on_data_loss, settings.committed
     return [
-        Slice(task, servers, security, topic_ids=offsets.topics, fail_on_data_loss=loss, committed=committed) for task in tasks
+        Slice(
+            task,
+            servers,
+            security,
+            topic_ids=offsets.topics,
+            fail_on_data_loss=settings.fail_on_data_loss,
+            committed=settings.committed,
+            desk=desk,
+        )
+        for task in tasks
     ]
 
 
@@ -120,7 +137,10 @@ def read_slice(partition: InputPartition, wanted: Wanted) -> Iterator[pa.RecordB
         fail_on_data_loss=partition.fail_on_data_loss,
         values=wanted.values,
     )
-    return declared(batches, wanted.not_null) if wanted.not_null else batches
+    if wanted.not_null:
+        batches = declared(batches, wanted.not_null)
+    typed = wanted.values.kind != RAW and "value" in wanted.names
+    return told(batches, partition.desk) if typed and partition.desk is not None else batches
 
 
 class ShardherdBatchReader(DataSourceReader):
@@ -210,7 +230,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
         splitting = None if holder.ordered else Splitting(settings.min_tasks, settings.max_task_records)
         tasks = plan_tasks(ranges, facts.slots, every_slot=last.warm > first.warm, splitting=splitting)
-        return _slices(tasks, facts.bootstrap_servers, facts.security, last, settings)
+        return _slices(tasks, facts.bootstrap_servers, facts.security, last, settings, facts.desk)
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:
         """Which shards of a micro-batch that this process did not plan are read again: decided once for each."""

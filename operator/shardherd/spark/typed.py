@@ -1,7 +1,7 @@
 """Decodes the column `value` of the batches that `records` makes, where a query wants typed values.
 
-`reader` calls it in Spark's Python workers. It keeps a decoder for each value format of its process, and says in the log how
-many values took the slow path. What values mean is `values`' business.
+`reader` calls it in Spark's Python workers. It keeps a decoder for each value format of its process, and counts and says in the
+log how many values took the slow path. What values mean is `values`' business.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyspark import TaskContext
 
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark import records
+from shardherd.spark.tally import mine
 from shardherd.spark.values import MalformedValueError, ValueFormat
 from shardherd.spark.values.format import Decoder
 
@@ -50,6 +51,7 @@ def decoding(values: ValueFormat, columns: Sequence[str]) -> Decode:
             rows, slow, malformed = rows + batch.num_rows, slow + found.slow, malformed + found.malformed
             typed = batch.set_column(at, batch.schema.field(at).with_type(found.values.type), found.values)
             yield typed if found.keep is None else typed.filter(pa.array(found.keep))
+        mine().add(rows, slow, malformed)
         if slow:
             log.info("shard %s: %d of %d values took the slow path, %d of them are malformed", shard, slow, rows, malformed)
 

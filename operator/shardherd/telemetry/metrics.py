@@ -31,6 +31,9 @@ class Metric:
 
 BUILD_INFO = Metric("shardherd_build_info", "Version of shardherd; always 1.", ("version",))
 LEADER = Metric("shardherd_leader", "Whether this process leads (1) or not (0).")
+CERTIFICATE_UNTIL = Metric(
+    "shardherd_certificate_expiry_timestamp_seconds", "When the coordinator's TLS certificate ends; 0 without one."
+)
 
 # The coordinator.
 HEARTBEATS = Metric("shardherd_heartbeats", "Heartbeats answered, by result (ok or an error code).", (*GROUP, "result"))
@@ -127,6 +130,12 @@ SOURCE_EVENT_TIME = Metric(
     "Time of the last completed record of a shard (that of the newest one in its Kafka batch), in seconds since 1970.",
     (*CONSUMER, "shard"),
 )
+SOURCE_VALUES = Metric(
+    "shardherd_source_values",
+    "Typed values that were decoded, by path: fast (compiled), or slow (one by one, as Spark's own parser would).",
+    (*CONSUMER, "path"),
+)
+SOURCE_MALFORMED = Metric("shardherd_source_malformed_values", "Typed values that could not be read.", CONSUMER)
 SOURCE_IN_FLIGHT = Metric("shardherd_source_in_flight_records", "Records handed out and not yet completed.", CONSUMER)
 
 _RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -165,6 +174,7 @@ class OperatorMetrics:
         self.pace = gauge(CONSUMER_PACE)
         self.conditions = gauge(CONDITION)
         self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
+        self.certificate_until = gauge(CERTIFICATE_UNTIL)
         self._build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
         # Counters whose series go with their group, and how many label values follow the group's two.
         self._of_groups = (

@@ -72,12 +72,15 @@ class KafkaLab:
         await asyncio.to_thread(self._admin.delete_topics, [topic])
         await self.create(topic, partitions)
 
-    async def append(self, topic: str, partition: int, records: int) -> None:
+    async def append(self, topic: str, partition: int, records: int, since: float | None = None) -> None:
+        begin = time.time() if since is None else since
+
         def send() -> None:
             if self._producer is None:
                 self._producer = KafkaProducer(bootstrap_servers=self.servers, metadata_max_age_ms=200)
             for number in range(records):
-                self._producer.send(topic, value=b"%d" % number, partition=partition)
+                at = round((begin + number) * 1000)
+                self._producer.send(topic, value=b"%d" % number, partition=partition, timestamp_ms=at)
             self._producer.flush()
 
         async def sent() -> bool:

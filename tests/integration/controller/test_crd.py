@@ -292,11 +292,67 @@ MUTUAL = {"protocol": "SSL", "tls": {"certificateSecretRef": {"name": "clicks-tl
             id="Spark settings that are ours",
         ),
         pytest.param(
+            {"application": {"executor": {"instances": 3, "dynamicAllocation": {"maxExecutors": 4}}}},
+            "spec.application.executor sets both instances (3) and dynamicAllocation: remove one of them",
+            id="a fixed number of executors and a range of them",
+        ),
+        pytest.param(
+            {"application": {"executor": {"dynamicAllocation": {"minExecutors": 5, "maxExecutors": 4}}}},
+            "spec.application.executor.dynamicAllocation: minExecutors (5) is above maxExecutors (4): lower the one or raise "
+            "the other",
+            id="limits of executors the wrong way round",
+        ),
+        pytest.param(
+            {"application": {"executor": {"dynamicAllocation": {}}}},
+            "spec.application.executor.dynamicAllocation.maxExecutors: Required value",
+            id="executors without a limit",
+        ),
+        pytest.param(
+            {"application": {"sparkConf": {"spark.dynamicAllocation.enabled": "true"}}},
+            "and spark.executor.instances and spark.dynamicAllocation.enabled, .minExecutors and .maxExecutors",
+            id="dynamic allocation behind our back",
+        ),
+        pytest.param(
             {"application": {"checkpoint": {"path": "/data", "volumeClaimTemplate": {"storageClassName": "fast"}}}},
             "spec.application.checkpoint sets both path and volumeClaimTemplate: remove one of them",
             id="two places for one checkpoint",
         ),
         pytest.param({"shardsPerConsumer": 4}, 'unknown field "spec.shardsPerConsumer"', id="a field in the wrong place"),
+        pytest.param(
+            {"reset": {"id": "r1", "to": "Timestamp"}},
+            'spec.reset.to is Timestamp, which needs spec.reset.timestamp, for example "2026-01-31T12:00:00Z"',
+            id="a reset to no time",
+        ),
+        pytest.param(
+            {"reset": {"id": "r1", "to": "Latest", "timestamp": "2026-01-31T12:00:00Z"}},
+            "spec.reset.to is Latest, which uses no timestamp: remove it, or set to: Timestamp",
+            id="a reset to a time that is not used",
+        ),
+        pytest.param(
+            {"reset": {"id": "r1", "to": "Timestamp", "timestamp": "2026-01-31T12:00:00"}},
+            "spec.reset.timestamp in body should match",
+            id="a time without a zone",
+        ),
+        pytest.param(
+            {"reset": {"id": "r1", "to": "Offsets"}},
+            'spec.reset.to is Offsets, which needs spec.reset.offsets, for example {"clicks/0": 1200}',
+            id="a reset to no offsets",
+        ),
+        pytest.param(
+            {"reset": {"id": "r1", "to": "Earliest", "offsets": {"clicks/0": 7}}},
+            "spec.reset.to is Earliest, which uses no offsets: remove them, or set to: Offsets",
+            id="offsets that are not used",
+        ),
+        pytest.param(
+            {"reset": {"id": "r1", "to": "Offsets", "offsets": {"clicks/0": 7}, "shards": ["clicks/0"]}},
+            "spec.reset.shards says nothing beside spec.reset.offsets, which names the shards: remove it",
+            id="shards named twice",
+        ),
+        pytest.param(
+            {"reset": {"id": "r1", "to": "Offsets", "offsets": {"clicks/0": -1}}},
+            "spec.reset.offsets.clicks/0 in body should be greater than or equal to 0",
+            id="a negative offset",
+        ),
     ],
 )
 def test_a_wrong_group_is_refused_with_the_field_the_value_and_the_remedy(groups: Groups, spec: Json, said: str) -> None:
@@ -343,6 +399,20 @@ def test_the_longest_name_is_accepted(groups: Groups) -> None:
         pytest.param({"scaling": {"mode": "Lag", "minReplicas": 0, "recommendOnly": True}}, id="recommendations from zero"),
         pytest.param({"scaling": {"mode": "External"}, "replicas": 0}, id="an autoscaler that begins with nobody"),
         pytest.param({"rejoinGrace": "1h30m"}, id="a duration of two units"),
+        pytest.param({"application": {"executor": {"dynamicAllocation": {"maxExecutors": 4}}}}, id="executors as needed"),
+        pytest.param(
+            {"application": {"executor": {"dynamicAllocation": {"minExecutors": 0, "maxExecutors": 1}, "cores": 2}}},
+            id="executors from none on",
+        ),
+        pytest.param({"reset": {"id": "r1", "to": "Earliest", "shards": ["clicks/0"]}}, id="a reset of one shard"),
+        pytest.param(
+            {"reset": {"id": "2026-01-31.a", "to": "Timestamp", "timestamp": "2026-01-31T12:00:00.5+01:00", "dryRun": True}},
+            id="a reset by time",
+        ),
+        pytest.param(
+            {"reset": {"id": "r1", "to": "Offsets", "offsets": {f"clicks/{number}": number for number in range(1000)}}},
+            id="a reset of a thousand shards",
+        ),
         pytest.param(
             {"application": {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}}, id="env"
         ),
@@ -426,6 +496,35 @@ class TestTheKafkaGroup:
         groups.make(name, last=True)
         changed = groups.change(name, ordered=True, source={"kafka": {"topics": ["clicks", "views"]}})
         assert (changed["spec"]["ordered"], changed["metadata"]["generation"]) == (True, 2)
+
+
+class TestAReset:
+    """It is made once for every id, so what it says cannot change under its id."""
+
+    @pytest.mark.parametrize(
+        "after",
+        [
+            pytest.param({"to": "Latest"}, id="another place"),
+            pytest.param({"dryRun": True}, id="a dry run afterwards"),
+            pytest.param({"shards": ["clicks/0"]}, id="other shards"),
+        ],
+    )
+    def test_it_cannot_change_under_its_id(self, groups: Groups, names: Names, after: Json) -> None:
+        name = names.fresh("reset")
+        groups.make(name, last=True, reset={"id": "r1", "to": "Earliest"})
+        with pytest.raises(ApiError) as refusal:
+            groups.change(name, reset=after)
+        assert (
+            'spec.reset.id "r1" was declared already, and a reset is made once for every id: give spec.reset.id another value'
+        ) in str(refusal.value)
+        assert groups.change(name, reset={**after, "id": "r2"})["spec"]["reset"]["id"] == "r2"
+
+    def test_a_dry_run_may_change_and_be_made_under_its_id(self, groups: Groups, names: Names) -> None:
+        name = names.fresh("dry")
+        groups.make(name, last=True, reset={"id": "r1", "to": "Earliest", "dryRun": True})
+        changed = groups.change(name, paused=True, reset={"to": "Latest", "dryRun": False})
+        assert changed["spec"]["reset"] == {"id": "r1", "to": "Latest", "dryRun": False}
+        assert "reset" not in groups.change(name, paused=False, reset=None)["spec"]
 
 
 class TestSubresources:

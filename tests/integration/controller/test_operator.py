@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,7 +20,8 @@ import yaml
 
 from dev.cluster import Cluster
 from dev.cluster.kafka import PASSWORDS, SUPER
-from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
+from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesApi
+from shardherd.cli import ping
 from shardherd.client import ConsumerClient
 from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
 from shardherd.core.model import ConsumerId, Heartbeat, Incarnation, ShardId
@@ -277,6 +279,56 @@ def test_with_roles_only_it_serves_its_namespace_and_knows_consumers_by_the_clus
             with client(wrong) as stranger, pytest.raises(UnauthenticatedError):
                 stranger.heartbeat(beat, 0)
         assert {line["level"] for line in process.logged()} == {"INFO"}
+    finally:
+        process.close()
+        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def test_with_tls_consumers_believe_it_by_what_it_publishes_beside_them(cluster: Cluster, names: Names, tmp_path: Path) -> None:
+    namespace, port = unique(names, "private"), free_port()
+    cluster.kubectl("create", "namespace", namespace)
+    secret, url = f"{namespace}-shardherd-tls", f"https://127.0.0.1:{port}"
+    process = OperatorProcess(cluster, namespace, tmp_path)
+    # The chart makes it, empty; the operator may not.
+    cluster.kubectl("-n", namespace, "create", "secret", "generic", secret)
+    try:
+        process.start(
+            SHARDHERD_TLS="auto", SHARDHERD_TLS_PORT=str(port), SHARDHERD_TLS_SECRET=secret, SHARDHERD_COORDINATOR_URL=url
+        )
+        topic = unique(names, "private")
+        cluster.kafka_tool("kafka-topics", "--create", "--topic", topic, "--partitions", "2")
+        process.group("clicks", topic)
+
+        def find(path: str) -> dict[str, Any] | None:
+            try:
+                found: dict[str, Any] = process.api.call("GET", path)
+            except ApiError:
+                return None
+            return found
+
+        published = f"/api/v1/namespaces/{namespace}/configmaps/shardherd-ca"
+        authorities = until(lambda: find(published), process.log.read_text)["data"]["ca.crt"]
+        stateful_set = until(lambda: find(f"/apis/apps/v1/namespaces/{namespace}/statefulsets/clicks"), process.log.read_text)
+        (container,) = stateful_set["spec"]["template"]["spec"]["containers"]
+        told = {item["name"]: item.get("value") for item in container["env"]}
+        assert told["SHARDHERD_COORDINATOR_URL"] == url
+        assert told["SHARDHERD_COORDINATOR_CA_FILE"] == "/var/run/secrets/shardherd/ca.crt"
+        file = tmp_path / "ca.crt"
+        file.write_text(authorities)
+        with (
+            ConsumerClient(url, namespace, "clicks", lambda: "forged", ca_file=file) as ours,
+            pytest.raises(UnauthenticatedError, match="forged, expired, of a deleted pod, or made for another audience"),
+        ):
+            ours.group()
+        with (
+            ConsumerClient(url, namespace, "clicks", lambda: "forged") as stranger,
+            pytest.raises(CoordinatorUnavailableError, match=f"the coordinator at {url} is not believed"),
+        ):
+            stranger.group()
+        assert ping(url, 1.0, file) == 0
+        assert 'shardherd_callers_refused_total{reason="InvalidToken"} 1.0' in process.metrics()
+        assert re.search(r"^shardherd_certificate_expiry_timestamp_seconds 1\.[0-9]+e\+09$", process.metrics(), re.MULTILINE)
+        assert [line for line in process.logged() if line["level"] != "INFO"] == []
     finally:
         process.close()
         cluster.kubectl("delete", "namespace", namespace, "--wait=false")

@@ -92,6 +92,32 @@ def test_the_lag_adds_consumers_and_kubectl_says_why(bench: ControllerBench, nam
     assert "one consumer reads" in why
 
 
+def test_describe_alone_says_why_there_are_three_consumers_and_why_shard_7_does_not_move(
+    bench: ControllerBench, name: str
+) -> None:
+    whole = picture(name, 12, end=500)
+    stuck = whole.shards[7]._replace(
+        state=ShardState.TRANSFER, next_consumer=ConsumerId(f"{name}-2"), state_age=40.0, holder=ConsumerId(f"{name}-1")
+    )
+    rows = tuple(stuck if shard.shard == stuck.shard else shard for shard in whole.shards)
+    bench.coordination.pictures[name] = replace(whole, shards=rows)
+    bench.group(name, scaling={"shardsPerConsumer": 4})
+    becomes(bench, name, lambda: scaling(bench, name)[0] == 3)
+
+    def described() -> list[str]:
+        """The words of the description, as a reader sees them: without its columns and line breaks."""
+        return [" ".join(line.split()) for line in bench.kubectl("describe", RESOURCE, name).splitlines()]
+
+    becomes(bench, name, lambda: "Shard: clicks/7" in described())
+    told = described()
+    assert "Message: 12 shards to read, 4 for each consumer: 3 consumers." in told
+    at = told.index("Shard: clicks/7")
+    around = told[at - 3 : at + 2]
+    assert f"Message: {name}-1 has not given it up yet; {name}-2 is to have it" in around
+    assert "Reason: NotGivenUp" in around
+    assert "Stuck Shards Total: 1" in told
+
+
 def test_nobody_runs_while_there_is_nothing_to_read(bench: ControllerBench, name: str) -> None:
     bench.coordination.pictures[name] = picture(name, 3)
     scale = {"mode": "Lag", "shardsPerConsumer": None, "minReplicas": 0, "stabilizationWindow": "1s"}

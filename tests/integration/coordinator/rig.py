@@ -18,7 +18,7 @@ from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.adapters.memory import MemoryLeadership
 from shardherd.client import AsyncConsumerClient
-from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
+from shardherd.coordinator import CoordinatorPorts, CoordinatorServer, Tls
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model import (
     CheckpointOutcome,
@@ -87,7 +87,7 @@ class Rig:
         self._coordinators: list[Coordinator] = []
         self._clients: list[AsyncConsumerClient] = []
 
-    async def coordinator(self, *, unknown_group_grace: float = 0.0) -> Coordinator:
+    async def coordinator(self, *, unknown_group_grace: float = 0.0, tls: Tls | None = None) -> Coordinator:
         """A coordinator that leads. Several may: it is for them to find out that they do not."""
         clock, registry = SystemClock(), CollectorRegistry()
         api = KubernetesApi.from_kubeconfig(self.cluster.kubeconfig)
@@ -102,7 +102,7 @@ class Rig:
             metrics=OperatorCounters(OperatorMetrics(registry)),
         )
         server = CoordinatorServer(
-            ports, host="127.0.0.1", port=0, discovery_interval=0.2, unknown_group_grace=unknown_group_grace
+            ports, host="127.0.0.1", port=0, discovery_interval=0.2, unknown_group_grace=unknown_group_grace, tls=tls
         )
         coordinator = Coordinator(server, leadership, connector, api, events, registry)
         self._coordinators.append(coordinator)

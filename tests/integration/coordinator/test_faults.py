@@ -67,6 +67,24 @@ async def test_of_two_coordinators_the_older_steps_down_and_commits_nothing(rig:
     assert [each.result for each in await latest.commit(dict.fromkeys(latest.held, 6))] == [CheckpointResult.OK] * 4
 
 
+async def test_a_topic_that_was_made_anew_is_given_up_by_whoever_reads_it(rig: Rig, name: str, topic: str) -> None:
+    coordinator = await rig.coordinator()
+    spec = await rig.group(name, (topic,), consumers=1)
+    coordinator.server.coordination.apply(spec)
+    consumer = await rig.consumer(coordinator, spec, 0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
+    await consumer.commit(dict.fromkeys(consumer.held, 5))
+    held = dict(consumer.held)
+
+    await rig.kafka.recreate(topic, 4)
+    await settle([consumer], lambda: not consumer.held)
+    consumer.held = held
+    outcomes = await consumer.commit(dict.fromkeys(held, 6))
+
+    assert [condition.reason for condition in coordinator.view(spec.identity).withheld] == ["SourceRecreated"]
+    assert [each.result for each in outcomes] == [CheckpointResult.WITHHELD] * 4
+
+
 async def test_an_ownership_that_is_deleted_under_its_leader_is_written_anew_as_it_was(rig: Rig, name: str, topic: str) -> None:
     coordinator = await rig.coordinator()
     spec = await rig.group(name, (topic,))

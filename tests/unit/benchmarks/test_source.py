@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 
-from benchmarks.source.cases import KAFKA_COLUMNS
+from benchmarks.source import moves
+from benchmarks.source.cases import CASES, KAFKA_COLUMNS, Data
 from benchmarks.source.engine import _total
 from benchmarks.source.usage import cpu_seconds
 from shardherd.spark.schema import SCHEMA
@@ -36,3 +37,27 @@ def test_sums_and_maxima_are_taken_over_all_micro_batches() -> None:
 
 def test_all_columns_are_those_of_sparks_own_source() -> None:
     assert [field.split()[0] for field in KAFKA_COLUMNS.split(", ")] == SCHEMA.names[:7]
+
+
+def test_data_of_a_fixed_number_of_rows_are_produced_apart() -> None:
+    assert Data(160, "lz4").name != Data(160, "lz4", rows=1000).name
+    assert CASES["small"].data.name == CASES["narrow"].data.name == CASES["json"].data.name
+
+
+def test_a_pause_may_begin_before_the_window_and_end_after_it() -> None:
+    times = [1.0, 2.0, 5.0, 5.5, 9.0]
+
+    assert moves._within(times, 3.0, 5.2) == [2.0, 5.0, 5.5]
+    assert moves._gaps(moves._within(times, 3.0, 5.2)) == [3.0, 0.5]
+    assert moves._within(times, 0.0, 10.0) == times
+
+
+def test_a_shard_that_moved_is_followed_across_both_consumers() -> None:
+    loser, gainer = moves.Follower(None), moves.Follower(None)  # type: ignore[arg-type]  # no process is asked
+    loser.batches += [(1.0, frozenset({"t/0", "t/1"})), (2.0, frozenset({"t/0"}))]
+    gainer.batches += [(2.5, frozenset({"t/1"}))]
+
+    assert moves._times(loser, gainer) == {"t/0": [1.0, 2.0], "t/1": [1.0, 2.5]}
+    assert loser.latest() == frozenset({"t/0"})
+    assert (loser.latest(2.0), loser.read(1.0)) == (frozenset(), 1)
+    assert loser.durations(0.0, 2.0) == [1.0]

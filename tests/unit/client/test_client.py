@@ -14,7 +14,7 @@ from aiohttp import web
 
 from shardherd import protocol
 from shardherd.client import AsyncConsumerClient, ConsumerClient
-from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError
+from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, TooManyRequestsError
 from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
@@ -285,3 +285,21 @@ def test_the_plain_client_raises_the_same_errors() -> None:
     with pytest.raises(CoordinatorUnavailableError, match="no answer"):
         client.heartbeat(HEARTBEAT, 0)
     client.close()
+
+
+async def test_who_called_too_often_waits_for_as_long_as_it_was_told(server: Server, client: AsyncConsumerClient) -> None:
+    async def too_often() -> web.Response:
+        body = protocol.dump_error(TooManyRequestsError("'clicks-0' calls more often than allowed"))
+        return web.Response(status=429, body=body, headers={"Retry-After": "1"})
+
+    server.answer = too_often
+    with pytest.raises(TooManyRequestsError, match="more often than allowed") as refused:
+        await client.heartbeat(HEARTBEAT, 0)
+    assert refused.value.retryable
+
+    server.answer = lambda: ok(REPLY)
+    told = asyncio.get_running_loop().time()
+    assert await client.heartbeat(HEARTBEAT, 0) == REPLY
+    assert asyncio.get_running_loop().time() - told >= 0.9
+    # And once only.
+    assert await asyncio.wait_for(client.heartbeat(HEARTBEAT, 0), 0.9) == REPLY

@@ -26,6 +26,10 @@ from shardherd.core.model import (
     Incarnation,
     LastRebalance,
     Leave,
+    ResetReport,
+    ResetRow,
+    ResetState,
+    ResetTo,
     ShardCheckpoint,
     ShardId,
     ShardState,
@@ -68,6 +72,19 @@ VIEW = GroupView(
     rebalances=1,
     discovered=True,
     expired=((NAME, RUN),),
+    reset=ResetReport("r2", ResetTo.OFFSETS, ResetState.WAITING, "Nothing was changed yet."),
+    last_reset=ResetReport(
+        "r1",
+        ResetTo.LATEST,
+        ResetState.DONE,
+        "The positions were set.",
+        1_700_000_000.5,
+        shards=2,
+        skipped=20,
+        rows=(ResetRow(SHARD, 100, 120), ResetRow(ShardId("t/1"), None, 0)),
+        manager="kubectl-edit",
+    ),
+    superseded=((NAME, "uid-old"),),
 )
 
 

@@ -64,6 +64,7 @@ class Bench:
     """A controller, and everything around it to look at."""
 
     def __init__(self, manifests: Manifests = MANIFESTS) -> None:
+        self.bundle = ""
         self.cluster = MemoryCluster()
         self.coordination = FakeCoordination()
         self.events = MemoryEvents()
@@ -76,6 +77,7 @@ class Bench:
             self.clock,
             OperatorMetrics(self.registry),
             manifests,
+            bundle=lambda: self.bundle,
             worklist=self._make_worklist,
         )
 

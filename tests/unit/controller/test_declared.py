@@ -18,7 +18,7 @@ from shardherd.controller.declared import (
     template_hash,
     with_pod_inputs,
 )
-from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource
+from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId
 from shardherd.core.observed import Declared, Scaling, ScalingMode
 from tests.unit.controller.builders import UID, resource
 
@@ -146,3 +146,56 @@ def test_inputs_of_pods_are_put_back_whole() -> None:
 
 def test_the_order_of_keys_does_not_matter_to_a_digest() -> None:
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ({"id": "r1", "to": "Latest", "dryRun": True}, Reset("r1", ResetTo.LATEST, dry_run=True)),
+        (
+            {"id": "r1", "to": "Earliest", "dryRun": False, "shards": ["clicks/1"]},
+            Reset("r1", ResetTo.EARLIEST, shards=(ShardId("clicks/1"),)),
+        ),
+        (
+            {"id": "r1", "to": "Timestamp", "dryRun": False, "timestamp": "2023-11-14T23:13:20.5+01:00"},
+            Reset("r1", ResetTo.TIMESTAMP, timestamp=1_700_000_000.5),
+        ),
+        (
+            {"id": "r1", "to": "Offsets", "dryRun": False, "offsets": {"clicks/1": 7, "clicks/0": 0}},
+            Reset("r1", ResetTo.OFFSETS, offsets=((ShardId("clicks/1"), 7), (ShardId("clicks/0"), 0))),
+        ),
+    ],
+)
+def test_a_reset_is_read_whole(written: dict[str, Any], read: Reset) -> None:
+    assert declared(resource(reset=written)).reset == read
+
+
+def test_without_a_reset_there_is_none() -> None:
+    assert declared(resource()).reset is None
+
+
+def test_the_tool_that_declared_a_reset_is_known_by_its_field_manager() -> None:
+    made = resource(reset={"id": "r1", "to": "Latest", "dryRun": False})
+    made["metadata"]["managedFields"] = [
+        {"manager": "helm", "fieldsV1": {"f:spec": {"f:source": {}, "f:reset": {".": {}, "f:dryRun": {}}}}},
+        {"manager": "shardherd", "subresource": "status", "fieldsV1": {"f:status": {}}},
+        {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {"f:reset": {"f:id": {}, "f:to": {}}}}},
+    ]
+    assert (declared(made).reset or Reset("none", ResetTo.LATEST)).manager == "kubectl-edit"
+
+
+def test_executors_are_a_number_or_a_range_of_which_the_most_counts() -> None:
+    fixed = declared(resource(application={"executor": {"instances": 2}}))
+    varying = declared(resource(application={"executor": {"instances": 1, "dynamicAllocation": {"maxExecutors": 4}}}))
+    assert [(each.executors, each.executors_vary) for each in (fixed, varying)] == [(2, False), (4, True)]
+
+
+def test_a_range_of_executors_replaces_pods_and_is_put_back_whole() -> None:
+    before = resource(application={"executor": {"instances": 1, "dynamicAllocation": {"maxExecutors": 4}}})
+    after = resource(application={"executor": {"instances": 1, "dynamicAllocation": {"maxExecutors": 5}}})
+    assert template_hash(before["spec"]) != template_hash(after["spec"])
+    assert with_pod_inputs(after, pod_inputs(before["spec"]))["spec"] == before["spec"]
+
+
+def test_a_reset_replaces_no_pod() -> None:
+    assert template_hash(resource(reset={"id": "r1", "to": "Latest"})["spec"]) == template_hash(resource()["spec"])

@@ -46,6 +46,20 @@ def test_a_shard_whose_holder_does_not_checkpoint_is_named_with_its_holder() -> 
     assert told(picture, seconds=100) == first
 
 
+def test_a_shard_whose_holder_may_not_get_on_says_why() -> None:
+    def why(**fields: Any) -> str:
+        (found,) = told(view((shard(7),), consumers=consumers(1), **fields), seconds=75)
+        assert found["reason"] == "NoProgress"
+        return str(found["message"])
+
+    paused = (Condition("CheckpointLost", "another shard lost it"), Condition("Paused", "spec.paused is true"))
+    assert why(withheld=paused) == "clicks-0 holds it and has checkpointed nothing: spec.paused is true"
+    assert why(withheld=paused[:1]) == "clicks-0 holds it and has checkpointed nothing; see: kubectl logs clicks-0"
+    assert why(source_reachable=False, source_error="no broker at kafka:9092") == (
+        "clicks-0 holds it and has checkpointed nothing: the source does not answer: no broker at kafka:9092"
+    )
+
+
 def test_a_shard_that_is_not_given_up_is_named_with_both_consumers() -> None:
     moving = shard(7, ShardState.TRANSFER, next_consumer=C1, state_age=30.0)
     (found,) = told(view((moving, moving._replace(shard=ShardId("clicks/8"), state_age=2.0))))
@@ -77,6 +91,7 @@ def test_at_most_five_are_told_and_those_that_somebody_must_see_to_come_first() 
     found = told(view((*waiting, *free)))
     assert [item["shard"] for item in found] == ["clicks/7", "clicks/0", "clicks/1", "clicks/2", "clicks/3"]
     assert found[1]["reason"] == "WaitsForParents"
+    assert plan(observation(view=view((*waiting, *free)))).status["stuckShardsTotal"] == 7
 
 
 def test_a_shard_with_nothing_to_read_is_not_stuck() -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from shardherd.controller.declared import template_hash
+from shardherd.controller.manifests import Manifests
 from tests.unit.controller.builders import MANIFESTS, UID, resource
 
 LABELS = {
@@ -138,6 +139,28 @@ def test_only_a_driver_that_makes_executors_may_talk_to_the_api_server() -> None
     assert pod(application={"executor": {"instances": 2}})["automountServiceAccountToken"] is True
 
 
+@pytest.mark.parametrize(
+    ("executor", "told"),
+    [
+        ({"instances": 2}, {"SHARDHERD_EXECUTOR_INSTANCES": "2"}),
+        (
+            {"instances": 1, "dynamicAllocation": {"maxExecutors": 4}},
+            {"SHARDHERD_EXECUTOR_INSTANCES": "4", "SHARDHERD_EXECUTOR_LEAST": "1"},
+        ),
+        (
+            {"instances": 1, "dynamicAllocation": {"minExecutors": 0, "maxExecutors": 4}},
+            {"SHARDHERD_EXECUTOR_INSTANCES": "4", "SHARDHERD_EXECUTOR_LEAST": "0"},
+        ),
+    ],
+)
+def test_the_driver_is_told_how_many_executors_it_may_have(executor: dict[str, Any], told: dict[str, str]) -> None:
+    made = pod(application={"executor": executor})
+    environment = {item["name"]: item.get("value") for item in made["containers"][0]["env"]}
+    names = ("SHARDHERD_EXECUTOR_INSTANCES", "SHARDHERD_EXECUTOR_LEAST")
+    assert {name: environment[name] for name in names if name in environment} == told
+    assert made["automountServiceAccountToken"] is True
+
+
 def test_the_driver_is_started_by_the_entrypoint_with_its_arguments() -> None:
     made = driver(application={"arguments": ["--sink", "/data"]})
     assert made["command"] == ["tini", "--", "/opt/shardherd/driver-entrypoint.sh", "/opt/app/app.py", "--sink", "/data"]
@@ -204,6 +227,26 @@ def test_the_environment_says_everything_that_the_application_has_to_know() -> N
     }
     assert executor["metadata"] == {"labels": LABELS}
     assert executor["spec"]["containers"][0]["securityContext"] == RESTRICTED
+
+
+def test_with_tls_a_driver_finds_the_authorities_beside_its_token() -> None:
+    made = Manifests("https://shardherd.system.svc:8443", "shardherd", trust=True).stateful_set(resource(), 1)
+    spec = made["spec"]["template"]["spec"]
+    told = {item["name"]: item.get("value") for item in spec["containers"][0]["env"]}
+    assert told["SHARDHERD_COORDINATOR_URL"] == "https://shardherd.system.svc:8443"
+    assert told["SHARDHERD_COORDINATOR_CA_FILE"] == "/var/run/secrets/shardherd/ca.crt"
+    (token,) = [volume for volume in spec["volumes"] if volume["name"] == "token"]
+    assert token["projected"]["sources"] == [
+        {"serviceAccountToken": {"audience": "shardherd", "expirationSeconds": 3600, "path": "token"}},
+        {"configMap": {"name": "shardherd-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    ]
+
+
+def test_pods_from_before_tls_are_not_made_anew_for_it() -> None:
+    plain = MANIFESTS.stateful_set(resource(), 1)["spec"]["template"]["metadata"]["annotations"]
+    private = Manifests("https://shardherd.system.svc:8443", "shardherd", trust=True).stateful_set(resource(), 1)
+    hashed = private["spec"]["template"]["metadata"]["annotations"]
+    assert hashed["shardherd.dev/template-hash"] == plain["shardherd.dev/template-hash"]
 
 
 def test_values_of_the_pod_come_first_so_that_others_may_refer_to_them() -> None:

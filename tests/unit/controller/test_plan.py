@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shardherd.core.conditions import IMAGE_UNAVAILABLE
-from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
+from shardherd.core.model import ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
 from shardherd.core.observed import ExecutorPod, Owned, OwnedSet, Pauses, Trouble
 from shardherd.core.plan import (
     REPLACE_AFTER,
@@ -107,6 +109,25 @@ def test_executors_of_a_dead_driver_are_deleted_and_others_are_not() -> None:
     assert actions(executors=executors, dead=(DEAD,)) == (DeletePod("clicks-0-1-exec-1", "e1", "its driver is dead"),)
 
 
+@pytest.mark.parametrize(("vary", "deleted"), [(True, ["given-back"]), (False, [])])
+def test_executors_that_spark_gave_back_are_deleted_where_it_does_not_do_so_itself(vary: bool, deleted: list[str]) -> None:
+    run = Incarnation("uid-0", 1)
+    executors = (
+        ExecutorPod("given-back", "e1", run, ended=True),
+        ExecutorPod("going", "e2", run, deleting=True, ended=True),
+        ExecutorPod("running", "e3", run),
+    )
+    seen = observation(declared=declared(executors=4, executors_vary=vary), executors=executors)
+    assert [action.name for action in plan(seen).actions if isinstance(action, DeletePod)] == deleted
+
+
+def test_executors_of_a_dead_driver_are_deleted_once() -> None:
+    run = Incarnation("uid-0", 1)
+    executors = (ExecutorPod("ended", "e1", run, ended=True),)
+    seen = observation(declared=declared(executors=4, executors_vary=True), executors=executors, dead=(run,))
+    assert [action.name for action in plan(seen).actions if isinstance(action, DeletePod)] == ["ended"]
+
+
 def test_the_end_of_a_later_start_proves_the_end_of_earlier_ones() -> None:
     executors = (ExecutorPod("clicks-0-1-exec-1", "e1", DEAD),)
     later = (Incarnation("uid-0", 3),)
@@ -139,6 +160,35 @@ class TestAnExpiredConsumer:
 
     def test_is_no_matter_if_its_pod_was_replaced_by_another(self) -> None:
         assert self.after(REPLACE_AFTER, consumers=(replace(pods(0)[0], uid="other"), *pods(1))) == ()
+
+
+class TestASupersededPod:
+    """A late request of an earlier pod of its name was heard after its own: it is refused for ever, and replaced at once."""
+
+    refused = view(shards(8), superseded=((C0, "uid-old"), (C0, "uid-0"), (C1, "uid-0")))
+    gone = DeletePod("clicks-0", "uid-0", "another pod of its name was heard after it, so the coordinator refuses it")
+
+    def test_is_deleted_with_an_event(self) -> None:
+        planned = plan(observation(view=self.refused))
+        assert planned.actions == (spec(2), self.gone)
+        told = (
+            "Pod clicks-0 (UID uid-0) is refused by the coordinator: another pod of its name was heard after it."
+            " It is deleted, and made anew."
+        )
+        assert planned.done == (Event("PodSuperseded", told, warning=True),)
+
+    def test_is_not_deleted_twice(self) -> None:
+        planned = plan(observation(view=self.refused, consumers=(*pods(0, deleting=True), *pods(1))))
+        assert (planned.actions, planned.done) == ((spec(2),), ())
+
+    def test_is_no_matter_once_another_is_there(self) -> None:
+        planned = plan(observation(view=self.refused, consumers=(replace(pods(0)[0], uid="uid-new"), *pods(1))))
+        assert (planned.actions, planned.done) == ((spec(2),), ())
+
+    def test_is_left_alone_while_the_reconcile_is_paused_or_the_group_is_deleted(self) -> None:
+        for declaration in (replace(declared(), pauses=Pauses(reconcile=True)), replace(declared(), deleting=True)):
+            planned = plan(observation(view=self.refused, declared=declaration))
+            assert (self.gone in planned.actions, planned.done) == (False, ())
 
 
 class TestEvents:
@@ -208,6 +258,13 @@ def test_the_coordinator_is_told_that_the_rebalance_is_paused() -> None:
     told = plan(observation(declared=declared(pauses=Pauses(rebalance=True)))).actions[0]
     assert isinstance(told, TellCoordinator)
     assert told.spec.rebalance_paused
+
+
+def test_the_coordinator_is_told_of_a_declared_reset() -> None:
+    reset = Reset("r1", ResetTo.LATEST)
+    told = plan(observation(declared=declared(reset=reset))).actions[0]
+    assert isinstance(told, TellCoordinator)
+    assert told.spec.reset == reset
 
 
 def test_a_consumer_that_will_not_drain_is_named_with_its_shards() -> None:

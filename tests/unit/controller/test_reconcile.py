@@ -253,6 +253,26 @@ async def test_a_death_waits_until_the_coordinator_has_loaded_the_group(bench: B
     assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
 
 
+async def test_a_pod_that_the_coordinator_refuses_for_ever_is_deleted_with_an_event_and_left_alone_once_it_goes(
+    bench: Bench,
+) -> None:
+    await bench.reconcile()
+    pod = driver_pod(0)
+    bench.cluster.put("Pod", pod)
+    bench.controller.saw_pod(KEY, pod, gone=False)
+    refused = ((ConsumerId("clicks-0"), POD),)
+    bench.coordination.pictures[IDENTITY] = view(shards(8), consumers=consumers(4, 4), superseded=refused)
+    await bench.reconcile(after=1)
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    bench.controller.saw_pod(KEY, pod, gone=False)
+    await bench.reconcile(after=1)
+    bench.controller.saw_pod(KEY, pod, gone=True)
+    bench.controller.saw_pod(KEY, driver_pod(0, uid="bbbbbbbb-0000-0000-0000-000000000000"), gone=False)
+    await bench.reconcile(after=1)
+    assert [write for write in bench.cluster.writes if "Pod " in write] == ["delete Pod clicks-0"]
+    assert bench.events.reasons().count("PodSuperseded") == 1
+
+
 async def test_executors_of_a_dead_driver_are_deleted_and_in_an_ordered_group_awaited(bench: Bench) -> None:
     ordered = resource(generation=2, ordered=True, application={"executor": {"instances": 1}})
     bench.cluster.put("ConsumerGroup", ordered)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from shardherd.core.model import LastRebalance, ShardState
+from shardherd.core.model import LastRebalance, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardState
 from shardherd.core.scaling import scale
 from shardherd.core.status import status, write_due
 from tests.unit.controller.builders import WALL, consumers, observation, pods, shards, view
@@ -87,3 +89,55 @@ def test_a_status_is_written_when_it_is_due(
     before: dict[str, object], after: dict[str, object], loaded: bool, known: float, written: float, due: bool
 ) -> None:
     assert write_due(before, after, loaded=loaded, known=known, written=written) is due
+
+
+MADE = ResetReport(
+    "r1",
+    ResetTo.OFFSETS,
+    ResetState.DONE,
+    "The positions of 2 shards were set.",
+    WALL,
+    shards=2,
+    repeated=30,
+    skipped=15,
+    rows=(ResetRow(ShardId("clicks/0"), 40, 10), ResetRow(ShardId("clicks/1"), None, 15)),
+    manager="kubectl-edit",
+)
+MADE_IN_STATUS = {
+    "id": "r1",
+    "to": "Offsets",
+    "time": "2023-11-14T22:13:20Z",
+    "shards": 2,
+    "recordsRepeated": 30,
+    "recordsSkipped": 15,
+    "rows": [{"shard": "clicks/0", "before": 40, "after": 10}, {"shard": "clicks/1", "after": 15}],
+    "fieldManager": "kubectl-edit",
+}
+
+
+def test_a_reset_is_shown_with_what_came_of_it_and_what_the_last_one_did() -> None:
+    waiting = ResetReport("r2", ResetTo.LATEST, ResetState.PAUSE_FIRST, "Nothing was changed: the group is not paused.")
+    seen = observation(view=view(HELD, reset=waiting, last_reset=MADE))
+    written = status(seen, scale(seen))
+    assert written["reset"] == {
+        "id": "r2",
+        "to": "Latest",
+        "state": "PauseFirst",
+        "message": "Nothing was changed: the group is not paused.",
+    }
+    assert written["lastReset"] == MADE_IN_STATUS
+
+
+def test_a_reset_that_was_made_is_shown_with_its_state() -> None:
+    seen = observation(view=view(HELD, reset=MADE, last_reset=MADE))
+    made = {**MADE_IN_STATUS, "state": "Done", "message": "The positions of 2 shards were set."}
+    assert status(seen, scale(seen))["reset"] == made
+
+
+def test_what_is_known_of_resets_stays_while_the_group_is_loaded_and_while_it_is_declared() -> None:
+    previous = {"reset": {"id": "r1", "state": "Done"}, "lastReset": MADE_IN_STATUS}
+    seen = observation(view=None, previous=previous)
+    assert "reset" not in status(seen, scale(seen))
+    assert status(seen, scale(seen))["lastReset"] == MADE_IN_STATUS
+    seen = replace(seen, declared=replace(seen.declared, reset=Reset("r1", ResetTo.LATEST)))
+    assert status(seen, scale(seen))["reset"] == previous["reset"]

@@ -18,6 +18,7 @@ from shardherd.adapters.memory import (
     MemoryTokens,
     SimulatedClock,
 )
+from shardherd.coordinator.items import Tell
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runner import GroupRunner
@@ -118,9 +119,18 @@ class Rig:
             step = min(0.4, seconds)
             self.clock.advance(step)
             self.runtime.beat()
-            self.group.tell(Tick())
+            if self.group.mailbox is not None:
+                # As the mailbox does it by itself, whose timer counts real seconds.
+                self.group.mailbox.put(Tell(Tick(), insist=False))
             await drain()
             seconds -= step
+
+    def insist(self) -> None:
+        """The pause after a write that failed is over: what has to be stored is told again."""
+        assert self.group.mailbox is not None
+        for timer in tuple(self.group.mailbox._insisting):
+            timer._run()
+            timer.cancel()
 
     async def becomes(self, what: Callable[[], bool], within: float = 5.0) -> None:
         """Wait until `what` holds; within so many real seconds."""

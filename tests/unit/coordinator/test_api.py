@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,12 +15,13 @@ import pytest
 from shardherd import protocol
 from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
-from shardherd.coordinator import CoordinatorServer
+from shardherd.coordinator import CoordinatorServer, Tls
 from shardherd.coordinator.auth import REMEMBER
 from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError
 from shardherd.core.liveness import KEPT_FOR
 from shardherd.core.model import ConsumerId, Heartbeat, HeldShard, Incarnation, ShardId
 from shardherd.ports import Caller
+from tests.harness.authorities import HOST, Switched, secret, write_bundle
 from tests.unit.coordinator.rig import IDENTITY, Rig, spec_of
 
 BASE = "/v1/namespaces/demo/consumergroups/clicks"
@@ -361,3 +363,76 @@ async def test_a_coordinator_serves_its_version_and_the_one_before(
         assert answer[1]["Upgrade"] == "shardherd/3"
         assert answer[2]["error"]["code"] == "ProtocolVersion"
         assert f"names version '{asked}', this coordinator serves version 2 and 3" in answer[2]["error"]["message"]
+
+
+class TestTls:
+    """The same coordinator over TLS, and over plain HTTP as it was before."""
+
+    async def serve(self, rig: Rig, switched: Switched, *, accept_plain: bool, certified: bool = True) -> CoordinatorServer:
+        rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks")
+        tls = Tls(switched.context, 0, lambda: certified, accept_plain)
+        server = CoordinatorServer(rig.ports, host=HOST, port=0, discovery_interval=0.01, unknown_group_grace=0.0, tls=tls)
+        await server.start()
+        return server
+
+    @pytest.mark.parametrize("accept_plain", [True, False])
+    async def test_a_call_over_tls_is_answered(self, rig: Rig, tmp_path: Path, accept_plain: bool) -> None:
+        data = secret()
+        server = await self.serve(rig, Switched(data), accept_plain=accept_plain)
+        await leading(Service(rig, server))
+        ca_file = write_bundle(tmp_path / "ca.crt", data)
+        url = f"https://{HOST}:{server.tls_port}"
+        async with AsyncConsumerClient(url, "demo", "clicks", lambda: "a-token", ca_file=ca_file) as client:
+            assert (await client.heartbeat(HEARTBEAT, 0)).session_timeout == 45.0
+        await server.stop()
+
+    @pytest.mark.parametrize(("accept_plain", "status"), [(True, 200), (False, 403)])
+    async def test_a_call_over_plain_http_is_answered_where_that_is_allowed(
+        self, rig: Rig, accept_plain: bool, status: int
+    ) -> None:
+        server = await self.serve(rig, Switched(secret()), accept_plain=accept_plain)
+        service = Service(rig, server)
+        await leading(service)
+        answered, body = await service.get(BASE)
+        assert answered == status
+        if not accept_plain:
+            assert body["error"]["message"] == (
+                "this coordinator answers over HTTPS only (tls.acceptPlain of the chart is false); delete this pod, and the one"
+                " that is made in its place knows the address"
+            )
+            assert rig.registry.get_sample_value("shardherd_callers_refused_total", {"reason": "PlainHttp"}) == 1
+        assert await service.get("/readyz") == (200, "ok\n")
+        await server.stop()
+
+    async def test_it_is_not_ready_before_it_has_a_certificate(self, rig: Rig) -> None:
+        server = await self.serve(rig, Switched(secret()), accept_plain=True, certified=False)
+        service = Service(rig, server)
+        assert await service.get("/healthz") == (200, "ok\n")
+        assert await service.get("/readyz") == (503, "there is no certificate to serve with yet; the log says why\n")
+        await server.stop()
+
+
+async def test_who_calls_too_often_is_told_when_to_come_again_and_counted(rig: Rig) -> None:
+    rig.tokens.callers |= {
+        f"token-{number}": Caller("demo", "default", f"clicks-{number}", f"uid-{number}", "clicks") for number in range(2)
+    }
+    server = CoordinatorServer(rig.ports, host=HOST, port=0, unknown_group_grace=0.0, requests_per_second=0.2)
+    await server.start()
+    service = Service(rig, server)
+    await leading(service)
+    mine, other = {"Authorization": "Bearer token-0"}, {"Authorization": "Bearer token-1"}
+
+    assert (await send(service, "GET", BASE, b"", **mine))[0] == 200
+    status, headers, answer = await send(service, "GET", BASE, b"", **mine)
+    assert (await send(service, "GET", BASE, b"", **other))[0] == 200
+    refused = rig.registry.get_sample_value("shardherd_callers_refused_total", {"reason": "TooManyRequests"})
+    rig.clock.advance(5.0)
+    again = await send(service, "GET", BASE, b"", **mine)
+    await server.stop()
+
+    assert (status, headers["Retry-After"], answer["error"]["code"]) == (429, "5", "TooManyRequests")
+    assert answer["error"]["message"] == (
+        "'clicks-0' calls more often than api.requestsPerSecond of the chart allows; call again after 5.00 s"
+    )
+    assert refused == 1
+    assert again[0] == 200

@@ -166,6 +166,26 @@ async def test_a_leader_that_a_newer_one_has_fenced_steps_down(rig: Rig) -> None
     await newer.runtime.stop()
 
 
+async def test_a_proof_that_comes_back_past_the_lease_fences_nobody(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    rig.kafka.faults.hold("discover")
+    await drain()
+    rig.kafka.faults.fail("commit", UNKNOWN)
+    proof = rig.ownership.faults.hold("save")
+    saves = rig.ownership.saves
+    committing = asyncio.create_task(consumer.commit(7))
+    await drain()
+
+    rig.leadership.until = rig.clock.now()
+    proof.set()
+
+    with pytest.raises(CoordinatorUnavailableError):
+        await committing
+    assert "the lease ran out before the offsets" in await rig.runtime.lost()
+    assert rig.ownership.saves == saves + 1, "the write that proves it had come through"
+    assert rig.kafka.writers[GROUP_ID] == 1
+
+
 async def test_nothing_is_committed_past_the_lease(rig: Rig) -> None:
     (consumer,) = await rig.serving()
     rig.leadership.until = rig.clock.now()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardherd.core.model import Condition, Growth
 from shardherd.core.requests import ConditionsChanged, ForceCheckpoint
 from tests.builders import Play, info, shard, spec, started, topic, with_settings, with_topics
@@ -216,6 +218,27 @@ def test_a_recreated_topic_is_granted_to_nobody() -> None:
     play.run("g-0", start=2)
     play.settle("g-0")
     assert play.counts() == {"g-0": 0}
+
+
+def test_who_holds_a_recreated_shard_stops_reading_it_until_the_declared_reset() -> None:
+    play = Play(spec(1))
+    play.discover([info("0", source_id="a"), info("1", end=0, source_id="u")])
+    play.settle("g-0")
+    assert set(play.confirmed("g-0")) == {"0", "1"}
+    epoch = play.confirmed("g-0")["0"].owner_epoch
+    applied = replace(play.consumer("g-0").heartbeat(), revision=play.view.revision)
+
+    play.discover([info("0", end=500, source_id="b"), info("1", end=0, source_id="u")])
+    assert not play.group.may_park(applied), "it is told at once"
+    play.beat("g-0")
+    assert set(play.confirmed("g-0")) == {"1"}
+    play.wait(1000, ["g-0"])
+    assert play.holders() == {"0": "g-0", "1": "g-0"}, "not to read what it may not is no standstill"
+    assert play.shard("0").owner_epoch == epoch, "and no reason for a new grant at every heartbeat"
+
+    play.ask(ForceCheckpoint(shard("0"), 0))
+    play.settle("g-0")
+    assert play.confirmed("g-0")["0"].position == 0
 
 
 def test_an_id_that_the_source_did_not_tell_at_first_is_noted_when_it_does_and_then_holds() -> None:

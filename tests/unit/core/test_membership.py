@@ -12,7 +12,8 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core.errors import StaleIncarnationError
-from shardherd.core.model import CheckpointResult, ShardState
+from shardherd.core.model import CheckpointResult, ConsumerId, ShardState
+from shardherd.core.views import SUPERSEDED
 from tests.builders import Play, info, moved, spec, started, topic, with_settings
 
 
@@ -195,6 +196,28 @@ def test_r7_a_second_process_of_one_name_never_shares_its_shards() -> None:
         play.beat("g-1")
     assert second.reply is not None
     assert len(second.reply.confirmed) == 2
+
+
+def test_r7_a_live_pod_that_a_late_request_of_an_earlier_one_superseded_is_shown_as_such() -> None:
+    play = started(4, 2)
+    live = play.consumers["g-1"].incarnation
+    before = play.view.superseded
+
+    play.run("g-1", pod=2)
+    play.beat("g-1")
+
+    assert (before, play.view.superseded) == ((), ((ConsumerId("g-1"), live.pod_uid),))
+
+
+def test_r7_of_the_superseded_pods_of_a_name_the_newest_few_are_shown() -> None:
+    play = started(4, 1)
+    uids = []
+    for pod in range(2, 8):
+        uids.append(play.consumers["g-0"].incarnation.pod_uid)
+        play.run("g-0", pod=pod)
+        play.beat("g-0")
+
+    assert play.view.superseded == tuple((ConsumerId("g-0"), uid) for uid in uids[-SUPERSEDED:])
 
 
 def test_d7_a_container_that_is_restarted_in_place_within_the_grace_moves_nothing() -> None:

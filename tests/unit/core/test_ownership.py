@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardherd.core.errors import OwnershipDamagedError, OwnershipFormatError
 from shardherd.core.group import Group
-from shardherd.core.model import ConsumerId, ShardState
+from shardherd.core.model import ConsumerId, Reset, ResetTo, ShardState
 from shardherd.core.ownership import decode, dumps, encode, loads
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from shardherd.core.requests import ShardsDiscovered
@@ -32,6 +32,10 @@ def eventful() -> Play:
     play.run("g-0", pod=2)
     play.beat("g-0")
     play.leave("g-1")
+    for reset in (Reset("a", ResetTo.LATEST), Reset("b", ResetTo.EARLIEST, shards=(shard("9"),))):
+        play.change(replace(play.group.spec, settings=replace(play.group.spec.settings, paused=True), reset=reset))
+        if (due := play.group.reset_due) is not None:
+            play.ask(due)
     return play
 
 

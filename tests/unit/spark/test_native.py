@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shardherd.spark import layout, native
+from shardherd.spark import layout, machine_code, native
+from shardherd.spark.machine_code import Library
+from shardherd.spark.values import native as values_native
 from tests.unit.spark.kafka_bytes import Record, batch_of
 
 OPERATOR = Path(__file__).parents[3] / "operator"
@@ -30,35 +33,45 @@ def run(code: str, **environment: str) -> str:
 
 
 def test_a_worker_loads_them_without_numba() -> None:
-    native.prepare()
+    machine_code.main()
 
-    assert (
-        run("import sys; from shardherd.spark import native, reader; native.prepare(); print('numba' in sys.modules)")
-        == "False"
-    )
     code = (
-        "import sys, numpy; from shardherd.spark import native;"
-        "print(native.count_batches(numpy.zeros(5, numpy.uint8)), 'numba' in sys.modules)"
+        "import sys, numpy, pyarrow; from shardherd.spark import native, reader;"
+        "from shardherd.spark.values import ValueFormat;"
+        "print(native.count_batches(numpy.zeros(5, numpy.uint8)));"
+        "json = ValueFormat('json', 'a string').decoder('UTC');"
+        'print(json.decode(pyarrow.array([b\'{"a":"x"}\'])).values.to_pylist());'
+        'schema = \'{"type":"record","name":"r","fields":[{"name":"a","type":"long"}]}\';'
+        "avro = ValueFormat('avro', schema).decoder('UTC');"
+        "print(avro.decode(pyarrow.array([b'\\x04'])).values.to_pylist());"
+        "print('numba' in sys.modules)"
     )
-    assert run(code) == "0 False"
+    assert run(code).splitlines() == ["0", "[{'a': 'x'}]", "[{'a': 2}]", "False"]
+
+
+@pytest.mark.parametrize("library", [*native.LIBRARIES, *values_native.LIBRARIES], ids=lambda library: library.name)
+def test_a_library_has_what_is_called_and_depends_on_its_own_source(library: Library) -> None:
+    assert library.functions().keys() == library.arguments.keys()
+    assert replace(library, sources=library.sources[:-1]).file_name != library.file_name
 
 
 def test_the_object_file_lies_where_numbas_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = native.prepare()
+    code = native.KERNELS.prepare()
     assert code is not None
-    monkeypatch.setattr(native, "_folders", lambda: [tmp_path / "new"])
+    monkeypatch.setattr(machine_code, "_folders", lambda: [tmp_path / "new"])
 
-    assert native._kept(code.read_bytes()) == native._existing() == tmp_path / "new" / code.name
+    kept = machine_code.kept(code.name, code.read_bytes())
+    assert kept == machine_code.existing(code.name) == tmp_path / "new" / code.name
     assert [path.name for path in (tmp_path / "new").iterdir()] == [code.name]
     assert (tmp_path / "new" / code.name).stat().st_mode & 0o777 == 0o644, "an image is built by one user and run by another"
 
 
 def test_without_a_folder_to_write_to_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(native, "_folders", lambda: [tmp_path / "file" / "folder"])
+    monkeypatch.setattr(machine_code, "_folders", lambda: [tmp_path / "file" / "folder"])
 
-    assert native._existing() is None
-    assert native._kept(b"code") is None
+    assert machine_code.existing("shardherd.o") is None
+    assert machine_code.kept("shardherd.o", b"code") is None
 
 
 def test_a_batch_is_found() -> None:

@@ -40,6 +40,8 @@ def test_a_pods_environment_is_read() -> None:
     assert pod.slots == 2
     assert read_pod({**POD, **EXECUTORS}).slots == 6
     assert (pod.zone, pod.capacity) == ("", 1)
+    assert pod.worker_address == "127.0.0.1"
+    assert read_pod({**POD, **EXECUTORS, "SHARDHERD_POD_IP": "10.0.0.7"}).worker_address == "10.0.0.7"
     placed = read_pod({**POD, "SHARDHERD_ZONE": "eu-1a", "SHARDHERD_CAPACITY": "4"})
     assert (placed.zone, placed.capacity) == ("eu-1a", 4)
 
@@ -93,3 +95,27 @@ def test_a_pod_is_told_the_files_of_its_kafka_credentials_and_a_wrong_one_is_nam
     assert read_pod(POD).security == Security()
     with pytest.raises(NotInPodError, match="SHARDHERD_KAFKA_SECURITY is wrong: the security protocol 'SSH' is none of"):
         read_pod({**POD, "SHARDHERD_KAFKA_SECURITY": '{"protocol": "SSH"}'})
+
+
+def test_a_fixed_number_of_executors_is_what_spark_is_told() -> None:
+    conf = spark_conf(read_pod({**POD, **EXECUTORS}))
+
+    assert conf["spark.executor.instances"] == "2"
+    assert not [name for name in conf if name.startswith("spark.dynamicAllocation")]
+
+
+@pytest.mark.parametrize(("ordered", "deletes"), [("false", "true"), ("true", "false")])
+def test_with_dynamic_allocation_spark_is_told_the_limits_and_deletes_what_is_no_proof(ordered: str, deletes: str) -> None:
+    pod = read_pod({**POD, **EXECUTORS, "SHARDHERD_EXECUTOR_LEAST": "0", "SHARDHERD_ORDERED": ordered})
+    conf = spark_conf(pod)
+
+    assert "spark.executor.instances" not in conf
+    assert {name.removeprefix("spark.dynamicAllocation."): conf[name] for name in conf if "dynamicAllocation" in name} == {
+        "enabled": "true",
+        "shuffleTracking.enabled": "true",
+        "initialExecutors": "0",
+        "minExecutors": "0",
+        "maxExecutors": "2",
+    }
+    assert conf["spark.kubernetes.executor.deleteOnTermination"] == deletes
+    assert pod.slots == 3, "one executor's, until Spark reports"

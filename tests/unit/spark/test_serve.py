@@ -24,12 +24,14 @@ from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.samples import event_times
+from shardherd.spark.slots import Slots
 from shardherd.spark.surroundings import AgentSettings
+from shardherd.spark.tally import Ledger, open_desk
 from tests.unit.spark.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
 A = ShardId("clicks/0")
-FACTS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}}
+FACTS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}, "desk": None}
 
 
 async def nothing(_reason: str) -> None:
@@ -93,6 +95,29 @@ async def test_a_stream_reader_reads_what_the_agent_holds(agent: Agent, server: 
     assert await replayed(link) == frozenset()
     link.close()
     link.close()
+
+
+async def test_a_number_of_tasks_that_changes_is_told_with_every_answer(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolations: list[bool]
+) -> None:
+    await until(lambda: agent.tracker.shards == (A,))
+    slots = Slots(cores=2, least=1, most=4)
+    server = serve.ReaderServer(
+        agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, slots=lambda: slots.wanted
+    )
+    await server.start()
+    monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
+    link = AgentLink(Limits(max_records=10))
+    told = []
+    for executors, took in ((1, 0.5), (1, 4.0), (3, 4.0), (3, 1.0)):
+        slots.runs(executors)
+        slots.took(took)
+        await latest(link)
+        told.append(link.facts.slots)
+    link.close()
+    await server.close()
+
+    assert told == [2, 4, 8, 6]
 
 
 async def test_every_query_says_whether_it_reads_committed_records_only(
@@ -175,7 +200,7 @@ async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_
     metrics.watch(agent)
     metrics.heartbeat("ok")
     metrics.checkpoint("fenced")
-    runner = await serve_http(agent, metrics, unused_tcp_port)
+    runner = await serve_http(agent, metrics, unused_tcp_port, Ledger(open_desk("127.0.0.1", unused_tcp_port)))
     await until(lambda: agent.tracker.shards == (A,))
     labels = 'consumer="clicks-0",consumergroup="clicks",namespace="demo"'
 

@@ -21,8 +21,10 @@ from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError
 from shardherd.spark.options import OptionError, read_options
 from shardherd.spark.schema import SCHEMA, Wanted, columns
 from shardherd.spark.source import ShardherdSource, ShardherdStreamReader, Slice
+from shardherd.spark.tally import Desk
 
-FACTS = {"group": "uid", "bootstrapServers": "kafka:9092", "slots": 2, "kafka": {}}
+DESK = Desk("127.0.0.1", 9091, "a-token")
+FACTS = {"group": "uid", "bootstrapServers": "kafka:9092", "slots": 2, "kafka": {}, "desk": DESK.as_dict()}
 
 
 def offsets(warm: int = 1, **shards: list[int]) -> dict[str, Any]:
@@ -98,7 +100,7 @@ def test_what_the_agent_hands_out_is_planned_without_asking_again(agent: FakeAge
     assert reader.reportLatestOffset() == {"ends": {"clicks/0": 99}}
 
 
-def test_the_isolation_level_goes_to_the_agent_and_to_every_task(agent: FakeAgent) -> None:
+def test_the_isolation_level_goes_to_the_agent_and_to_every_task_and_so_does_who_counts_values(agent: FakeAgent) -> None:
     reader = reader_with(**{"kafka.isolation.level": "read_committed"})
     end = offsets(s0=[0, 10, 3])
     agent.answers["latest"] = [{"end": end, "ends": {}}]
@@ -108,7 +110,7 @@ def test_the_isolation_level_goes_to_the_agent_and_to_every_task(agent: FakeAgen
     reader.stop()
 
     assert agent.questions[0]["committed"] is True
-    assert [task.committed for task in tasks if isinstance(task, Slice)] == [True]
+    assert [(task.committed, task.desk) for task in tasks if isinstance(task, Slice)] == [(True, DESK)]
     with pytest.raises(
         OptionError, match=r"kafka\.isolation\.level must be read_committed or read_uncommitted, not 'serializable'"
     ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -38,7 +38,20 @@ def test_a_little_shard_gives_all_and_the_others_share_the_rest() -> None:
     assert split_fairly({A: 100, B: 5, C: 40}, 65) == {A: 30, B: 5, C: 30}
     assert split_fairly({A: 100, B: 0, C: -3}, None) == {A: 100}
     assert split_fairly({A: 10, B: 10}, 20) == {A: 10, B: 10}
-    assert split_fairly({A: 10, B: 10, C: 10}, 2) == {B: 1, C: 1}
+
+
+def test_no_shard_waits_because_others_have_more_however_small_the_budget() -> None:
+    assert split_fairly({A: 1, B: 1_000, C: 1_000}, 2) == {A: 1, B: 1, C: 1}
+
+
+@given(st.dictionaries(st.sampled_from([A, B, C]), st.integers(-5, 50)), st.integers(0, 100))
+def test_a_budget_is_exceeded_only_by_the_first_record_of_each_shard(available: dict[ShardId, int], budget: int) -> None:
+    counts = split_fairly(available, budget)
+
+    with_records = {shard: count for shard, count in available.items() if count > 0}
+    assert counts.keys() == with_records.keys()
+    assert all(1 <= count <= with_records[shard] for shard, count in counts.items())
+    assert sum(counts.values()) == min(sum(with_records.values()), max(budget, len(with_records)))
 
 
 def test_a_reply_that_was_on_its_way_does_not_bring_a_released_shard_back() -> None:
@@ -160,7 +173,7 @@ class Books(RuleBasedStateMachine):
         if not handed:
             return
         total = sum(each.stop - each.start for each in handed.values())
-        assert 0 < total <= (total if budget is None else budget)
+        assert 0 < total <= (total if budget is None else max(budget, len(self.granted)))
         assert set(handed) == set(self.granted), "exactly what is confirmed is handed out"
         for shard, each in handed.items():
             assert each.epoch == self.granted[shard][0]

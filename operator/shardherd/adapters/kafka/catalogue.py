@@ -129,6 +129,19 @@ class Catalogue:
                 self._sizes_taken = time.monotonic()
             return self._sizes
 
+    async def first_since(self, look: Look, interest: Interest, milliseconds: int) -> Mapping[Partition, int]:
+        """Of each partition of interest the offset of its first record at or after this time; one without is absent.
+
+        Raises SourceUnavailableError also if a partition's leader has just moved.
+        """
+        leaders = {partition: node for partition, node in look.leaders.items() if interest.matches(partition[0])}
+        found = await self._connection.run(
+            "look up offsets by time", lambda wire: _offsets(wire, leaders, milliseconds), LOOK_TIMEOUT
+        )
+        if missing := sorted(leaders.keys() - found.keys()):
+            raise SourceUnavailableError(f"the leader of {missing[0][0]}/{missing[0][1]} has moved; it is looked up again")
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
+
     async def _take(self, wire: Wire, interests: frozenset[Interest]) -> Look:
         topics, racks = await _topics(wire, interests)
         ids: dict[str, str] = {}
@@ -197,7 +210,10 @@ async def _topics(wire: Wire, interests: Iterable[Interest]) -> tuple[list[Any],
 
 
 async def _offsets(wire: Wire, leaders: Mapping[Partition, int], which: int) -> dict[Partition, int]:
-    """The earliest or latest offsets of the partitions, one request a leader. One whose leader has moved is left out."""
+    """The earliest or latest offsets of the partitions, or their first since a time in milliseconds, -1 if they have none.
+
+    One request a leader. A partition whose leader has moved is left out.
+    """
     kind = ListOffsetsRequest.ListOffsetsTopic
     results: dict[Partition, int] = {}
     for node, by_topic in _by_node(leaders).items():

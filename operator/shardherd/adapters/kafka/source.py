@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import kafka.errors as errors
@@ -12,7 +12,7 @@ from shardherd.adapters.kafka.catalogue import Catalogue, Interest
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.coordinators import ask_coordinator
 from shardherd.adapters.kafka.shards import shard_of
-from shardherd.core.model import KafkaSource, ShardInfo
+from shardherd.core.model import KafkaSource, Offset, ShardId, ShardInfo
 from shardherd.ports import SourceUnavailableError
 
 MEMBERS_TIMEOUT = 10.0
@@ -69,6 +69,13 @@ class KafkaShardSource:
                 " correct the pattern"
             )
         return shards
+
+    async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
+        """By the timestamps of the records, as Kafka keeps them: of their creation, or of their appending to the log."""
+        await self.discover()
+        look = await self._catalogue.look(self._interest)
+        found = await self._catalogue.first_since(look, self._interest, round(timestamp * 1000))
+        return {shard_of(*partition): offset for partition, offset in found.items()}
 
     async def live_members(self) -> tuple[str, ...]:
         """One description a member: client id and address. Raises SourceUnavailableError."""

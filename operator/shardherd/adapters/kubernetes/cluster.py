@@ -46,6 +46,7 @@ _COLLECTIONS = {
     BUDGET: ("/apis/policy/v1", "poddisruptionbudgets"),
 }
 _LISTED = {GROUP: (_GROUPS, "consumergroups"), POD: ("/api/v1", "pods"), **_COLLECTIONS}
+_WRITTEN = {**_COLLECTIONS, "ConfigMap": ("/api/v1", "configmaps")}
 
 
 class KubernetesCluster:
@@ -152,7 +153,7 @@ class KubernetesCluster:
         return None if group is None else GroupObjects(group, stateful_set, service, budget, tuple(pods))
 
     async def apply(self, manifest: Manifest) -> None:
-        base, plural = _COLLECTIONS[manifest["kind"]]
+        base, plural = _WRITTEN[manifest["kind"]]
         metadata = manifest["metadata"]
         await self._write(
             (metadata["namespace"], metadata["name"]),
@@ -197,7 +198,7 @@ class KubernetesCluster:
             if self._seen is not None:
                 self._seen.distrust(key)
             raise
-        if self._seen is not None:
+        if self._seen is not None and kind in _LISTED:
             self._seen.see(kind, answer)
 
     async def _warnings(self, namespace: str, stateful_set: Any, pods: Iterable[Any]) -> tuple[tuple[str, str], ...]:

@@ -16,7 +16,7 @@ from shardherd.ports import CommitFencedError, SourceUnavailableError
 
 @dataclass
 class MemoryKafka:
-    """A cluster. `faults` knows "discover", "live_members", "take_over", "read" and "commit".
+    """A cluster. `faults` knows "discover", "positions_at", "live_members", "take_over", "read" and "commit".
 
     `rack` is that of every leader that `racks` does not name by its shard. Every record has `record_size` bytes; with 0 sizes
     are not shown.
@@ -34,6 +34,8 @@ class MemoryKafka:
     rack: str = ""
     racks: dict[ShardId, str] = field(default_factory=dict)
     record_size: int = 100
+    times: dict[ShardId, list[float]] = field(default_factory=dict)
+    """When each record was written, in seconds since 1970, by its offset; 0 for those that it does not name."""
 
     def create_topic(self, name: str, partitions: int) -> None:
         self.topics[name] = [[0, 0] for _ in range(partitions)]
@@ -94,6 +96,17 @@ class MemoryShardSource:
             for name in names
             for number, (begin, end) in enumerate(self._kafka.topics[name])
         )
+
+    async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
+        await _enter(self._kafka, "positions_at", self._source.bootstrap_servers)
+        found: dict[ShardId, Offset] = {}
+        for info in await self.discover():
+            times = self._kafka.times.get(info.shard, [])
+            for offset in range(info.begin, info.end):
+                if (times[offset] if offset < len(times) else 0.0) >= timestamp:
+                    found[info.shard] = offset
+                    break
+        return found
 
     async def live_members(self) -> tuple[str, ...]:
         await _enter(self._kafka, "live_members", self._source.bootstrap_servers)

@@ -77,7 +77,7 @@ class MemoryCluster:
         if "status" in known:
             applied["status"] = known["status"]
         self.put(kind, applied)
-        replicas = manifest["spec"].get("replicas")
+        replicas = manifest.get("spec", {}).get("replicas")
         self.writes.append(f"apply {kind} {metadata['name']}" + ("" if replicas is None else f" x{replicas}"))
 
     async def write_status(self, group: GroupIdentity, status: Manifest) -> None:

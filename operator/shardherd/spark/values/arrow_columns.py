@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import types as sql
 
-from shardherd.spark.values import bytes_kernels, layout
+from shardherd.spark.values import layout, native
 from shardherd.spark.values.layout import Layout, Planes
 from shardherd.spark.values.schema import arrow_type
 
@@ -74,8 +74,8 @@ def column(
 def texts(data: Bytes, words: Words, valid: Bytes) -> tuple[pa.Buffer, pa.Buffer]:
     """The offsets and bytes of the strings that the words point to."""
     ends = np.zeros(len(words) + 1, np.int32)
-    out = np.empty(bytes_kernels.text_bound(words, valid, len(words)) + 8, np.uint8)
-    size = bytes_kernels.gather_text(data.ctypes.data, len(data), words, valid, len(words), ends, out)
+    out = np.empty(native.text_bound(words, valid, len(words)) + 8, np.uint8)
+    size = native.gather_text(data.ctypes.data, len(data), words, valid, len(words), ends, out)
     return _buffer(ends), _buffer(out[:size])
 
 

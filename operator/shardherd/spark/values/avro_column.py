@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import types as sql
 
-from shardherd.spark.values import arrow_columns, avro_kernels, avro_schema, layout
+from shardherd.spark.values import arrow_columns, avro_schema, layout, native
 from shardherd.spark.values.avro_schema import Avro, Program, Resolver
 from shardherd.spark.values.decoded import DROP_MALFORMED, FAIL_FAST, Decoded, MalformedValueError
 from shardherd.spark.values.from_avro import FromAvro, MalformedAvroError
@@ -52,7 +52,7 @@ class AvroColumn:
         roots = self._roots_of(data, offsets, present)
         status, planes = self._read(data, offsets, present, roots)
         column = arrow_columns.column(self._layout, planes, data, symbols=self._symbols)
-        slow_rows = np.flatnonzero(status == avro_kernels.SLOW)
+        slow_rows = np.flatnonzero(status == layout.SLOW)
         found: list[Any] = []
         malformed: list[int] = []
         for row in slow_rows.tolist():
@@ -133,15 +133,16 @@ class AvroColumn:
         if tables.domains > 1:
             planes.reserve(max(4 * rows, longest))
         status = np.empty(rows, np.uint8)
-        stack = np.zeros((avro_kernels.MAX_DEPTH + 4, 4), np.int64)
+        stack = np.zeros((layout.MAX_DEPTH + 4, 4), np.int64)
+        before = np.zeros(tables.domains, np.int64)
         steps = np.array(self._program.steps or [[avro_schema.ERROR, -1, 0, 0]], np.int64)
         lists = np.array(self._program.lists or [0], np.int64)
         header = 0 if self._registry is None else HEADER
         row = 0
         while True:
-            row = avro_kernels.records(
+            row = native.avro_records(
                 data.ctypes.data, offsets, header, present, roots, row, steps, lists, tables.nodes, planes.bases, planes.values,
-                planes.valid, planes.counts, planes.capacities, stack, status,
+                planes.valid, planes.counts, planes.capacities, stack, status, before,
             )  # fmt: skip
             if row >= rows:
                 return status, planes
@@ -165,7 +166,3 @@ def _mark_enums(schema: Avro, tables: Layout, node: int, symbols: dict[int, tupl
             below = children if avro_schema.is_choice(schema) else [node] * len(branches)
             for branch, child in zip(branches, below, strict=True):
                 _mark_enums(branch, tables, child, symbols)
-
-
-if __name__ == "__main__":
-    print(f"the kernels of {avro_kernels.__name__} are compiled and cached")

@@ -7,6 +7,7 @@ had not been there. It never reads outside of a value.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,8 @@ from shardherd.spark.values.bytes_kernels import (
     store8,
     word_at,
 )
-from shardherd.spark.values.layout import CHILD, DOMAIN, NODE_FIELDS
+from shardherd.spark.values.layout import ABSENT, CHILD, DOMAIN, FAST, MAX_DEPTH, NODE_FIELDS, SLOW
 
-FAST, SLOW, ABSENT = 0, 2, 3
-MAX_DEPTH = 60
 _MAX_KEYS = 64
 _MAX_LENGTH = 2**31 - 1
 
@@ -305,24 +304,17 @@ def _record(
             break
 
 
-@compiled(
-    _types.int64(
-        types.int64, types.Array(types.int32, 1, "C", readonly=True), types.int64, RAW, _CONST_WORDS, types.int64, _TABLE,
-        _CONST_WORDS, _TABLE, WORDS, WORDS, OUT_BYTES, WORDS, WORDS, types.int64[:, ::1], OUT_BYTES,
-    )
-)  # fmt: skip
 def records(
     data: Any, offsets: Any, header: Any, present: Any, roots: Any, row: Any, steps: Any, lists: Any, nodes: Any, bases: Any,
-    values: Any, valid: Any, counts: Any, capacities: Any, stack: Any, status: Any,
+    values: Any, valid: Any, counts: Any, capacities: Any, stack: Any, status: Any, before: Any,
 ) -> Any:  # fmt: skip
     """Read values from `row` on: value i is at the addresses data + offsets[i] + header to data + offsets[i + 1].
 
     Its first step is roots[i], below 0 if it cannot be read. Returns the first row that was not read because a domain may not
-    have room for it, or the number of rows. `present` may be empty: all are there.
+    have room for it, or the number of rows. `present` may be empty: all are there. `before` is scratch, a word for each domain.
     """
     rows = len(offsets) - 1
     domains = len(counts)
-    before = np.empty(domains, np.int64)
     while row < rows:
         if len(present) > 0 and present[row] == 0:
             status[row] = ABSENT
@@ -345,3 +337,15 @@ def records(
             forget(nodes, bases, valid, counts, before, row)
         row += 1
     return row
+
+
+SIGNATURES: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "records": (
+        _types.int64(
+            types.int64, types.Array(types.int32, 1, "C", readonly=True), types.int64, RAW, _CONST_WORDS, types.int64, _TABLE,
+            _CONST_WORDS, _TABLE, WORDS, WORDS, OUT_BYTES, WORDS, WORDS, types.int64[:, ::1], OUT_BYTES, WORDS,
+        ),
+        records,
+    ),
+}  # fmt: skip
+"""What is called from outside, with the types that it is compiled for."""

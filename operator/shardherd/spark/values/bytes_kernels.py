@@ -1,7 +1,7 @@
 """Compiled pieces that read and write memory by its address, for the readers of this package.
 
-Nothing here checks a bound: callers do. An address costs a call less than an array does, and no index is looked at twice. As
-in `shardherd.spark.kernels`, signatures are declared, so that importing compiles or loads and calling never does.
+Nothing here checks a bound: callers do. An address costs a call less than an array does, and no index is looked at twice.
+`native` compiles what is called from outside (SIGNATURES), with the pieces that it uses.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ INTS = types.int32[::1]
 
 
 def compiled(*signature: Any, inline: bool = False) -> Callable[[F], F]:
-    """numba's njit with a declared signature, cached, without the interpreter's lock."""
+    """A piece for other compiled functions, by numba's njit with a declared signature.
+
+    Not cached: numba's cache does not see that a piece in another file has changed.
+    """
 
     def wrap(function: F) -> F:
-        made: F = _njit(*signature, cache=True, nogil=True, inline="always" if inline else "never")(function)
+        made: F = _njit(*signature, nogil=True, error_model="numpy", inline="always" if inline else "never")(function)
         return made
 
     return wrap
@@ -178,7 +181,6 @@ def hex4(data: Any, at: Any) -> Any:
     return value
 
 
-@compiled(_types.int64(WORDS, OUT_BYTES, types.int64))
 def text_bound(words: Any, valid: Any, count: Any) -> Any:
     """At most how many bytes the strings of a plane have together."""
     total = np.int64(0)
@@ -188,7 +190,6 @@ def text_bound(words: Any, valid: Any, count: Any) -> Any:
     return total
 
 
-@compiled(_types.int64(types.int64, types.int64, WORDS, OUT_BYTES, types.int64, INTS, OUT_BYTES))
 def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: Any, out: Any) -> Any:
     """Copy the strings of a plane, whose bytes are at `data` (`size` in all), one after another, JSON's escapes resolved.
 
@@ -258,3 +259,12 @@ def forget(nodes: Any, bases: Any, valid: Any, counts: Any, before: Any, row: An
                 valid[bases[node] + i] = 0
     for domain in range(1, len(counts)):
         counts[domain] = before[domain]
+
+
+SIGNATURES: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "text_bound": (_types.int64(WORDS, OUT_BYTES, types.int64), text_bound),
+    "gather_text": (
+        _types.int64(types.int64, types.int64, WORDS, OUT_BYTES, types.int64, INTS, OUT_BYTES), gather_text,
+    ),
+}  # fmt: skip
+"""What is called from outside, with the types that it is compiled for."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from pyspark.sql import types as sql
 
-from shardherd.spark.values import datetimes, jackson
+from shardherd.spark.values import datetimes, java_text
 from shardherd.spark.values.jackson import MalformedJsonError, Token, Tokens
 
 Read = Callable[[Tokens], Any]
@@ -60,7 +60,7 @@ class FromJson:
 
     def row(self, document: bytes) -> Row:
         """Never raises: what is wrong with a document is in its row."""
-        tokens = Tokens(jackson.code_units(document))
+        tokens = Tokens(java_text.code_units(document))
         try:
             token = tokens.next()
             if token is None:
@@ -158,7 +158,7 @@ def _map(tokens: Tokens, read: Read) -> list[tuple[bytes, Any]]:
     values: list[Any] = []
     trouble: str | None = None
     while (token := tokens.next()) is not None and token is not Token.END_OBJECT:
-        keys.append(jackson.utf8(tokens.name() or ""))
+        keys.append(java_text.utf8(tokens.name() or ""))
         try:
             values.append(read(tokens))
         except _PartError as error:
@@ -276,7 +276,7 @@ def _decimal(tokens: Tokens, precision: int, scale: int) -> int:
 
 def _date(tokens: Tokens) -> int:
     if tokens.token is Token.STRING and (text := tokens.text()):
-        days = datetimes.legacy_date_of(jackson.utf8(text), text)
+        days = datetimes.legacy_date_of(java_text.utf8(text), text)
         if days is not None:
             return days
     raise _bad(tokens)
@@ -284,7 +284,7 @@ def _date(tokens: Tokens) -> int:
 
 def _timestamp(tokens: Tokens, zone: tzinfo) -> int:
     if tokens.token is Token.STRING and (text := tokens.text()):
-        micros = datetimes.legacy_timestamp_of(jackson.utf8(text), zone)
+        micros = datetimes.legacy_timestamp_of(java_text.utf8(text), zone)
         if micros is not None:
             return micros
     elif tokens.token is Token.INTEGER:
@@ -304,7 +304,7 @@ _ESCAPE_TABLE = str.maketrans(_ESCAPED)
 def _string(tokens: Tokens) -> bytes:
     token = tokens.token
     if token is Token.STRING:
-        return jackson.utf8(tokens.text())
+        return java_text.utf8(tokens.text())
     if token is Token.END_OBJECT or token is Token.END_ARRAY:
         raise MalformedJsonError("a value was expected")
     if token is None:

@@ -8,7 +8,6 @@ It knows nothing of schemas.
 
 from __future__ import annotations
 
-import codecs
 import unicodedata
 from enum import Enum
 
@@ -55,36 +54,6 @@ def _identifier_part(char: str) -> bool:
     if char < "\x80":
         return char.isalnum() or char in "_$" or char < "\x09" or "\x0e" <= char < "\x1c" or char == "\x7f"
     return "\x80" <= char <= "\x9f" or unicodedata.category(char) in _IDENTIFIER_PART
-
-
-def _replace(error: UnicodeError) -> tuple[str, int]:
-    """One U+FFFD for what Java's decoder takes for one malformed piece; Python's differs for encoded surrogates only."""
-    assert isinstance(error, UnicodeDecodeError)
-    raw, start = error.object, error.start
-    if raw[start] == 0xED and start + 1 < len(raw) and 0xA0 <= raw[start + 1] <= 0xBF:
-        return "\ufffd", start + 2 + (start + 2 < len(raw) and 0x80 <= raw[start + 2] <= 0xBF)
-    return "\ufffd", error.end
-
-
-_REPLACE = "shardherd-java"
-codecs.register_error(_REPLACE, _replace)
-
-
-def code_units(document: bytes) -> str:
-    """The document as Java's reader gives it: UTF-16 code units, each malformed piece one U+FFFD."""
-    text = document.decode("utf-8", _REPLACE)
-    if text.isascii() or max(text) <= "\uffff":
-        return text
-    raw = text.encode("utf-16-le")
-    return "".join(map(chr, memoryview(raw).cast("H")))
-
-
-def utf8(text: str) -> bytes:
-    """Code units as Java encodes them: pairs together, a lone surrogate as a question mark."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass").encode("utf-8", "replace")
 
 
 class Tokens:

@@ -1,7 +1,7 @@
 """Decodes a column of JSON documents into a struct column, equal to Spark's `from_json` in every row.
 
 `format` makes it; `reader` calls `decode` in Spark's Python workers. The compiled reader takes what it can prove, and
-`from_json` the rest, one by one. `python -m shardherd.spark.values.json_column` compiles the kernels into numba's cache.
+`from_json` the rest, one by one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import types as sql
 
-from shardherd.spark.values import arrow_columns, datetimes, json_kernels, layout
+from shardherd.spark.values import arrow_columns, datetimes, layout, native
 from shardherd.spark.values.decoded import DROP_MALFORMED, FAIL_FAST, Decoded, MalformedValueError
 from shardherd.spark.values.from_json import FromJson
 from shardherd.spark.values.layout import Layout, Planes
@@ -46,7 +46,7 @@ class JsonColumn:
         data, offsets, present = buffers_of(values)
         status, planes = self._read(data, offsets, present)
         column = arrow_columns.column(self._layout, planes, data)
-        slow_rows = np.flatnonzero(status == json_kernels.SLOW)
+        slow_rows = np.flatnonzero(status == layout.SLOW)
         found = [self._slow.row(data[offsets[row] : offsets[row + 1]].tobytes()) for row in slow_rows.tolist()]
         bad = np.array([each.trouble is not None for each in found], bool)
         malformed = slow_rows[bad]
@@ -79,16 +79,17 @@ class JsonColumn:
         if tables.domains > 1 and rows:
             planes.reserve(max(4 * rows, int((offsets[1:] - offsets[:-1]).max()) // 2 + 1))
         status = np.empty(rows, np.uint8)
-        stack = np.zeros((json_kernels.MAX_DEPTH + 4, 4), np.int64)
+        stack = np.zeros((layout.MAX_DEPTH + 4, 4), np.int64)
         seen = np.zeros(len(tables.parts), np.int64)
         cursor = np.zeros(2, np.int64)
+        before = np.zeros(tables.domains, np.int64)
         longest = int((offsets[1:] - offsets[:-1]).max()) if rows else 0
         deferred = np.empty((max(4096, longest // 2 + 1), 3), np.int64)
         row = 0
         while True:
-            row = json_kernels.documents(
+            row = native.documents(
                 data.ctypes.data, offsets, present, row, tables.nodes, tables.names, tables.hashes, planes.bases, planes.values,
-                planes.valid, planes.counts, planes.capacities, *self._zone, stack, seen, deferred, cursor, status,
+                planes.valid, planes.counts, planes.capacities, *self._zone, stack, seen, deferred, cursor, status, before,
             )  # fmt: skip
             self._numbers(data, planes, deferred[: cursor[0]])
             cursor[0] = 0
@@ -172,7 +173,3 @@ def local_offsets(zone: tzinfo) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.i
         begins.append(high + max(offsets[-1], after))
         offsets.append(after)
     return np.array([*begins, last - 86_400], np.int64), np.array([*offsets, offsets[-1]], np.int64)
-
-
-if __name__ == "__main__":
-    print(f"the kernels of {json_kernels.__name__} are compiled and cached")

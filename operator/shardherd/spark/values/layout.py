@@ -31,6 +31,12 @@ ESCAPED = 1 << 31
 
 HASH_FACTOR = 31
 
+# What became of a value: read, only white space, to be read the slow way, or not there.
+FAST, EMPTY, SLOW, ABSENT = 0, 1, 2, 3
+
+MAX_DEPTH = 60
+"""Levels that the compiled readers go down; deeper values take the slow path."""
+
 _INTEGERS: dict[type[sql.DataType], int] = {sql.ByteType: 8, sql.ShortType: 16, sql.IntegerType: 32, sql.LongType: 64}
 _SIMPLE = {
     sql.StringType: STRING, sql.BooleanType: BOOLEAN, sql.DoubleType: DOUBLE, sql.FloatType: FLOAT, sql.DateType: DATE,

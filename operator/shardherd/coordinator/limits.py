@@ -1,0 +1,52 @@
+"""How often one caller may call: a token bucket each. Called by the API for every call, once its caller is known.
+
+A consumer in a loop is slowed down before it keeps the others waiting. Decides nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from shardherd.ports import Clock
+
+BURST_SECONDS = 5.0
+"""Calls of so many seconds may come at once: a consumer that starts, or drains, sends several in a row."""
+
+MAX_CALLERS = 10_000
+"""Callers that are remembered. One that was forgotten has a full bucket again."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    calls: float
+    at: float
+
+
+class RateLimit:
+    """Lets each caller make `per_second` calls on average; 0 for no limit."""
+
+    def __init__(self, per_second: float, clock: Clock) -> None:
+        self._rate = per_second
+        self._burst = max(1.0, per_second * BURST_SECONDS)
+        self._clock = clock
+        self._buckets: OrderedDict[Hashable, _Bucket] = OrderedDict()
+
+    def take(self, caller: Hashable) -> float:
+        """Count one call; 0, or the seconds after which this caller may call again. A refused call costs nothing."""
+        if not self._rate:
+            return 0.0
+        now = self._clock.now()
+        bucket = self._buckets.get(caller)
+        if bucket is None:
+            bucket = self._buckets[caller] = _Bucket(self._burst, now)
+            while len(self._buckets) > MAX_CALLERS:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(caller)
+        bucket.calls = min(self._burst, bucket.calls + (now - bucket.at) * self._rate)
+        bucket.at = now
+        if bucket.calls < 1.0:
+            return (1.0 - bucket.calls) / self._rate
+        bucket.calls -= 1.0
+        return 0.0

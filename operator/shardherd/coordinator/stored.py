@@ -1,0 +1,29 @@
+"""What may be shown of a group that is not loaded yet: its stored ownership, and what keeps it from being loaded.
+
+Called by the group's runner. Nothing here is known to be true now, so no position and no consumer is shown. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from shardherd.coordinator.facts import OWNERSHIP_UNREADABLE, Facts
+from shardherd.core.model import Condition, GroupView, ShardView
+from shardherd.core.records import Ownership
+
+
+def view_of_stored(stored: Ownership | None, facts: Facts, problem: str, unreadable: str) -> GroupView:
+    """The picture. `problem` is what keeps the group from being loaded, `unreadable` why its ownership cannot be read."""
+    return GroupView(
+        group_epoch=stored.group.group_epoch if stored else 0,
+        revision=stored.group.revision if stored else 0,
+        shards=tuple(
+            ShardView(row.shard, row.state, row.holder, row.next_consumer, row.owner_epoch)
+            for row in (stored.shards.values() if stored else ())
+        ),
+        consumers=(),
+        source_reachable=not facts.error,
+        source_error=facts.error or problem,
+        withheld=(*facts.withheld(), *((Condition(OWNERSHIP_UNREADABLE, unreadable),) if unreadable else ())),
+        discovered=stored.group.discovered if stored else False,
+        source=facts.source.kind,
+        last_reset=stored.group.last_reset if stored else None,
+    )
