@@ -73,10 +73,19 @@ async def _operator(
             end.result()
     finally:
         stop.set()
+        _be_quiet()
         # Our workers end first: Kopf waits for every task of its loop before it ends.
         ticker.cancel()
         await asyncio.gather(ticker, return_exceptions=True)
         await asyncio.gather(watching, told, return_exceptions=True)
+
+
+def _be_quiet() -> None:
+    """Once it is told to end, Kopf closes its connections under what still uses them, and complains of that."""
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: logger.debug("while Kopf ends: %s", context.get("message"))
+    )
 
 
 _OWNED = {

@@ -181,3 +181,11 @@ def test_of_a_pod_only_what_is_looked_at_is_kept() -> None:
     assert kept["spec"] == {"nodeName": "node", "containers": [{"name": "driver", "image": "i"}]}
     assert kept["status"] == {"phase": "Running"}
     assert "managedFields" not in kept["metadata"]
+
+
+def test_of_a_group_it_is_kept_which_tools_declared_what() -> None:
+    declarer, teller = {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {}}}, {"manager": "us", "subresource": "status"}
+    group = body(spec={})
+    group["metadata"]["managedFields"] = [declarer, teller]
+
+    assert slim(GROUP, group)["metadata"]["managedFields"] == [declarer]

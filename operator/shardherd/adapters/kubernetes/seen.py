@@ -147,6 +147,9 @@ def slim(kind: str, body: Manifest) -> Manifest:
     spec, status = body.get("spec", {}), body.get("status", {})
     made: dict[str, Any] = {"metadata": metadata}
     if kind == GROUP:
+        # Which tool declared something is told of a reset; who wrote the status changes with every status.
+        managers = body["metadata"].get("managedFields", ())
+        metadata["managedFields"] = [entry for entry in managers if not entry.get("subresource")]
         made |= {name: body[name] for name in ("spec", "status") if name in body}
     elif kind == STATEFUL_SET:
         made["spec"] = {"replicas": spec.get("replicas", 1)}
