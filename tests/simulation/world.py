@@ -293,6 +293,9 @@ class World:
         # Another run of its name may have been refused meanwhile: that one is not who was silent.
         heard = self._heard.get((name, current.incarnation), 0.0) if current is not None else 0.0
         begun, until = self._stood.get(operator.name, (0.0, 0.0))
+        if begun < heard < until:
+            # Stored before its standstill, told after it: meanwhile another leader has heard of the next run.
+            return
         stood = max(0.0, until - max(begun, heard))
         # Of a standstill the runtime sees all but what is left until its next beat.
         slack = self.plan.look if stood else 0.0
