@@ -11,11 +11,16 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.harness.cluster import _instance, cluster, kubeconfig, lab, names, node_cluster, tell
 from tests.harness.kafka import _trio, kafka, trio
 
 __all__ = ["_instance", "_trio", "cluster", "kafka", "kubeconfig", "lab", "names", "node_cluster", "tell", "trio"]
+
+# How long an example takes says something of the machine, not of what is tested.
+settings.register_profile("shardherd", deadline=None)
+settings.load_profile("shardherd")
 
 TIERS = ("unit", "property", "simulation", "contract", "integration", "chart", "e2e")
 ALLOWED_SKIPS = ("only with SHARDHERD_LONG=1",)

@@ -65,7 +65,7 @@ def allowed(problem: Problem) -> Iterator[Assignment]:
 
 
 @given(problem=problems(consumers=4, shards=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_sticky_is_as_even_as_can_be_and_of_all_such_assignments_moves_the_fewest(problem: Problem) -> None:
     best = min((unevenness(problem, each), moves(problem, each)) for each in allowed(problem))
     ours = sticky(problem)
@@ -73,7 +73,6 @@ def test_sticky_is_as_even_as_can_be_and_of_all_such_assignments_moves_the_fewes
 
 
 @given(problem=problems())
-@settings(deadline=None)
 def test_sticky_gives_every_shard_to_somebody_and_nothing_to_who_may_not_receive(problem: Problem) -> None:
     ours = sticky(problem)
     assert (ours != NOBODY).all()
@@ -87,7 +86,6 @@ def kept(held: list[int], total: int) -> int:
 
 
 @given(problem=problems(consumers=30, shards=200))
-@settings(deadline=None)
 def test_sticky_differs_by_at_most_one_and_keeps_the_most(problem: Problem) -> None:
     problem.receives[:] = True
     problem.pending[:] = False
@@ -99,7 +97,6 @@ def test_sticky_differs_by_at_most_one_and_keeps_the_most(problem: Problem) -> N
 
 
 @given(problem=problems(), zones=st.lists(st.sampled_from(["a", "b", ""]), min_size=47, max_size=47))
-@settings(deadline=None)
 def test_zones_change_neither_the_loads_nor_the_number_of_moves(problem: Problem, zones: list[str]) -> None:
     names = [*problem.consumers.tolist(), *problem.shards.tolist()]
     known = {name: zone for name, zone in zip(names, zones, strict=False) if zone}
@@ -111,7 +108,7 @@ def test_zones_change_neither_the_loads_nor_the_number_of_moves(problem: Problem
 
 
 @given(problem=problems(consumers=3, shards=5), data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_with_differing_subscriptions_sticky_is_as_even_as_they_allow(problem: Problem, data: st.DataObject) -> None:
     problem.receives[:] = True
     topics = np.array(sorted(data.draw(st.lists(st.integers(0, 2), min_size=5, max_size=5)))[: len(problem.shards)])
@@ -126,7 +123,6 @@ def test_with_differing_subscriptions_sticky_is_as_even_as_they_allow(problem: P
 
 
 @given(sizes=st.lists(st.integers(0, 20), min_size=1, max_size=5), count=st.integers(1, 12))
-@settings(deadline=None)
 def test_range_and_round_robin_are_what_they_are_said_to_be_shard_by_shard(sizes: list[int], count: int) -> None:
     names = [ShardId(f"t{at}/{number}") for at, size in enumerate(sizes) for number in range(size)]
     problem = Problem.of(names, [ConsumerId(f"g-{number}") for number in range(count)])
@@ -239,7 +235,6 @@ PROMISES = {
 
 
 @given(problem=problems(consumers=8, shards=40), data=st.data())
-@settings(deadline=None)
 def test_weighted_keeps_its_bound_for_any_weights_and_capacities(problem: Problem, data: st.DataObject) -> None:
     count, members = len(problem.shards), len(problem.consumers)
     weight = st.one_of(st.just(float("nan")), st.floats(0, 1e6), st.integers(0, 5).map(float))
@@ -257,7 +252,6 @@ def test_weighted_keeps_its_bound_for_any_weights_and_capacities(problem: Proble
 
 
 @given(problem=problems(consumers=8, shards=40), data=st.data())
-@settings(deadline=None)
 def test_weights_that_change_by_less_than_the_hysteresis_move_nothing(problem: Problem, data: st.DataObject) -> None:
     """At rest with some slack to spare, another measurement of the same loads leaves everything where it is."""
     problem.receives[:] = True
@@ -276,7 +270,7 @@ def test_weights_that_change_by_less_than_the_hysteresis_move_nothing(problem: P
 @pytest.mark.parametrize("assignor", sorted(PROMISES))
 def test_whatever_comes_and_goes_an_assignor_keeps_its_promise(assignor: str) -> None:
     machine = type(f"{assignor}Herd", (Herd,), {"assignor": assignor})
-    run_state_machine_as_test(machine, settings=settings(max_examples=50, stateful_step_count=15, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=50, stateful_step_count=15))
 
 
 @given(
@@ -289,7 +283,7 @@ def test_whatever_comes_and_goes_an_assignor_keeps_its_promise(assignor: str) ->
     merges=st.booleans(),
     ordered=st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_several_joins_leaves_splits_and_merges_in_one_step_move_the_fewest(
     count: int, consumers: int, joins: int, dies: set[int], ends: set[int], splits: set[int], merges: bool, ordered: bool
 ) -> None:
@@ -334,7 +328,7 @@ def test_several_joins_leaves_splits_and_merges_in_one_step_move_the_fewest(
     count=st.integers(1, 20),
     steps=st.lists(st.tuples(st.sampled_from(["join", "die", "drain"]), st.integers(0, 5)), max_size=8),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_at_rest_a_sticky_group_differs_by_at_most_one(count: int, steps: list[tuple[str, int]]) -> None:
     play = Play(spec(1))
     play.discover(topic(count))

@@ -260,4 +260,4 @@ def index(group: Group) -> object:
 
 
 def test_whatever_happens_to_a_group_its_promises_hold() -> None:
-    run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=30))

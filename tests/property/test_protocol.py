@@ -79,7 +79,7 @@ def bodies(draw: st.DrawFn, value: Any) -> bytes:
 def test_what_the_fast_reader_reads_is_what_the_careful_one_reads(value: Any, strict: bool) -> None:
     kind: type[Any] = type(value)
 
-    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(suppress_health_check=[HealthCheck.too_slow])
     @given(bodies(value))
     def check(body: bytes) -> None:
         fast = wire.read(kind, body, strict=strict)

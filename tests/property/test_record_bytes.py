@@ -96,7 +96,7 @@ def ours(data: bytes) -> list[tuple[Any, ...]]:
     ]
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(data=batches())
 def test_rows_are_those_of_kafka_pythons_own_decoder(data: bytes) -> None:
     expected = [(offset, timestamp * 1000, *rest) for offset, timestamp, *rest in by_kafka_python(data)]
@@ -104,7 +104,7 @@ def test_rows_are_those_of_kafka_pythons_own_decoder(data: bytes) -> None:
     assert ours(data) == expected
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(data=batches(), start=st.integers(0, 60), length=st.integers(0, 60))
 def test_a_range_is_that_part_of_all_rows(data: bytes, start: int, length: int) -> None:
     everything = ours(data)

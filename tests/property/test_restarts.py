@@ -131,7 +131,7 @@ def take(play: Stored, step: Step) -> None:
 
 
 @given(ordered=st.booleans(), steps=STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_restart_from_any_prefix_of_history_gives_the_same_answers(ordered: bool, steps: list[Step]) -> None:
     play = Stored(ordered)
     for step in steps:
@@ -140,7 +140,7 @@ def test_restart_from_any_prefix_of_history_gives_the_same_answers(ordered: bool
 
 
 @given(ordered=st.booleans(), steps=STEPS, last=st.tuples(st.sampled_from(NAMES), st.integers(0, SHARDS - 1)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_crash_between_a_commit_and_the_next_write_loses_neither(
     ordered: bool, steps: list[Step], last: tuple[str, int]
 ) -> None:
@@ -164,7 +164,7 @@ def test_a_crash_between_a_commit_and_the_next_write_loses_neither(
 
 
 @given(ordered=st.booleans(), steps=STEPS, silent=st.sets(st.sampled_from(NAMES)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_ownership_rebuilt_from_claims_has_the_holders_that_it_had(
     ordered: bool, steps: list[Step], silent: set[str]
 ) -> None:

@@ -89,10 +89,8 @@ def noted(observation: Observation) -> Sizing:
     if view is None or not view.discovered:
         return replace(before, steady_since=None, idle_since=None)
     traffic = watched(before.traffic, view, now, _pace_before(observation.previous))
-    idle = before.idle_since if before.idle_since is not None else now
-    if traffic is not None:
-        # Consumers that keep up leave nothing to be seen, but are not idle.
-        idle = max(idle, traffic.written_at)
+    # Consumers that keep up leave nothing to be seen, but are not idle.
+    idle = max(before.idle_since if before.idle_since is not None else now, traffic.written_at)
     steady = before.steady_since if before.steady_since is not None else now
     return replace(
         before,

@@ -56,8 +56,9 @@ def status(observation: Observation, scale: Scale) -> dict[str, object]:
         result["recommendedReplicas"] = scale.decision.recommended
     if observation.view is not None:
         result |= _of_view(observation.view)
-        if "lag" in result:
-            result["lag"] = _of_traffic(scale.decision.sizing.traffic, result["lag"])
+        traffic = scale.decision.sizing.traffic
+        if traffic is not None and "lag" in result:
+            result["lag"] = _of_traffic(traffic, result["lag"])
     stuck, count = stuck_shards(observation, scale.decision.sizing.traffic)
     if stuck:
         result |= {"stuckShards": stuck, "stuckShardsTotal": count}
@@ -115,11 +116,9 @@ def _of_rollout(observation: Observation, scale: Scale) -> dict[str, object]:
     return result
 
 
-def _of_traffic(traffic: Traffic | None, lag: object) -> dict[str, object]:
+def _of_traffic(traffic: Traffic, lag: object) -> dict[str, object]:
     """The lag with its age and the rates, as far as they are known."""
     result: dict[str, object] = dict(lag) if isinstance(lag, Mapping) else {}
-    if traffic is None:
-        return result
     if traffic.lag_seconds is not None:
         result["seconds"] = _coarse(traffic.lag_seconds)
     if traffic.measured:

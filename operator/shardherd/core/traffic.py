@@ -130,10 +130,8 @@ class Traffic:
         return (what(last) - what(first)) / elapsed if elapsed > 0.0 else 0.0
 
 
-def watched(before: Traffic | None, view: GroupView, now: float, pace: float | None = None) -> Traffic | None:
-    """What is known now. `pace` is what one consumer could do before a restart. None until the source was read."""
-    if not view.discovered:
-        return before
+def watched(before: Traffic | None, view: GroupView, now: float, pace: float | None = None) -> Traffic:
+    """What is known now, from a picture whose source was read. `pace` is what one consumer could do before a restart."""
     if before is None:
         return _first(_seen(view), now, pace)
     if now - before.looks[-1].at < INTERVAL:

@@ -181,6 +181,20 @@ def test_nor_more_than_the_limit() -> None:
     assert condition(group, "ScalingLimited")[:2] == ("True", "MaxReplicas")
 
 
+def test_a_limit_that_is_lowered_holds_at_once() -> None:
+    group = Group(steadily(350), max_replicas=10).run(1200)
+    group.scaling = replace(group.scaling, max_replicas=3)
+    group.run(60)
+    assert (group.replicas, condition(group, "ScalingLimited")[:2]) == (3, ("True", "MaxReplicas"))
+
+
+def test_and_so_does_a_least_number_that_is_raised() -> None:
+    group = Group(steadily(50), replicas=1).run(60)
+    group.scaling = replace(group.scaling, min_replicas=3)
+    group.run(60)
+    assert group.decisions() == [(3, "MinReplicas")]
+
+
 class TestScalingIn:
     def test_waits_until_less_was_needed_for_a_whole_window(self) -> None:
         group = Group(lambda time: 350 if time < 1200 else 100, stabilization_window=300).run(1200)
@@ -260,6 +274,13 @@ class TestZero:
         assert group.history == []
         group.run(2)
         assert group.decisions() == [(1, "RecordsArrived")]
+
+    def test_is_left_with_as_many_as_the_backlog_takes(self) -> None:
+        group = Group(lambda time: 350 if time < 600 else 90_000 if time == 1500 else 0, **self.scaling()).run(1500)
+        assert group.replicas == 0
+        group.run(8)
+        # 90,000 records within 300 s, of which one consumer reads 100 a second.
+        assert group.decisions()[-1] == (3, "RecordsArrived")
 
     def test_is_kept_by_a_restarted_operator(self) -> None:
         group = Group(steadily(0), replicas=0, **self.scaling()).run(100)

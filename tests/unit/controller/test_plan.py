@@ -284,3 +284,12 @@ def test_a_consumer_that_will_not_drain_is_named_with_its_shards() -> None:
         "DrainTimedOut",
         "clicks-1 did not give up all shards within spec.drainTimeout (60 s) and is ended.",
     )
+
+
+def test_one_whose_pod_the_stateful_set_counts_no_more_is_not_named_again() -> None:
+    held = (*shards(1), *shards(2, holder=C1), *shards(1, holder=ConsumerId("clicks-2")))
+    seen = {"view": view(held), "consumers": (*pods(0, 1), *pods(2, deleting=True)), "stateful_set": OwnedSet(replicas=2)}
+    first = plan(observation(**seen))
+    late = plan(observation(**seen, memory=first.memory, now=NOW + 60))
+    assert late.actions[1:] == (ApplyStatefulSet(1),)
+    assert [event.message.split()[0] for event in late.done if event.reason == "DrainTimedOut"] == ["clicks-1"]

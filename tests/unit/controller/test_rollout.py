@@ -220,6 +220,15 @@ class TestGoingBack:
         roll.step(90, consumers=(OLD[0], *pods(1)))
         assert roll.step(90, consumers=(*pods(0, ready=False), *pods(1))).actions[1:] == ()
 
+    def test_and_so_does_one_that_runs_it_beside_another_that_does_not(self) -> None:
+        roll = Roll(progress_deadline=100.0)
+        first, *others = self.broken
+        roll.set, roll.held = replace(roll.set, replicas=3), view(shards(12))
+        roll.step(consumers=(first, *others, *pods(2, ready=False)))
+        began = roll.rollout()["progressTime"]
+        roll.step(10, consumers=(first, *others, *pods(2)))
+        assert (began, roll.rollout()["progressTime"]) == ("2023-11-14T22:13:20Z", "2023-11-14T22:13:30Z")
+
     def test_an_operator_that_was_restarted_goes_on_counting(self) -> None:
         roll = self.begun()
         assert roll.step(100, memory=Memory()).actions[1:] == (RollBack(2, self.why),)

@@ -36,10 +36,6 @@ def watch(
     return traffic
 
 
-def test_nothing_is_known_before_the_source_was_read() -> None:
-    assert watched(None, view(discovered=False), 0.0) is None
-
-
 def test_rates_are_those_of_all_shards_over_the_last_minute() -> None:
     seen = watch(
         180,

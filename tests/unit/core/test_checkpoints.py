@@ -7,7 +7,7 @@ import pytest
 from shardherd.core.errors import InvalidRequestError, UnknownShardError
 from shardherd.core.model import CheckpointOutcome, CheckpointReply, CheckpointRequest, CheckpointResult, ShardCheckpoint
 from shardherd.core.requests import CheckpointsCommitted, ConditionsChanged, ForceCheckpoint, ForceCheckpointReply
-from tests.builders import Play, info, shard, spec, started
+from tests.builders import Play, info, shard, spec, started, topic
 
 
 def test_a_checkpoint_under_the_current_grant_is_durable_before_it_is_acknowledged() -> None:
@@ -86,6 +86,20 @@ def test_a_shard_with_a_commit_under_way_does_not_change_hands() -> None:
     play.commit()
     play.beat("g-0")
     assert play.confirmed("g-0")["1"].position == 40
+
+
+def test_a_shard_that_nobody_holds_is_granted_once_the_forced_commit_is_done() -> None:
+    play = Play(spec(2))
+    play.discover(topic(2))
+    play.hold_commits = True
+    play.ask(ForceCheckpoint(shard("0"), 40))
+    play.settle("g-0", "g-1")
+    assert play.holders()["0"] is None
+    play.commit()
+    play.settle("g-0", "g-1")
+    holder = play.holders()["0"]
+    assert holder is not None
+    assert play.confirmed(holder)["0"].position == 40
 
 
 def test_a_release_waits_for_the_commit_and_the_grant_carries_its_position() -> None:

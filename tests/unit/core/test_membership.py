@@ -244,6 +244,18 @@ def test_d7_a_consumer_that_drains_to_be_replaced_within_the_grace_moves_nothing
     assert {each.owner_epoch for each in play.confirmed("g-1").values()} == {2}
 
 
+def test_d7_one_that_drains_and_has_let_go_of_a_shard_is_not_told_to_take_it_again() -> None:
+    play = started(4, 2, rejoin_grace=45.0)
+    before = play.holders()
+    consumer = play.consumer("g-1")
+    consumer.draining = True
+    play.beat("g-1")
+    epochs = dict(consumer.held)
+    consumer.held.clear()
+    play.beat("g-1")
+    assert (play.holders(), consumer.held) == (before, epochs)
+
+
 def test_d7_one_that_drains_and_does_not_return_is_waited_for_no_longer_than_the_grace() -> None:
     play = started(4, 2, rejoin_grace=45.0)
     play.consumer("g-1").draining = True

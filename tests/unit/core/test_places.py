@@ -232,6 +232,17 @@ def test_where_the_source_shows_no_sizes_records_weigh_and_that_is_told_once() -
     assert play.reasons().count("ShardSizesUnknown") == 1
 
 
+def test_and_once_more_when_bytes_are_wanted_again() -> None:
+    play = weighing(EVEN, weights=Weights.BYTES)
+    written(play, 3, EVEN)
+    play.change(with_settings(play.group.spec, weights=Weights.RECORDS))
+    written(play, 3, EVEN)
+    assert play.reasons().count("ShardSizesUnknown") == 1
+    play.change(with_settings(play.group.spec, weights=Weights.BYTES))
+    written(play, 3, EVEN)
+    assert play.reasons().count("ShardSizesUnknown") == 2
+
+
 def test_a_shard_whose_size_is_not_known_has_records_of_the_mean_size() -> None:
     play = weighing(EVEN, sizes=LARGE_FIRST, weights=Weights.BYTES)
     seen = play.group._state.rates

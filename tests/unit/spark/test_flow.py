@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardherd.core.model import ShardId
@@ -34,7 +34,6 @@ def test_a_shard_of_unknown_size_counts_for_nothing() -> None:
     assert Limits(max_bytes=50).share({A: 100, B: 100}, {A: 10.0}) == {A: 5, B: 100}
 
 
-@settings(deadline=None)  # a machine may be busy
 @given(
     st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 1000), max_size=3),
     st.dictionaries(st.sampled_from([A, B, C]), st.floats(0.5, 5000)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardherd.core.model import ShardId
@@ -41,7 +41,6 @@ def test_a_warm_up_has_a_task_for_every_slot() -> None:
 
 
 @pytest.mark.parametrize("every_slot", [True, False])
-@settings(deadline=None)  # a machine may be busy
 @given(found=RANGES, slots=st.integers(1, 8))
 def test_every_record_is_in_exactly_one_task_and_the_plan_is_a_pure_function(
     every_slot: bool, found: Mapping[ShardId, ReadRange], slots: int
@@ -78,7 +77,6 @@ def test_large_ranges_are_split_into_equal_tasks(splitting: Splitting, loads: li
     assert sorted((sum(each.stop - each.start for each in task) for task in tasks), reverse=True) == loads
 
 
-@settings(deadline=None)  # a machine may be busy
 @given(found=RANGES, tasks=st.none() | st.integers(1, 40), records=st.none() | st.integers(1, 500), slots=st.integers(1, 8))
 def test_splitting_keeps_every_record_in_one_task_and_no_shard_twice_in_one(
     found: Mapping[ShardId, ReadRange], tasks: int | None, records: int | None, slots: int

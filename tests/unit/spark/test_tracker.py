@@ -44,7 +44,6 @@ def test_no_shard_waits_because_others_have_more_however_small_the_budget() -> N
     assert split_fairly({A: 1, B: 1_000, C: 1_000}, 2) == {A: 1, B: 1, C: 1}
 
 
-@settings(deadline=None)  # a machine may be busy
 @given(st.dictionaries(st.sampled_from([A, B, C]), st.integers(-5, 50)), st.integers(0, 100))
 def test_a_budget_is_exceeded_only_by_the_first_record_of_each_shard(available: dict[ShardId, int], budget: int) -> None:
     counts = split_fairly(available, budget)
@@ -238,5 +237,5 @@ class Books(RuleBasedStateMachine):
         assert {(shard, epoch) for shard, (epoch, _) in self.granted.items()} <= named
 
 
-Books.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Books.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestBooks = Books.TestCase
