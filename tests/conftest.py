@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from tests.harness.cluster import _instance, cluster, kubeconfig, lab, names, node_cluster, tell
 from tests.harness.kafka import _trio, kafka, trio
+from tests.harness.long import REASON
 
 __all__ = ["_instance", "_trio", "cluster", "kafka", "kubeconfig", "lab", "names", "node_cluster", "tell", "trio"]
 
@@ -23,7 +24,7 @@ settings.register_profile("shardherd", deadline=None)
 settings.load_profile("shardherd")
 
 TIERS = ("unit", "property", "simulation", "contract", "integration", "chart", "e2e")
-ALLOWED_SKIPS = ("only with SHARDHERD_LONG=1",)
+ALLOWED_SKIPS = (REASON,)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,11 +17,11 @@ from kafka.record.memory_records import MemoryRecords
 from dev.cluster.paths import cache
 from shardherd.core.model import ShardId
 from shardherd.spark import layout, records
+from tests.harness.long import LONG
 from tests.property import record_damage
 from tests.unit.spark.kafka_bytes import CODECS, Record, legacy_batch
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG = bool(os.environ.get("SHARDHERD_LONG"))
 EXAMPLES = 2000 if LONG else 40
 SEEDS = 300_000 if LONG else 4000
 TIMEOUT = 3600 if LONG else 600

@@ -18,6 +18,7 @@ from shardherd.core.model import (
     ShardCheckpoint,
     ShardId,
 )
+from tests.harness.long import LONG
 from tests.simulation.bugs import BUGS
 from tests.simulation.campaign import REPLAY, ROOT, find_bugs, spread
 from tests.simulation.exhaustive import explore
@@ -25,7 +26,6 @@ from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
 from tests.simulation.plan import FAULTS
 from tests.simulation.virtual import Timeline
 
-LONG = bool(os.environ.get("SHARDHERD_LONG"))
 SCHEDULES = 100_000 if LONG else 10_000
 WORKERS = os.cpu_count() or 1
 T0 = ShardId("t/0")

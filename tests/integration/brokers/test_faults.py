@@ -25,11 +25,9 @@ from shardherd.spark.appetite import Appetite
 from shardherd.spark.brokers import BrokersUnavailableError, RangeLostError
 from shardherd.spark.planning import ShardRange
 from tests.harness.kafka import KafkaLab
+from tests.harness.long import long
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, read, sent, whole
-
-long = pytest.mark.skipif(not os.environ.get("SHARDHERD_LONG"), reason="only with SHARDHERD_LONG=1")
-"""Every broker that is started takes some ten seconds of a processor."""
 
 
 class Sparing(Appetite):

@@ -23,7 +23,7 @@ from tests.harness.api_proxy import ApiProxy
 from tests.harness.cluster import Names
 from tests.harness.kubelet import PlayedKubelet
 from tests.integration.controller.bench import unique, until
-from tests.integration.controller.test_operator import OperatorProcess
+from tests.integration.controller.process import OperatorProcess
 
 SHARDS = 4
 

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dev.cluster import Cluster
 from dev.cluster.kafka import PASSWORDS, SUPER
-from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesApi
+from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError
 from shardherd.cli import ping
 from shardherd.client import ConsumerClient
 from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
@@ -28,129 +19,10 @@ from shardherd.core.model import ConsumerId, Heartbeat, Incarnation, ShardId
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource
 from tests.harness.kafka import KafkaLab
-from tests.integration.controller.bench import RESOURCE, ROOT, install_rights, unique, until
+from tests.integration.controller.bench import RESOURCE, unique, until
+from tests.integration.controller.process import OperatorProcess, free_port, operating
 
 MEBIBYTE = 1024 * 1024
-
-
-class OperatorProcess:
-    """`python -m shardherd operator` under the chart's service account, in a namespace of its own. `options` are helm's."""
-
-    def __init__(self, cluster: Cluster, namespace: str, folder: Path, *options: str) -> None:
-        self.cluster = cluster
-        self.namespace = namespace
-        self.api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
-        self.log = folder / "operator.log"
-        self._kubeconfig = folder / "kubeconfig"
-        user = {"name": "operator", "user": {"token": install_rights(cluster, namespace, *options)}}
-        config = yaml.safe_load(cluster.kubeconfig.read_text())
-        config["users"] = [user]
-        config["contexts"][0]["context"]["user"] = "operator"
-        self._kubeconfig.write_text(yaml.safe_dump(config))
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, **settings: str) -> None:
-        """Start it; returns once it leads and is ready."""
-        self.api_port, self.metrics_port = free_port(), free_port()
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT / "operator"),
-            "KUBECONFIG": str(self._kubeconfig),
-            "SHARDHERD_NAMESPACE": self.namespace,
-            "SHARDHERD_POD_NAME": "operator-0",
-            "SHARDHERD_API_PORT": str(self.api_port),
-            "SHARDHERD_METRICS_PORT": str(self.metrics_port),
-            "SHARDHERD_WATCH_NAMESPACES": self.namespace,
-            "SHARDHERD_LEASE_NAME": f"{self.namespace}-shardherd",
-            **settings,
-        }
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen([sys.executable, "-m", "shardherd", "operator"], env=environment, stderr=log)
-        until(lambda: self.http(self.metrics_port, "/metrics") == 200, self.log.read_text, within=120)
-        until(lambda: "shardherd_leader 1.0" in self.metrics(), self.log.read_text)
-        until(lambda: self.http(self.api_port, "/readyz") == 200, self.log.read_text)
-
-    @property
-    def pid(self) -> int:
-        """The process that was started last."""
-        assert self._process is not None
-        return self._process.pid
-
-    def wait(self, within: float = 20.0) -> int:
-        """The exit code of the process."""
-        assert self._process is not None
-        return self._process.wait(within)
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """End it by a signal; its exit code."""
-        os.kill(self.pid, number)
-        return self.wait()
-
-    def close(self) -> None:
-        """End it in any case."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self.api.close()
-
-    def http(self, port: int, path: str) -> int | None:
-        """The status of a GET, or None if nobody answers."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
-                return int(response.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-        except OSError:
-            return None
-
-    def metrics(self) -> str:
-        """What a scrape shows."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as response:
-            return str(response.read().decode())
-
-    def memory(self) -> int:
-        """Bytes that are resident."""
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
-
-    @property
-    def groups(self) -> str:
-        """Where the groups of its namespace are."""
-        return f"/apis/shardherd.dev/v1alpha1/namespaces/{self.namespace}/consumergroups"
-
-    def group(self, name: str, topic: str, **kafka: Any) -> None:
-        """Make a group of this topic, two shards a consumer; `kafka` is more of its source."""
-        body = {
-            "apiVersion": "shardherd.dev/v1alpha1",
-            "kind": "ConsumerGroup",
-            "metadata": {"name": name},
-            "spec": {
-                "source": {"kafka": {"bootstrapServers": self.cluster.kafka_bootstrap, "topics": [topic], **kafka}},
-                "scaling": {"shardsPerConsumer": 2},
-                "application": {"image": "example/clicks:1", "mainApplicationFile": "/app.py"},
-            },
-        }
-        self.api.call("POST", self.groups, body)
-
-    @property
-    def lease(self) -> str:
-        """Where the Lease is."""
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.namespace}-shardherd"
-
-    def holder(self) -> str:
-        """Who holds the Lease."""
-        return str(self.api.call("GET", self.lease)["spec"]["holderIdentity"])
-
-    def logged(self) -> list[dict[str, Any]]:
-        """The lines of its log."""
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def accepted(client: ConsumerClient, beat: Heartbeat) -> bool:
@@ -164,15 +36,9 @@ def accepted(client: ConsumerClient, beat: Heartbeat) -> bool:
 
 @pytest.fixture
 def operator(cluster: Cluster, names: Names, tmp_path: Path) -> Iterator[OperatorProcess]:
-    namespace = unique(names, "operator")
-    cluster.kubectl("create", "namespace", namespace)
-    process = OperatorProcess(cluster, namespace, tmp_path)
-    try:
+    with operating(cluster, unique(names, "operator"), tmp_path) as process:
         process.start()
         yield process
-    finally:
-        process.close()
-        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def test_it_consumes_little_at_rest_and_gives_the_lease_back_when_it_is_told_to_end(operator: OperatorProcess) -> None:
@@ -245,9 +111,9 @@ def test_with_roles_only_it_serves_its_namespace_and_knows_consumers_by_the_clus
     cluster: Cluster, names: Names, tmp_path: Path
 ) -> None:
     namespace = unique(names, "roles")
-    cluster.kubectl("create", "namespace", namespace)
-    process = OperatorProcess(cluster, namespace, tmp_path, "--set", f"rbac.clusterRoles=false,watchNamespaces={{{namespace}}}")
-    try:
+    with operating(
+        cluster, namespace, tmp_path, "--set", f"rbac.clusterRoles=false,watchNamespaces={{{namespace}}}"
+    ) as process:
         process.start(SHARDHERD_TOKEN_CHECK="keys")
         topic = unique(names, "roles")
         cluster.kafka_tool("kafka-topics", "--create", "--topic", topic, "--partitions", "2")
@@ -279,19 +145,14 @@ def test_with_roles_only_it_serves_its_namespace_and_knows_consumers_by_the_clus
             with client(wrong) as stranger, pytest.raises(UnauthenticatedError):
                 stranger.heartbeat(beat, 0)
         assert {line["level"] for line in process.logged()} == {"INFO"}
-    finally:
-        process.close()
-        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def test_with_tls_consumers_believe_it_by_what_it_publishes_beside_them(cluster: Cluster, names: Names, tmp_path: Path) -> None:
     namespace, port = unique(names, "private"), free_port()
-    cluster.kubectl("create", "namespace", namespace)
     secret, url = f"{namespace}-shardherd-tls", f"https://127.0.0.1:{port}"
-    process = OperatorProcess(cluster, namespace, tmp_path)
-    # The chart makes it, empty; the operator may not.
-    cluster.kubectl("-n", namespace, "create", "secret", "generic", secret)
-    try:
+    with operating(cluster, namespace, tmp_path) as process:
+        # The chart makes it, empty; the operator may not.
+        cluster.kubectl("-n", namespace, "create", "secret", "generic", secret)
         process.start(
             SHARDHERD_TLS="auto", SHARDHERD_TLS_PORT=str(port), SHARDHERD_TLS_SECRET=secret, SHARDHERD_COORDINATOR_URL=url
         )
@@ -329,9 +190,6 @@ def test_with_tls_consumers_believe_it_by_what_it_publishes_beside_them(cluster:
         assert 'shardherd_callers_refused_total{reason="InvalidToken"} 1.0' in process.metrics()
         assert re.search(r"^shardherd_certificate_expiry_timestamp_seconds 1\.[0-9]+e\+09$", process.metrics(), re.MULTILINE)
         assert [line for line in process.logged() if line["level"] != "INFO"] == []
-    finally:
-        process.close()
-        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def test_it_starts_consumers_for_the_shards_of_a_real_topic_and_follows_its_growth(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,23 +11,17 @@ from kafka import KafkaProducer
 
 from dev.cluster import Cluster
 from tests.harness.cluster import Names
+from tests.harness.long import long
 from tests.integration.controller.bench import RESOURCE, unique, until
-from tests.integration.controller.test_operator import OperatorProcess
+from tests.integration.controller.process import OperatorProcess, operating
 from tests.integration.controller.test_rollout import Rollout, group
 
 
 @pytest.fixture(scope="module")
 def operator(cluster: Cluster, names: Names, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    namespace = unique(names, "reset")
-    cluster.kubectl("create", "namespace", namespace)
-    cluster.kubectl("-n", namespace, "create", "serviceaccount", "shardherd-spark")
-    process = OperatorProcess(cluster, namespace, tmp_path_factory.mktemp("reset"))
-    try:
+    with operating(cluster, unique(names, "reset"), tmp_path_factory.mktemp("reset")) as process:
         process.start()
         yield process
-    finally:
-        process.close()
-        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +98,7 @@ def test_a_reset_is_tried_then_made_then_read_from(operator: OperatorProcess, to
         assert rollout.status()["lastReset"]["time"] == done["time"], "it was made once"
 
 
-@pytest.mark.skipif(not os.environ.get("SHARDHERD_LONG"), reason="only with SHARDHERD_LONG=1")
+@long
 def test_an_offset_that_a_shard_does_not_have_changes_nothing(operator: OperatorProcess, topic: str) -> None:
     with group(operator, topic, "refused") as rollout:
         reset = Reset(rollout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,8 +13,9 @@ from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import MERGE_PATCH
 from tests.harness.cluster import Names
 from tests.harness.kubelet import PlayedKubelet, Range
+from tests.harness.long import long
 from tests.integration.controller.bench import unique, until
-from tests.integration.controller.test_operator import OperatorProcess
+from tests.integration.controller.process import OperatorProcess, operating
 
 SHARDS = 4
 RECORDS = 600
@@ -24,16 +24,9 @@ RECORDS = 600
 
 @pytest.fixture(scope="module")
 def operator(cluster: Cluster, names: Names, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    namespace = unique(names, "rollout")
-    cluster.kubectl("create", "namespace", namespace)
-    cluster.kubectl("-n", namespace, "create", "serviceaccount", "shardherd-spark")
-    process = OperatorProcess(cluster, namespace, tmp_path_factory.mktemp("rollout"))
-    try:
+    with operating(cluster, unique(names, "rollout"), tmp_path_factory.mktemp("rollout")) as process:
         process.start()
         yield process
-    finally:
-        process.close()
-        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +152,7 @@ def test_in_place_no_shard_moves(operator: OperatorProcess, topic: str) -> None:
             assert len({item.consumer for item in ranges}) == 1
 
 
-@pytest.mark.skipif(not os.environ.get("SHARDHERD_LONG"), reason="only with SHARDHERD_LONG=1")
+@long
 def test_a_declaration_that_does_not_run_is_taken_back_and_reading_goes_on(operator: OperatorProcess, topic: str) -> None:
     with group(operator, topic, "broken", rollout={"progressDeadline": "8s"}) as rollout:
         rollout.change(image="example/broken:1")

@@ -29,10 +29,11 @@ from shardherd.core.errors import FencedEpochError, ShardherdError
 from shardherd.core.model import ConsumerId, Incarnation, ShardId
 from tests.harness.cluster import Names, Tell
 from tests.harness.listening import Listening, Told
+from tests.harness.long import long
 from tests.harness.service import LeaderService
 from tests.integration.contract.labs import KafkaLab, eventually
 from tests.integration.controller.bench import ROOT, install_rights, unique
-from tests.integration.controller.test_operator import free_port
+from tests.integration.controller.process import free_port
 
 Json = dict[str, Any]
 
@@ -377,7 +378,7 @@ async def test_a_leader_that_was_paused_in_the_middle_of_a_rebalance_harms_nothi
     tell(f"takeover: {answered:.2f} s after the leader was paused, with a Lease of {QUICK['DURATION']} s")
 
 
-@pytest.mark.skipif("SHARDHERD_LONG" not in os.environ, reason="only with SHARDHERD_LONG=1")
+@long
 async def test_a_leader_that_was_paused_in_the_middle_of_a_checkpoint_harms_nothing(town: Town) -> None:
     await town.start(**QUICK)
     first, second = await town.consumer(0), await town.consumer(1)
@@ -402,7 +403,7 @@ async def test_a_leader_that_was_paused_in_the_middle_of_a_checkpoint_harms_noth
     assert await town.committed() == last
 
 
-@pytest.mark.skipif("SHARDHERD_LONG" not in os.environ, reason="only with SHARDHERD_LONG=1")
+@long
 async def test_a_leader_that_falls_silent_is_replaced_within_22_seconds(town: Town, tell: Tell) -> None:
     await town.start()
     first, second = await town.consumer(0), await town.consumer(1)

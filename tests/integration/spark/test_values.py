@@ -7,7 +7,6 @@ are of version 4.0.1, the newest that the registries have; the session is of Spa
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import time
@@ -28,10 +27,10 @@ from shardherd.spark.values import MalformedValueError, ValueFormat
 from shardherd.spark.values.avro_column import AvroColumn
 from shardherd.spark.values.json_column import JsonColumn
 from tests.harness import avro, documents
+from tests.harness.long import LONG
 from tests.harness.registry import SchemaRegistry, framed
 from tests.harness.spark import make_session
 
-LONG = bool(os.environ.get("SHARDHERD_LONG"))
 SCHEMAS, DOCUMENTS = (500, 2000) if LONG else (9, 400)
 AVRO_SCHEMAS, AVRO_VALUES = (200, 500) if LONG else (6, 200)
 ZONES = ("UTC", "Europe/Paris", "America/New_York")

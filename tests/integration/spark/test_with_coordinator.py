@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from dev.cluster import Cluster
+from tests.harness.long import long
 from tests.integration.spark.drivers import START, Site
 from tests.integration.spark.real import RealCoordinator
 from tests.integration.spark.test_consumers import Stream
 
 
-@pytest.mark.skipif(not os.environ.get("SHARDHERD_LONG"), reason="only with SHARDHERD_LONG=1")
+@long
 def test_consumers_share_the_shards_and_one_takes_over_what_another_drains(
     tmp_path: Path, cluster: Cluster, topic: str
 ) -> None:
