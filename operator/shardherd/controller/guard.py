@@ -14,7 +14,7 @@ from typing import Any
 from shardherd.controller.declared import InvalidGroupError
 
 _ACCOUNTS = frozenset({"serviceAccountName", "serviceAccount"})
-_SECRETS = frozenset({"secret", "secretRef", "secretKeyRef", "nodePublishSecretRef", "imagePullSecrets"})
+_SECRETS = frozenset({"secret", "secretName", "secretRef", "secretKeyRef", "nodePublishSecretRef", "imagePullSecrets"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Guard:
                     f"{group} names the service account {self.service_account!r}, which is the operator's own: use another"
                     " one, for example shardherd-spark"
                 )
-            if self.secret and self.secret in {*_named(pod, _SECRETS), *_named(pod, frozenset({"secretName"}))}:
+            if self.secret and self.secret in _named(pod, _SECRETS):
                 raise InvalidGroupError(
                     f"{group} uses the Secret {self.secret!r}, which has the operator's own keys: use another one"
                 )

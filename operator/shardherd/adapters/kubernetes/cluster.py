@@ -137,17 +137,16 @@ class KubernetesCluster:
         missing = [part for part in kinds if getattr(found, part) is None]
         if not missing:
             return found
-        bases = [_COLLECTIONS[kinds[part]] for part in missing]
-        bodies = await asyncio.gather(*(self._get(base, namespace, plural, name) for base, plural in bases))
+        bodies = await asyncio.gather(*(self._get(kinds[part], namespace, name) for part in missing))
         return dataclasses.replace(found, **dict(zip(missing, bodies, strict=True)))
 
     async def _read(self, namespace: str, name: str) -> GroupObjects | None:
         """The group and its objects, as the API server has them now."""
         group, stateful_set, service, budget, pods = await asyncio.gather(
-            self._get(_GROUPS, namespace, "consumergroups", name),
-            self._get("/apis/apps/v1", namespace, "statefulsets", name),
-            self._get("/api/v1", namespace, "services", name),
-            self._get("/apis/policy/v1", namespace, "poddisruptionbudgets", name),
+            self._get(GROUP, namespace, name),
+            self._get(STATEFUL_SET, namespace, name),
+            self._get(SERVICE, namespace, name),
+            self._get(BUDGET, namespace, name),
             self._list(f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": f"{GROUP_LABEL}={name}"}),
         )
         return None if group is None else GroupObjects(group, stateful_set, service, budget, tuple(pods))
@@ -177,7 +176,7 @@ class KubernetesCluster:
         try:
             await self._write(key, GROUP, "PATCH", path, body, query=query, content_type=JSON_PATCH)
         except ClusterRefusedError:
-            found = await self._get(_GROUPS, group.namespace, "consumergroups", group.name)
+            found = await self._get(GROUP, group.namespace, group.name)
             if found is not None and found["metadata"]["uid"] == group.uid:
                 raise
 
@@ -249,7 +248,8 @@ class KubernetesCluster:
             return f"(its log cannot be read: {error})"
         return bytes(text).decode(errors="replace")
 
-    async def _get(self, base: str, namespace: str, plural: str, name: str) -> Any:
+    async def _get(self, kind: str, namespace: str, name: str) -> Any:
+        base, plural = _LISTED[kind]
         return await self._unless_gone(self._call("GET", f"{base}/namespaces/{namespace}/{plural}/{name}"), {404})
 
     async def _list(self, path: str, query: dict[str, str]) -> list[Any]:
