@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from kafka import KafkaProducer
 from kubernetes import config
 from kubernetes.client.configuration import Configuration
 from prometheus_client import CollectorRegistry
@@ -56,6 +57,16 @@ def until(what: Callable[[], T | None], explain: Callable[[], object] = lambda: 
             return found
         assert time.monotonic() < deadline, f"not true within {within} s: {explain()}"
         time.sleep(0.1)
+
+
+def fill_topic(cluster: Cluster, name: str, shards: int, records: int) -> None:
+    """Make a topic with so many records in each of its partitions."""
+    cluster.kafka_tool("kafka-topics", "--create", "--topic", name, "--partitions", str(shards))
+    producer = KafkaProducer(bootstrap_servers=cluster.kafka_bootstrap, linger_ms=50)
+    for number in range(records):
+        for partition in range(shards):
+            producer.send(name, value=b"%d" % number, partition=partition)
+    producer.close()
 
 
 def unique(names: Names, prefix: str) -> str:

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kafka import KafkaProducer
 
 from dev.cluster import Cluster
 from tests.harness.cluster import Names
 from tests.harness.long import long
-from tests.integration.controller.bench import RESOURCE, unique, until
+from tests.integration.controller.bench import RESOURCE, fill_topic, unique, until
 from tests.integration.controller.process import OperatorProcess, operating
-from tests.integration.controller.test_rollout import Rollout, group
+from tests.integration.controller.test_rollout import RECORDS, SHARDS, Rollout, group
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +27,7 @@ def operator(cluster: Cluster, names: Names, tmp_path_factory: pytest.TempPathFa
 def topic(cluster: Cluster, names: Names) -> str:
     """A topic of four partitions with 600 records each: more than are read in a test."""
     topic = unique(names, "reset")
-    cluster.kafka_tool("kafka-topics", "--create", "--topic", topic, "--partitions", "4")
-    producer = KafkaProducer(bootstrap_servers=cluster.kafka_bootstrap, linger_ms=50)
-    for number in range(600):
-        for partition in range(4):
-            producer.send(topic, value=b"%d" % number, partition=partition)
-    producer.close()
+    fill_topic(cluster, topic, SHARDS, RECORDS)
     return topic
 
 

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from kafka import KafkaProducer
 
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import MERGE_PATCH
 from tests.harness.cluster import Names
 from tests.harness.kubelet import PlayedKubelet, Range
 from tests.harness.long import long
-from tests.integration.controller.bench import unique, until
+from tests.integration.controller.bench import fill_topic, unique, until
 from tests.integration.controller.process import OperatorProcess, operating
 
 SHARDS = 4
@@ -33,12 +32,7 @@ def operator(cluster: Cluster, names: Names, tmp_path_factory: pytest.TempPathFa
 def topic(cluster: Cluster, names: Names) -> str:
     """A topic with records in every partition."""
     topic = unique(names, "rollout")
-    cluster.kafka_tool("kafka-topics", "--create", "--topic", topic, "--partitions", str(SHARDS))
-    producer = KafkaProducer(bootstrap_servers=cluster.kafka_bootstrap, linger_ms=50)
-    for number in range(RECORDS):
-        for partition in range(SHARDS):
-            producer.send(topic, value=b"%d" % number, partition=partition)
-    producer.close()
+    fill_topic(cluster, topic, SHARDS, RECORDS)
     return topic
 
 
