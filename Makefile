@@ -59,7 +59,7 @@ coverage: venv ## Whether the quick tests take every line and branch of the core
 	@$(PYTEST) -p tests.harness.coverage tests/unit tests/property
 
 .PHONY: mutation
-mutation: venv ## Whether a test fails for every change that mutmut makes to the core (MODULES="fsm grants").
+mutation: venv ## Whether a test fails for every change that mutmut makes to the core (MODULES="fsm assignors/sticky" for some of it).
 	@nice $(PY) -m dev.mutation $(MODULES)
 
 .PHONY: integration

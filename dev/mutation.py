@@ -1,7 +1,8 @@
-"""Mutation testing of the core: mutmut changes one place of it after the other, and each time a test of the core must fail.
+"""Mutation testing of the core: mutmut changes one place of it after the other, and each time a quick test must fail.
 
-`make mutation MODULES="fsm grants"` runs it. It works on a copy in the cache, since mutmut wants a layout of its own. Which
-survivors change nothing that matters, and why, is written down in tests/mutation.md; any other makes it exit with 1.
+`make mutation` runs it on the whole core, `make mutation MODULES="fsm assignors/sticky"` on some of its modules. It works on
+a copy in the cache, since mutmut wants a layout of its own. A mutant that never ends is noticed too. Which survivors change
+nothing that matters, and why, is written down in tests/mutation.md; any other makes it exit with 1.
 """
 
 from __future__ import annotations
@@ -16,22 +17,10 @@ from pathlib import Path
 
 from dev.cluster.paths import REPOSITORY, cache
 
-MODULES = (
-    "fsm",
-    "lineage",
-    "grants",
-    "eligible",
-    "heartbeats",
-    "liveness",
-    "checkpoints",
-    "timers",
-    "rebalance",
-    "balance",
-    "tracker",
-)
-"""The central ones: what decides who may read and commit."""
-
-TESTS = ("unit/core", "unit/spark/test_tracker.py")
+CORE = REPOSITORY / "operator" / "shardherd" / "core"
+TESTS = ("unit/core", "unit/controller", "unit/spark/test_tracker.py")
+READ_BY_TESTS = ("crds", "charts", "docs")
+NOTICED = ("killed", "timeout")
 NOT_ON_MUTANTS = ("tests/unit/core/test_fsm.py::test_only_the_table_says_what_state_a_shard_enters",)
 """Tests that read the source itself, in which all mutants lie side by side."""
 
@@ -41,7 +30,7 @@ PROJECT = """\
 [tool.mutmut]
 source_paths = ["src"]
 only_mutate = [{modules}]
-also_copy = ["tests"]
+also_copy = ["tests", {read}]
 pytest_add_cli_args = ["-p", "no:cacheprovider", "-W", "ignore", {deselected}]
 pytest_add_cli_args_test_selection = [{tests}]
 use_git_change_detection = false
@@ -49,13 +38,14 @@ use_git_change_detection = false
 [tool.pytest.ini_options]
 pythonpath = ["src", "."]
 addopts = "--import-mode=importlib"
+asyncio_mode = "auto"
 """
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m dev.mutation", description=__doc__)
     parser.add_argument(
-        "modules", nargs="*", default=MODULES, metavar="MODULE", help=f"of the core; default: {' '.join(MODULES)}"
+        "modules", nargs="*", default=every_module(), metavar="MODULE", help="of the core, as assignors/sticky; default: all"
     )
     parser.add_argument("--workers", type=int, default=2)
     chosen = parser.parse_args()
@@ -65,9 +55,13 @@ def main() -> int:
     return report(place, tool) if ended.returncode == 0 else ended.returncode
 
 
+def every_module() -> list[str]:
+    return sorted(str(path.relative_to(CORE).with_suffix("")) for path in CORE.rglob("*.py") if path.name != "__init__.py")
+
+
 def prepare(modules: list[str]) -> Path:
-    """A copy of the core and its tests in the layout that mutmut knows."""
-    place = cache() / "mutation"
+    """A copy of the code and the tests of the core in the layout that mutmut knows."""
+    place = cache() / "mutation" / REPOSITORY.name
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(
         REPOSITORY / "operator" / "shardherd", place / "src" / "shardherd", ignore=shutil.ignore_patterns("__pycache__")
@@ -80,7 +74,10 @@ def prepare(modules: list[str]) -> Path:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
+    for folder in READ_BY_TESTS:
+        shutil.copytree(REPOSITORY / folder, place / folder)
     project = PROJECT.format(
+        read=", ".join(f'"{folder}"' for folder in READ_BY_TESTS),
         modules=", ".join(f'"src/shardherd/core/{module}.py"' for module in modules),
         tests=", ".join(f'"tests/{tests}"' for tests in TESTS),
         deselected=", ".join(f'"--deselect={test}"' for test in NOT_ON_MUTANTS),
@@ -96,15 +93,16 @@ def report(place: Path, tool: Path) -> int:
     explained = EXPLAINED.read_text() if EXPLAINED.exists() else ""
     unexplained = []
     for name, verdict in re.findall(r"^\s+(shardherd\.core\.\S+): (.+)$", told, re.MULTILINE):
-        verdicts.setdefault(name.split(".")[2], Counter())[verdict] += 1
-        if verdict != "killed" and f"`{change_of(place, tool, name)}`" not in explained:
+        verdicts.setdefault("/".join(name.split(".")[2:-1]), Counter())[verdict] += 1
+        if verdict not in NOTICED and f"`{change_of(place, tool, name)}`" not in explained:
             unexplained.append((name, verdict))
     for module, counts in sorted(verdicts.items()):
         print(f"{module}: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
     for name, verdict in unexplained:
         print(f"{verdict}, not explained in {EXPLAINED.relative_to(REPOSITORY)}: {name}: {change_of(place, tool, name)}")
     total = sum((counts for counts in verdicts.values()), Counter[str]())
-    print(f"killed: {total['killed']}/{total.total()}, {len(unexplained)} of the others unexplained")
+    noticed = sum(total[verdict] for verdict in NOTICED)
+    print(f"noticed: {noticed}/{total.total()}, {len(unexplained)} of the others unexplained")
     return 1 if unexplained or not total else 0
 
 
