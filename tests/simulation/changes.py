@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shardherd.core.model import ConsumerId, ShardId, ShardState
+from shardherd.core.model import ConsumerId, Reset, ResetTo, ShardId, ShardState
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late
+from tests.simulation.ledger import applying
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -73,6 +75,49 @@ def _force_finished(world: World) -> None:
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, target)
 
     wait(20)
+
+
+def reset_positions(world: World) -> bool:
+    """A user pauses the group, declares a reset, and goes on once it is made; the leader may crash in the middle of it."""
+    books, rng = world.ledger.shards, world.rng
+    to = rng.choice(list(ResetTo))
+    some = tuple(rng.sample(sorted(books), min(len(books), rng.randint(1, 3))))
+    by_name = to is ResetTo.OFFSETS
+    reset = Reset(
+        f"reset-at-{world.time:.3f}",
+        to,
+        timestamp=0.0 if to is ResetTo.TIMESTAMP else None,
+        offsets=tuple((shard, rng.randint(books[shard].begin, books[shard].end)) for shard in some) if by_name else (),
+        shards=() if by_name or rng.random() < 0.2 else some,
+        dry_run=rng.random() < 0.1,
+    )
+    world.change_spec(paused=True)
+
+    def declare() -> None:
+        if world.healed:
+            return
+        if rng.random() < 0.6:
+            world.network.armed.setdefault(("kafka", "commit"), deque()).append(rng.choice(("slow", "late", "unanswered")))
+        world.change_spec(reset=reset)
+        wait(240, crashes=rng.random() < 0.5)
+
+    def wait(left: int, *, crashes: bool) -> None:
+        if world.healed:
+            return
+        stored, leader = world.ledger.stored, world.leader()
+        report = stored.group.reset if stored is not None else None
+        begun = applying(stored) is not None
+        if begun and crashes and leader is not None:
+            world.ledger.counts["resets whose leader crashed"] += 1
+            leader.process.kill()
+            crashes = False
+        if not left or (not begun and report is not None and report.id == reset.id):
+            world.change_spec(paused=False)
+            return
+        world.timeline.after(0.5, lambda: wait(left - 1, crashes=crashes))
+
+    world.timeline.after(rng.uniform(0.0, 30.0), declare)
+    return True
 
 
 def change_lineage(parents: int, children: int) -> Fault:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation import changes, faults_of_processes, faults_of_servers
 from tests.simulation.network import Weather
+from tests.simulation.plan import RESET
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -102,4 +103,5 @@ _KINDS: dict[str, Fault] = {
     "group is paused": changes.pause_group,
     "order changes": changes.drop_order,
     "assignor changes": changes.change_assignor,
+    RESET: changes.reset_positions,
 }

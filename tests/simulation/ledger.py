@@ -19,6 +19,8 @@ from shardherd.core.model import (
     HeartbeatReply,
     Incarnation,
     Offset,
+    ResetReport,
+    ResetState,
     ShardId,
     ShardState,
 )
@@ -104,6 +106,8 @@ class Ledger:
     """What was stored of the ownership has been deleted, and nothing was written since."""
     unordered_at: float | None = None
     """When a user set `ordered` to false."""
+    resets: set[str] = field(default_factory=set)
+    """The ids of the declared resets that were made."""
 
     @property
     def now(self) -> float:
@@ -135,11 +139,16 @@ class Ledger:
                 _grant(before.shards[name]) != _grant(row) for name, row in after.shards.items()
             ):
                 raise BrokenError(f"{writer} changed grants by taking over")
+        resetting = applying(before) is not None and applying(before) == applying(after)
         for name, row in after.shards.items():
             was = before.shards.get(name)
             if was is row:
                 continue
             self._grant_changed(was, row)
+            if resetting and was is not None and row.holder not in (None, was.holder):
+                raise BrokenError(f"{name} was given to {row.holder} while a reset was being made")
+        if new.last_reset is not None and new.last_reset != old.last_reset:
+            self._reset_made(new.last_reset)
         if gone := before.shards.keys() - after.shards.keys():
             raise BrokenError(f"shards {sorted(gone)} are no longer in the ownership")
 
@@ -163,6 +172,12 @@ class Ledger:
             if was is not None and (was.holder or was.last_holder) not in (None, row.holder):
                 self.counts["moves"] += 1
 
+    def _reset_made(self, report: ResetReport) -> None:
+        if report.id in self.resets:
+            raise BrokenError(f"reset {report.id} was made twice")
+        self.resets.add(report.id)
+        self.counts["resets made"] += 1
+
     @property
     def rebuilding(self) -> bool:
         """Whether it has to be found out who holds what, since the ownership was deleted."""
@@ -172,6 +187,7 @@ class Ledger:
     def _begin_anew(self) -> None:
         """A coordinator takes over and finds nothing: what no note with a position says of epochs, nobody knows any more."""
         self.counts["ownerships lost"] += 1
+        self.resets = set()
         noted = {name: book.landed[1] for name, book in self.shards.items()}
         self.grants = {key: owner for key, owner in self.grants.items() if key[1] <= noted[key[0]]}
         for name, book in self.shards.items():
@@ -206,6 +222,11 @@ class Ledger:
         """The user was told so: what lies above it is to be read again, what lies below need not be."""
         book = self.shards[shard]
         book.prefix, book.beyond = offset, []
+
+    def sets(self, shard: ShardId, offset: Offset) -> bool:
+        """Whether this position is one of a reset whose decision is stored and that is not made yet."""
+        report = applying(self.stored)
+        return report is not None and any(row.shard == shard and row.after == offset for row in report.rows)
 
     def forget(self, shard: ShardId) -> None:
         """The source has forgotten a durable position."""
@@ -358,6 +379,12 @@ class Ledger:
                 found.append(parent)
                 stack.extend(self.shards[parent].parents)
         return found
+
+
+def applying(ownership: Ownership | None) -> ResetReport | None:
+    """The reset that was decided and is not made yet."""
+    report = ownership.group.reset if ownership is not None else None
+    return report if report is not None and report.state is ResetState.APPLYING else None
 
 
 def _grant(row: ShardRecord) -> object:

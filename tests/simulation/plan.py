@@ -50,6 +50,9 @@ FAULTS = (
 CHANGES = ("scale out", "scale in", "pod is drained", "group is paused", "order changes", "assignor changes")
 """What users do; no faults, but they meet them."""
 
+RESET = "positions are reset"
+"""One thing more that users do, in some schedules only: of a shard whose position was set less is promised."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -98,16 +101,21 @@ def plan(seed: int) -> Plan:
     if rng.random() < 0.4:
         # Two at the same time meet each other.
         steps.append((steps[0][0] + rng.uniform(0.0, 3.0), rng.choice(FAULTS)))
+    operators, drift = rng.choice((1, 1, 2)), rng.choice((0.0, 0.001, 0.01))
+    over_http, keeps_location = rng.random() < 0.03, rng.random() < 0.8
+    discovery, look = rng.choice((15.0, 40.0)), rng.choice((0.5, *[20.0] * 39))
+    if rng.random() < 0.12:
+        steps.append((rng.uniform(60.0, 400.0), RESET))
     return Plan(
         seed=seed,
         consumers=consumers,
         shards=shards,
-        operators=rng.choice((1, 1, 2)),
+        operators=operators,
         spec=GroupSpec(identity, source, settings, consumers),
-        drift=rng.choice((0.0, 0.001, 0.01)),
-        over_http=rng.random() < 0.03,
-        keeps_location=rng.random() < 0.8,
-        discovery=rng.choice((15.0, 40.0)),
-        look=rng.choice((0.5, *[20.0] * 39)),
+        drift=drift,
+        over_http=over_http,
+        keeps_location=keeps_location,
+        discovery=discovery,
+        look=look,
         steps=tuple(sorted(steps)),
     )

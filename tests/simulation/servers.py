@@ -191,6 +191,9 @@ class Kafka:
             if self.forcing.get(shard) == offset:
                 del self.forcing[shard]
                 self.ledger.force(shard, offset)
+            elif self.ledger.sets(shard, offset):
+                self.ledger.force(shard, offset)
+                self.ledger.forced(shard, offset)
             elif self.committed.get(shard) != offset or self.ledger.shards[shard].durable is None:
                 self.ledger.land(shard, offset, writer)
             self.committed[shard] = offset

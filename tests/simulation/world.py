@@ -246,7 +246,7 @@ class World:
 
     def change_spec(self, **changes: Any) -> None:
         """The user edits the resource."""
-        names = {name: changes.pop(name) for name in ("wanted", "leaving") if name in changes}
+        names = {name: changes.pop(name) for name in ("wanted", "leaving", "reset") if name in changes}
         self.spec = replace(self.spec, settings=replace(self.spec.settings, **changes), **names)
         self.say(f"spec: {changes} {names}")
         leader = self.leader()
