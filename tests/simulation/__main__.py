@@ -33,7 +33,7 @@ def main() -> int:
     if chosen.planted_bugs:
         return _planted(chosen.seeds, chosen.workers)
     report = campaign.spread(chosen.seeds, chosen.start, chosen.workers, bug=chosen.bug)
-    _print(report)
+    _print(report, f"{campaign.REPLAY} {{seed}}" + (f" --bug '{chosen.bug}'" if chosen.bug else ""))
     return 1 if report.broken or report.never_hit() else 0
 
 
@@ -46,7 +46,8 @@ def _planted(seeds: int, workers: int) -> int:
     return 0 if count == len(found) else 1
 
 
-def _print(report: Report) -> None:
+def _print(report: Report, replay: str) -> None:
+    """`replay` is the command that shows a seed again, with {seed} in it."""
     for title, counts in (
         ("pairs of faults", report.pairs),
         ("faults", report.faults),
@@ -59,10 +60,10 @@ def _print(report: Report) -> None:
     for name in campaign.TRANSITIONS:
         print(f"  {report.transitions[name]:10d}  {name}" + ("" if report.transitions[name] else "  NEVER HIT"))
     for seed, what in sorted(report.broken)[:20]:
-        print(f"BROKEN: seed {seed}: {what[:300]}\n  replay it with: {campaign.REPLAY} {seed}")
+        print(f"BROKEN: seed {seed}: {what[:300]}\n  replay it with: {replay.format(seed=seed)}")
     print(
-        f"{report.schedules} schedules in {report.seconds:.0f} s, {len(report.broken)} broken, at least"
-        f" {report.fewest_deliveries} deliveries and {report.shortest:.0f} virtual seconds in each,"
+        f"{report.schedules} schedules in {report.seconds:.0f} s, {len(report.broken)} broken, in each at least"
+        f" {report.fewest_deliveries} deliveries, {report.fewest_faults} faults and {report.shortest:.0f} virtual seconds,"
         f" {len(report.faults)} kinds of faults, {len(report.pairs)} pairs of them"
     )
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardherd.coordinator import commits, mailbox, runtime, storage
-from shardherd.core import checkpoints, eligible, grants, heartbeats, lineage, liveness, ownership, tracker
+from shardherd.core import checkpoints, eligible, grants, heartbeats, lineage, liveness, ownership, resets, tracker
 from shardherd.core.model import CheckpointReply, ConfirmedShard, ShardState
 from shardherd.spark.agent import Agent
 from tests.simulation import network
@@ -226,6 +226,10 @@ def _replays_what_others_hold() -> list[Patch]:
     return [(tracker.Tracker, "replay", replay)]
 
 
+def _reset_is_made_again() -> list[Patch]:
+    return [(resets, "_with_id", lambda state, _: state.record.reset_ids)]
+
+
 def _lease_is_not_looked_at() -> list[Patch]:
     return [
         (runtime.Runtime, "leading", property(lambda self: self._leading_since is not None)),
@@ -257,6 +261,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "no self-stop": _no_self_stop,
     "a replay of what others hold": _replays_what_others_hold,
     "the lease is not looked at": _lease_is_not_looked_at,
+    "a reset made more than once": _reset_is_made_again,
 }
 
 

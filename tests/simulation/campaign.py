@@ -51,6 +51,7 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     pairs: Counter[str] = field(default_factory=Counter)
     fewest_deliveries: int = 10**9
+    fewest_faults: int = 10**9
     shortest: float = float("inf")
     """Virtual seconds of the shortest schedule."""
     broken: list[tuple[int, str]] = field(default_factory=list)
@@ -63,6 +64,7 @@ class Report:
         self.faults.update(other.faults)
         self.pairs.update(other.pairs)
         self.fewest_deliveries = min(self.fewest_deliveries, other.fewest_deliveries)
+        self.fewest_faults = min(self.fewest_faults, other.fewest_faults)
         self.shortest = min(self.shortest, other.shortest)
         self.broken += other.broken
 
@@ -135,6 +137,8 @@ def _one(seed: int, report: Report) -> None:
     report.counts.update(world.network.counts)
     report.counts["messages delivered"] += world.network.delivered
     report.counts["schedules over HTTP"] += world.plan.over_http
+    report.counts["schedules with clocks that drift"] += world.plan.drift > 0
+    report.fewest_faults = min(report.fewest_faults, world.began)
     report.fewest_deliveries = min(report.fewest_deliveries, world.network.delivered)
     report.shortest = min(report.shortest, world.time)
     report.faults.update(world.hit)

@@ -121,10 +121,13 @@ def reset_positions(world: World) -> bool:
 
 
 def change_lineage(parents: int, children: int) -> Fault:
+    what = "shards merged" if parents > 1 else "a shard split" if children else "a shard closed"
+
     def fault(world: World) -> bool:
         books = [book for book in world.ledger.shards.values() if book.open]
         if len(books) < parents + 1 or len(world.ledger.shards) > 36:
             return False
+        _note_rebalance(world, what)
         chosen = world.rng.sample(books, parents)
         for book in chosen:
             book.end += world.rng.choice((0, 20, 100))  # mostly something is left to be read
@@ -141,12 +144,20 @@ def change_lineage(parents: int, children: int) -> Fault:
     return fault
 
 
+def _note_rebalance(world: World, what: str) -> None:
+    """Count it if shards are moving just now."""
+    stored = world.ledger.stored
+    if stored is not None and any(row.state is ShardState.TRANSFER for row in stored.shards.values()):
+        world.ledger.counts[f"{what} in the middle of a rebalance"] += 1
+
+
 _CLOSE = change_lineage(1, 0)
 
 
 def add_shards(world: World) -> bool:
     if len(world.ledger.shards) > 34:
         return False
+    _note_rebalance(world, "shards appeared")
     for _ in range(world.rng.randint(1, 3)):
         world.add_shard(ShardId(f"t/{len(world.ledger.shards)}"))
     return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -47,6 +47,8 @@ class Around(calls.Around, Protocol):
     def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None: ...
 
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None: ...
+
+    def replays(self, ranges: Mapping[ShardId, ReadRange], ours: Collection[ShardId], run: Run) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -202,7 +204,7 @@ class ConsumerRun:
         if location.planned:
             end = parse(location.planned, uid)
             ours = frozenset(await agent.replay(end))
-            self.world.say(f"{self.run} replays {sorted(ours)} of {location.planned}")
+            self.world.replays(end.shards, ours, self.run)
             await self._batch(start, end, {shard: each for shard, each in end.shards.items() if shard in ours})
             start = end
         while True:

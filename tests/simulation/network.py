@@ -145,6 +145,8 @@ class Network:
             self.say(f"{process.name}: {operation} at {server} will be {fate}")
         if (process.name, server) in self.cut:
             fate = "lost"
+        if fate:
+            self.counts[f"{operation} at {server} {fate}"] += 1
         sent = timeline.now
 
         def arrive() -> None:
@@ -158,6 +160,7 @@ class Network:
                     raise
                 outcome = (False, error)
             if fate in ("unanswered", "late", "limbo") or (server, process.name) in self.cut:
+                self.counts[f"answers lost of {operation} at {server} that was done"] += outcome[0]
                 timeline.at(max(timeline.now, sent + timeout), loop, resolve, False, unknown(f"no answer to {operation}"))
             else:
                 timeline.at(timeline.now + 0.001 + rng.random() * 0.02, loop, resolve, *outcome)

@@ -57,6 +57,7 @@ class ApiServer:
         if current is None and expected is not None:
             raise OwnershipGoneError("the ownership was deleted")
         if current != expected:
+            self._ledger.counts["conflicts of writes"] += 1
             raise OwnershipConflictError(f"the ownership is at version {current}, not {expected}")
         self._ledger.store(codec.loads(data), writer)
         self.written_at[writer] = self._ledger.now

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,9 +19,15 @@ from shardherd.core.model import (
     CheckpointResult,
     ConsumerId,
     Incarnation,
+    ResetReport,
+    ResetRow,
+    ResetState,
+    ResetTo,
     ShardCheckpoint,
     ShardId,
+    ShardState,
 )
+from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from tests.harness.long import LONG
 from tests.simulation.bugs import BUGS
 from tests.simulation.campaign import REPLAY, ROOT, find_bugs, spread
@@ -30,6 +40,35 @@ SCHEDULES = 100_000 if LONG else 10_000
 WORKERS = os.cpu_count() or 1
 T0 = ShardId("t/0")
 
+HAPPENS = (
+    "messages lost",
+    "messages doubled",
+    "messages cut off",
+    "commit at kafka refused",
+    "commit at kafka slow",
+    "commit at kafka late",
+    "commit at kafka limbo",
+    "answers lost of commit at kafka that was done",
+    "save at kube refused",
+    "answers lost of save at kube that was done",
+    "conflicts of writes",
+    "commits fenced",
+    "schedules with clocks that drift",
+    "expired by SessionTimeout",
+    "expired by ReleaseTimeout",
+    "expired by ProgressTimeout",
+    "ranges of uncommitted micro-batches replayed",
+    "ranges of uncommitted micro-batches dropped",
+    "a shard split in the middle of a rebalance",
+    "shards merged in the middle of a rebalance",
+    "a shard closed in the middle of a rebalance",
+    "shards appeared in the middle of a rebalance",
+    "pods that were superseded and run",
+    "event ShardRevived",
+    "resets whose leader crashed",
+)
+"""What the faults are for: each of these must really have happened, not only have been asked for."""
+
 
 @pytest.mark.timeout(7200)
 def test_every_promise_is_kept_in_every_schedule(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,9 +78,13 @@ def test_every_promise_is_kept_in_every_schedule(capsys: pytest.CaptureFixture[s
     assert [f"{what}; replay: {REPLAY} {seed}" for seed, what in report.broken] == []
     assert (report.schedules, report.never_hit()) == (SCHEDULES, [])
     assert (report.fewest_deliveries >= 300, report.shortest >= 600.0) == (True, True)
+    assert report.fewest_faults >= 3
     assert set(report.faults) == set(FAULTS)
+    assert set(report.pairs) == {f"{one} + {other}" for one, other in itertools.combinations(sorted(FAULTS), 2)}
+    assert [what for what in HAPPENS if not report.counts[what]] == []
     assert report.counts["schedules over HTTP"] > SCHEDULES / 50
     assert report.counts["event OwnershipRebuilt"] > SCHEDULES / 100
+    assert report.counts["resets made"] > SCHEDULES / 50
 
 
 @pytest.mark.timeout(3600)
@@ -53,6 +96,21 @@ def test_every_planted_bug_is_found_within_a_thousand_seeds() -> None:
 
 def test_one_seed_is_one_run() -> None:
     assert _replayed(7) == _replayed(7)
+
+
+def test_a_failing_seed_prints_one_command_that_replays_it_step_by_step() -> None:
+    asked = ["--seeds", "2", "--workers", "1", "--bug", "TRANSFER in B"]
+    found = subprocess.run([sys.executable, "-m", "tests.simulation", *asked], cwd=ROOT, capture_output=True, text=True)
+    broken = re.search(r"^BROKEN: seed (\d+): (.+)\n  replay it with: (.+)$", found.stdout, re.MULTILINE)
+    assert broken is not None
+    seed, what, command = broken.groups()
+    assert (found.returncode, f"--replay {seed}" in command) == (1, True)
+
+    replay = subprocess.run(command.replace(".venv/bin/python", sys.executable), cwd=ROOT, shell=True, capture_output=True)
+    steps = replay.stdout.decode().splitlines()
+    assert (replay.returncode, steps[-1]) == (1, what)
+    assert [step for step in steps[1:-1] if not re.match(r" *\d+\.\d{3}  \S", step)] == [], "a step begins with its time"
+    assert any("=> revision" in step for step in steps)
 
 
 def _replayed(seed: int) -> str:
@@ -102,6 +160,46 @@ def test_the_ledger_sees_a_write_of_an_owner_that_was_replaced() -> None:
     books.write(T0, 0, 4, 2, run)
     with pytest.raises(BrokenError, match="under epoch 1 after a write under 2"):
         books.write(T0, 4, 5, 1, run)
+
+
+def reset_of(state: ResetState, id: str = "one", after: int = 0) -> ResetReport:
+    return ResetReport(id, ResetTo.OFFSETS, state, "", rows=(ResetRow(T0, 5, after),))
+
+
+def stored(holder: str | None, **changes: Any) -> Ownership:
+    """An ownership of T0, and what changes of the group's record."""
+    row = ShardRecord(T0, ShardState.NOT_ALLOC, 0, started=True, owner_epoch=1)
+    if holder is not None:
+        run = Incarnation("uid-1", 1)
+        row = row._replace(state=ShardState.ALREADY_ALLOC, holder=ConsumerId(holder), incarnation=run, owner_epoch=2)
+    return Ownership(GroupRecord("uid", leader_epoch=1, discovered=True, **changes), {T0: row}, {})
+
+
+def test_the_ledger_sees_a_shard_that_is_given_away_while_a_reset_is_being_made() -> None:
+    books, _ = ledger()
+    books.store(stored(None, reset=reset_of(ResetState.APPLYING)), "operator-1")
+    with pytest.raises(BrokenError, match="was given to g-0 while a reset was being made"):
+        books.store(stored("g-0", reset=reset_of(ResetState.APPLYING)), "operator-1")
+
+
+def test_the_ledger_sees_a_reset_that_is_made_twice() -> None:
+    books, _ = ledger()
+    made = reset_of(ResetState.DONE)
+    books.store(stored(None), "operator-1")
+    books.store(stored(None, reset=made, last_reset=made), "operator-1")
+    books.store(stored(None, reset=made, last_reset=made), "operator-1")
+    with pytest.raises(BrokenError, match="reset one was made twice"):
+        books.store(stored(None, last_reset=replace(made, time=7.0)), "operator-1")
+
+
+def test_the_ledger_takes_a_position_for_set_only_once_the_decision_is_stored() -> None:
+    books, run = ledger()
+    books.write(T0, 0, 5, 1, run)
+    books.land(T0, 5, "operator-1")
+    books.store(stored(None), "operator-1")
+    assert not books.sets(T0, 2)
+    books.store(stored(None, reset=reset_of(ResetState.APPLYING, after=2)), "operator-1")
+    assert (books.sets(T0, 2), books.sets(T0, 3)) == (True, False)
 
 
 def test_the_ledger_sees_a_checkpoint_of_somebody_who_holds_nothing() -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from shardherd.core.model import (
     Offset,
     ShardId,
 )
+from shardherd.core.tracker import ReadRange
 from shardherd.spark import agent
 from tests.simulation import faults
 from tests.simulation.calls import Call, HttpAnswer
@@ -53,6 +54,8 @@ class World:
     operators: list[OperatorRun] = field(default_factory=list)
     endpoints: list[OperatorRun] = field(default_factory=list)
     hit: set[str] = field(default_factory=set)
+    began: int = 0
+    """How many faults have begun."""
 
     def __post_init__(self) -> None:
         plan = self.plan
@@ -116,8 +119,15 @@ class World:
 
     def _step(self, kind: str) -> None:
         self.say(f"--- {kind}")
-        if faults.happen(self, kind) and kind in FAULTS:
+        begun = faults.happen(self, kind)
+        if kind not in FAULTS:
+            return
+        if begun:
             self.hit.add(kind)
+            self.began += 1
+        else:
+            # There is nothing that it could happen to: another one takes its place.
+            self._step(self.rng.choice(FAULTS))
 
     def until(self, when: float) -> None:
         """Go on until then, looking for failures inside the processes."""
@@ -360,6 +370,12 @@ class World:
         self.say(f"{run} reads {shard} from {start} to {stop}")
         self._judge(self.ledger.read, shard, start, stop, run)
         self._judge(self.ledger.late, run)
+
+    def replays(self, ranges: Mapping[ShardId, ReadRange], ours: Collection[ShardId], run: Run) -> None:
+        self.say(f"{run} replays {sorted(ours)} of {ranges}")
+        logged = {shard for shard, each in ranges.items() if each.start < each.stop}
+        self.ledger.counts["ranges of uncommitted micro-batches replayed"] += len(ours)
+        self.ledger.counts["ranges of uncommitted micro-batches dropped"] += len(logged.difference(ours))
 
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         self.say(f"{run} has written {shard} from {start} to {stop} under epoch {epoch}")
