@@ -26,6 +26,7 @@ from shardherd.core.model import (
     HeartbeatReply,
     Leave,
     Offset,
+    ResetReport,
     ShardId,
     ShardView,
 )
@@ -120,6 +121,11 @@ class AsyncConsumerClient:
     async def shard(self, shard: ShardId) -> ShardView:
         """One shard, with its checkpoint. Raises UnknownShardError."""
         return self._read(ShardView, await self._request("GET", f"/shards/{quote(shard)}", None, self._timeout))
+
+    async def reset(self) -> ResetReport | None:
+        """The declared reset with all of its rows; once it is made, with the first. None if none is declared."""
+        body = await self._request("GET", "/reset", None, self._timeout)
+        return None if body == b"null" else self._read(ResetReport, body)
 
     async def force_checkpoint(self, shard: ShardId, offset: Offset) -> str:
         """Set a shard's checkpoint, whoever holds it; a Role must allow it to the token's owner.

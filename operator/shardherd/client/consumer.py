@@ -24,7 +24,7 @@ from typing import Any
 
 from shardherd.client import news
 from shardherd.client.aio import Coordinator
-from shardherd.client.holdings import Grant, Holdings, fenced
+from shardherd.client.holdings import Grant, Holdings
 from shardherd.core.errors import RUN_IS_OVER, ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model import (
     CheckpointRequest,
@@ -101,7 +101,7 @@ class AsyncConsumer:
         drain_timeout: float = 60.0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.holdings = Holdings()
+        self.holdings = Holdings(consumer)
         self.stopped = ""
         """Why this run is over; empty while it is not."""
         self._coordinator = coordinator
@@ -245,7 +245,7 @@ class AsyncConsumer:
         async with self._changed:
             while grant.durable < offset:
                 if grant.lost:
-                    raise fenced(grant)
+                    raise self.holdings.fenced(grant)
                 if self.stopped:
                     raise ConsumerStoppedError(self.stopped, consumer=self._name)
                 if self._rounds >= last:

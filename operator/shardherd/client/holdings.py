@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from shardherd.core.books import Books
 from shardherd.core.errors import FencedEpochError
-from shardherd.core.model import ConfirmedShard, HeldShard, Offset, ShardId
+from shardherd.core.model import CheckpointOutcome, ConfirmedShard, ConsumerId, HeldShard, Offset, ShardId
 
 
 @dataclass(slots=True)
@@ -20,7 +20,8 @@ class Grant:
     """One shard that we hold under `epoch`.
 
     `done` is the next record after what is done, `durable` the coordinator's position. `turn` grows with each time it was
-    taken in hand. `revoked`: it must be given up. `lost`: it is somebody else's.
+    taken in hand. `revoked`: it must be given up. `lost`: it is somebody else's, namely `successor`'s under `successor_epoch`
+    if we were told (else None and 0).
     """
 
     shard: ShardId
@@ -31,13 +32,16 @@ class Grant:
     in_hand: bool = False
     revoked: bool = False
     lost: bool = False
+    successor: ConsumerId | None = None
+    successor_epoch: int = 0
 
 
 class Holdings(Books[Grant]):
     """The books of one run of a consumer that takes shards in hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, consumer: ConsumerId) -> None:
         super().__init__()
+        self._consumer = consumer
         self._turns = 0
         # Grants that were replaced or lost while in hand: named in heartbeats until they are put back.
         self._stale: list[Grant] = []
@@ -71,7 +75,7 @@ class Holdings(Books[Grant]):
     def save(self, grant: Grant, offset: Offset) -> None:
         """Everything before `offset` is done. Raises FencedEpochError if the grant is not ours any more, ValueError."""
         if grant.lost:
-            raise fenced(grant)
+            raise self.fenced(grant)
         if offset < grant.done:
             raise ValueError(f"shard {grant.shard} is done up to {grant.done}; a checkpoint at {offset} would go back")
         grant.done = offset
@@ -83,6 +87,17 @@ class Holdings(Books[Grant]):
         self.progress += 1
         if grant in self._stale:
             self._stale.remove(grant)
+
+    def fenced(self, grant: Grant) -> FencedEpochError:
+        """What to raise when something is done under a grant that is not ours any more."""
+        now = f", but under epoch {grant.successor_epoch} by {grant.successor}" if grant.successor is not None else ""
+        return FencedEpochError(
+            f"shard {grant.shard} is not held under epoch {grant.epoch} any more{now}; drop what was read of it",
+            shard=grant.shard,
+            consumer=self._consumer,
+            expected_epoch=grant.epoch,
+            actual_epoch=grant.successor_epoch or None,
+        )
 
     def leaving(self) -> bool:
         """Whether something not durable is to be given up: it must not wait."""
@@ -96,11 +111,14 @@ class Holdings(Books[Grant]):
 
     def _granted(self, each: ConfirmedShard, before: Grant | None) -> Grant:
         if before is not None:
+            before.successor, before.successor_epoch = self._consumer, each.owner_epoch
             self._lose(before)
         return Grant(each.shard, each.owner_epoch, each.position, each.position)
 
-    def _fenced(self, shard: ShardId) -> None:
-        self._lose(self._give_up(shard))
+    def _fenced(self, outcome: CheckpointOutcome) -> None:
+        grant = self._give_up(outcome.shard)
+        grant.successor, grant.successor_epoch = outcome.holder, outcome.actual_epoch
+        self._lose(grant)
 
     def _being_read(self, shard: ShardId, grant: Grant) -> bool:  # noqa: ARG002
         return grant.in_hand
@@ -110,12 +128,3 @@ class Holdings(Books[Grant]):
         self._given_up[grant.shard] = grant.epoch
         if grant.in_hand:
             self._stale.append(grant)
-
-
-def fenced(grant: Grant) -> FencedEpochError:
-    """What to raise when something is done under a grant that is not ours any more."""
-    return FencedEpochError(
-        f"shard {grant.shard} is not held under epoch {grant.epoch} any more; drop what was read of it",
-        shard=grant.shard,
-        expected_epoch=grant.epoch,
-    )

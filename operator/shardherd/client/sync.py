@@ -25,6 +25,7 @@ from shardherd.core.model import (
     Incarnation,
     Leave,
     Offset,
+    ResetReport,
     ShardId,
     ShardView,
 )
@@ -73,6 +74,9 @@ class ConsumerClient:
 
     def shard(self, shard: ShardId) -> ShardView:
         return self._run(self._client.shard(shard))
+
+    def reset(self) -> ResetReport | None:
+        return self._run(self._client.reset())
 
     def force_checkpoint(self, shard: ShardId, offset: Offset) -> str:
         return self._run(self._client.force_checkpoint(shard, offset))

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Generic, Protocol, TypeVar
 
 from shardherd.core.model import (
+    CheckpointOutcome,
     CheckpointReply,
     CheckpointResult,
     ConfirmedShard,
@@ -75,7 +76,7 @@ class Books(ABC, Generic[G]):
             if checkpoint is None or grant is None or grant.epoch != checkpoint.owner_epoch:
                 continue
             if outcome.result is CheckpointResult.FENCED:
-                self._fenced(outcome.shard)
+                self._fenced(outcome)
                 fenced.append(outcome.shard)
             elif outcome.result is not CheckpointResult.WITHHELD:
                 grant.durable = max(grant.durable, checkpoint.offset)
@@ -98,9 +99,9 @@ class Books(ABC, Generic[G]):
         self._given_up[shard] = grant.epoch
         return grant
 
-    def _fenced(self, shard: ShardId) -> None:
-        """The shard is somebody else's."""
-        self._give_up(shard)
+    def _fenced(self, outcome: CheckpointOutcome) -> None:
+        """The shard is somebody else's, who may be named."""
+        self._give_up(outcome.shard)
 
     @abstractmethod
     def _granted(self, each: ConfirmedShard, before: G | None) -> G:

@@ -8,12 +8,14 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from shardherd import protocol
 from shardherd.client import AsyncConsumerClient, ConsumerClient
+from shardherd.coordinator.openapi import OPERATIONS, Operation
 from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, TooManyRequestsError
 from shardherd.core.model import (
     CheckpointReply,
@@ -24,7 +26,13 @@ from shardherd.core.model import (
     HeartbeatReply,
     Incarnation,
     Leave,
+    ResetReport,
+    ResetRow,
+    ResetState,
+    ResetTo,
     ShardId,
+    ShardState,
+    ShardView,
 )
 from shardherd.core.requests import ForceCheckpointReply
 
@@ -32,6 +40,7 @@ RUN = Incarnation("uid-0", 1)
 NAME = ConsumerId("clicks-0")
 HEARTBEAT = Heartbeat(NAME, RUN, 1, 0)
 REPLY = HeartbeatReply(revision=1, confirmed=())
+RESET = ResetReport("one", ResetTo.OFFSETS, ResetState.DONE, "café", 2.5, 1, 3, 0, (ResetRow(ShardId("t/0"), 5, 2),))
 VIEW = GroupView(1, 1, (), (), source_reachable=True)
 
 Answer = Callable[[], Awaitable[web.Response]]
@@ -116,6 +125,42 @@ async def test_checkpoints_leaving_and_the_group_have_their_paths(server: Server
         ("POST", f"{base}/leave", protocol.dumps(Leave(NAME, RUN))),
         ("GET", base, b""),
     ]
+
+
+CALLS: dict[str, tuple[object, Callable[[Any], Any]]] = {
+    "heartbeat": (REPLY, lambda client: client.heartbeat(HEARTBEAT, 0.0)),
+    "checkpoints": (CheckpointReply(()), lambda client: client.checkpoint(CheckpointRequest(NAME, RUN, ()))),
+    "leave": (None, lambda client: client.leave(Leave(NAME, RUN))),
+    "view": (VIEW, lambda client: client.group()),
+    "shards": ((), lambda client: client.shards()),
+    "shard": (ShardView(ShardId("t/0"), ShardState.WAIT), lambda client: client.shard(ShardId("t/0"))),
+    "reset": (RESET, lambda client: client.reset()),
+    "force": (ForceCheckpointReply(), lambda client: client.force_checkpoint(ShardId("t/0"), 3)),
+}
+"""For each call of the API what it answers, and how a program makes it."""
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+async def test_every_call_of_the_api_has_a_method_of_both_clients(
+    server: Server, client: AsyncConsumerClient, operation: Operation
+) -> None:
+    answer, call = CALLS[operation.name]
+    server.answer = lambda: ok(answer)
+
+    asynchronously = await call(client)
+    with await asyncio.to_thread(ConsumerClient, server.url, "demo", "clicks", lambda: "a-token") as plain:
+        plainly = await asyncio.to_thread(call, plain)
+
+    expected = None if operation.name == "leave" else "" if operation.name == "force" else answer
+    assert (asynchronously, plainly) == (expected, expected)
+    path = operation.path.format(namespace="demo", name="clicks", topic="t", partition=0)
+    assert [(method, asked.partition("?")[0]) for method, asked, _, _ in server.requests] == [(operation.method, path)] * 2
+
+
+async def test_without_a_declared_reset_there_is_none_to_look_at(server: Server, client: AsyncConsumerClient) -> None:
+    server.answer = lambda: ok(None)
+
+    assert await client.reset() is None
 
 
 async def test_a_forced_checkpoint_has_its_path_and_gives_its_warning(server: Server, client: AsyncConsumerClient) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.client.holdings import Holdings
+from shardherd.client.holdings import Grant, Holdings
 from shardherd.core.errors import FencedEpochError
 from shardherd.core.model import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointResult,
     ConfirmedShard,
+    ConsumerId,
     HeartbeatReply,
     HeldShard,
     ShardCheckpoint,
@@ -18,6 +19,7 @@ from shardherd.core.model import (
 )
 
 A, B = ShardId("t/0"), ShardId("t/1")
+ME, OTHER = ConsumerId("clicks-0"), ConsumerId("clicks-1")
 
 
 def reply(*shards: tuple[ShardId, int, int], revision: int = 1, paused: bool = False) -> HeartbeatReply:
@@ -30,7 +32,7 @@ def outcome(shard: ShardId, result: CheckpointResult, epoch: int = 1) -> Checkpo
 
 
 def holding(*shards: tuple[ShardId, int, int]) -> Holdings:
-    books = Holdings()
+    books = Holdings(ME)
     books.confirm(reply(*shards))
     return books
 
@@ -81,8 +83,10 @@ def test_a_new_epoch_starts_at_its_position_and_the_old_one_stays_named_while_in
     books.confirm(reply((A, 2, 60), revision=2))
 
     assert books.held() == (HeldShard(A, 1), HeldShard(A, 2))
-    with pytest.raises(FencedEpochError):
-        books.save(old, 5)
+    assert refusal(books, old) == (
+        "shard t/0 is not held under epoch 1 any more, but under epoch 2 by clicks-0; drop what was read of it",
+        (A, ME, 1, 2),
+    )
     new = books.take()
     assert new is not None
     assert (new.epoch, new.done) == (2, 60)
@@ -104,6 +108,29 @@ def test_a_fenced_checkpoint_loses_the_shard_and_a_withheld_one_stays() -> None:
     assert books.readable == (B,)
 
 
+def refusal(books: Holdings, grant: Grant) -> tuple[str, tuple[object, ...]]:
+    """How a save under a grant that was lost is refused: the message, and what it says for programs."""
+    with pytest.raises(FencedEpochError) as refused:
+        books.save(grant, 9)
+    error = refused.value
+    return error.message, (error.shard, error.consumer, error.expected_epoch, error.actual_epoch)
+
+
+def test_a_fenced_save_says_whose_the_shard_is_now_and_under_which_epoch() -> None:
+    books = holding((A, 1, 0))
+    grant = books.take()
+    assert grant is not None
+    books.save(grant, 5)
+    taken = CheckpointOutcome(A, CheckpointResult.FENCED, 5, 1, 4, OTHER)
+
+    books.acknowledge(books.uncommitted(), CheckpointReply((taken,)))
+
+    assert refusal(books, grant) == (
+        "shard t/0 is not held under epoch 1 any more, but under epoch 4 by clicks-1; drop what was read of it",
+        (A, ME, 1, 4),
+    )
+
+
 def test_an_answer_to_an_earlier_epoch_counts_for_nothing() -> None:
     books = holding((A, 2, 0))
     assert books.acknowledge((ShardCheckpoint(A, 1, 5),), outcome(A, CheckpointResult.FENCED)) == ()
@@ -111,7 +138,7 @@ def test_an_answer_to_an_earlier_epoch_counts_for_nothing() -> None:
 
 
 def test_nothing_is_taken_while_paused() -> None:
-    books = Holdings()
+    books = Holdings(ME)
     books.confirm(reply((A, 1, 0), paused=True))
     assert books.take() is None
 
@@ -136,8 +163,10 @@ def test_when_the_run_is_over_nothing_can_be_saved() -> None:
     grant = books.take()
     assert grant is not None
     books.lose_all()
-    with pytest.raises(FencedEpochError, match="t/0 is not held under epoch 1 any more"):
-        books.save(grant, 5)
+    assert refusal(books, grant) == (
+        "shard t/0 is not held under epoch 1 any more; drop what was read of it",
+        (A, ME, 1, None),
+    )
     assert books.held() == (HeldShard(A, 1),)
     books.put_back(grant)
     assert books.held() == ()
