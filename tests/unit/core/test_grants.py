@@ -7,64 +7,11 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from shardherd.core import grants
-from shardherd.core.model import ConsumerId, Offset, ResetReport, ResetState, ResetTo, ShardId, ShardInfo, ShardState
-from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, ShardRecord
+from shardherd.core.model import Offset, ResetReport, ResetState, ResetTo, ShardId, ShardInfo, ShardState
+from shardherd.core.records import InFlight, ShardRecord
 from shardherd.core.state import State, Told
-from tests.builders import IDENTITY, incarnation, info, shard, spec
-
-A, B, C = (ConsumerId(name) for name in ("g-0", "g-1", "g-2"))
-NOW = 9.0
-
-FREE = ShardRecord(
-    shard("0"),
-    ShardState.NOT_ALLOC,
-    0,
-    started=True,
-    last_holder=B,
-    owner_epoch=4,
-    held_since_epoch=3,
-    revision=2,
-    source_id="a",
-    since=5.0,
-)
-WAITING = FREE._replace(state=ShardState.WAIT)
-HELD = FREE._replace(state=ShardState.ALREADY_ALLOC, holder=A, incarnation=incarnation(A), last_holder=A)
-MOVING = HELD._replace(state=ShardState.TRANSFER, next_consumer=B)
-OVER = FREE._replace(state=ShardState.OVER)
-OPEN, CLOSED = info("0"), info("0", open=False)
-
-
-def having(
-    *rows: ShardRecord, infos: tuple[ShardInfo, ...] = (OPEN,), positions: Mapping[ShardId, Offset] | None = None
-) -> State:
-    """The state of a group of revision 7 with these shards, and three consumers whose second starts are the current ones."""
-    state = State(spec(3), GroupRecord(IDENTITY.uid, revision=7), Clocks())
-    for name in (A, B, C):
-        state.put_consumer(ConsumerRecord(name, incarnation(name, start=2)))
-    for row in rows:
-        state.put_shard(row)
-    state.put_record(revision=7)
-    state.put_infos({each.shard: each for each in infos})
-    for name, position in (positions if positions is not None else {shard("0"): 40}).items():
-        state.put_position(name, position)
-    state.begin()
-    return state
-
-
-def given(row: ShardRecord, to: ConsumerId, epoch: int) -> ShardRecord:
-    """The row, granted at NOW under this epoch in the first change of the request."""
-    return row._replace(
-        state=ShardState.ALREADY_ALLOC,
-        holder=to,
-        incarnation=incarnation(to, start=2),
-        next_consumer=None,
-        last_holder=to,
-        owner_epoch=epoch,
-        held_since_epoch=epoch,
-        revision=8,
-        since=NOW,
-    )
-
+from tests.builders import incarnation, info, shard
+from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, WAITING, A, B, C, given, having, told
 
 Change = Callable[[State, ShardRecord], object]
 
@@ -103,7 +50,7 @@ def test_a_change_of_hands_writes_exactly_this(before: ShardRecord, change: Chan
     change(state, before)
     assert state.shards == {shard("0"): after}
     assert (state.record.revision, state.clocks.due) == (8, "")
-    assert [event for event in state.journal if isinstance(event, Told)] == []
+    assert told(state) == []
 
 
 @pytest.mark.parametrize(("behind", "entered"), [(False, ShardState.NOT_ALLOC), (True, ShardState.WAIT)])
@@ -148,9 +95,7 @@ def test_a_closed_shard_that_is_read_to_its_end_is_over_told_of_and_a_reason_to_
     change(state, before)
     assert state.shards == {shard("0"): after}
     assert state.clocks.due == "ShardOver"
-    assert [event for event in state.journal if isinstance(event, Told)] == [
-        Told("ShardOver", "shard t/0 is closed and consumed up to its end 100", shards=(shard("0"),))
-    ]
+    assert told(state) == [Told("ShardOver", "shard t/0 is closed and consumed up to its end 100", shards=(shard("0"),))]
 
 
 NOT_DONE = {
