@@ -41,6 +41,14 @@ addopts = "--import-mode=importlib"
 asyncio_mode = "auto"
 """
 
+CONFTEST = """\
+from hypothesis import settings
+
+# The same examples for every mutant, however busy the machine is.
+settings.register_profile("mutation", deadline=None, derandomize=True, database=None)
+settings.load_profile("mutation")
+"""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m dev.mutation", description=__doc__)
@@ -68,6 +76,7 @@ def prepare(modules: list[str]) -> Path:
     )
     (place / "tests" / "unit" / "spark").mkdir(parents=True)
     shutil.copy(REPOSITORY / "tests" / "builders.py", place / "tests")
+    (place / "tests" / "conftest.py").write_text(CONFTEST)
     for tests in TESTS:
         source, target = REPOSITORY / "tests" / tests, place / "tests" / tests
         if source.is_dir():

@@ -1,0 +1,379 @@
+"""How a consumer comes and goes, to the last field: what is written of it, what is told, and who is refused how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from shardherd.core import liveness
+from shardherd.core.errors import GroupReplacedError, InvalidRequestError, ShardherdError, StaleIncarnationError
+from shardherd.core.model import CheckpointRequest, ConsumerId, Heartbeat, Incarnation, Leave, ShardId
+from shardherd.core.records import ConsumerRecord, EndReason, InFlight, Session, ShardRecord
+from shardherd.core.requests import ConsumerDied, Request
+from shardherd.core.state import Put, State, Table, Told
+from tests.builders import IDENTITY, Play, incarnation, shard, shards, spec, started, topic, with_settings
+from tests.unit.core.tables import FREE, HELD, MOVING, NOW, A, B, C, having, told
+
+GRACE = 1_000.0
+"""So long that nothing moves."""
+
+RUN = incarnation("g-1")
+
+
+def stands(play: Play) -> None:
+    """Time passes in which g-1 beats without getting on."""
+    for _ in range(110):
+        play.consumer("g-0").progress += 1
+        play.beat(*play.counts())
+        play.wait(3)
+
+
+def keeps(play: Play) -> None:
+    """g-1 does not give up what it is to release."""
+    play.consumer("g-1").busy = set(shards("1", "3"))
+    play.change(spec(2, leaving=["g-1"], rejoin_grace=GRACE))
+    for _ in range(22):
+        play.consumer("g-0").progress += 1
+        play.beat(*play.counts())
+        play.wait(3)
+
+
+GONE = "g-1 of pod uid-g-1-1, start 1, is no consumer any more"
+WAYS: list[tuple[Callable[[Play], object], str, str, bool, str]] = [
+    (lambda play: play.leave("g-1"), "ConsumerLeft", GONE, False, EndReason.LEFT),
+    (lambda play: play.die("g-1"), "ConsumerDied", GONE, True, EndReason.DIED),
+    (lambda play: play.wait(46, ["g-0"]), "SessionTimeout", "g-1 was silent for 45 s", True, ""),
+    (
+        stands,
+        "ProgressTimeout",
+        "g-1 has something to read and does not get on in time; its pod must be replaced",
+        True,
+        EndReason.PROGRESS_TIMEOUT,
+    ),
+    (
+        keeps,
+        "ReleaseTimeout",
+        "g-1 has not released its shards in time; its pod must be replaced",
+        True,
+        EndReason.RELEASE_TIMEOUT,
+    ),
+]
+
+
+@pytest.mark.parametrize(("goes", "reason", "message", "warning", "ended"), WAYS, ids=[way[1] for way in WAYS])
+def test_a_consumer_that_goes_is_told_of_with_all_that_it_held_and_remembered_as_it_ended(
+    goes: Callable[[Play], object], reason: str, message: str, warning: bool, ended: str
+) -> None:
+    play = started(4, 2, rejoin_grace=GRACE)
+    play.discover(topic(4))
+    epoch = play.view.group_epoch
+    changed = goes is keeps
+    goes(play)
+    (event,) = [each for each in play.told if each.reason == reason]
+    assert event == Told(reason, message, consumer=B, incarnation=RUN, shards=shards("1", "3"), warning=warning)
+    kept = ConsumerRecord(B, RUN, present=False, ended=RUN if ended else None, end_reason=ended)
+    assert play.group.ownership.consumers[B] == kept
+    assert play.view.group_epoch == epoch + 1
+    assert [each.consumer for each in play.view.consumers] == ["g-0"]
+    assert play.group._state.clocks.expiries == (ended in EndReason.EXPIRED)
+    assert play.group._state.clocks.doublings == (ended in EndReason.EXPIRED)
+    assert B not in play.group._state.lagging
+    assert changed or play.told[-1].reason in (reason, "Rebalanced")
+
+
+def test_a_consumer_that_went_is_remembered_until_when_it_was_heard_while_it_holds_anything() -> None:
+    play = started(4, 2, rejoin_grace=GRACE)
+    state, heard = play.group._state, play.group._state.sessions[B].last_heard
+    play.leave("g-1")
+    assert state.heard == {(B, RUN): heard}
+    play.wait(heard + GRACE - play.now - 1.0, ["g-0"])
+    assert (play.counts(), state.heard) == ({"g-0": 2}, {(B, RUN): heard})
+    play.wait(1.0, ["g-0"])
+    assert (play.counts(), state.heard) == ({"g-0": 4}, {})
+
+
+def test_one_that_holds_nothing_is_forgotten_at_once() -> None:
+    play = started(1, 2)
+    empty = next(name for name, count in play.counts().items() if count == 0)
+    play.leave(empty)
+    assert play.group._state.heard == {}
+
+
+def test_one_that_expired_already_ends_without_a_word() -> None:
+    play = started(4, 2, rejoin_grace=GRACE)
+    play.wait(46, ["g-0"])
+    before = play.view.group_epoch, len(play.told)
+    play.die("g-1")
+    assert (play.view.group_epoch, [each.reason for each in play.told[before[1] :]]) == (before[0], [])
+    assert play.group.ownership.consumers[B] == ConsumerRecord(B, RUN, present=False, ended=RUN, end_reason=EndReason.DIED)
+
+
+def test_one_that_expired_and_speaks_again_joins_anew() -> None:
+    play = started(4, 2, rejoin_grace=GRACE)
+    play.wait(46, ["g-0"])
+    epoch = play.view.group_epoch
+    play.beat("g-1")
+    joined = Told("ConsumerJoined", "g-1 joined: pod uid-g-1-1, start 1", consumer=B, incarnation=RUN)
+    assert [each for each in play.told if each.consumer == B][-1] == joined
+    assert play.group.ownership.consumers[B] == ConsumerRecord(B, RUN)
+    assert play.view.group_epoch == epoch + 1
+
+
+def test_a_consumer_that_joins_is_told_of_once() -> None:
+    play = Play(spec(1))
+    play.discover(topic(1))
+    epoch = play.view.group_epoch
+    play.beat("g-0", "g-0")
+    assert [each for each in play.told if each.consumer] == [
+        Told("ConsumerJoined", "g-0 joined: pod uid-g-0-1, start 1", consumer=A, incarnation=incarnation("g-0"))
+    ]
+    assert play.view.group_epoch == epoch + 1
+
+
+def test_an_end_that_is_told_twice_or_of_a_stranger_changes_nothing() -> None:
+    play = started(4, 2)
+    for request in (Leave(C, incarnation(C)), ConsumerDied(C, incarnation(C))):
+        assert play.ask(request).events == ()
+    for again in (lambda: play.leave("g-1"), lambda: play.die("g-1")):
+        again()
+        assert again().events == ()
+    assert play.group.ownership.consumers[B].end_reason == EndReason.LEFT
+
+
+def test_an_expired_run_that_is_proven_dead_is_no_pod_to_be_replaced_any_more() -> None:
+    play = started(4, 2)
+    play.discover(topic(4))
+    stands(play)
+    assert play.view.expired == ((B, RUN),)
+    play.die("g-1")
+    assert play.view.expired == ()
+
+
+# Newer runs.
+
+
+def test_a_later_start_keeps_what_is_known_of_its_pod_and_another_pod_supersedes_it() -> None:
+    play = started(2, 1)
+    play.wait(2.0)
+    first = play.group._state.sessions[A].last_heard
+    play.ask(Heartbeat(A, incarnation(A, 2), 1, 0, zone="a", capacity=2))
+    assert play.group.ownership.consumers[A] == ConsumerRecord(A, incarnation(A, 2), zone="a", capacity=2)
+    play.wait(1.0)
+    play.ask(Heartbeat(A, incarnation(A, 1, pod=2), 1, 0, zone="a", capacity=2))
+    assert play.group.ownership.consumers[A] == ConsumerRecord(
+        A, incarnation(A, 1, pod=2), superseded=("uid-g-0-1",), zone="a", capacity=2
+    )
+    assert play.group._state.superseded == {(A, "uid-g-0-1"): play.now}
+    assert play.group._state.sessions[A] == Session(last_heard=play.now, seq=1, ready=True, progress_at=play.now)
+    assert first < play.now
+    assert play.group._state.heard == {}
+
+
+def test_a_run_that_ended_is_known_to_be_dead_for_as_long_as_its_name_holds_anything_under_it() -> None:
+    play = started(2, 1, ordered=True)
+    play.hold_commits = True
+    play.checkpoint("g-0", "0", 40)
+    play.checkpoint("g-0", "1", 40)
+    play.die("g-0")
+    play.run("g-0", pod=2)
+    play.beat("g-0")
+    dead, now = incarnation("g-0"), incarnation("g-0", pod=2)
+    assert play.group.ownership.consumers[A] == ConsumerRecord(A, now, superseded=("uid-g-0-1",), proven=(dead,))
+    play.commit()
+    assert play.group.ownership.consumers[A] == ConsumerRecord(A, now, superseded=("uid-g-0-1",))
+
+
+@pytest.mark.parametrize("reason", [EndReason.PROGRESS_TIMEOUT, EndReason.RELEASE_TIMEOUT])
+def test_a_run_that_only_expired_is_not_known_to_be_dead_when_another_pod_comes(reason: str) -> None:
+    state = having(HELD)
+    run = state.consumers[A].incarnation
+    state.put_consumer(replace(state.consumers[A], present=False, ended=run, end_reason=reason))
+    assert liveness.admit(state, A, incarnation(A, pod=2), NOW) is True
+    assert state.consumers[A] == ConsumerRecord(A, incarnation(A, pod=2), superseded=("uid-g-0-1",))
+
+
+def test_the_proof_of_a_superseded_run_is_kept_only_while_something_is_held_under_what_it_covers() -> None:
+    play = started(2, 1, ordered=True)
+    play.run("g-0", pod=2)
+    play.beat("g-0")
+    before = play.group.ownership.consumers[A]
+    play.hold_commits = True
+    play.checkpoint("g-0", "0", 40)
+    for stranger in (incarnation(A, 1, pod=7), Incarnation("uid-g-0-1", 0)):
+        play.ask(ConsumerDied(A, stranger))
+    play.ask(ConsumerDied(B, incarnation(A)))
+    assert play.group.ownership.consumers[A] == before
+    play.ask(ConsumerDied(A, incarnation(A, 3)))
+    assert play.group.ownership.consumers[A] == before, "both shards were given to the new pod at once"
+    play.beat("g-0")
+    assert {each.owner_epoch for each in play.confirmed("g-0").values()} == {2}
+
+
+# When the shards of a run that is over may move.
+
+
+def ended(reason: str, *, ordered: bool = False, grace: float = 20.0) -> State:
+    """Of A the first start is over for this reason, was heard at 100.0, and holds a shard."""
+    state = having(HELD)
+    state.put_spec(with_settings(spec(3), ordered=ordered, rejoin_grace=grace))
+    state.put_consumer(
+        ConsumerRecord(A, incarnation(A), present=False, ended=incarnation(A) if reason else None, end_reason=reason)
+    )
+    state.put_heard(A, incarnation(A), 100.0)
+    state.begin()
+    return state
+
+
+NEVER_AGAIN = float("-inf")
+
+
+@pytest.mark.parametrize(
+    ("reason", "ordered", "gone", "reclaimable"),
+    [
+        (EndReason.DIED, True, NEVER_AGAIN, 120.0),
+        (EndReason.LEFT, True, NEVER_AGAIN, 120.0),
+        (EndReason.RELEASE_TIMEOUT, True, 145.0, NEVER_AGAIN),
+        (EndReason.PROGRESS_TIMEOUT, True, 145.0, NEVER_AGAIN),
+        ("", True, 145.0, 120.0),
+        (EndReason.PROGRESS_TIMEOUT, False, NEVER_AGAIN, NEVER_AGAIN),
+        ("", False, NEVER_AGAIN, 120.0),
+    ],
+)
+def test_its_shards_may_move_when_it_cannot_act_any_more_and_no_return_is_waited_for(
+    reason: str, ordered: bool, gone: float, reclaimable: float
+) -> None:
+    state = ended(reason, ordered=ordered)
+    assert liveness.gone_at(state, A, incarnation(A)) == gone
+    assert liveness.reclaimable_at(state, A, incarnation(A)) == reclaimable
+
+
+def test_of_a_run_that_nobody_heard_since_the_restart_the_restart_counts() -> None:
+    state = ended("", ordered=True)
+    state.put_heard(A, incarnation(A), None)
+    state.restored_at = 50.0
+    assert liveness.gone_at(state, A, incarnation(A)) == 95.0
+
+
+def test_a_free_shard_of_a_consumer_that_went_is_told_of_by_a_rebalance_at_the_very_moment_its_grace_ends() -> None:
+    state = ended("")
+    liveness.settle(state, 119.9)
+    assert state.journal == []
+    liveness.settle(state, 120.0)
+    assert state.shards == {shard("0"): FREE._replace(last_holder=A, since=120.0)}
+    assert (state.clocks.due, state.heard, told(state)) == ("ShardsFreed", {}, [])
+
+
+def test_a_transfer_of_a_consumer_that_went_waits_for_no_grace() -> None:
+    state = ended("")
+    state.put_shard(MOVING)
+    liveness.settle(state, 100.0)
+    assert state.shards == {shard("0"): FREE._replace(last_holder=A, since=100.0)}
+    assert state.clocks.due == "ShardsFreed"
+
+
+def test_in_an_ordered_group_a_silent_run_is_gone_at_the_very_moment_of_its_timeout() -> None:
+    state = ended("", ordered=True, grace=0.0)
+    liveness.settle(state, 144.9)
+    assert state.journal == []
+    liveness.settle(state, 145.0)
+    assert state.shards == {shard("0"): FREE._replace(last_holder=A, since=145.0)}
+
+
+def test_the_shards_of_all_runs_that_are_over_move_in_order_and_none_keeps_the_others() -> None:
+    """A's first start may still act until 245.0, a commit of shard 7 is under way; the rest of B and C is over at 45.0."""
+
+    def held(name: str, consumer: ConsumerId, start: int = 1, pod: int = 1) -> ShardRecord:
+        return HELD._replace(shard=shard(name), holder=consumer, incarnation=incarnation(consumer, start, pod))
+
+    rows = [held("10", A), held("2", A), held("1", A), held("7", C, 1), held("6", C, 1, 2), held("5", C, 2), held("4", C, 1)]
+    state = having(*rows, held("3", B, pod=9), infos=(), positions={})
+    state.put_spec(with_settings(spec(3), ordered=True))
+    state.put_consumer(ConsumerRecord(A, incarnation(A), present=False))
+    state.put_consumer(replace(state.consumers[C], present=False))
+    state.put_heard(A, incarnation(A), 200.0)
+    state.put_in_flight(shard("7"), InFlight(1))
+
+    def moved(at: float) -> list[ShardId]:
+        state.begin()
+        liveness.settle(state, at)
+        return [event.key for event in state.journal if isinstance(event, Put) and event.table is Table.SHARDS]
+
+    assert moved(44.9) == [shard("4")], "a later start of its pod is known"
+    assert moved(45.0) == shards_of("3 5 6")
+    state.put_in_flight(shard("7"), None)
+    assert moved(46.0) == shards_of("7")
+    assert moved(244.9) == []
+    assert moved(245.0) == shards_of("1 2 10")
+    assert state.under == {(B, incarnation(B, 2)): {shard("3"): None}}
+    assert state.heard == {}
+    assert moved(246.0) == []
+
+
+def shards_of(names: str) -> list[ShardId]:
+    return [shard(name) for name in names.split()]
+
+
+# Refusals.
+
+
+def refusal(play: Play, request: Request) -> tuple[type[ShardherdError], str, str | None, str | None]:
+    with pytest.raises(ShardherdError) as refused:
+        play.ask(request)
+    return type(refused.value), refused.value.message, refused.value.group, refused.value.consumer
+
+
+def test_a_run_that_may_not_speak_is_told_why_in_whole_sentences() -> None:
+    play = started(2, 2)
+    play.run("g-0", start=3)
+    play.beat("g-0")
+    play.run("g-0", pod=2)
+    play.beat("g-0")
+    play.run("g-1", start=2)
+    play.beat("g-1")
+    play.ask(ConsumerDied(B, incarnation(B, 3)))
+    play.run("g-1", start=5)
+    play.beat("g-1")
+    play.die("g-1")
+
+    def stale(name: str, pod: int, start: int, why: str) -> tuple[type[ShardherdError], str, str, str]:
+        said = f"{name} of pod uid-{name}-{pod}, start {start}, is refused in group demo/clicks: {why}; end this process"
+        return StaleIncarnationError, said, "demo/clicks", name
+
+    asked: list[tuple[str, int, int, str]] = [
+        ("g-0", 1, 3, "pod uid-g-0-2 has taken its name over"),
+        ("g-0", 1, 9, "pod uid-g-0-2 has taken its name over"),
+        ("g-1", 1, 4, "start 5 of the same pod has taken over"),
+        ("g-1", 1, 5, "it is over (Died)"),
+    ]
+    for name, pod, start, why in asked:
+        run = incarnation(name, start, pod)
+        expected = stale(name, pod, start, why)
+        assert refusal(play, Heartbeat(ConsumerId(name), run, 1, 0)) == expected
+        assert refusal(play, CheckpointRequest(ConsumerId(name), run, ())) == expected
+        if start != 5:
+            assert refusal(play, Leave(ConsumerId(name), run)) == expected
+
+
+@pytest.mark.parametrize("run", [Incarnation("uid", 0), Incarnation("", 1)])
+def test_an_incarnation_that_the_entrypoint_cannot_have_given_is_refused(run: Incarnation) -> None:
+    play = started(1, 1)
+    assert refusal(play, Heartbeat(B, run, 1, 0)) == (
+        InvalidRequestError,
+        f"incarnation of g-1 is {run.pod_uid!r} start {run.start}; it needs a pod UID and a start of 1 or more, as the "
+        "driver's entrypoint gives them",
+        "demo/clicks",
+        "g-1",
+    )
+
+
+def test_a_consumer_of_a_deleted_group_is_told_which_group_there_is_now() -> None:
+    play = started(1, 1)
+    assert refusal(play, replace(play.consumer("g-0").heartbeat(), group_uid="the-old-one")) == (
+        GroupReplacedError,
+        "g-0 was started for ConsumerGroup demo/clicks of UID the-old-one, which was deleted; the group of that name is now "
+        f"{IDENTITY.uid}: end this process",
+        "demo/clicks",
+        "g-0",
+    )
