@@ -62,9 +62,12 @@ def rows(state: State) -> dict[str, Any]:
 def indexes(state: State) -> dict[str, Any]:
     """Every index, without entries that are empty, but for the one that promises to have none."""
     found = {name: getattr(state, name) for name in ("by_state", "held", "moving", "incoming", "children")}
-    lists = {name: {key: set(of) for key, of in index.items() if of} for name, index in found.items()}
-    under = {key: set(of) for key, of in state.under.items()}
-    return {**lists, "under": under, "order": list(state.order), "interned": list(state.interned.names)}
+    rows = {
+        name: {key: dict.fromkeys(of, None) if name == "children" else dict(of) for key, of in index.items() if of}
+        for name, index in found.items()
+    }
+    under = {key: dict(of) for key, of in state.under.items()}
+    return {**rows, "under": under, "order": list(state.order), "interned": list(state.interned.names)}
 
 
 def indexed(state: State) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def indexed(state: State) -> dict[str, Any]:
     made: dict[str, Any] = {name: {} for name in ("by_state", "held", "moving", "incoming", "children", "under")}
 
     def note(index: str, key: object, of: ShardId) -> None:
-        made[index].setdefault(key, set()).add(of)
+        made[index].setdefault(key, {})[of] = None
 
     for name, row in state.shards.items():
         note("by_state", row.state, name)
@@ -121,6 +124,7 @@ LIFE = (
 def test_the_indexes_follow_a_shard_through_its_life_there_and_back() -> None:
     state = filled()
     before = [rows(state)]
+    assert indexes(state) == indexed(state)
     for row in LIFE:
         state.put_shard(row)
         before.append(rows(state))
@@ -156,6 +160,7 @@ def test_a_journal_is_undone_from_its_end() -> None:
     state.tell(TOLD)
     state.put_position(shard("3"), 10)
     state.put_position(shard("3"), 20)
+    assert TOLD in state.journal
     state.undo(tuple(state.journal))
     assert (rows(state), indexes(state)) == before
 
@@ -184,6 +189,19 @@ def test_what_a_holder_is_not_told_of_wakes_nobody() -> None:
     state = filled()
     state.put_shard(held("0", started=True, revision=3))
     assert (state.record.revision, state.touched, state.moved) == (9, {}, 0)
+
+
+def test_who_was_told_before_is_told_again_of_the_next_revision_and_that_can_be_undone() -> None:
+    state = filled()
+    state.put_shard(free("0"))
+    state.begin()
+    state.put_shard(held("3"))
+    state.put_shard(free("3"))
+    assert [event for event in state.journal if isinstance(event, Put) and event.table is Table.TOUCHED] == [
+        Put(Table.TOUCHED, G0, 9, 10)
+    ]
+    state.undo(tuple(state.journal))
+    assert state.touched == {G0: 9}
 
 
 def test_a_shard_that_goes_back_to_who_had_it_last_has_not_moved() -> None:
