@@ -167,8 +167,8 @@ def _first(case: _Case, view: GroupView) -> Wish:
     if traffic is not None and traffic.pace.per_second is not None and lag:
         start = math.ceil(lag / case.observation.declared.scaling.lag.target_catchup / traffic.pace.per_second)
     if case.observation.stateful_set is not None and lag:
-        return case.answer(max(1, start), RECORDS_ARRIVED, f"{_count(lag, 'record')} to read, and no consumer.")
-    return case.answer(max(1, start), FIRST_CONSUMERS, "How many are needed is measured once consumers read.")
+        return case.answer(start, RECORDS_ARRIVED, f"{_count(lag, 'record')} to read, and no consumer.")
+    return case.answer(start, FIRST_CONSUMERS, "How many are needed is measured once consumers read.")
 
 
 def _judged(case: _Case, traffic: Traffic) -> bool:
