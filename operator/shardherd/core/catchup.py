@@ -92,7 +92,7 @@ class _Case:
             self.sizing.wishes if wishes is None else wishes,
         )
 
-    def stay(self, recommended: int, wishes: tuple[tuple[float, int], ...] | None = None) -> Wish:
+    def stay(self, recommended: int | None = None, wishes: tuple[tuple[float, int], ...] | None = None) -> Wish:
         """As before, for the reason that it was decided for: nobody is told anew what did not change."""
         reason, message = _said(self.sizing)
         return self.answer(self.goal, reason, message, recommended, trial=self.sizing.trial, wishes=wishes)
@@ -118,7 +118,7 @@ def wish(observation: Observation, view: GroupView, sizing: Sizing, shards: int)
         return case.answer(case.low, MIN_REPLICAS, f"spec.scaling.minReplicas asks for {case.low}.", wishes=())
     traffic, now = sizing.traffic, observation.now
     if traffic is None or not traffic.measured:
-        return case.stay(case.goal)
+        return case.stay()
     if sizing.trial is not None and _judged(case, traffic):
         return _verdict(case, traffic, sizing.trial)
     wanted = needed(traffic, observation.declared.scaling.lag.target_catchup, case.goal)

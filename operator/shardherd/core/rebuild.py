@@ -52,9 +52,8 @@ def claim(state: State, request: Heartbeat, now: float) -> None:
     """A heartbeat names what its consumer was granted before the ownership was lost: it keeps that."""
     if not state.record.rebuilding:
         return
-    if request.revision > state.record.revision:
-        # Revisions go on above those that were given out before.
-        state.put_record(revision=request.revision)
+    # Revisions go on above those that were given out before.
+    state.put_record(revision=max(request.revision, state.record.revision))
     # Sorted, so that of several claims to one shard that of the highest epoch stays.
     for shard, epoch in dict(sorted(request.held)).items():
         _claim(state, request, shard, epoch, now)

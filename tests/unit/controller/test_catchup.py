@@ -91,6 +91,7 @@ def test_the_lag_is_that_of_the_shards_that_are_there_and_not_over(rows: Any, la
         pytest.param(seen(100, 100, 60_000), 300, 3, id="to read the backlog in time, exactly"),
         pytest.param(seen(100, 100, 60_300), 300, 4, id="to read the backlog in time"),
         pytest.param(seen(0, 0), 300, 1, id="one at least"),
+        pytest.param(seen(0, 0, 0, 0.001), 300, 1, id="one, however slow it is, where nothing is left to read"),
         pytest.param(seen(100, 100, None), 300, 2, id="of an unknown lag only what keeps up"),
         pytest.param(seen(10, 10, 3001, None), 300, 4, id="one more, as they fall behind"),
         pytest.param(seen(10, 10, 3000, None), 300, 2, id="one fewer, as the backlog is read in time"),
@@ -193,6 +194,10 @@ class TestTheLimits:
 
     def test_bind_what_is_recommended_too(self) -> None:
         assert asked(seen(900), 10, steady_since=None) == stays(10, 10, (NOW, 12), limit=TOO_MANY)
+
+
+def test_as_many_as_are_needed_go_on() -> None:
+    assert asked(seen(240, 240)) == stays(3, 3, (NOW, 3))
 
 
 class TestMoreConsumers:
