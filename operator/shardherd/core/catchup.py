@@ -92,7 +92,7 @@ class _Case:
             self.sizing.wishes if wishes is None else wishes,
         )
 
-    def stay(self, recommended: int, wishes: tuple[tuple[float, int], ...] | None = None) -> Wish:
+    def stay(self, recommended: int | None = None, wishes: tuple[tuple[float, int], ...] | None = None) -> Wish:
         """As before, for the reason that it was decided for: nobody is told anew what did not change."""
         reason, message = _said(self.sizing)
         return self.answer(self.goal, reason, message, recommended, trial=self.sizing.trial, wishes=wishes)
@@ -118,7 +118,7 @@ def wish(observation: Observation, view: GroupView, sizing: Sizing, shards: int)
         return case.answer(case.low, MIN_REPLICAS, f"spec.scaling.minReplicas asks for {case.low}.", wishes=())
     traffic, now = sizing.traffic, observation.now
     if traffic is None or not traffic.measured:
-        return case.stay(case.goal)
+        return case.stay()
     if sizing.trial is not None and _judged(case, traffic):
         return _verdict(case, traffic, sizing.trial)
     wanted = needed(traffic, observation.declared.scaling.lag.target_catchup, case.goal)
@@ -167,8 +167,8 @@ def _first(case: _Case, view: GroupView) -> Wish:
     if traffic is not None and traffic.pace.per_second is not None and lag:
         start = math.ceil(lag / case.observation.declared.scaling.lag.target_catchup / traffic.pace.per_second)
     if case.observation.stateful_set is not None and lag:
-        return case.answer(max(1, start), RECORDS_ARRIVED, f"{_count(lag, 'record')} to read, and no consumer.")
-    return case.answer(max(1, start), FIRST_CONSUMERS, "How many are needed is measured once consumers read.")
+        return case.answer(start, RECORDS_ARRIVED, f"{_count(lag, 'record')} to read, and no consumer.")
+    return case.answer(start, FIRST_CONSUMERS, "How many are needed is measured once consumers read.")
 
 
 def _judged(case: _Case, traffic: Traffic) -> bool:

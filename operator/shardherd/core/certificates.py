@@ -96,7 +96,7 @@ def rotation(
         signer="" if signer is None else signer.name,
         issue=issue,
         trusted=tuple(each.name for each in valid),
-        keys=() if signer is None else tuple(each.name for each in able if each.since >= signer.since),
+        keys=tuple(each.name for each in able if signer is not None and each.since >= signer.since),
     )
 
 

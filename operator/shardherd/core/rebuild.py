@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from shardherd.core import grants
 from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.model import Heartbeat, Offset, ShardId, ShardState
-from shardherd.core.naming import shard_key
 from shardherd.core.notes import Note
 from shardherd.core.state import State, Told
 
@@ -53,14 +52,11 @@ def claim(state: State, request: Heartbeat, now: float) -> None:
     """A heartbeat names what its consumer was granted before the ownership was lost: it keeps that."""
     if not state.record.rebuilding:
         return
-    if request.revision > state.record.revision:
-        # Revisions go on above those that were given out before.
-        state.put_record(revision=request.revision)
-    claims: dict[ShardId, int] = {}
-    for pair in request.held:
-        claims[pair.shard] = max(pair.owner_epoch, claims.get(pair.shard, 0))
-    for shard in sorted(claims, key=shard_key):
-        _claim(state, request, shard, claims[shard], now)
+    # Revisions go on above those that were given out before.
+    state.put_record(revision=max(request.revision, state.record.revision))
+    # Sorted, so that of several claims to one shard that of the highest epoch stays.
+    for shard, epoch in dict(sorted(request.held)).items():
+        _claim(state, request, shard, epoch, now)
 
 
 def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:

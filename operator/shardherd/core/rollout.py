@@ -51,7 +51,7 @@ def rolling(observation: Observation, scale: Scale) -> Rolling:
     declared = observation.declared
     staying = [pod for pod in observation.consumers if pod.ordinal < scale.desired]
     updated = sum(1 for pod in staying if pod.current and pod.ready and not pod.deleting)
-    complete = 0 < scale.desired == updated == len(staying)
+    complete = 0 < scale.desired == updated
     before = _before(observation.previous)
     target, proven = declared.template_hash, str(before.get("proven", ""))
     failing = _failing(staying)
@@ -126,7 +126,7 @@ def _next(observation: Observation, scale: Scale, staying: list[ConsumerPod]) ->
     existing, declared = observation.stateful_set, observation.declared
     if existing is None or not existing.current or observation.taken or declared.settings.paused or scale.leaving:
         return None
-    outdated = [pod for pod in staying if not pod.current and not pod.deleting]
+    outdated = [pod for pod in staying if not pod.current]
     all_ready = len(staying) == scale.desired and all(pod.ready and not pod.deleting for pod in staying)
     if not outdated or not all_ready or _waits_for_a_holder(observation):
         return None

@@ -99,7 +99,6 @@ class State:
             "record": record,
             "clocks": clocks,
             "infos": {},
-            "rates": None,
             "touched_all": 0,
         }
         self.by_state: dict[ShardState, dict[ShardId, None]] = {state: {} for state in ShardState}
@@ -116,7 +115,7 @@ class State:
         self.moved = 0
         """How many shards changed hands in this request."""
         self._grown = False
-        self._order: list[ShardId] | None = []
+        self._order: list[ShardId] | None = None
         self._interned: Interned | None = None
         self._tables = self._by_table()
 

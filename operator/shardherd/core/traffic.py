@@ -33,6 +33,9 @@ MEMORY = 600.0
 PRIOR = 60.0
 """Seconds of measuring that a pace from before a restart counts for."""
 
+LEAST = 1.0
+"""Seconds of measuring that a pace counts for at least, however old it is."""
+
 UNKNOWN = -1
 
 
@@ -66,9 +69,9 @@ class Pace:
         return self.records / self.seconds if self.seconds > 0.0 else None
 
     def faded(self, elapsed: float) -> Pace:
-        """The same some seconds later."""
+        """The same some seconds later. What counts for less than `LEAST` fades no more, or nothing but rounding would be left."""
         kept = math.exp(-elapsed / MEMORY)
-        return Pace(self.records * kept, self.seconds * kept)
+        return Pace(self.records * kept, self.seconds * kept) if self.seconds * kept >= LEAST else self
 
 
 @dataclass(frozen=True, slots=True)

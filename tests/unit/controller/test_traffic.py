@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from shardherd.core.model import ConsumerId, GroupView, ShardId, ShardState, ShardView
-from shardherd.core.traffic import INTERVAL, MEMORY, Traffic, watched
+from shardherd.core.traffic import INTERVAL, MEMORY, Pace, Traffic, watched
 from tests.unit.controller.builders import view
 
 NAMES = (ConsumerId("clicks-0"), ConsumerId("clicks-1"))
@@ -94,6 +94,13 @@ class TestWhatOneConsumerCanRead:
             600 + 2 * MEMORY, lambda now: shard(0, 10_000_000, round(100 * now if now < 600 else 60_000 + 20 * (now - 600)))
         )
         assert seen.pace.per_second == pytest.approx(20, rel=0.5)
+
+    @pytest.mark.parametrize("step", [MEMORY / 2, 1_000_000.0])
+    def test_is_what_it_was_however_long_nobody_was_busy(self, step: float) -> None:
+        pace = Pace(6000.0, 60.0)
+        for _ in range(2000):
+            pace = pace.faded(step)
+        assert pace.per_second == pytest.approx(100)
 
     def test_leaves_out_a_shard_that_changed_hands(self) -> None:
         seen = watch(40, lambda now: shard(0, 1_000_000, round(100 * now), int(now // 5) % 2))

@@ -54,4 +54,30 @@ def test_of_two_groups_that_share_their_positions_the_older_is_served() -> None:
     found = refused([newer, older], 0)
 
     assert [(identity.name, condition.reason) for identity, condition in found.items()] == [("g0", GROUP_ID_TAKEN)]
-    assert "ConsumerGroup demo/g1 keeps its positions in the Kafka group 'shared'" in found[newer.identity].message
+    assert found[newer.identity].message == (
+        "ConsumerGroup demo/g1 keeps its positions in the Kafka group 'shared' of the same brokers; give this one a"
+        " spec.source.kafka.groupId of its own"
+    )
+
+
+def test_a_group_that_is_refused_takes_no_place_and_those_after_it_are_looked_at() -> None:
+    first, twin, second, third, other = (
+        group(0, group_id="shared", age=9),
+        group(1, group_id="shared", age=8),
+        group(2, age=7),
+        group(3, age=6),
+        group(4, topic="views", age=5),
+    )
+
+    found = refused([first, twin, second, third, other], 2)
+
+    assert {identity.name: condition.reason for identity, condition in found.items()} == {
+        "g1": GROUP_ID_TAKEN,
+        "g3": TOO_MANY_GROUPS,
+    }
+
+
+def test_a_group_that_is_refused_keeps_its_id_from_nobody() -> None:
+    groups = [group(0, age=9), group(1, group_id="shared", age=8), group(2, topic="views", group_id="shared", age=7)]
+
+    assert [identity.name for identity in refused(groups, 1)] == ["g1"]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from shardherd.core import rebuild
 from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.group import Group
-from shardherd.core.model import CheckpointResult, HeldShard
+from shardherd.core.model import CheckpointResult, ConsumerId, Heartbeat, HeldShard, ShardState
 from shardherd.core.notes import Note, of_group, outdated, parse
 from shardherd.core.ownership import decode, encode
-from tests.builders import IDENTITY, Play, info, shard, shards, spec, started, topic
+from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, ShardRecord
+from shardherd.core.state import State, Table, Told
+from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic
 
 SILENT = 45.0
+G0, G1 = ConsumerId("g-0"), ConsumerId("g-1")
 
 
 def conditions(play: Play) -> list[str]:
@@ -257,6 +263,173 @@ def test_latest_does_not_skip_what_a_lost_group_had_not_seen() -> None:
     assert play.log == {shard("0"): 90, shard("1"): 0}
 
 
+def remains(*rows: ShardRecord, **record: Any) -> State:
+    """A group of g-0 and g-1 whose ownership is being rebuilt, with these shards."""
+    state = State(
+        spec(2),
+        GroupRecord(IDENTITY.uid, **{"discovered": True, "rebuilding": True, "revision": 3, **record}),
+        Clocks(claims_until=1045.0, seen=True),
+    )
+    for row in rows:
+        state.set(Table.SHARDS, row.shard, None, row)
+    for name in (G0, G1):
+        state.put_consumer(ConsumerRecord(name, incarnation(name)))
+    state.begin()
+    return state
+
+
+def free(name: str, epoch: int, of: ShardState = ShardState.NOT_ALLOC) -> ShardRecord:
+    return ShardRecord(shard(name), of, 0, owner_epoch=epoch)
+
+
+def held(name: str, epoch: int, by: ConsumerId = G1, start: int = 1, **fields: Any) -> ShardRecord:
+    run = incarnation(by, start)
+    row = ShardRecord(shard(name), ShardState.ALREADY_ALLOC, 0, False, by, run, None, by, epoch, epoch)
+    return row._replace(**fields)
+
+
+def claims(*epochs: int | tuple[int, ...], revision: int = 0) -> Heartbeat:
+    """A heartbeat of g-0 that names shards 0, 1 and so on under these epochs."""
+    pairs = [(str(number), each if isinstance(each, tuple) else (each,)) for number, each in enumerate(epochs)]
+    named = tuple(HeldShard(shard(name), epoch) for name, several in pairs for epoch in several)
+    return Heartbeat(G0, incarnation(G0), 1, revision, named)
+
+
+ROWS = (
+    free("0", 4),
+    free("1", 5),
+    held("2", 2),
+    held("3", 3),
+    held("4", 2, G0),
+    held("5", 2, G0, start=2),
+    held("6", 2),
+    free("7", 0, ShardState.WAIT),
+    free("8", 0, ShardState.OVER),
+    free("9", 3),
+)
+
+
+def test_a_claim_counts_for_a_free_shard_from_its_epoch_on_and_for_a_held_one_above_it() -> None:
+    state = remains(*ROWS)
+    state.put_in_flight(shard("6"), InFlight(40))
+    rebuild.claim(state, claims(4, 4, 3, 3, 3, 3, 3, 9, 9, (2, 3, 1), 9), 1005.0)
+    granted = {"revision": 4, "since": 1005.0}
+    assert list(state.shards.values()) == [
+        held("0", 4, G0, **granted),
+        free("1", 5),
+        held("2", 3, G0, **granted),
+        held("3", 3),
+        held("4", 2, G0),
+        held("5", 3, G0, **granted),
+        held("6", 2),
+        free("7", 0, ShardState.WAIT),
+        free("8", 0, ShardState.OVER),
+        held("9", 3, G0, **granted),
+    ]
+
+
+@pytest.mark.parametrize(("applied", "revision"), [(2, 3), (3, 3), (9, 9)])
+def test_the_revision_is_never_below_one_that_a_consumer_has_applied(applied: int, revision: int) -> None:
+    state = remains()
+    rebuild.claim(state, claims(revision=applied), 1005.0)
+    assert state.record.revision == revision
+
+
+def test_nothing_is_claimed_of_a_group_that_was_not_lost() -> None:
+    state = remains(*ROWS, rebuilding=False)
+    rebuild.claim(state, claims(9, 9, 9, 9, revision=9), 1005.0)
+    assert state.journal == []
+
+
+@pytest.mark.parametrize(
+    ("row", "epochs"),
+    [
+        (None, {1, 2, 3}),
+        (free("0", 2), {2, 3}),
+        (held("0", 2), {3}),
+        (held("0", 2)._replace(state=ShardState.TRANSFER), set()),
+        (free("0", 2, ShardState.WAIT), set()),
+        (free("0", 2, ShardState.OVER), set()),
+    ],
+)
+def test_who_names_these_epochs_may_still_claim_the_shard(row: ShardRecord | None, epochs: set[int]) -> None:
+    def claimable(state: State) -> set[int]:
+        return {epoch for epoch in (1, 2, 3) if rebuild.may_be_claimed(state, shard("0"), epoch)}
+
+    rows = () if row is None else (row,)
+    assert claimable(remains(*rows)) == epochs
+    assert claimable(remains(*rows, discovered=False, rebuilding=False)) == epochs
+    assert claimable(remains(*rows, rebuilding=False)) == set()
+
+
+def test_at_the_end_what_nobody_claimed_is_free_above_all_epochs() -> None:
+    state = remains(free("0", 4), held("1", 7), free("2", 0, ShardState.WAIT), free("3", 2, ShardState.OVER))
+    rebuild.end_if_due(state, 1044.9)
+    assert state.journal == []
+    rebuild.end_if_due(state, 1045.0)
+    assert list(state.shards.values()) == [
+        free("0", 7),
+        held("1", 7),
+        free("2", 7, ShardState.WAIT),
+        free("3", 2, ShardState.OVER),
+    ]
+    assert (state.record.rebuilding, state.clocks.resumed_at, state.clocks.due) == (False, 1045.0, "OwnershipRebuilt")
+    assert [event for event in state.journal if isinstance(event, Told)] == [
+        Told("OwnershipRebuilt", "2 shards were claimed by their holders, 2 are free")
+    ]
+    state.begin()
+    rebuild.end_if_due(state, 1050.0)
+    assert state.journal == []
+
+
+def test_a_group_whose_shards_are_gone_is_rebuilt_too() -> None:
+    state = remains()
+    rebuild.end_if_due(state, 1045.0)
+    assert state.record.rebuilding is False
+
+
+@pytest.mark.parametrize(
+    ("notes", "before", "after"),
+    [([(4, 9), (6, 1)], 1, 7), ([(4, 9), (6, 1)], 9, 9), ([], 0, 1)],
+)
+def test_a_group_of_which_there_is_a_trace_was_lost(notes: list[tuple[int, int]], before: int, after: int) -> None:
+    state = remains(rebuilding=False, leader_epoch=before)
+    written = {shard(str(number)): Note(IDENTITY.uid, *epochs) for number, epochs in enumerate(notes)}
+    rebuild.begin(state, written, {shard("5"): 40}, 1005.0)
+    assert (state.record.rebuilding, state.record.leader_epoch, state.clocks.claims_until) == (True, after, 1050.0)
+    assert [event for event in state.journal if isinstance(event, Told)] == [
+        Told(
+            "OwnershipLost",
+            f"who holds which shard was lost, and is found out from {len(notes)} committed positions and from the consumers; "
+            "nothing is granted or committed for 45 s",
+            warning=True,
+        )
+    ]
+
+
+def test_notes_alone_are_a_trace_and_without_any_nothing_was_lost() -> None:
+    state = remains(rebuilding=False)
+    rebuild.begin(state, {}, {}, 1005.0)
+    assert state.journal == []
+    rebuild.begin(state, {shard("0"): Note(IDENTITY.uid, 1, 1)}, {}, 1005.0)
+    assert state.record.rebuilding is True
+
+
+def test_a_heartbeat_that_names_shards_before_the_source_was_read_is_to_be_sent_again() -> None:
+    with pytest.raises(CoordinatorUnavailableError) as refused:
+        rebuild.check_claims(remains(discovered=False), claims(1))
+    assert vars(refused.value) == {
+        "message": "g-0 names shards of group demo/clicks, of which nothing is known until its source was read; ask again",
+        "group": "demo/clicks",
+        "shard": None,
+        "consumer": "g-0",
+        "expected_epoch": None,
+        "actual_epoch": None,
+    }
+    rebuild.check_claims(remains(discovered=False), claims())
+    rebuild.check_claims(remains(), claims(1))
+
+
 def test_an_ownership_that_is_older_than_the_positions_is_noticed() -> None:
     play = started(2, 1)
     old = decode(encode(play.group.ownership))
@@ -274,6 +447,32 @@ def test_an_ownership_that_is_older_than_the_positions_is_noticed() -> None:
 def test_a_note_that_is_none_of_ours_counts_for_nothing(text: str) -> None:
     assert parse(text) is None
     assert of_group("u", {shard("0"): text}) == {}
+
+
+def test_a_note_has_its_format_group_epochs_and_source() -> None:
+    assert [str(Note("u", 2, 3, "s")), str(Note("u", 2, 3))] == ["1 u 2 3 s", "1 u 2 3 "]
+    assert [parse("1 u 2 3 s"), parse("1 u 2 3 ")] == [Note("u", 2, 3, "s"), Note("u", 2, 3)]
+
+
+def test_the_notes_of_this_very_group_are_those_with_its_uid() -> None:
+    texts = {shard("0"): "1 u 2 3 ", shard("1"): "1 another 2 3 ", shard("2"): "set by hand"}
+    assert of_group("u", texts) == {shard("0"): Note("u", 2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("name", "note", "known"),
+    [
+        ("0", "1 u 4 6 ", True),
+        ("0", "1 u 5 6 ", False),
+        ("0", "1 u 4 7 ", False),
+        ("9", "1 u 4 7 ", True),
+        ("9", "1 u 6 7 ", False),
+        ("0", "1 another 6 7 ", True),
+    ],
+)
+def test_an_ownership_knows_earlier_leaders_and_its_own_grants(name: str, note: str, known: bool) -> None:
+    ownership = Ownership(GroupRecord("u", leader_epoch=5), {shard("0"): free("0", 6)}, {})
+    assert outdated(ownership, {shard("1"): "1 u 0 0 ", shard(name): note}) is not known
 
 
 def test_a_note_is_read_as_it_was_written_and_fits_beside_an_offset() -> None:

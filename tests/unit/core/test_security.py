@@ -26,17 +26,28 @@ def test_security_survives_json_and_pickling() -> None:
     [
         ({"protocol": "TLS"}, "the security protocol 'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"protocol": "SASL_SSL"}, "the SASL mechanism '' is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; SASL_SSL needs one"),
-        ({"protocol": "SSL", "mechanism": "PLAIN"}, r"a SASL mechanism \(PLAIN\) needs SASL_PLAINTEXT or SASL_SSL, not SSL"),
+        ({"protocol": "SSL", "mechanism": "PLAIN"}, "a SASL mechanism (PLAIN) needs SASL_PLAINTEXT or SASL_SSL, not SSL"),
         (
             {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "a"},
-            "needs a user name and the file that has its password",
+            "SASL_SSL needs a user name and the file that has its password",
         ),
-        ({"protocol": "SASL_SSL", "mechanism": "PLAIN", "password_file": "/p"}, "needs a user name and the file"),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "PLAIN", "password_file": "/p"},
+            "SASL_SSL needs a user name and the file that has its password",
+        ),
         ({"protocol": "SSL", "certificate_file": "/c"}, "mutual TLS needs both a certificate's file and its key's file"),
+        ({"protocol": "SSL", "key_file": "/k"}, "mutual TLS needs both a certificate's file and its key's file"),
         ({"ca_file": "/ca"}, "files for TLS need SSL or SASL_SSL, not PLAINTEXT"),
         ({"password": "hunter2"}, "unknown setting 'password' of Kafka's security"),
     ],
 )
 def test_what_does_not_go_together_is_named(settings: dict[str, str], message: str) -> None:
-    with pytest.raises(SecurityError, match=message):
+    with pytest.raises(SecurityError) as refused:
         Security.from_dict(settings)
+    assert str(refused.value) == message
+
+
+def test_mutual_tls_needs_no_password_and_a_user_name_may_stand_in_a_file() -> None:
+    mutual = Security("SSL", certificate_file="/c", key_file="/k")
+    named = Security("SASL_PLAINTEXT", "PLAIN", username_file="/u", password_file="/p")
+    assert [(each.tls, each.sasl) for each in (mutual, named)] == [(True, False), (False, True)]
