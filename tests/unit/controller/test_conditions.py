@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.conditions import Finding, dated, findings
-from shardherd.core.model import Condition, GroupSettings, Growth, ShardId, ShardState
-from shardherd.core.observed import Observation, Owned, OwnedSet, Scaling, ScalingMode, Trouble
+from shardherd.core.conditions import Finding, dated, findings, unreadable
+from shardherd.core.model import Condition, ConsumerId, GroupSettings, Growth, ShardId, ShardState
+from shardherd.core.observed import Memory, Observation, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
 from shardherd.core.scaling import scale
-from tests.unit.controller.builders import WALL, consumers, declared, observation, pods, shards, view
+from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
 
 
 def found(seen: Observation) -> dict[str, tuple[str, str, str]]:
@@ -35,6 +35,9 @@ def test_a_group_that_works_says_so_in_every_condition() -> None:
 def test_an_ordered_group_also_says_whether_order_is_kept() -> None:
     ordered = declared(settings=GroupSettings(ordered=True))
     assert found(observation(declared=ordered))["OrderPreserved"] == ("True", "OrderKept", "Every shard waits for its parents.")
+    three = tuple((ShardId(f"clicks/{number}"), 17 + number) for number in range(3))
+    seen = found(observation(declared=ordered, view=view(shards(8), growths=(Growth("clicks", 4, 8, three),))))
+    assert seen["OrderPreserved"][2].endswith("until these are read: clicks/0 below 17, clicks/1 below 18, clicks/2 below 19.")
     ends = tuple((ShardId(f"clicks/{number}"), 17 + number) for number in range(4))
     seen = found(observation(declared=ordered, view=view(shards(8), growths=(Growth("clicks", 4, 8, ends),))))
     assert seen["OrderPreserved"] == (
@@ -91,6 +94,40 @@ class TestReady:
         seen = found(observation(view=stuck))
         assert (seen["Stalled"], seen["Ready"]) == (("True", reason, "format 99"), ("False", reason, "format 99"))
 
+    def test_all_that_withholds_grants_is_told_under_the_reason_of_the_first(self) -> None:
+        withheld = view(shards(8), withheld=(Condition("GroupHasLiveMembers", "One is."), Condition("Resetting", "Two are.")))
+        assert found(observation(view=withheld))["Ready"] == ("False", "GroupHasLiveMembers", "One is. Two are.")
+
+    def test_a_transfer_has_the_whole_release_timeout(self) -> None:
+        moving = (*shards(7), *shards(1, ShardState.TRANSFER, state_age=60.0))
+        assert found(observation(view=view(moving)))["Ready"][:2] == ("True", "Consuming")
+
+    def test_one_consumer_of_one_shard_is_told_in_the_singular(self) -> None:
+        seen = found(
+            observation(view=view(shards(1), consumers=consumers(1)), stateful_set=OwnedSet(replicas=1), consumers=pods(0))
+        )
+        assert {
+            kind: message for kind, (_, _, message) in seen.items() if kind in ("Ready", "Reconciling", "SourceReachable")
+        } == {
+            "Ready": "1 consumer read 1 shard.",
+            "Reconciling": "1 consumer as declared.",
+            "SourceReachable": "1 shard found.",
+        }
+        assert seen["Balanced"][2] == "1 consumer with 1 shards each."
+
+    @pytest.mark.parametrize(
+        ("count", "named"),
+        [
+            (1, "Shard clicks/0 is held by nobody yet."),
+            (3, "Shards clicks/0, clicks/1, clicks/2 are held by nobody yet."),
+            (4, "Shards clicks/0, clicks/1, clicks/2 and 1 more are held by nobody yet."),
+        ],
+    )
+    def test_the_first_three_shards_are_named(self, count: int, named: str) -> None:
+        free = (*shards(count, ShardState.NOT_ALLOC), *shards(1, ShardState.NOT_ALLOC, present=False))
+        seen = observation(view=view(free), stateful_set=OwnedSet(replicas=1), consumers=pods(0))
+        assert found(seen)["Ready"] == ("False", "ShardsUnassigned", named)
+
     def test_it_needs_every_wanted_consumer(self) -> None:
         seen = found(observation(consumers=(*pods(0), *pods(1, ready=False))))
         assert seen["Ready"] == ("False", "Starting", "1 of 2 consumers are ready.")
@@ -115,8 +152,26 @@ class TestSource:
 
     def test_a_source_that_was_not_read_yet_is_not_called_unreachable(self) -> None:
         unread = view(discovered=False, source_reachable=False)
-        assert found(observation(view=unread))["SourceReachable"][:2] == ("Unknown", "Discovering")
-        assert found(observation(view=None))["SourceReachable"][:2] == ("Unknown", "Discovering")
+        message = "The source has not been read yet."
+        assert found(observation(view=unread))["SourceReachable"] == ("Unknown", "Discovering", message)
+
+    def test_of_a_group_that_is_not_loaded_nothing_is_known(self) -> None:
+        seen = found(observation(view=None, stateful_set=None, consumers=()))
+        unknown = ("Unknown", "Discovering")
+        waiting = ("WaitingForShards", "No consumer is started before the shards are known.")
+        assert {kind: seen[kind] for kind in ("SourceReachable", "Balanced", "Reconciling", "ConsumersReady")} == {
+            "SourceReachable": (*unknown, "The coordinator has not loaded the group yet."),
+            "Balanced": (*unknown, "The shards are not known yet."),
+            "Reconciling": ("True", *waiting),
+            "ConsumersReady": ("False", *waiting),
+        }
+        assert found(observation(view=view(discovered=False)))["Balanced"] == (*unknown, "The shards are not known yet.")
+        assert seen["Ready"] == ("False", "Discovering", "The coordinator has not loaded the group yet.")
+
+    def test_a_source_that_was_read_once_and_does_not_answer_is_unreachable_whatever_it_says(self) -> None:
+        silent = view(shards(8), source_reachable=False)
+        expected = ("False", "SourceUnavailable", "The source does not answer.")
+        assert found(observation(view=silent))["SourceReachable"] == expected
 
 
 class TestConsumers:
@@ -132,6 +187,22 @@ class TestConsumers:
         expected = (reason, f"Pods cannot be made: {warning}")
         assert seen["ConsumersReady"] == ("False", *expected)
         assert seen["Stalled"] == ("True", *expected)
+
+    def test_the_last_warning_counts_and_only_while_pods_are_missing(self) -> None:
+        warnings = (("FailedCreate", "exceeded quota: small"), ("FailedCreate", "no such volume"))
+        missing = found(observation(consumers=pods(1), warnings=warnings))["ConsumersReady"]
+        assert missing == ("False", "PodsRejected", "Pods cannot be made: no such volume")
+        all_there = found(observation(consumers=(*pods(0), *pods(1, ready=False)), warnings=warnings))["ConsumersReady"]
+        assert all_there == ("False", "Starting", "1 of 2 consumers are ready.")
+
+    def test_one_more_than_is_wanted_is_as_good_as_all(self) -> None:
+        seen = found(observation(view=view(shards(4), consumers=consumers(4))))
+        assert seen["ConsumersReady"][:2] == ("True", "AllReady")
+
+    def test_what_stalls_one_that_is_not_wanted_any_more_is_no_matter(self) -> None:
+        crashing = pods(1, ready=False, trouble=Trouble("CrashLooping", "it crashed"))
+        seen = found(observation(view=view(shards(4)), consumers=(*pods(0), *crashing)))
+        assert seen["Stalled"] == ("False", "NotStalled", "Nothing is in the way.")
 
     def test_a_pod_that_cannot_run_is_told_before_one_that_only_waits(self) -> None:
         seen = observation(
@@ -158,6 +229,46 @@ class TestReconciling:
         seen = found(observation(view=view(shards(4))))
         message = "clicks-1 must go: waiting until they have given up their shards."
         assert seen["Reconciling"] == ("True", "Draining", message)
+
+    def test_draining_several(self) -> None:
+        seen = found(observation(view=view(shards(4)), stateful_set=OwnedSet(replicas=3), consumers=pods(0, 1, 2)))
+        message = "clicks-1, clicks-2 must go: waiting until they have given up their shards."
+        assert seen["Reconciling"] == ("True", "Draining", message)
+
+    def test_draining_for_too_long(self) -> None:
+        held = (*shards(2), *shards(1, holder=ConsumerId("clicks-1")), *shards(1, holder=ConsumerId("clicks-2")))
+        since = {ConsumerId("clicks-1"): NOW - 60, ConsumerId("clicks-2"): NOW - 60}
+        late = observation(
+            view=view(held), stateful_set=OwnedSet(replicas=3), consumers=pods(0, 1, 2), memory=Memory(draining_since=since)
+        )
+        assert found(late)["Reconciling"] == (
+            "True",
+            "DrainTimedOut",
+            "clicks-1, clicks-2 did not give up all shards within spec.drainTimeout (60 s) and is ended.",
+        )
+
+    def test_paused_by_the_annotation(self) -> None:
+        seen = found(observation(declared=declared(pauses=Pauses(reconcile=True))))
+        message = "The annotation shardherd.dev/pause-reconcile is true: nothing is changed."
+        expected = ("False", "ReconcilePaused", message)
+        assert (seen["Reconciling"], seen["ScalingActive"]) == (expected, expected)
+
+    @pytest.mark.parametrize(
+        ("count", "named"),
+        [
+            (5, "clicks-0, clicks-1, clicks-2, clicks-3, clicks-4 still run what was declared before."),
+            (6, "clicks-0, clicks-1, clicks-2, clicks-3, clicks-4 and others still run what was declared before."),
+        ],
+    )
+    def test_rolling_out_many(self, count: int, named: str) -> None:
+        old = pods(*range(count), current=False, ready=False)
+        seen = observation(view=view(shards(4 * count)), stateful_set=OwnedSet(replicas=count), consumers=old)
+        expected = ("True", "RollingOut", f"0 of {count} consumers run what is declared; {named}")
+        assert found(seen)["Reconciling"] == expected
+
+    def test_a_pod_that_is_about_to_go(self) -> None:
+        seen = found(observation(consumers=(*pods(0), *pods(1, deleting=True))))
+        assert seen["Reconciling"] == ("True", "Starting", "2 of 2 pods exist.")
 
     def test_rolling_out(self) -> None:
         seen = found(observation(consumers=(*pods(0), *pods(1, current=False))))
@@ -186,13 +297,55 @@ def test_a_taken_name_stalls_the_group() -> None:
 def test_what_the_api_server_refuses_stalls_the_group() -> None:
     seen = found(observation(refusals=("volumeClaimTemplates cannot change",)))
     assert seen["Stalled"] == ("True", "ApplyRefused", "volumeClaimTemplates cannot change")
+    assert found(observation(refusals=("One.", "Two.")))["Stalled"] == ("True", "ApplyRefused", "One. Two.")
+
+
+def test_a_declaration_that_did_not_run_stalls_the_group() -> None:
+    seen = found(observation(declared=declared(rejected="What generation 4 declares did not run.")))
+    assert seen["Stalled"] == (
+        "True",
+        "RolledBack",
+        "What generation 4 declares did not run. All pods went back to what ran before: change spec.application.",
+    )
+
+
+def test_of_what_withholds_grants_only_what_lasts_stalls_the_group() -> None:
+    causes = (Condition("CheckpointLost", "clicks/3 had 500."), Condition("SnapshotTooLarge", "Too many shards."))
+    seen = found(observation(view=view(shards(8), withheld=causes)))
+    assert seen["Stalled"] == ("True", "SnapshotTooLarge", "Too many shards.")
+    assert found(observation(view=view(shards(8), withheld=causes[:1])))["Stalled"][:2] == ("False", "NotStalled")
+
+
+def test_a_resource_that_cannot_be_read_says_what_to_do() -> None:
+    told = "spec.replicas is -1; correct it: until then the group goes on as it was."
+    assert unreadable("spec.replicas is -1") == (
+        Finding("Ready", "False", "InvalidSpec", told),
+        Finding("Stalled", "True", "InvalidSpec", told),
+    )
 
 
 def test_shares_that_differ_by_more_than_one_are_uneven_unless_that_is_the_goal() -> None:
     uneven = view(shards(8), consumers=consumers(5, 3))
     assert found(observation(view=uneven))["Balanced"] == ("False", "Uneven", "Consumers hold between 3 and 5 shards.")
     by_range = declared(settings=GroupSettings(assignor="Range"))
-    assert found(observation(view=uneven, declared=by_range))["Balanced"][:2] == ("True", "Balanced")
+    expected = ("True", "Balanced", "2 consumers with 3 to 5 shards each.")
+    assert found(observation(view=uneven, declared=by_range))["Balanced"] == expected
+
+
+def test_consumers_that_may_not_receive_are_no_matter_to_the_balance() -> None:
+    two, warming, draining, cordoned = consumers(4, 4, 0, 1, 0)[1:]
+    others = (replace(warming, ready=False), replace(draining, draining=True), replace(cordoned, cordoned=True))
+    seen = found(observation(view=view(shards(9), consumers=(*consumers(4), two, *others))))
+    assert seen["Balanced"] == ("True", "Balanced", "2 consumers with 4 shards each.")
+    by_one = found(observation(view=view(shards(9), consumers=consumers(5, 4))))
+    assert by_one["Balanced"] == ("True", "Balanced", "2 consumers with 4 to 5 shards each.")
+    nobody = found(observation(view=view((), consumers=())))
+    assert nobody["Balanced"] == ("True", "Balanced", "0 consumers with 0 shards each.")
+
+
+def test_shards_that_nobody_holds_are_counted() -> None:
+    held = (*shards(5), *shards(1, ShardState.TRANSFER), *shards(2, ShardState.NOT_ALLOC))
+    assert found(observation(view=view(held)))["Balanced"] == ("False", "Rebalancing", "1 shard moving, 2 held by nobody.")
 
 
 @pytest.mark.parametrize(
@@ -216,7 +369,8 @@ def test_scaling_by_somebody_else_is_not_active(mode: ScalingMode) -> None:
 
 
 def test_a_lost_checkpoint_is_told() -> None:
-    lost = view(shards(8), withheld=(Condition("CheckpointLost", "clicks/3 had 500 and has nothing."),))
+    causes = (Condition("Resetting", "clicks/1 is set."), Condition("CheckpointLost", "clicks/3 had 500 and has nothing."))
+    lost = view(shards(8), withheld=causes)
     assert found(observation(view=lost))["CheckpointLost"] == ("True", "CheckpointLost", "clicks/3 had 500 and has nothing.")
 
 
@@ -234,6 +388,13 @@ class TestDates:
                 "lastTransitionTime": "2023-11-14T22:13:20Z",
             }
         ]
+
+    def test_one_whose_status_stays_and_whose_time_is_not_known_turned_now(self) -> None:
+        (found,) = dated([self.finding], [{"type": "Ready", "status": "True"}], 4, WALL)
+        assert found["lastTransitionTime"] == "2023-11-14T22:13:20Z"
+
+    def test_a_message_is_cut_to_the_length_that_kubernetes_takes(self) -> None:
+        assert dated([replace(self.finding, message="m" * 4097)], [], 4, WALL)[0]["message"] == "m" * 4096
 
     def test_one_whose_status_stays_keeps_its_time_whatever_else_changes(self) -> None:
         before = dated([replace(self.finding, reason="Other", message="other")], [], 3, WALL - 3600)

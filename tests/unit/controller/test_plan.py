@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shardherd.core.conditions import IMAGE_UNAVAILABLE
-from shardherd.core.model import ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
-from shardherd.core.observed import ExecutorPod, Owned, OwnedSet, Pauses, Trouble
+from shardherd.core.model import Condition, ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
+from shardherd.core.observed import ExecutorPod, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
 from shardherd.core.plan import (
     REPLACE_AFTER,
     Action,
@@ -17,6 +18,7 @@ from shardherd.core.plan import (
     ApplyStatefulSet,
     DeletePod,
     Event,
+    PublishTrust,
     ReportDeath,
     TellCoordinator,
     plan,
@@ -109,16 +111,17 @@ def test_executors_of_a_dead_driver_are_deleted_and_others_are_not() -> None:
     assert actions(executors=executors, dead=(DEAD,)) == (DeletePod("clicks-0-1-exec-1", "e1", "its driver is dead"),)
 
 
-@pytest.mark.parametrize(("vary", "deleted"), [(True, ["given-back"]), (False, [])])
-def test_executors_that_spark_gave_back_are_deleted_where_it_does_not_do_so_itself(vary: bool, deleted: list[str]) -> None:
+@pytest.mark.parametrize(("vary", "deleted"), [(True, (DeletePod("given-back", "e1", "it has ended"),)), (False, ())])
+def test_executors_that_spark_gave_back_are_deleted_where_it_does_not_do_so_itself(
+    vary: bool, deleted: tuple[Action, ...]
+) -> None:
     run = Incarnation("uid-0", 1)
     executors = (
         ExecutorPod("given-back", "e1", run, ended=True),
         ExecutorPod("going", "e2", run, deleting=True, ended=True),
         ExecutorPod("running", "e3", run),
     )
-    seen = observation(declared=declared(executors=4, executors_vary=vary), executors=executors)
-    assert [action.name for action in plan(seen).actions if isinstance(action, DeletePod)] == deleted
+    assert actions(declared=declared(executors=4, executors_vary=vary), executors=executors) == deleted
 
 
 def test_executors_of_a_dead_driver_are_deleted_once() -> None:
@@ -154,6 +157,16 @@ class TestAnExpiredConsumer:
 
     def test_is_left_alone_once_a_newer_one_is_accepted(self) -> None:
         assert self.after(REPLACE_AFTER, view=view(shards(8))) == ()
+
+    def test_is_replaced_whoever_else_has_expired(self) -> None:
+        gone, second = Incarnation("uid-gone", 1), Incarnation("uid-1", 1)
+        both = view(shards(8), expired=((C0, gone), (C1, second)))
+        memory = plan(observation(view=both)).memory
+        planned = plan(observation(view=both, memory=memory, now=NOW + REPLACE_AFTER))
+        assert planned.actions[1:] == (DeletePod("clicks-1", "uid-1", "it was expired and did not end"),)
+
+    def test_is_left_alone_while_the_coordinator_does_not_show_it(self) -> None:
+        assert self.after(REPLACE_AFTER, view=None) == ()
 
     def test_is_not_deleted_twice(self) -> None:
         assert self.after(REPLACE_AFTER, consumers=(*pods(0, deleting=True), *pods(1))) == ()
@@ -212,6 +225,48 @@ class TestEvents:
 
     def test_starting_is_no_news(self) -> None:
         assert plan(observation(consumers=pods(0, 1, ready=False))).turned == ()
+        assert plan(observation(view=None, stateful_set=None, consumers=())).turned == ()
+
+    def test_what_is_bad_for_another_reason_is_told_anew_and_what_is_good_again_is_not(self) -> None:
+        before = [
+            {"type": "Ready", "status": "True", "reason": "Consuming"},
+            {"type": "Stalled", "status": "True", "reason": "ImageUnavailable"},
+            {"type": "SourceReachable", "status": "False", "reason": "SourceUnavailable"},
+            {"type": "ConsumersReady", "status": "False", "reason": "ImageUnavailable"},
+            {"type": "CheckpointLost", "status": "False", "reason": "CheckpointsKept"},
+        ]
+        crashing = pods(0, 1, ready=False, trouble=Trouble("CrashLooping", "it crashed"))
+        seen = observation(consumers=crashing, previous={"conditions": before})
+        assert plan(seen).turned == (Event("CrashLooping", "it crashed", warning=True),)
+        lost = view(shards(8), consumers=consumers(4, 4), withheld=(Condition("CheckpointLost", "clicks/3 had 500."),))
+        seen = observation(view=lost, previous={"conditions": before})
+        assert plan(seen).turned == (Event("CheckpointLost", "clicks/3 had 500.", warning=True),)
+
+    def test_that_there_will_be_fewer_is_told_when_it_is_decided(self) -> None:
+        fewer: dict[str, Any] = {"view": view(shards(4)), "previous": {"scaling": {"desired": 2}}}
+        why = "From 2 to 1 consumers, once the last have drained. 4 shards to read, 4 for each consumer: 1 consumer."
+        draining = Event("Draining", why, cause="FollowingShards")
+        assert draining in plan(observation(**fewer)).turned
+        unlikes: list[dict[str, Any]] = [{"stateful_set": None}, {"previous": {"scaling": {"desired": 1}}}, {"previous": {}}]
+        for unlike in unlikes:
+            assert draining.reason not in {event.reason for event in plan(observation(**{**fewer, **unlike})).turned}
+
+    def test_a_recommendation_is_told_when_it_changes(self) -> None:
+        advised = declared(scaling=Scaling(recommend_only=True))
+        said = "8 shards to read, 4 for each consumer: 2 consumers."
+        told = f"spec.scaling.recommendOnly is true: 2 recommended (FollowingShards). {said}"
+        recommended = Event("ScaleRecommended", told, cause="RecommendOnly")
+        three = {"recommendedReplicas": 3, "scaling": {"desired": 2}}
+        assert recommended in plan(observation(declared=advised, previous=three)).turned
+        assert recommended not in plan(observation(declared=advised, previous={"recommendedReplicas": 2})).turned
+
+    def test_a_rollout_that_is_done_is_told(self) -> None:
+        before = {"state": "Progressing", "target": "now", "proven": "old"}
+        done = Event("RolledOut", "2 of 2 consumers run what generation 1 declares.")
+        assert done in plan(observation(previous={"rollout": before})).turned
+        for unlike in ({"state": "Complete"}, {"proven": ""}):
+            assert done not in plan(observation(previous={"rollout": {**before, **unlike}})).turned
+        assert done not in plan(observation(previous={"rollout": before}, consumers=pods(0))).turned
 
 
 def test_the_coordinator_is_told_who_is_cordoned_and_since_when_there_is_the_group() -> None:
@@ -293,3 +348,38 @@ def test_one_whose_pod_the_stateful_set_counts_no_more_is_not_named_again() -> N
     late = plan(observation(**seen, memory=first.memory, now=NOW + 60))
     assert late.actions[1:] == (ApplyStatefulSet(1),)
     assert [event.message.split()[0] for event in late.done if event.reason == "DrainTimedOut"] == ["clicks-1"]
+
+
+@pytest.mark.parametrize(
+    ("count", "held"), [(3, "clicks/0, clicks/1, clicks/2"), (4, "clicks/0, clicks/1, clicks/2 and others")]
+)
+def test_of_a_consumer_that_will_not_drain_the_first_three_shards_are_named(count: int, held: str) -> None:
+    seen = {"view": view(shards(count, holder=C1)), "declared": declared(scaling=Scaling(mode=ScalingMode.FIXED), replicas=1)}
+    first = plan(observation(**seen))
+    late = plan(observation(**seen, memory=first.memory, now=NOW + 60))
+    told = f"clicks-1 did not give up {held} within spec.drainTimeout (60 s): it is ended, and fenced."
+    assert late.done[-1] == Event("DrainTimedOut", told, warning=True)
+    unseen = plan(observation(**{**seen, "view": None}, memory=first.memory, now=NOW + 60))
+    told = "clicks-1 did not give up its shards within spec.drainTimeout (60 s): it is ended, and fenced."
+    assert unseen.done[-1] == Event("DrainTimedOut", told, warning=True)
+
+
+def test_authorities_that_the_namespace_does_not_have_are_published_before_the_pods_that_mount_them() -> None:
+    fresh = plan(observation(trust_current=False, stateful_set=None, service=None, budget=None, consumers=()))
+    assert fresh.actions == (spec(2), PublishTrust(), ApplyService(), ApplyBudget(), ApplyStatefulSet(2))
+
+
+@pytest.mark.parametrize("kind", ["stateful_set", "service", "budget"])
+def test_nothing_is_applied_beside_an_object_that_belongs_to_somebody_else(kind: str) -> None:
+    mine: dict[str, object] = {"stateful_set": OwnedSet(current=False, replicas=2), "service": None, "budget": None}
+    theirs = OwnedSet(ours=False, replicas=2) if kind == "stateful_set" else Owned(ours=False)
+    assert actions(**{**mine, kind: theirs}) == ()
+
+
+def test_a_pod_of_an_older_declaration_that_is_not_ready_is_replaced_unless_it_goes_anyway() -> None:
+    ready, old = pods(0, 1), pods(2, 3, current=False, ready=False)
+    going = replace(old[0], deleting=True)
+    why = "it is not ready and was made from an older declaration"
+    three = {"view": view(shards(12)), "stateful_set": OwnedSet(replicas=3)}
+    assert actions(consumers=(*ready, *old), **three) == (DeletePod("clicks-2", "uid-2", why),)
+    assert actions(consumers=(*ready, going), **three) == ()

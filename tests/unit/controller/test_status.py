@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shardherd.core.model import LastRebalance, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardState
-from shardherd.core.scaling import scale
-from shardherd.core.status import status, write_due
-from tests.unit.controller.builders import WALL, consumers, observation, pods, shards, view
+from shardherd.core.observed import Ceiling, Sizing, Trial
+from shardherd.core.scaling import Scale, scale
+from shardherd.core.sizing import Decision
+from shardherd.core.status import status, unreadable, write_due
+from shardherd.core.traffic import Mark, Pace, Traffic
+from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
 
 HELD = (
     *shards(5),
@@ -141,3 +145,138 @@ def test_what_is_known_of_resets_stays_while_the_group_is_loaded_and_while_it_is
     assert status(seen, scale(seen))["lastReset"] == MADE_IN_STATUS
     seen = replace(seen, declared=replace(seen.declared, reset=Reset("r1", ResetTo.LATEST)))
     assert status(seen, scale(seen))["reset"] == previous["reset"]
+
+
+def decided(
+    *, reason: str = "CatchingUp", message: str = "3 consumers.", recommended: int | None = None, **known: Any
+) -> Scale:
+    """A decision for three consumers, with what is known for the next one."""
+    return Scale(Decision(3, reason, message, recommended, sizing=Sizing(**known)), 3)
+
+
+class TestADecision:
+    def written(self, scaled: Scale, **previous: object) -> object:
+        return status(observation(previous={"scaling": previous}), scaled)["scaling"]
+
+    def test_is_written_with_what_a_restarted_operator_has_to_know(self) -> None:
+        scaled = decided(trial=Trial(2, 199.6), ceiling=Ceiling(4, WALL + 60))
+        assert self.written(scaled) == {
+            "desired": 3,
+            "reason": "CatchingUp",
+            "message": "3 consumers.",
+            "time": "2023-11-14T22:13:20Z",
+            "trial": {"replicas": 2, "perSecond": 200},
+            "ceiling": {"replicas": 4, "until": "2023-11-14T22:14:20Z"},
+        }
+
+    def test_is_cut_to_the_length_that_the_resource_takes_and_a_ceiling_that_has_ended_is_left_out(self) -> None:
+        assert self.written(decided(message="m" * 1025, ceiling=Ceiling(4, WALL))) == {
+            "desired": 3,
+            "reason": "CatchingUp",
+            "message": "m" * 1024,
+            "time": "2023-11-14T22:13:20Z",
+        }
+
+    @pytest.mark.parametrize(
+        ("previous", "time"),
+        [
+            ({"desired": 3, "reason": "CatchingUp", "time": "then"}, "then"),
+            ({"desired": 3, "reason": "CatchingUp"}, "2023-11-14T22:13:20Z"),
+            ({"desired": 2, "reason": "CatchingUp", "time": "then"}, "2023-11-14T22:13:20Z"),
+            ({"desired": 3, "reason": "KeepingUp", "time": "then"}, "2023-11-14T22:13:20Z"),
+        ],
+    )
+    def test_keeps_the_time_at_which_it_was_made(self, previous: dict[str, object], time: str) -> None:
+        written = self.written(decided(), **previous)
+        assert written == {"desired": 3, "reason": "CatchingUp", "message": "3 consumers.", "time": time}
+
+    def test_without_a_recommendation_leaves_none(self) -> None:
+        assert "recommendedReplicas" not in status(observation(), decided())
+        assert status(observation(), decided(recommended=0))["recommendedReplicas"] == 0
+
+
+class TestTheLag:
+    traffic = Traffic(
+        shards=(ShardId("clicks/0"),),
+        looks=(),
+        positions=(),
+        moved_at=(NOW,),
+        holders=(None,),
+        marks=(Mark(100.0, 5, 7), Mark(115.0, 1508, 1209)),
+        pace=Pace(1006.0, 9.0),
+        lag_seconds=4321.0,
+    )
+
+    def written(self, traffic: Traffic) -> object:
+        return status(observation(), decided(traffic=traffic)).get("lag")
+
+    def test_is_written_with_its_age_and_the_rates(self) -> None:
+        assert self.written(self.traffic) == {
+            "records": 80,
+            "seconds": 4300,
+            "producedPerSecond": 100,
+            "consumedPerSecond": 80,
+            "consumerPerSecond": 112,
+        }
+
+    def test_is_written_without_what_is_not_known(self) -> None:
+        known = replace(self.traffic, marks=self.traffic.marks[:1], pace=Pace(), lag_seconds=None)
+        assert self.written(known) == {"records": 80}
+
+    def test_is_not_made_up_before_the_source_was_read(self) -> None:
+        assert "lag" not in status(observation(view=view(discovered=False)), decided(traffic=self.traffic))
+
+    def test_counts_what_is_behind_and_not_what_is_unknown_or_ahead(self) -> None:
+        held = (*shards(2), *shards(1, lag_records=None), *shards(1, lag_records=-5))
+        assert status(observation(view=view(held)), decided())["lag"] == {"records": 20}
+
+    @pytest.mark.parametrize(
+        ("seconds", "written"),
+        [(0.0, 0), (7.0, 7), (12.6, 13), (99.9, 100), (123.0, 120), (987.0, 990), (1234.0, 1200), (45678.0, 46000)],
+    )
+    def test_is_as_old_as_two_digits_tell(self, seconds: float, written: int) -> None:
+        known = replace(self.traffic, marks=self.traffic.marks[:1], pace=Pace(), lag_seconds=seconds)
+        assert self.written(known) == {"records": 80, "seconds": written}
+
+
+def test_a_rollout_that_was_given_up_says_why_and_what_ran() -> None:
+    seen = observation(declared=declared(rejected="w" * 1025), previous={"rollout": {"proven": "old"}}, consumers=pods(0))
+    assert status(seen, scale(seen))["rollout"] == {
+        "state": "RolledBack",
+        "updated": 1,
+        "total": 2,
+        "target": "now",
+        "proven": "old",
+        "message": "w" * 1024,
+    }
+
+
+def test_a_reset_is_not_kept_once_the_coordinator_shows_none_or_where_none_was_written() -> None:
+    reset = declared(reset=Reset("r1", ResetTo.LATEST))
+    loaded = observation(declared=reset, previous={"reset": {"id": "r1"}})
+    assert "reset" not in status(loaded, scale(loaded))
+    fresh = observation(declared=reset, view=None)
+    assert "reset" not in status(fresh, scale(fresh))
+
+
+def test_a_resource_that_cannot_be_read_keeps_its_status_but_for_the_conditions_that_say_so() -> None:
+    balanced = {"type": "Balanced", "status": "True", "reason": "Balanced"}
+    ready = {"type": "Ready", "status": "False", "reason": "Starting", "lastTransitionTime": "then"}
+    told = "spec.scaling.mode is 7; correct it: until then the group goes on as it was."
+    written = unreadable({"replicas": 2, "conditions": [balanced, ready]}, 4, "spec.scaling.mode is 7", WALL)
+    invalid = {"reason": "InvalidSpec", "message": told, "observedGeneration": 4}
+    assert written == {
+        "replicas": 2,
+        "observedGeneration": 4,
+        "conditions": [
+            {"type": "Ready", "status": "False", "lastTransitionTime": "then", **invalid},
+            {"type": "Stalled", "status": "True", "lastTransitionTime": "2023-11-14T22:13:20Z", **invalid},
+            balanced,
+        ],
+    }
+    new = unreadable({}, 4, "spec.scaling.mode is 7", WALL)["conditions"]
+    assert isinstance(new, list)
+    assert [(each["type"], each["lastTransitionTime"]) for each in new] == [
+        ("Ready", "2023-11-14T22:13:20Z"),
+        ("Stalled", "2023-11-14T22:13:20Z"),
+    ]

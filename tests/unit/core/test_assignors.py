@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from shardherd.core.assignors import NOBODY, Delta, Problem, target
 from shardherd.core.assignors.kafka import ranges, round_robin
+from shardherd.core.assignors.names import kept
+from shardherd.core.assignors.problem import Indexes
 from shardherd.core.assignors.sticky import sticky
-from shardherd.core.model import ShardId
-from tests.unit.core.assigning import C0, C1, C, by_name, holders, partitions, problem
+from shardherd.core.model import ConsumerId, ShardId
+from tests.unit.core.assigning import C0, C1, C2, C, by_name, holders, partitions, problem
 
 
 def test_sticky_takes_shards_that_are_on_their_way_first() -> None:
@@ -57,6 +62,85 @@ def test_with_differing_subscriptions_sticky_evens_out_through_a_third_consumer(
     assert asked.named(sticky(asked)) == by_name(c0="ap0 ap1", c1="ap2", c2="bp0")
 
 
+class TestStickyWithDifferingSubscriptions:
+    """Topic a is read by c0 and c1, and what else there is by somebody else too, so that not everybody reads everything."""
+
+    def test_gives_what_fewer_read_first(self) -> None:
+        asked = Problem.of(partitions(a=2, b=1), [C0, C1], subscriptions={C0: ["a", "b"], C1: ["a"]})
+        assert asked.named(sticky(asked)) == by_name(c0="ap1 bp0", c1="ap0")
+
+    def test_gives_to_who_has_least_the_first_in_order_of_those(self) -> None:
+        reads = {C0: ["a"], C1: ["a"], C2: []}
+        asked = Problem.of(partitions(a=3), C, subscriptions=reads)
+        assert asked.named(sticky(asked)) == by_name(c0="ap0 ap2", c1="ap1", c2="")
+        asked = Problem.of(partitions(a=5), C, holders(by_name(c0="ap0 ap1")), subscriptions=reads)
+        assert asked.named(sticky(asked)) == by_name(c0="ap0 ap1 ap4", c1="ap2 ap3", c2="")
+
+    def test_moves_the_last_shards_of_who_has_most(self) -> None:
+        reads = {C0: ["a"], C1: ["a"], C2: []}
+        asked = Problem.of(partitions(a=6), C, holders(by_name(c0="ap0 ap1 ap2 ap3 ap4 ap5")), subscriptions=reads)
+        assert asked.named(sticky(asked)) == by_name(c0="ap0 ap1 ap2", c1="ap3 ap4 ap5", c2="")
+        before = by_name(c0="ap0 ap1 ap2", c1="ap3 ap4 ap5 ap6 ap7", c3="bp0 bp1")
+        reads = {C0: ["a"], C1: ["a"], C2: ["a"], ConsumerId("c3"): ["b"]}
+        asked = Problem.of(partitions(a=8, b=2), [*reads], holders(before), subscriptions=reads)
+        assert asked.named(sticky(asked)) == by_name(c0="ap0 ap1 ap2", c1="ap3 ap4 ap5", c2="ap6 ap7", c3="bp0 bp1")
+
+    def test_moves_what_is_on_its_way_before_what_is_settled(self) -> None:
+        reads = {C0: ["a"], C1: ["a"], C2: []}
+        asked = Problem.of(partitions(a=3), C, holders(by_name(c0="ap0 ap1 ap2")), subscriptions=reads)
+        asked.pending[0] = True
+        assert asked.named(sticky(asked)) == by_name(c0="ap1 ap2", c1="ap0", c2="")
+
+    def test_moves_what_was_free_before_what_is_settled(self) -> None:
+        # c2 may not receive, so b goes to c0 although a/0 went there before it.
+        reads = {C0: ["a", "b"], C1: ["a"], C2: ["b"]}
+        asked = Problem.of(partitions(a=3, b=1), C, holders(by_name(c0="ap1", c1="ap2")), subscriptions=reads)
+        asked.receives[2] = False
+        assert asked.named(sticky(asked)) == by_name(c0="ap1 bp0", c1="ap0 ap2", c2="")
+
+    def test_evens_out_through_a_consumer_that_has_neither_too_much_nor_too_little(self) -> None:
+        reads = {C0: ["a"], C1: ["a", "b"], C2: ["b"]}
+        asked = Problem.of(partitions(a=2, b=1), C, holders(by_name(c0="ap0 ap1", c1="bp0")), subscriptions=reads)
+        assert asked.named(sticky(asked)) == by_name(c0="ap0", c1="ap1", c2="bp0")
+
+    def test_evens_out_by_as_few_moves_as_it_can(self) -> None:
+        # c3 has nothing. What c0 has too much would get there in three moves, by c1 and c2; what c4 has in two.
+        c3, c4 = ConsumerId("c3"), ConsumerId("c4")
+        reads = {C0: ["t0"], C1: ["t0", "t1"], C2: ["t1", "t2", "t3"], c3: ["t2"], c4: ["t3"]}
+        before = by_name(c0="t0p0 t0p1", c1="t1p0", c2="t2p0", c4="t3p0 t3p1")
+        asked = Problem.of(partitions(t0=2, t1=1, t2=1, t3=2), [*C, c3, c4], holders(before), subscriptions=reads)
+        assert asked.named(sticky(asked)) == by_name(c0="t0p0 t0p1", c1="t1p0", c2="t3p1", c3="t2p0", c4="t3p0")
+
+
+def test_what_nobody_holds_stays_free_where_nobody_may_receive_it_or_not_everybody_reads_it() -> None:
+    asked = problem(partitions(t=3), [C0, C1], by_name(c0="tp1"))
+    asked.receives[:] = False
+    assert kept(asked, asked.current).tolist() == [NOBODY, 0, NOBODY]
+    differing = Problem.of(partitions(t=3), [C0, C1], subscriptions={C0: ["t"], C1: []})
+    assert kept(differing, differing.current).tolist() == [NOBODY, NOBODY, NOBODY]
+
+
+def test_the_arrays_of_a_problem_have_their_shapes_and_types_though_nothing_is_in_them() -> None:
+    nothing = Problem.of([], [], subscriptions={}, weights={}, capacities={}, zones={})
+    weights = dict.fromkeys(partitions(t=2), 1)
+    some = Problem.of(partitions(t=2), [C0], subscriptions={C0: ["t"]}, weights=weights, capacities={C0: 1}, zones={})
+    for asked, shards, consumers in ((nothing, 0, 0), (some, 2, 1)):
+        found = {name: getattr(asked, name) for name in Problem.__slots__}
+        assert {name: (array.shape, str(array.dtype)) for name, array in found.items()} == {
+            "shards": ((shards,), "object"),
+            "consumers": ((consumers,), "object"),
+            "topics": ((shards,), "int64"),
+            "current": ((shards,), "int64"),
+            "pending": ((shards,), "bool"),
+            "receives": ((consumers,), "bool"),
+            "subscribed": ((consumers, min(shards, 1)), "bool"),
+            "weights": ((shards,), "float64"),
+            "capacities": ((consumers,), "float64"),
+            "shard_zones": ((shards,), "int64"),
+            "consumer_zones": ((consumers,), "int64"),
+        }
+
+
 def test_a_delta_names_what_changes_hands() -> None:
     asked = problem(partitions(t=4), [C0, C1], by_name(c0="tp0 tp1 tp2"))
     delta = Delta.of(asked, sticky(asked))
@@ -95,3 +179,10 @@ def test_of_too_many_shards_those_of_other_zones_go_first() -> None:
     before = holders(by_name(c0="tp0 tp1 tp2 tp3"))
     asked = Problem.of(partitions(t=4), [C0, C1], before, zones=zones(east="c0 tp1 tp3", west="c1 tp0"))
     assert asked.named(sticky(asked)) == by_name(c0="tp1 tp3", c1="tp0 tp2")
+
+
+@pytest.mark.parametrize("zones", [(np.array([0, 1, 0, 1]), None), (None, np.array([1, 0]))])
+def test_zones_of_shards_alone_or_of_consumers_alone_do_not_matter(zones: tuple[Indexes | None, Indexes | None]) -> None:
+    asked = problem(partitions(t=4), [C0, C1], by_name(c0="tp0 tp1 tp2 tp3"))
+    zoned = replace(asked, shard_zones=zones[0], consumer_zones=zones[1])
+    assert sticky(zoned).tolist() == sticky(asked).tolist() == [0, 0, 1, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardherd.core.assignors import ASSIGNORS, Assignment, Assignor, Problem, target
+from shardherd.core.assignors import ASSIGNORS, NOBODY, Assignment, Assignor, Problem, target
 from shardherd.core.group import Group
 from shardherd.core.model import Condition, ConsumerId
 from tests.builders import Play, spec, topic, with_settings
@@ -79,7 +79,11 @@ def fractions(problem: Problem) -> Assignment:
 
 
 def beyond(problem: Problem) -> Assignment:
-    return np.full(len(problem.shards), 7)
+    return np.array([NOBODY, 0, 2, 7])
+
+
+def below(problem: Problem) -> Assignment:
+    return np.array([0, 1, -2, -3])
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,8 @@ def beyond(problem: Problem) -> Assignment:
             fractions,
             "answered float64 of shape (4,); it must answer one integer for each shard, shape (4,)",
         ),
-        (beyond, "gave shard t/0 to consumer 7; there are consumers 0 to 1, and -1 for nobody"),
+        (beyond, "gave shard t/2 to consumer 2; there are consumers 0 to 1, and -1 for nobody"),
+        (below, "gave shard t/2 to consumer -2; there are consumers 0 to 1, and -1 for nobody"),
     ],
 )
 def test_a_plug_in_that_fails_is_reported_and_shards_are_given_out_without_it(assignor: Assignor, why: str) -> None:
@@ -130,6 +135,13 @@ def test_a_plug_in_may_not_give_to_a_consumer_that_is_not_ready() -> None:
     asked = problem(partitions(t=2), C[:2])
     asked.receives[1] = False
     assert target("example.LastFirst", asked, {"example.LastFirst": last_first}).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("answer", [[1, NOBODY, 0], np.array([1, -1, 0], dtype=np.int8)])
+def test_a_plug_in_may_answer_in_any_integers_and_give_a_shard_to_nobody(answer: object) -> None:
+    asked = problem(partitions(t=3), C[:2])
+    answered = target("example.Fixed", asked, {"example.Fixed": lambda _: answer})  # type: ignore[dict-item, return-value]
+    assert (answered.tolist(), str(answered.dtype)) == ([1, NOBODY, 0], "int64")
 
 
 def test_an_unknown_name_is_refused_by_the_function() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from shardherd.core.assignors import Problem
 from shardherd.core.assignors.sticky import sticky
-from shardherd.core.assignors.weighted import weighted
+from shardherd.core.assignors.weighted import effective_weights, weighted
 from shardherd.core.model import ConsumerId, ShardId, Weights
 from shardherd.core.rates import again, first
 from tests.builders import Play, info, shard, spec, with_settings
@@ -66,6 +66,39 @@ def test_a_shard_of_unknown_weight_weighs_the_mean_of_the_others() -> None:
 def test_without_weights_shards_are_counted(weights: dict[ShardId, float] | None) -> None:
     asked = Problem.of(partitions(t=5), [C0, C1], dict.fromkeys(partitions(t=5), C0), weights=weights)
     assert asked.named(weighted(asked)) == asked.named(sticky(asked)) == by_name(c0="tp0 tp1 tp2", c1="tp3 tp4")
+
+
+def test_the_weights_to_reckon_with_are_none_unknown_and_none_too_small() -> None:
+    asked = Problem.of(partitions(t=4), [C0], weights=weighing(30, 9, float("nan"), 0))
+    weights = effective_weights(asked)
+    assert weights is not None
+    assert weights.tolist() == [30, 9, 13, 0.13]
+
+
+@pytest.mark.parametrize("weights", [weighing(float("nan"), float("nan")), weighing(0, 0, float("nan"))])
+def test_there_are_no_weights_to_reckon_with_where_none_is_known_or_all_are_nothing(weights: dict[ShardId, float]) -> None:
+    assert effective_weights(Problem.of(list(weights), [C0], weights=weights)) is None
+
+
+def test_weights_of_less_than_one_count_as_well() -> None:
+    assert assigned(weighing(0.6, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1), [C0, C1]) == by_name(c0="tp0", c1="tp1 tp2 tp3 tp4 tp5 tp6")
+
+
+def test_what_is_free_goes_to_who_is_loaded_least_for_its_capacity() -> None:
+    before = by_name(c0="tp0", c1="tp1")
+    assert assigned(weighing(22, 11.5, 0.5), [C0, C1], before, 2, 1) == by_name(c0="tp0 tp2", c1="tp1")
+
+
+def test_a_gain_of_exactly_a_tenth_of_the_mean_moves_nothing() -> None:
+    # The mean is 10. With the shard of 1 on the other side the higher load would be 10 instead of 11.
+    before = by_name(c0="tp0 tp1", c1="tp2")
+    assert assigned(weighing(10, 1, 9), [C0, C1], before) == before
+
+
+def test_a_consumer_that_holds_nothing_and_may_not_receive_is_passed_over() -> None:
+    asked = Problem.of(partitions(t=4), C, holders(by_name(c1="tp0 tp1 tp2 tp3")), weights=weighing(10, 10, 10, 10))
+    asked.receives[2] = False
+    assert asked.named(weighted(asked)) == by_name(c0="tp2 tp3", c1="tp0 tp1", c2="")
 
 
 def test_a_negative_weight_is_refused() -> None:

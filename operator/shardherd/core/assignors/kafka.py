@@ -12,12 +12,12 @@ from shardherd.core.assignors.problem import NOBODY, Assignment, Indexes, Proble
 
 def ranges(problem: Problem) -> Assignment:
     """Range: per topic, contiguous blocks; the first (shards mod consumers) consumers get one more."""
-    sizes = np.bincount(problem.topics) if len(problem.topics) else np.empty(0, dtype=np.int64)
+    sizes = np.bincount(problem.topics)
     begins = np.cumsum(sizes) - sizes
     places = np.arange(len(problem.shards)) - begins[problem.topics]
     if not problem.differing:
         return _blocks(places, sizes[problem.topics], len(problem.consumers))
-    target = np.full(len(problem.shards), NOBODY, dtype=np.int64)
+    target = np.full(len(problem.shards), NOBODY)
     for topic, size in enumerate(sizes):
         readers = _readers(problem, topic)
         if len(readers):
@@ -33,27 +33,27 @@ def round_robin(problem: Problem) -> Assignment:
     """
     count = len(problem.consumers)
     if not problem.differing:
-        return np.resize(np.arange(count, dtype=np.int64), len(problem.shards))
-    target = np.full(len(problem.shards), NOBODY, dtype=np.int64)
+        return np.resize(np.arange(count), len(problem.shards))
+    target = np.full(len(problem.shards), NOBODY)
     turn = 0
     for row, topic in enumerate(problem.topics):
         readers = _readers(problem, int(topic))
         if len(readers):
             later = readers[readers >= turn]
             target[row] = later[0] if len(later) else readers[0]
-            turn = (int(target[row]) + 1) % count
+            turn = int(target[row]) + 1
     return target
 
 
 def _blocks(places: Indexes, sizes: Indexes, count: int) -> Assignment:
     """Which of `count` consumers has the shard at each place of a topic of that size."""
     base, extra = sizes // count, sizes % count
-    in_larger = extra * (base + 1)
-    # Where the base is 0 there are only larger blocks, of one shard.
-    smaller = extra + (places - in_larger) // np.maximum(base, 1)
-    return np.where(places < in_larger, places // (base + 1), smaller).astype(np.int64, copy=False)
+    # In the larger blocks, which come first, the first of these is the greater or equal; in the smaller ones the second. Where
+    # the base is 0 there are only larger blocks, of one shard.
+    blocks: Assignment = np.maximum(places // (base + 1), (places - extra) // np.maximum(base, 1))
+    return blocks
 
 
 def _readers(problem: Problem, topic: int) -> Indexes:
     assert problem.subscribed is not None
-    return np.flatnonzero(problem.subscribed[:, topic]).astype(np.int64, copy=False)
+    return np.flatnonzero(problem.subscribed[:, topic])

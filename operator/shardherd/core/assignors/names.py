@@ -82,10 +82,10 @@ def _room(loads: Indexes, receives: Flags, count: int) -> Indexes:
     takers = np.flatnonzero(receives)
     ascending = np.sort(loads[takers])
     # What it takes to bring all that have less up to the k-th smallest load.
-    costs = np.arange(len(ascending)) * ascending - np.concatenate(([0], np.cumsum(ascending)[:-1]))
-    sharing = int(np.searchsorted(costs, count, side="right"))
+    costs = np.arange(1, len(ascending) + 1) * ascending - np.cumsum(ascending)
+    sharing = int(np.searchsorted(costs, count))
     level, extra = divmod(count + int(ascending[:sharing].sum()), sharing)
-    room = np.zeros(len(loads), dtype=np.int64)
+    room = np.zeros_like(loads)
     room[takers] = np.maximum(level - loads[takers], 0)
     room[takers[loads[takers] <= level][:extra]] += 1
     return room
@@ -100,7 +100,7 @@ def _checked(name: str, assignor: Assignor, problem: Problem) -> Assignment:
     except Exception as error:
         raise AssignorFailedError(f'assignor "{name}" failed: {type(error).__name__}: {error}') from error
     shape = (len(problem.shards),)
-    if answer.shape != shape or answer.dtype.kind not in "iu":
+    if answer.shape != shape or not np.issubdtype(answer.dtype, np.integer):
         raise AssignorFailedError(
             f'assignor "{name}" answered {answer.dtype} of shape {answer.shape}; it must answer one integer for each shard, '
             f"shape {shape}"

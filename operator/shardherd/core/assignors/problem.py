@@ -79,7 +79,7 @@ class Problem:
 
         `subscriptions` are names of topics; `zones` has names of shards and of consumers as keys.
         """
-        index = {consumer: at for at, consumer in enumerate(consumers)}
+        index: dict[ConsumerId | None, int] = {consumer: at for at, consumer in enumerate(consumers)}
         held = current or {}
         topics, names = topic_numbers(shards)
         subscribed = None
@@ -98,7 +98,7 @@ class Problem:
             names_array(shards),
             names_array(consumers),
             topics,
-            np.array([index.get(held.get(shard, ConsumerId("")), NOBODY) for shard in shards], dtype=np.int64),
+            np.array([index.get(held.get(shard), NOBODY) for shard in shards], dtype=np.int64),
             np.zeros(len(shards), dtype=np.bool_),
             np.ones(len(consumers), dtype=np.bool_),
             subscribed,
@@ -115,7 +115,7 @@ class Problem:
 
     def loads(self, assignment: Assignment) -> Indexes:
         """How many shards each consumer has in this assignment."""
-        return np.bincount(assignment + 1, minlength=len(self.consumers) + 1)[1:].astype(np.int64, copy=False)
+        return np.bincount(assignment + 1, minlength=len(self.consumers) + 1)[1:]
 
     def named(self, assignment: Assignment) -> dict[ConsumerId, tuple[ShardId, ...]]:
         """The shards of every consumer, in the order of the shards."""

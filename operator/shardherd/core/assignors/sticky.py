@@ -9,6 +9,8 @@ Linear in the shards: who has too much, and who gets what, is computed for all c
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from shardherd.core.assignors import subscriptions
@@ -33,7 +35,7 @@ def sticky(problem: Problem) -> Assignment:
     target = problem.current.copy()
     target[too_many(problem, np.maximum(loads - quotas, 0))] = NOBODY
     free = np.flatnonzero(target == NOBODY)
-    room = np.where(problem.receives, quotas - np.minimum(loads, quotas), 0)
+    room = np.maximum(quotas - loads, 0)
     if problem.shard_zones is not None and problem.consumer_zones is not None:
         free, room = _fill_zones(problem, target, free, quotas, room)
     target[free] = fill(quotas - room, room)
@@ -46,8 +48,8 @@ def shares(total: int, loads: Indexes, settled: Indexes, receives: Flags) -> Ind
     `settled` counts the shards of each load that are not on their way. Where the shares cannot be equal, the larger ones go to
     those that would have to give up a settled shard otherwise, then to those that have most.
     """
-    quotas = np.zeros(len(loads), dtype=np.int64)
-    open_ = np.ones(len(loads), dtype=np.bool_)
+    quotas = np.zeros_like(loads)
+    open_ = np.ones_like(receives)
     left = total
     while True:
         base = left // int(open_.sum())
@@ -60,7 +62,7 @@ def shares(total: int, loads: Indexes, settled: Indexes, receives: Flags) -> Ind
     indexes = np.flatnonzero(open_)
     base, extra = divmod(left, len(indexes))
     quotas[indexes] = base
-    by_need = indexes[np.lexsort((indexes, -loads[indexes], settled[indexes] <= base))]
+    by_need = indexes[np.lexsort((-loads[indexes], settled[indexes] <= base))]
     quotas[by_need[:extra]] += 1
     return quotas
 
@@ -70,15 +72,15 @@ def too_many(problem: Problem, surplus: Indexes) -> Indexes:
 
     Those on their way to it first, as moving them costs nothing more; then those of other zones; then the last in order.
     """
-    gives = np.append(surplus > 0, False)
+    gives = np.append(surplus, 0) > 0
     if not gives.any():
-        return np.empty(0, dtype=np.int64)
+        return problem.current[:0]
     rows = np.flatnonzero(gives[problem.current])[::-1]
     holders = problem.current[rows]
     ranks = holders * 4 + _reluctance(problem, rows, holders) if _has_reasons(problem) else holders
-    small = (int(ranks.max()) if len(ranks) else 0) < _RADIX
-    order = np.argsort(ranks.astype(np.uint16) if small else ranks, kind="stable")
-    sizes = np.bincount(holders, minlength=len(surplus))
+    small = int(ranks.max()) < _RADIX
+    order = np.argsort(ranks.astype(np.uint16) if small else ranks, stable=True)
+    sizes = np.bincount(holders)
     begins = np.cumsum(sizes) - sizes
     sorted_holders = holders[order]
     places = np.arange(len(rows)) - begins[sorted_holders]
@@ -93,11 +95,8 @@ def fill(loads: Indexes, room: Indexes) -> Indexes:
     takers = np.flatnonzero(room > 0)
     begins, ends = loads[takers], (loads + room)[takers]
     steps = np.unique(np.concatenate((begins, ends)))
-    turns = [
-        np.tile(takers[(begins <= low) & (ends > low)], high - low)
-        for low, high in zip(steps[:-1].tolist(), steps[1:].tolist(), strict=True)
-    ]
-    return np.concatenate(turns) if turns else np.empty(0, dtype=np.int64)
+    turns = [np.tile(takers[(begins <= low) & (ends > low)], high - low) for low, high in pairwise(steps.tolist())]
+    return np.concatenate([takers[:0], *turns])
 
 
 def _has_reasons(problem: Problem) -> bool:
@@ -107,9 +106,9 @@ def _has_reasons(problem: Problem) -> bool:
 def _reluctance(problem: Problem, rows: Indexes, holders: Indexes) -> Indexes:
     """How much a consumer wants to keep each of these shards: 0 to 2."""
     settled = ~problem.pending[rows]
-    at_home = np.zeros(len(rows), dtype=np.bool_)
-    if problem.shard_zones is not None and problem.consumer_zones is not None:
-        at_home = problem.shard_zones[rows] == problem.consumer_zones[holders]
+    if problem.shard_zones is None or problem.consumer_zones is None:
+        return np.where(settled, 1, 0)
+    at_home = problem.shard_zones[rows] == problem.consumer_zones[holders]
     return np.where(settled, 1 + at_home, 0)
 
 
@@ -117,13 +116,12 @@ def _fill_zones(problem: Problem, target: Assignment, free: Indexes, quotas: Ind
     """Give free shards to consumers of their own zones; what is still free, and how much room is left."""
     assert problem.shard_zones is not None
     assert problem.consumer_zones is not None
-    room = room.copy()
     for zone in np.unique(problem.shard_zones[free]):
-        inside = np.where(problem.consumer_zones == zone, room, 0)
-        if zone == NOBODY or not inside.any():
+        if zone == NOBODY:
             continue
+        inside = np.where(problem.consumer_zones == zone, room, 0)
         rows = free[problem.shard_zones[free] == zone]
         takers = fill(quotas - inside, inside)[: len(rows)]
         target[rows[: len(takers)]] = takers
-        room -= np.bincount(takers, minlength=len(room))
+        room = room - np.bincount(takers, minlength=len(room))
     return free[target[free] == NOBODY], room

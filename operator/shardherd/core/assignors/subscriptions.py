@@ -28,19 +28,19 @@ def sticky(problem: Problem) -> Assignment:
         if target[row] != NOBODY:
             loads[holder] += 1
     free = [row for row, holder in enumerate(target) if holder == NOBODY and takers[topics[row]]]
-    for row in sorted(free, key=lambda row: (len(readers[topics[row]]), row)):
-        target[row] = min(takers[topics[row]], key=lambda reader: (loads[reader], reader))
+    for row in sorted(free, key=lambda row: len(readers[topics[row]])):
+        target[row] = min(takers[topics[row]], key=loads.__getitem__)
         loads[target[row]] += 1
     while chain := _chain(problem, target, loads, takers):
         for row, taker in chain:
             loads[target[row]] -= 1
             loads[taker] += 1
             target[row] = taker
-    return np.array(target, dtype=np.int64)
+    return np.array(target)
 
 
-def _chain(problem: Problem, target: list[int], loads: list[int], takers: list[list[int]]) -> list[tuple[int, int]]:
-    """The fewest moves (shard, to whom) that take one shard from a consumer to one with at least two less; none if empty.
+def _chain(problem: Problem, target: list[int], loads: list[int], takers: list[list[int]]) -> list[tuple[int, int]] | None:
+    """The fewest moves (shard, to whom) that take one shard from a consumer to one with at least two less, if there are any.
 
     Of chains of one length that of the most loaded giver.
     """
@@ -51,13 +51,13 @@ def _chain(problem: Problem, target: list[int], loads: list[int], takers: list[l
         # What moves anyway comes before what would stay.
         rows.sort(key=lambda row: (target[row] == problem.current[row] and not bool(problem.pending[row]), -row))
     chains = []
-    for giver in sorted(range(len(loads)), key=lambda consumer: (-loads[consumer], consumer)):
+    for giver in sorted(range(len(loads)), key=lambda consumer: -loads[consumer]):
         chain = _chain_from(giver, problem, held, loads, takers)
         if len(chain) == 1:
             return chain
         if chain:
             chains.append(chain)
-    return min(chains, key=len, default=[])
+    return min(chains, key=len, default=None)
 
 
 def _chain_from(

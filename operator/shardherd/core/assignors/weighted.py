@@ -50,9 +50,9 @@ def effective_weights(problem: Problem) -> Amounts | None:
     known = problem.weights[~np.isnan(problem.weights)]
     if len(known) and float(known.min()) < 0:
         raise ValueError(f"a shard has the weight {float(known.min())}: weights are amounts of work, at least 0")
-    mean = float(known.mean()) if len(known) else 0.0
-    if mean <= 0.0:
+    if not known.any():
         return None
+    mean = float(known.mean())
     return np.maximum(np.where(np.isnan(problem.weights), mean, problem.weights), LEAST * mean)
 
 
@@ -68,7 +68,9 @@ def effective_capacities(problem: Problem) -> Amounts:
 def work_of(weights: Amounts, assignment: Assignment, consumers: int) -> Amounts:
     """The summed weight of each consumer's shards."""
     held = assignment != NOBODY
-    return np.bincount(assignment[held], weights[held], minlength=consumers).astype(np.float64, copy=False)
+    work = np.zeros(consumers)
+    np.add.at(work, assignment[held], weights[held])
+    return work
 
 
 def _place(problem: Problem, weights: Amounts, capacities: Amounts, target: Assignment) -> None:
