@@ -1,7 +1,8 @@
 """A way to the real API server that a test can make slow, faulty or impassable. Used where control-plane faults are tested.
 
 It listens without TLS on this machine and passes on what it gets, the caller's token included. Faults are of its own making:
-the API server behind it does not know of them, and what a fault answers was not carried out, unless the test says so.
+the API server behind it does not know of them, and what a fault answers was not carried out, unless the test says so. It leads
+as well to the coordinator's API, for a consumer that is to be cut off from it.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ _OURS = {"host", "transfer-encoding", "content-length", "connection", "content-e
 
 @dataclass
 class Fault:
-    """What is answered to the next `times` requests that match; `carried_out`: after they were passed on all the same."""
+    """What is answered to the next `times` requests that match; `carried_out`: after they were passed on all the same.
+
+    `watch`: only to those that open a watch.
+    """
 
     method: str
     path: str
     status: int
     times: int = 1
     carried_out: bool = False
+    watch: bool = False
     met: int = 0
 
     def matches(self, request: web.Request) -> bool:
@@ -38,6 +43,7 @@ class Fault:
             self.met < self.times
             and re.fullmatch(self.method, request.method) is not None
             and bool(re.search(self.path, request.path))
+            and (not self.watch or "watch" in request.query)
         )
 
 
@@ -47,8 +53,8 @@ class Faults:
 
     refuse: bool = False
     """Connections are closed without an answer, those under way too."""
-    refuse_watches: bool = False
-    """Watches are told that what they would go on from is forgotten (410)."""
+    watches: int = 0
+    """If not 0, watches are told this status; 410 means that what they would go on from is forgotten."""
     delay: float = 0.0
     """Seconds that every answer comes later."""
     answers: deque[Fault] = field(default_factory=deque)
@@ -57,11 +63,11 @@ class Faults:
 class ApiProxy:
     """Listens on `url` from `start` to `close`, in a thread of its own."""
 
-    def __init__(self, target: str, certificates: Path) -> None:
+    def __init__(self, target: str, certificates: Path | None = None) -> None:
         self.faults = Faults()
         self.url = ""
         self._target = target
-        self._tls = ssl.create_default_context(cafile=str(certificates / "ca.crt"))
+        self._tls = ssl.create_default_context(cafile=str(certificates / "ca.crt") if certificates else None)
         self._streams: set[asyncio.Task[object]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="api proxy", daemon=True)
@@ -120,18 +126,16 @@ class ApiProxy:
             assert request.transport is not None
             request.transport.abort()
             return web.Response(status=503)
-        if faults.refuse_watches and "watch" in request.query:
+        if faults.watches and "watch" in request.query:
             # As the API server says it: in the stream, not as the status of the answer.
-            forgotten = {"type": "ERROR", "object": _body(410, "Expired")}
-            return web.json_response(text=json.dumps(forgotten) + "\n")
+            told = {"type": "ERROR", "object": _body(faults.watches)}
+            return web.json_response(text=json.dumps(told) + "\n")
         fault = next((each for each in list(faults.answers) if each.matches(request)), None)
         if fault is not None:
             fault.met += 1
             if fault.carried_out:
                 await self._pass_on(request, None)
-            return _status(
-                fault.status, {409: "Conflict", 410: "Gone", 429: "TooManyRequests"}.get(fault.status, "InternalError")
-            )
+            return web.json_response(_body(fault.status), status=fault.status)
         response = web.StreamResponse()
         await self._pass_on(request, response)
         return response
@@ -160,10 +164,10 @@ class ApiProxy:
                 await response.write_eof()
 
 
-def _status(code: int, reason: str) -> web.Response:
-    return web.json_response(_body(code, reason), status=code)
+_REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests"}
 
 
-def _body(code: int, reason: str) -> dict[str, object]:
+def _body(code: int) -> dict[str, object]:
+    reason = _REASONS.get(code, "InternalError")
     about = {"status": "Failure", "message": f"a test says {code}", "reason": reason, "code": code}
     return {"kind": "Status", "apiVersion": "v1", **about}

@@ -44,10 +44,22 @@ class Life:
 
 
 class PlayedKubelet:
-    """Runs the pods of a namespace's groups until it is closed. `broken` are images whose pods never become ready."""
+    """Runs the pods of a namespace's groups until it is closed.
+
+    `broken` are images whose pods never become ready, `missing` those that it cannot get. `ways` leads pods of these names to
+    the coordinator by another address.
+    """
 
     def __init__(
-        self, api: KubernetesApi, namespace: str, coordinator: str, *, starting: float = 1.0, broken: tuple[str, ...] = ()
+        self,
+        api: KubernetesApi,
+        namespace: str,
+        coordinator: str,
+        *,
+        starting: float = 1.0,
+        broken: tuple[str, ...] = (),
+        missing: tuple[str, ...] = (),
+        ways: Mapping[str, str] | None = None,
     ) -> None:
         self.ranges: list[Range] = []
         self.fenced: list[Range] = []
@@ -59,6 +71,8 @@ class PlayedKubelet:
         self._coordinator = coordinator
         self._starting = starting
         self._broken = broken
+        self._missing = missing
+        self._ways = dict(ways or {})
         self._ended = threading.Event()
         self._running: dict[str, tuple[threading.Thread, threading.Event]] = {}
         self._thread = threading.Thread(target=self._watch, name="played kubelet")
@@ -124,8 +138,10 @@ class PlayedKubelet:
         try:
             # A pod that has no node is gone as soon as it is deleted; this one is kept until its consumer has ended.
             self._patch(pod, {"metadata": {"finalizers": [FINALIZER]}})
-            broken = pod["spec"]["containers"][0]["image"] in self._broken
-            if not told.wait(self._starting) and not broken:
+            image = pod["spec"]["containers"][0]["image"]
+            if image in self._missing:
+                self._waits(pod, "ImagePullBackOff")
+            elif not told.wait(self._starting) and image not in self._broken:
                 self._consume(pod, told)
             told.wait()
             if not self._ended.is_set():
@@ -136,7 +152,8 @@ class PlayedKubelet:
     def _consume(self, pod: Json, told: threading.Event) -> None:
         name, group = pod["metadata"]["name"], pod["metadata"]["labels"]["shardherd.dev/consumergroup"]
         token = self._token(pod)
-        with ConsumerClient(self._coordinator, self._namespace, group, lambda: token) as client:
+        way = self._ways.get(name, self._coordinator)
+        with ConsumerClient(way, self._namespace, group, lambda: token) as client:
             consumer = Consumer(
                 client, ConsumerId(name), Incarnation(pod["metadata"]["uid"], 1), drain_timeout=10.0, group_uid=_group_uid(pod)
             )
@@ -185,6 +202,12 @@ class PlayedKubelet:
         running = {**container, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [running]}
         self._patch(pod, {"status": status}, "/status")
+
+    def _waits(self, pod: Json, reason: str) -> None:
+        image = pod["spec"]["containers"][0]["image"]
+        waiting = {"reason": reason, "message": f'Back-off pulling image "{image}"'}
+        container = {"name": "driver", "ready": False, "restartCount": 0, "image": image, "imageID": ""}
+        self._patch(pod, {"status": {"containerStatuses": [{**container, "state": {"waiting": waiting}}]}}, "/status")
 
     def _remove(self, pod: Json) -> None:
         self._patch(pod, {"metadata": {"finalizers": None}})

@@ -114,5 +114,5 @@ def test_every_test_that_a_page_names_exists(document: str, least: int) -> None:
 
 def test_every_rule_of_the_page_on_safety_names_a_test() -> None:
     rows = [row for row in (ROOT / "docs" / "safety.md").read_text().splitlines() if row.startswith("| ")]
-    rules = [row for row in rows if not row.startswith("| rule")]
+    rules = [row for row in rows if not row.endswith("| tests |")]
     assert [row for row in rules if "`test_" not in row] == []

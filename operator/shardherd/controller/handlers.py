@@ -1,7 +1,8 @@
 """Runs Kopf, and translates its events into calls of the controller. Holds no rule.
 
-`cli` calls `run` in a thread of its own, because Kopf cancels every task of its loop when it ends. Only event handlers are
-used: Kopf then adds no finalizer and no annotation to anything, so a group can be deleted while the operator is down.
+`cli` calls `run` in a thread of its own, because Kopf cancels every task of its loop when it ends. The controller outlives
+that. Only event handlers are used: Kopf then adds no finalizer and no annotation to anything, so a group can be deleted while
+the operator is down.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import kopf
@@ -26,6 +29,21 @@ See = Callable[[str, Mapping[str, Any], str | None], bool]
 DEAD_WATCH = 70.0
 """Seconds without any event or bookmark after which a watch is opened anew."""
 
+CONNECTING, ANSWERING = 10.0, 60.0
+"""Seconds for a connection to the API server, and for the answer to a listing."""
+
+RETRIES = (0.5, 1, 1, 2, 2, *(3,) * 6)
+"""Seconds between the attempts of one request, so that no watch stays closed for long once the API server answers again."""
+
+PAUSE = 1.0
+"""Seconds until watching begins anew after something has ended it."""
+
+CANCELS = 10
+"""So often is cancelled what Kopf leaves behind."""
+
+ENDS, WITHIN = 5, 120.0
+"""So many ends of watching within so many seconds are not the API server's doing: the process is better started anew."""
+
 
 def run(
     make_controller: Callable[[], Controller],
@@ -35,9 +53,12 @@ def run(
     ready: threading.Event,
     see: See = lambda *_: True,
 ) -> None:
-    """Watch and reconcile until `stop` is set; `ready` is set once watching has begun. Raises whatever ends Kopf early.
+    """Watch and reconcile until `stop` is set; `ready` is set once watching has begun. Raises what ends it early.
 
     `make_controller` is called in the loop that the controller will live in, as is `see`. No namespaces means all.
+
+    Kopf ends by whatever answer it does not expect: that a watch which it opens would go on from what is forgotten (410), or an
+    error of the server's in the middle of a watch. Consumers have nothing to do with that, so watching begins anew.
     """
     asyncio.run(_operator(make_controller, login, namespaces, stop, ready, see))
 
@@ -50,34 +71,82 @@ async def _operator(
     ready: threading.Event,
     see: See,
 ) -> None:
+    loop = asyncio.get_running_loop()
     controller = make_controller()
+    told = loop.run_in_executor(None, stop.wait)
+    ends: deque[float] = deque(maxlen=ENDS)
+    try:
+        while not told.done():
+            why = await _watch(controller, login, namespaces, told, ready, see)
+            if told.done():
+                return
+            ends.append(loop.time())
+            if len(ends) == ENDS and ends[-1] - ends[0] < WITHIN:
+                raise WatchingEndedError(f"watching ended {ENDS} times within {WITHIN:g} s, at last by {why!r}") from why
+            logger.warning("watching ended by %r; it begins anew", why)
+            await asyncio.wait({told}, timeout=PAUSE)
+    finally:
+        # Also for whoever waits for it in a thread, which would keep this loop from ending.
+        stop.set()
+        await told
+
+
+class WatchingEndedError(Exception):
+    """Watching ends again and again, or does not end once it has failed."""
+
+
+async def _watch(
+    controller: Controller,
+    login: Callable[[], kopf.ConnectionInfo],
+    namespaces: Sequence[str],
+    told: asyncio.Future[bool],
+    ready: threading.Event,
+    see: See,
+) -> BaseException | None:
+    """Run Kopf until we are told to end, or it ends by itself: what it ended by. Raises what ends the controller."""
+    stop = asyncio.Event()
     # Made before Kopf starts, so that Kopf does not count it among its own tasks.
     ticker = asyncio.create_task(controller.run(), name="ticker")
-    watching = asyncio.create_task(
-        kopf.operator(
-            registry=_registry(controller, login, see),
-            settings=_settings(),
-            standalone=True,
-            clusterwide=not namespaces,
-            namespaces=list(namespaces),
-            stop_flag=stop,
-            ready_flag=ready,
-        ),
-        name="kopf",
+    ours = asyncio.all_tasks()
+    kopfs = await kopf.spawn_tasks(
+        registry=_registry(controller, login, see),
+        settings=_settings(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=list(namespaces),
+        stop_flag=stop,
+        ready_flag=ready,
     )
-    told = asyncio.get_running_loop().run_in_executor(None, stop.wait)
-    ends: tuple[asyncio.Future[Any], ...] = (ticker, watching, told)
+    failed: list[asyncio.Task[Any]] = []
+    ends: tuple[asyncio.Future[Any], ...] = (ticker, told, *kopfs)
     try:
-        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for end in done:
-            end.result()
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        failed = [task for task in kopfs if task.done()]
+        if ticker.done():
+            ticker.result()
     finally:
+        if not failed:
+            _be_quiet()
         stop.set()
-        _be_quiet()
         # Our workers end first: Kopf waits for every task of its loop before it ends.
         ticker.cancel()
         await asyncio.gather(ticker, return_exceptions=True)
-        await asyncio.gather(watching, told, return_exceptions=True)
+        if failed:
+            await _cancel(ours.union(kopfs))
+        await asyncio.gather(kopf.run_tasks(kopfs, ignored=ours), return_exceptions=True)
+    return next((error for task in failed if not task.cancelled() and (error := task.exception())), None)
+
+
+async def _cancel(others: AbstractSet[asyncio.Task[Any]]) -> None:
+    """Cancel the tasks that Kopf's own have started. It cancels them once, some go on nevertheless, and it waits for ever."""
+    for _ in range(CANCELS):
+        left = asyncio.all_tasks() - others
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=PAUSE)
+    raise WatchingEndedError(f"watching ended, but some of it goes on: {[task.get_name() for task in left]}")
 
 
 def _be_quiet() -> None:
@@ -103,6 +172,9 @@ def _settings() -> kopf.OperatorSettings:
     settings.peering.standalone = True
     settings.watching.inactivity_timeout = DEAD_WATCH
     settings.watching.server_timeout = 10 * 60
+    settings.networking.connect_timeout = CONNECTING
+    settings.networking.request_timeout = ANSWERING
+    settings.networking.error_backoffs = RETRIES
     settings.process.ultimate_exiting_timeout = None
     # Neither CustomResourceDefinitions nor Namespaces are watched, so the operator needs no right to.
     settings.scanning.disabled = True

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from dev.cluster import Cluster
 from tests.harness.cluster import Names
 from tests.integration.controller.bench import ControllerBench, unique
+from tests.integration.controller.place import Place, reading
 
 
 @pytest.fixture(scope="module")
@@ -24,3 +26,10 @@ def bench(cluster: Cluster, names: Names) -> Iterator[ControllerBench]:
     finally:
         bench.stop()
         cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.fixture
+def place(cluster: Cluster, names: Names, tmp_path: Path) -> Iterator[Place]:
+    """A group that is read, behind a proxy of its own."""
+    with reading(cluster, unique(names, "faults"), tmp_path) as place:
+        yield place

@@ -37,10 +37,18 @@ class OperatorProcess:
         config["contexts"][0]["context"]["user"] = "operator"
         self._kubeconfig.write_text(yaml.safe_dump(config))
         self._process: subprocess.Popen[bytes] | None = None
+        self.api_port = free_port()
+        """The same at every start: those who call it find it again."""
+
+    def reach_through(self, url: str) -> None:
+        """From its next start on it reaches the API server at this address."""
+        config = yaml.safe_load(self._kubeconfig.read_text())
+        config["clusters"][0]["cluster"] = {"server": url}
+        self._kubeconfig.write_text(yaml.safe_dump(config))
 
     def start(self, **settings: str) -> None:
         """Start it; returns once it leads and is ready."""
-        self.api_port, self.metrics_port = free_port(), free_port()
+        self.metrics_port = free_port()
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT / "operator"),

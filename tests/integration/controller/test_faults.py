@@ -1,154 +1,177 @@
-"""The control plane in trouble, and consumers that read on.
+"""The API server slow, wrong, forgetful or away, etcd killed; and consumers that read on.
 
-One operator as a process of its own reaches the real API server through `ApiProxy`; its pods run plain consumers on the real
-protocol, played by `PlayedKubelet`, which reaches the API server directly. A shard is never read by two, none is read from
-behind its checkpoint, and after the trouble the group is as it is declared.
+A shard is never read by two, none is read from behind its checkpoint, and after the trouble the group is as it is declared.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
+import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from dev.cluster import Cluster
-from shardherd.adapters.kubernetes.api import ApiError
-from tests.harness.api_proxy import ApiProxy
-from tests.harness.cluster import Names
-from tests.harness.kubelet import PlayedKubelet
+from tests.harness.api_proxy import Fault
+from tests.harness.cluster import Names, Tell
+from tests.harness.long import long
 from tests.integration.controller.bench import unique, until
-from tests.integration.controller.process import OperatorProcess
+from tests.integration.controller.place import SHARDS, Place, reading, undisturbed
 
-SHARDS = 4
-
-Json = dict[str, Any]
+QUICK = {f"SHARDHERD_LEASE_{name}_S": value for name, value in {"DURATION": "3", "RENEW_DEADLINE": "2", "RETRY": "0.5"}.items()}
 
 
-class Place:
-    """An operator behind a proxy, a group of two consumers that read four shards, and what a test looks at."""
+@long
+def test_while_the_api_server_is_away_for_less_than_the_lease_checkpoints_go_on(place: Place, tell: Tell) -> None:
+    def away() -> None:
+        place.proxy.faults.refuse = True
+        place.proxy.cut()
+        for _ in range(3):
+            # Checkpoints are acknowledged meanwhile: they are Kafka's.
+            place.until_read(within=6.0)
+            time.sleep(1.5)  # the trouble itself has to last
+        place.proxy.faults.refuse = False
 
-    def __init__(self, operator: OperatorProcess, proxy: ApiProxy, kubelet: PlayedKubelet, topic: str) -> None:
-        self.operator = operator
-        self.proxy = proxy
-        self.kubelet = kubelet
-        self.topic = topic
-        self.shards = [f"{topic}/{number}" for number in range(SHARDS)]
-
-    def path(self, kind: str, name: str = "") -> str:
-        bases = {
-            "statefulsets": "/apis/apps/v1",
-            "poddisruptionbudgets": "/apis/policy/v1",
-            "consumergroups": "/apis/shardherd.dev/v1alpha1",
-        }
-        return f"{bases.get(kind, '/api/v1')}/namespaces/{self.operator.namespace}/{kind}/{name}".rstrip("/")
-
-    def find(self, kind: str, name: str) -> Json:
-        """The object; empty if there is none."""
-        try:
-            found: Json = self.operator.api.call("GET", self.path(kind, name))
-        except ApiError as error:
-            if error.status == 404:
-                return {}
-            raise
-        return found
-
-    def delete(self, kind: str, name: str) -> None:
-        self.operator.api.call("DELETE", self.path(kind, name), {"propagationPolicy": "Background"})
-
-    def ready(self) -> bool:
-        """Whether the group says that it is, of the newest generation."""
-        found = self.find("consumergroups", "clicks")
-        status = found.get("status", {})
-        current = status.get("observedGeneration") == found["metadata"]["generation"]
-        return current and any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions", ()))
-
-    def until_ready(self, within: float = 60.0) -> None:
-        until(self.ready, self.explain, within)
-
-    def until_read(self, since: float | None = None, within: float = 60.0) -> None:
-        """Until every shard was read after that time, by default after now."""
-        after = time.monotonic() if since is None else since
-        until(
-            lambda: all(any(each.at > after for each in self.kubelet.of(shard)) for shard in self.shards), self.explain, within
-        )
-
-    def pods(self) -> dict[str, str]:
-        """UIDs of the group's pods by name."""
-        found = self.operator.api.call("GET", self.path("pods"))["items"]
-        return {
-            item["metadata"]["name"]: item["metadata"]["uid"] for item in found if "deletionTimestamp" not in item["metadata"]
-        }
-
-    def nothing_lost_or_repeated(self) -> None:
-        """Every record was read; and none was checkpointed twice."""
-        for shard in self.shards:
-            durable = self.kubelet.of(shard)
-            assert all(later.begin >= earlier.end for earlier, later in itertools.pairwise(durable)), (shard, durable)
-            fenced = [each for each in list(self.kubelet.fenced) if each.shard == shard]
-            read = {each.begin for each in (*durable, *fenced)}
-            assert read == set(range(durable[-1].end)), (shard, durable, fenced)
-
-    def explain(self) -> object:
-        status = self.find("consumergroups", "clicks").get("status", {})
-        return status, self.pods(), self.kubelet.failures, self.operator.log.read_text()[-6000:]
+    undisturbed(place, away, tell, "the API server away")
+    assert place.operator.http(place.operator.api_port, "/readyz") == 200
 
 
-@contextlib.contextmanager
-def reading(cluster: Cluster, namespace: str, folder: Path, **settings: str) -> Iterator[Place]:
-    proxy = ApiProxy(cluster.api_url, cluster.layout.certificates)
-    proxy.start()
-    operator = OperatorProcess(cluster, namespace, folder)
-    kubeconfig = folder / "kubeconfig"
-    content = yaml.safe_load(kubeconfig.read_text())
-    content["clusters"][0]["cluster"] = {"server": proxy.url}
-    kubeconfig.write_text(yaml.safe_dump(content))
-    try:
-        operator.start(**settings)
-        topic = f"{namespace}-clicks"
-        cluster.kafka_tool("kafka-topics", "--create", "--topic", topic, "--partitions", str(SHARDS))
-        address = f"http://127.0.0.1:{operator.api_port}"
-        with PlayedKubelet(operator.api, namespace, address, starting=0.2).running() as kubelet:
-            place = Place(operator, proxy, kubelet, topic)
-            operator.group("clicks", topic)
-            place.until_ready()
-            place.until_read()
-            yield place
-    finally:
-        operator.close()
-        proxy.close()
+@long
+def test_when_the_api_server_is_away_for_longer_the_operator_steps_down_and_its_next_start_goes_on(
+    cluster: Cluster, names: Names, tmp_path: Path, tell: Tell
+) -> None:
+    with reading(cluster, unique(names, "faults"), tmp_path, **QUICK) as place:
+        owners, pods, begun = place.owners(), place.pods(), time.monotonic()
+        place.proxy.faults.refuse = True
+        place.proxy.cut()
+        assert place.operator.wait(30) == 1
+        assert "may not go on" in place.operator.log.read_text()
+        place.proxy.faults.refuse = False
+        place.operator.start(**QUICK)
+        place.until_read()
+        tell(f"the API server away past the Lease: the longest that a shard was not read: {place.pauses(begun):.1f} s")
+        assert (place.owners(), place.pods()) == (owners, pods)
+        place.until_ready()
+        place.nothing_lost_or_repeated()
 
 
-@pytest.fixture
-def namespace(cluster: Cluster, names: Names) -> Iterator[str]:
-    name = unique(names, "faults")
-    cluster.kubectl("create", "namespace", name)
-    yield name
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+@long
+def test_a_slow_api_server_slows_nobody_who_reads(place: Place, tell: Tell) -> None:
+    def slow() -> None:
+        place.proxy.faults.delay = 1.5
+        place.patch("consumergroups", "clicks", {"metadata": {"annotations": {"touched": "yes"}}})
+        for _ in range(4):
+            place.until_read(within=6.0)
+            time.sleep(1.0)  # the trouble itself has to last
+        place.proxy.faults.delay = 0.0
+
+    undisturbed(place, slow, tell, "the API server slow")
 
 
-@pytest.fixture
-def place(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Place]:
-    with reading(cluster, namespace, tmp_path) as place:
-        yield place
+@long
+@pytest.mark.parametrize("status", [409, 410, 429, 500])
+def test_an_error_of_the_api_server_is_tried_again(place: Place, status: int, tell: Tell) -> None:
+    faults = [
+        Fault("PATCH", r"/statefulsets/clicks$", status, times=2),
+        Fault("PATCH", r"/consumergroups/clicks/status$", status, times=2),
+        Fault("PUT", r"/configmaps/clicks-state$", status, times=2),
+        Fault("GET", r"/leases/", status, times=2),
+        Fault("GET", r"/(pods|services|statefulsets)", status, times=3),
+    ]
+    place.proxy.faults.answers.extend(faults)
+    place.proxy.cut()
+    # A third consumer, and back to two: everything is written.
+    place.patch("consumergroups", "clicks", {"spec": {"scaling": {"shardsPerConsumer": 1}}})
+    until(lambda: place.find("statefulsets", "clicks")["spec"]["replicas"] == 4, place.explain, 90)
+    place.until_read_by(SHARDS)
+    place.patch("consumergroups", "clicks", {"spec": {"scaling": {"shardsPerConsumer": 2}}})
+    until(lambda: set(place.pods()) == {"clicks-0", "clicks-1"}, place.explain, 90)
+    place.until_ready(120)
+    place.until_read()
+    tell(f"{status}: " + ", ".join(f"{each.method} {each.path} {each.met}x" for each in faults))
+    assert all(each.met for each in faults)
+    place.nothing_lost_or_repeated()
+
+
+@long
+def test_a_write_that_was_carried_out_although_its_answer_was_an_error_is_not_done_twice(place: Place) -> None:
+    faults = [
+        Fault("PATCH", r"/statefulsets/clicks$", 500, carried_out=True),
+        Fault("PUT", r"/configmaps/clicks-state$", 500, carried_out=True),
+        Fault("PATCH", r"/consumergroups/clicks/status$", 500, carried_out=True),
+    ]
+    place.proxy.faults.answers.extend(faults)
+    place.patch("consumergroups", "clicks", {"spec": {"scaling": {"shardsPerConsumer": 1}}})
+    place.until_read_by(SHARDS)
+    place.until_ready()
+    assert all(each.met == 1 for each in faults)
+    place.nothing_lost_or_repeated()
 
 
 def test_watches_that_were_cut_off_and_forgotten_miss_nothing_in_the_end(place: Place) -> None:
     """What is deleted while no watch is open, and the server has forgotten it when they begin anew, is noticed."""
-    place.proxy.faults.refuse_watches = True
+    place.proxy.faults.watches = 410
     place.proxy.cut()
     place.delete("services", "clicks")
     place.delete("poddisruptionbudgets", "clicks")
     place.operator.group("gone", place.topic, groupId=f"{place.operator.namespace}.gone")
     place.delete("consumergroups", "gone")
     place.until_read()
-    place.proxy.faults.refuse_watches = False
+    place.proxy.faults.watches = 0
     until(lambda: place.find("services", "clicks") and place.find("poddisruptionbudgets", "clicks"), place.explain)
     until(lambda: not place.find("statefulsets", "gone"), place.explain)
     place.until_ready()
     place.nothing_lost_or_repeated()
+
+
+@long
+@pytest.mark.parametrize("status", [409, 410, 429, 500])
+def test_an_error_that_answers_the_opening_of_a_watch_ends_nobodys_lead(place: Place, status: int, tell: Tell) -> None:
+    """Nor does one that comes in the middle of a watch."""
+    faults = [Fault("GET", plural, status, watch=True) for plural in (r"/statefulsets$", r"/consumergroups$")]
+
+    def refused() -> None:
+        place.proxy.faults.answers.extend(faults)
+        place.proxy.cut()
+        until(lambda: all(each.met for each in faults), place.explain)
+        place.proxy.faults.watches = status
+        place.proxy.cut()
+        place.until_read()
+        place.proxy.faults.watches = 0
+        place.delete("services", "clicks")
+        until(lambda: place.find("services", "clicks"), place.explain)
+
+    undisturbed(place, refused, tell, f"watches answered with {status}")
+    place.patch("consumergroups", "clicks", {"spec": {"scaling": {"shardsPerConsumer": 1}}})
+    until(lambda: place.find("statefulsets", "clicks")["spec"]["replicas"] == SHARDS, place.explain)
+    assert place.operator.http(place.operator.api_port, "/readyz") == 200
+
+
+@long
+@pytest.mark.parametrize("fault", ["hangs", "is killed"])
+def test_while_kafka_is_away_the_operator_says_so_and_everybody_keeps_what_he_holds(
+    place: Place, cluster: Cluster, fault: str, tell: Tell
+) -> None:
+    def away() -> None:
+        cluster.signal("kafka", signal.SIGSTOP if fault == "hangs" else signal.SIGKILL)
+        try:
+            until(lambda: place.condition("SourceReachable") == ("False", "SourceUnavailable"), place.explain)
+            assert place.condition("Ready") == ("False", "SourceUnavailable")
+        finally:
+            if fault == "hangs":
+                cluster.signal("kafka", signal.SIGCONT)
+            else:
+                cluster.up(node=False, kafka=True, prometheus=False)
+
+    undisturbed(place, away, tell, f"Kafka {fault}")
+    assert place.condition("SourceReachable")[0] == "True"
+
+
+@long
+def test_a_killed_etcd_disturbs_nobody(place: Place, cluster: Cluster, tell: Tell) -> None:
+    def killed() -> None:
+        cluster.signal("etcd", signal.SIGKILL)
+        place.until_read(within=10.0)
+        cluster.up(node=False, kafka=True, prometheus=False)
+
+    undisturbed(place, killed, tell, "etcd killed")

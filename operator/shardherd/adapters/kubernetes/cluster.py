@@ -36,6 +36,9 @@ meanwhile."""
 LISTING_PAUSE = 5.0
 """Seconds between two listings because watches began anew: those of all kinds do so at about the same time."""
 
+PASSING = frozenset({409, 410, 429})
+"""What the API server answers because of somebody else's write, of what it has forgotten, or of its load: not of our object."""
+
 PAGE = 500
 """Objects asked for at once, so that no answer is huge."""
 
@@ -259,7 +262,7 @@ class KubernetesCluster:
     async def _unless_gone(self, call: Coroutine[Any, Any, Any], statuses: set[int]) -> Any:
         try:
             return await call
-        except ClusterRefusedError as error:
+        except (ClusterRefusedError, ClusterUnavailableError) as error:
             cause = error.__cause__
             if isinstance(cause, ApiError) and cause.status in statuses:
                 return None
@@ -271,7 +274,7 @@ class KubernetesCluster:
         except ApiUnavailableError as error:
             raise ClusterUnavailableError(str(error)) from error
         except ApiError as error:
-            if error.status == 429 or error.status >= 500:
+            if error.status in PASSING or error.status >= 500:
                 raise ClusterUnavailableError(str(error)) from error
             raise ClusterRefusedError(str(error)) from error
 
