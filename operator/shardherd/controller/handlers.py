@@ -26,6 +26,12 @@ See = Callable[[str, Mapping[str, Any], str | None], bool]
 DEAD_WATCH = 70.0
 """Seconds without any event or bookmark after which a watch is opened anew."""
 
+PAGE = 100
+"""Objects that a watch lists at once when it begins; by itself Kopf asks for all, and holds them."""
+
+IDLE = 0.1
+"""Seconds for which Kopf keeps an object whole after its last event; by itself 5, so that a burst holds thousands of them."""
+
 
 def run(
     make_controller: Callable[[], Controller],
@@ -103,6 +109,8 @@ def _settings() -> kopf.OperatorSettings:
     settings.peering.standalone = True
     settings.watching.inactivity_timeout = DEAD_WATCH
     settings.watching.server_timeout = 10 * 60
+    settings.watching.chunk_size = PAGE
+    settings.queueing.idle_timeout = IDLE
     settings.process.ultimate_exiting_timeout = None
     # Neither CustomResourceDefinitions nor Namespaces are watched, so the operator needs no right to.
     settings.scanning.disabled = True
