@@ -89,6 +89,9 @@ class Town:
             "KUBECONFIG": str(kubeconfig),
             "SHARDHERD_NAMESPACE": NAMESPACE,
             "SHARDHERD_LEASE_NAME": f"{RELEASE}-shardherd",
+            # The same for all of them, as the Service's is: pods are told of it.
+            "SHARDHERD_COORDINATOR_URL": f"http://{RELEASE}-shardherd.{NAMESPACE}.svc:8080",
+            **environment_of_the_image(),
         }
         self.operators = [Operator(number, environment, folder / f"operator-{number}.log") for number in (0, 1)]
 
@@ -143,6 +146,12 @@ class Town:
             "metadata": {"name": name},
             "spec": {"source": {"kafka": kafka}, "scaling": {"shardsPerConsumer": 1, **scaling}, "application": application},
         }
+
+
+def environment_of_the_image() -> dict[str, str]:
+    """What the operator's image sets besides the paths of its own."""
+    stage = (ROOT / "Dockerfile").read_text().partition(" AS operator\n")[2].partition("\nFROM ")[0]
+    return dict(re.findall(r"^ENV (\w+)=(\S+)$", stage, re.MULTILINE))
 
 
 @contextlib.contextmanager

@@ -240,6 +240,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
         if not await _before(stop, certificate.available()):
             return 0
         metrics.certificate_until.set_function(lambda: certificate.until)
+        metrics.authority_until.set_function(lambda: certificate.authority_until)
     if not await _before(stop, server.lead()):
         return 0
     metrics.leader.set(1)

@@ -65,6 +65,8 @@ def of_group(metric: str, **labels: str) -> str:
     return f"{metric}{OF_GROUP[:-1]}{more}}}"
 
 
+CERTIFICATE, AUTHORITY = "shardherd_certificate_expiry_timestamp_seconds", "shardherd_authority_expiry_timestamp_seconds"
+
 # Samples are a minute apart: `a+bxn` counts from a by b, n times.
 CASES = [
     case("ShardherdNoLeader", "5m", 'shardherd_leader{pod="a"}', "0x10", "1x10", {}),
@@ -109,6 +111,9 @@ CASES = [
         "0x30",
         GROUP,
     ),
+    # Six days are left, or eight, or there is no certificate.
+    case("ShardherdCertificateExpiring", "15m", f"{CERTIFICATE}{{}}", "518400x20", "691200x20", {}),
+    case("ShardherdAuthorityExpiring", "15m", f"{AUTHORITY}{{}}", "518400x20", "0x20", {}),
     case("ShardherdNotReady", "20m", of_group("shardherd_group_condition", condition="Ready"), "0x30", "0x10 1x20", GROUP),
 ]
 
@@ -137,7 +142,7 @@ class TestAlerts:
         return tmp_path
 
     def test_promtool_accepts_the_rules(self, files: Path) -> None:
-        assert "14 rules found" in promtool("check", "rules", str(files / "rules.yaml"))
+        assert "16 rules found" in promtool("check", "rules", str(files / "rules.yaml"))
 
     def test_each_fires_when_it_should_and_only_then(self, chart: Chart, files: Path) -> None:
         assert {case.alert for case in CASES} == set(alerts(chart))

@@ -44,6 +44,12 @@ CANCELS = 10
 ENDS, WITHIN = 5, 120.0
 """So many ends of watching within so many seconds are not the API server's doing: the process is better started anew."""
 
+PAGE = 100
+"""Objects that a watch lists at once when it begins; by itself Kopf asks for all, and holds them."""
+
+IDLE = 0.1
+"""Seconds for which Kopf keeps an object whole after its last event; by itself 5, so that a burst holds thousands of them."""
+
 
 def run(
     make_controller: Callable[[], Controller],
@@ -175,6 +181,8 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = CONNECTING
     settings.networking.request_timeout = ANSWERING
     settings.networking.error_backoffs = RETRIES
+    settings.watching.chunk_size = PAGE
+    settings.queueing.idle_timeout = IDLE
     settings.process.ultimate_exiting_timeout = None
     # Neither CustomResourceDefinitions nor Namespaces are watched, so the operator needs no right to.
     settings.scanning.disabled = True

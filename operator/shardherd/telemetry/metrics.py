@@ -34,6 +34,10 @@ LEADER = Metric("shardherd_leader", "Whether this process leads (1) or not (0)."
 CERTIFICATE_UNTIL = Metric(
     "shardherd_certificate_expiry_timestamp_seconds", "When the coordinator's TLS certificate ends; 0 without one."
 )
+AUTHORITY_UNTIL = Metric(
+    "shardherd_authority_expiry_timestamp_seconds",
+    "When the authority ends by which consumers believe the coordinator; 0 without one.",
+)
 
 # The coordinator.
 HEARTBEATS = Metric("shardherd_heartbeats", "Heartbeats answered, by result (ok or an error code).", (*GROUP, "result"))
@@ -175,6 +179,7 @@ class OperatorMetrics:
         self.conditions = gauge(CONDITION)
         self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
         self.certificate_until = gauge(CERTIFICATE_UNTIL)
+        self.authority_until = gauge(AUTHORITY_UNTIL)
         self._build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
         # Counters whose series go with their group, and how many label values follow the group's two.
         self._of_groups = (

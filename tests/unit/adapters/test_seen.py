@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from shardherd.adapters.kubernetes.seen import BUDGET, GROUP, POD, SERVICE, STATEFUL_SET, Seen, slim
@@ -41,7 +42,12 @@ def names(found: GroupObjects | None) -> list[str] | None:
 
 def read(seen: Seen, *pods: Json, version: int = 1) -> None:
     """The group was read from the API server, with these pods."""
-    seen.learn(KEY, GroupObjects(body(spec={}, version=version), stateful_set(2, version), pods=pods), seen.touched(KEY))
+    kept = tuple(slim(POD, item) for item in pods)
+    seen.learn(
+        KEY,
+        GroupObjects(body(spec={}, version=version), slim(STATEFUL_SET, stateful_set(2, version)), pods=kept),
+        seen.touched(KEY),
+    )
 
 
 def test_a_group_is_known_once_it_was_read() -> None:
@@ -175,17 +181,84 @@ def test_what_a_listing_does_not_find_any_more_is_gone() -> None:
     assert seen.whole(KEY) is None
 
 
-def test_of_a_pod_only_what_is_looked_at_is_kept() -> None:
-    kept = slim(POD, pod("clicks-0"))
+def test_of_an_object_only_what_is_looked_at_is_kept() -> None:
+    metadata = {
+        **body("clicks-0")["metadata"],
+        "annotations": {"shardherd.dev/template-hash": "abc", "prometheus.io/port": "8090"},
+        "labels": {**LABELS, "controller-revision-hash": "clicks-1"},
+        "ownerReferences": [{"kind": "StatefulSet", "name": "clicks", "uid": "set", "controller": True}],
+    }
+    spec = {"nodeName": "node", "containers": [{"name": "driver", "image": "i", "env": []}], "volumes": []}
+    terminated = {"exitCode": 1, "reason": "Error", "message": "boom", "startedAt": "then", "containerID": "x"}
+    status = {
+        "phase": "Running",
+        "podIP": "10.0.0.1",
+        "conditions": [
+            {"type": "Ready", "status": "False", "reason": "R", "message": "m", "lastTransitionTime": "then"},
+            {"type": "Initialized", "status": "True"},
+        ],
+        "containerStatuses": [
+            {
+                "name": "driver",
+                "image": "i",
+                "imageID": "i@sha",
+                "restartCount": 1,
+                "ready": False,
+                "state": {"running": {"startedAt": "then"}},
+                "lastState": {"terminated": terminated},
+            }
+        ],
+    }
 
-    assert kept["spec"] == {"nodeName": "node", "containers": [{"name": "driver", "image": "i"}]}
-    assert kept["status"] == {"phase": "Running"}
-    assert "managedFields" not in kept["metadata"]
+    kept = slim(POD, {"metadata": metadata, "spec": spec, "status": status})
+
+    assert kept == {
+        "metadata": {
+            "name": "clicks-0",
+            "namespace": "shop",
+            "uid": "uid-of-clicks-0",
+            "resourceVersion": "1",
+            "labels": LABELS,
+            "annotations": {"shardherd.dev/template-hash": "abc"},
+            "ownerReferences": [{"uid": "set", "controller": True}],
+        },
+        "spec": {"nodeName": "node", "containers": [{"name": "driver", "image": "i"}]},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "False", "message": "m"}],
+            "containerStatuses": [
+                {
+                    "name": "driver",
+                    "image": "i",
+                    "restartCount": 1,
+                    "state": {"running": {}},
+                    "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "boom"}},
+                }
+            ],
+        },
+    }
+    assert slim(POD, kept) == kept
 
 
-def test_of_a_group_it_is_kept_which_tools_declared_what() -> None:
-    declarer, teller = {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {}}}, {"manager": "us", "subresource": "status"}
-    group = body(spec={})
-    group["metadata"]["managedFields"] = [declarer, teller]
+def test_of_a_group_it_is_kept_which_tool_declared_a_reset() -> None:
+    group = body(spec={"paused": True}, status={"replicas": 1})
+    owned = {"f:reset": {"f:id": {}, "f:to": {}}, "f:paused": {}}
+    group["metadata"]["managedFields"] = [
+        {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {"f:paused": {}}}},
+        {"manager": "kubectl-patch", "fieldsV1": {"f:spec": owned}, "time": "then"},
+        {"manager": "us", "subresource": "status", "fieldsV1": {"f:status": {}}},
+    ]
 
-    assert slim(GROUP, group)["metadata"]["managedFields"] == [declarer]
+    kept = slim(GROUP, group)
+
+    assert kept["metadata"]["managedFields"] == [
+        {"manager": "kubectl-patch", "fieldsV1": {"f:spec": {"f:reset": {"f:id": {}, "f:to": {}}}}}
+    ]
+    assert (kept["spec"], kept["status"]) == ({"paused": True}, {"replicas": 1})
+    assert slim(GROUP, kept) == kept
+
+
+def test_equal_names_of_many_objects_are_kept_once() -> None:
+    one, other = (slim(POD, json.loads(json.dumps(pod("clicks-0")))) for _ in range(2))
+
+    assert one["spec"]["nodeName"] is other["spec"]["nodeName"]

@@ -106,8 +106,21 @@ async def test_over_more_than_a_year_what_is_served_was_in_the_bundle_of_the_day
         leaf = certificates.serving(secrets.data)
         assert leaf is not None
         assert any(leaf.issuer == each.subject and _verifies(leaf, each) for each in before)
-        assert one.until == certificates.until(leaf)
+        assert one.until == certificates.until(leaf) <= one.authority_until
         before = certificates.certificates(one.bundle().encode())
+
+
+async def test_the_end_of_an_authority_is_still_told_when_it_has_passed() -> None:
+    clock = SimulatedClock()
+    one = operator(Secrets(foreign(clock.wall())), clock, ours=False)
+    assert (one.until, one.authority_until) == (0.0, 0.0)
+    await one.look()
+    ends = one.authority_until
+
+    clock.advance(500 * DAY)
+    await one.look()
+
+    assert (one.authority_until, one.bundle()) == (ends, "")
 
 
 def _verifies(leaf: Any, authority: Any) -> bool:
@@ -125,15 +138,17 @@ async def test_somebody_elses_certificate_by_an_authority_nobody_knows_yet_waits
     one = operator(secrets, clock, ours=False)
     assert await one.look() == ""
     until = one.until
+    authorities = [certificates.until(certificates.certificates(each[BUNDLE])[0]) for each in (first, second)]
+    assert one.authority_until == authorities[0]
 
     secrets.put(second)
     assert await one.look() == ""
-    assert one.until == until
+    assert (one.until, one.authority_until) == (until, authorities[0])
     assert one.bundle().encode() == second[BUNDLE] + first[BUNDLE]
 
     clock.advance(ANNOUNCED)
     assert await one.look() == ""
-    assert one.until == until + DAY
+    assert (one.until, one.authority_until) == (until + DAY, authorities[1])
     assert one.bundle().encode() == second[BUNDLE] + first[BUNDLE]
     assert secrets.writes == 0
 

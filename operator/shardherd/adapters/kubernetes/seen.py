@@ -1,7 +1,8 @@
 """What the watches have shown of every group's objects, so that a reconcile asks the API server nothing while nothing changes.
 
 Fed by the controller's handlers and by the answers to our own writes; read by `cluster`. Of each object only what the
-controller looks at is kept: a thousand groups fit into some ten megabytes. What is not known for sure is not told. No I/O.
+controller looks at is kept: a thousand groups of three consumers fit into some twenty megabytes. What is not known for sure is
+not told. No I/O.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Seen:
         return self._entries.setdefault(key, _Entry()).touched
 
     def learn(self, key: Key, found: GroupObjects | None, touched: int) -> None:
-        """What a reading found that began when `touched` was the group's number. None: there is no such group."""
+        """What a reading found, slimmed, that began when `touched` was the group's number. None: there is no such group."""
         entry = self._entries.setdefault(key, _Entry())
         if entry.touched != touched:
             return  # something changed meanwhile, and the two cannot be told apart: it is read once more
@@ -88,7 +89,7 @@ class Seen:
         bodies = [*((kind, body) for kind, body in single if body is not None), *((POD, pod) for pod in found.pods)]
         # Somebody else's object under the group's name has no label of ours: no watch would tell when it goes.
         ours = [(kind, body) for kind, body in bodies if group_of(kind, body) == key]
-        entry.objects = {(kind, body["metadata"]["name"]): slim(kind, body) for kind, body in ours}
+        entry.objects = {(kind, body["metadata"]["name"]): body for kind, body in ours}
         entry.whole = True
 
     def listing(self) -> Callable[[Iterable[tuple[str, Manifest]]], None]:
@@ -141,33 +142,90 @@ class Seen:
         )
 
 
+_METADATA = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
+_OURS = "shardherd.dev/"
+"""How the labels and annotations begin that the controller reads."""
+
+_CONDITIONS = ("Ready", "PodScheduled")
+"""The conditions of a pod that the controller reads."""
+
+_ENDED = ("reason", "exitCode", "message")
+_SHARED = 64
+"""Characters up to which a text is kept once for all objects: names, UIDs, reasons and the like come again and again."""
+
+
 def slim(kind: str, body: Manifest) -> Manifest:
-    """What the controller looks at of an object."""
-    metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+    """What the controller looks at of an object. Of a slimmed one it is the same."""
     spec, status = body.get("spec", {}), body.get("status", {})
-    made: dict[str, Any] = {"metadata": metadata}
+    made: dict[str, Any] = {"metadata": _metadata(kind, body["metadata"])}
     if kind == GROUP:
-        # Which tool declared something is told of a reset; who wrote the status changes with every status.
-        managers = body["metadata"].get("managedFields", ())
-        metadata["managedFields"] = [entry for entry in managers if not entry.get("subresource")]
         made |= {name: body[name] for name in ("spec", "status") if name in body}
     elif kind == STATEFUL_SET:
         made["spec"] = {"replicas": spec.get("replicas", 1)}
     elif kind == POD:
-        containers = [{name: item[name] for name in ("name", "image") if name in item} for item in spec.get("containers", ())]
-        made["spec"] = {**({"nodeName": spec["nodeName"]} if "nodeName" in spec else {}), "containers": containers}
-        made["status"] = {name: status[name] for name in ("phase", "conditions", "containerStatuses") if name in status}
+        containers = [_picked(item, ("name", "image")) for item in spec.get("containers", ())]
+        made["spec"] = {**_picked(spec, ("nodeName",)), "containers": containers}
+        made["status"] = _pod_status(status)
     interned: Manifest = _interned(made)
     return interned
 
 
+def _metadata(kind: str, metadata: Manifest) -> dict[str, Any]:
+    kept = _picked(metadata, _METADATA)
+    for name in ("labels", "annotations"):
+        ours = {key: value for key, value in (metadata.get(name) or {}).items() if key.startswith(_OURS)}
+        if ours:
+            kept[name] = ours
+    if "ownerReferences" in metadata:
+        kept["ownerReferences"] = [_picked(owner, ("uid", "controller")) for owner in metadata["ownerReferences"]]
+    if kind == GROUP:
+        # Which tool declared a reset is told of it. Who wrote the status changes with every status.
+        declared = ((entry, entry.get("fieldsV1", {}).get("f:spec", {}).get("f:reset")) for entry in _managers(metadata))
+        managers = [
+            {"manager": entry["manager"], "fieldsV1": {"f:spec": {"f:reset": reset}}} for entry, reset in declared if reset
+        ]
+        if managers:
+            kept["managedFields"] = managers
+    return kept
+
+
+def _managers(metadata: Manifest) -> Iterable[Manifest]:
+    return (entry for entry in metadata.get("managedFields", ()) if not entry.get("subresource"))
+
+
+def _pod_status(status: Manifest) -> dict[str, Any]:
+    kept = _picked(status, ("phase",))
+    conditions = [
+        _picked(condition, ("type", "status", "message"))
+        for condition in status.get("conditions", ())
+        if condition["type"] in _CONDITIONS
+    ]
+    containers = [
+        {
+            **_picked(container, ("name", "image", "restartCount")),
+            "state": _state(container.get("state", {})),
+            "lastState": _state(container.get("lastState", {})),
+        }
+        for container in status.get("containerStatuses", ())
+    ]
+    return kept | ({"conditions": conditions} if conditions else {}) | ({"containerStatuses": containers} if containers else {})
+
+
+def _state(state: Manifest) -> dict[str, Any]:
+    return {name: _picked(value, _ENDED) for name, value in state.items()}
+
+
+def _picked(value: Manifest, names: Iterable[str]) -> dict[str, Any]:
+    return {name: value[name] for name in names if name in value}
+
+
 def _interned(value: Any) -> Any:
-    """The same with every name kept once for all objects."""
+    """The same with every name, and every short text, kept once for all objects."""
     if isinstance(value, Mapping):
         return {sys.intern(str(name)): _interned(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_interned(item) for item in value]
-    return value
+    return sys.intern(value) if type(value) is str and len(value) <= _SHARED else value
 
 
 def _uid(body: Manifest) -> str:

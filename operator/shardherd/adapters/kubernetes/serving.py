@@ -71,6 +71,7 @@ class ServingCertificate:
         self._bundle = ""
         self._served: ssl.SSLContext | None = None
         self._leaf: x509.Certificate | None = None
+        self._authority_until = 0.0
         self._there = asyncio.Event()
         self._told = ""
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -86,6 +87,11 @@ class ServingCertificate:
     def until(self) -> float:
         """When the certificate that is served ends (wall seconds), 0 if there is none."""
         return 0.0 if self._leaf is None else certificates.until(self._leaf)
+
+    @property
+    def authority_until(self) -> float:
+        """When the authority ends by which consumers believe what is served (wall seconds), 0 if there is none."""
+        return self._authority_until
 
     def bundle(self) -> str:
         """All authorities that are to be trusted, as PEM; empty if none is known. May be called from any thread."""
@@ -146,6 +152,13 @@ class ServingCertificate:
             return wanted
 
     def _take(self, data: Data) -> str:
+        said = self._take_up(data)
+        if self._leaf is not None:
+            trusted = (each.certificate for each in self._trusted.values())
+            self._authority_until = certificates.trusted_until(self._leaf, trusted)
+        return said
+
+    def _take_up(self, data: Data) -> str:
         leaf = certificates.serving(data)
         if leaf is None:
             return f"{self._secret} holds no {CHAIN} with its tls.key: nothing new is served"
