@@ -66,6 +66,7 @@ LINKER_FLAGS = {
     "helm": "-s -w",
     "coredns": "-s -w",
     "kwok": "-s -w",
+    "cert-manager": "-s -w",
 }
 
 BASE_SUITE = "bookworm"
@@ -116,6 +117,16 @@ class Tools:
     def kwok(self) -> Path:
         """What plays kubelets; only the benchmark of the operator asks for it."""
         return _go_programs("kwok") / "kwok"
+
+    @cached_property
+    def cert_manager(self) -> Path:
+        """cert-manager's controllers; only a long test asks for them."""
+        return _go_programs("cert-manager") / "cert-manager"
+
+    @cached_property
+    def cert_manager_definitions(self) -> Path:
+        """Folder of the definitions of cert-manager's resources, of the version of its controllers."""
+        return _module("cert-manager", "github.com/cert-manager/cert-manager") / "deploy" / "crds"
 
     @cached_property
     def kafka(self) -> Path:
@@ -265,13 +276,20 @@ def _go_toolchain() -> Path:
 def _go_programs(name: str) -> Path:
     source = SOURCES / name
     flags = LINKER_FLAGS[name]
-    inputs = b"".join([(source / "go.mod").read_bytes(), (source / "go.sum").read_bytes(), flags.encode()])
+    files = [source / "go.mod", source / "go.sum", *sorted(source.glob("*.go"))]
+    inputs = b"".join([*(file.read_bytes() for file in files), flags.encode()])
 
     def build(scratch: Path) -> None:
         command = [_go(), "build", "-mod=readonly", "-buildvcs=false", "-ldflags", flags, "-o", f"{scratch}/", "tool"]
         _run(command, cwd=source, env={"CGO_ENABLED": "0", "GOWORK": "off"})
 
     return _cached(name, inputs, f"building {name} from Go modules (minutes, once)", build)
+
+
+def _module(name: str, path: str) -> Path:
+    """Where Go keeps the sources of a module that the programs of `name` need."""
+    listed = [_go(), "mod", "download", "-json", path]
+    return Path(json.loads(_run(listed, cwd=SOURCES / name, env={"GOWORK": "off"}))["Dir"])
 
 
 def jars(name: str, pom: Path) -> Path:
