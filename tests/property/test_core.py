@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shardherd.core.errors import IllegalTransitionError, StaleIncarnationError
 from shardherd.core.fsm import TRANSITIONS, Cause, step
+from shardherd.core.grants import blocked
 from shardherd.core.group import Group, Put, Result
 from shardherd.core.model import HeartbeatReply, Reset, ResetState, ResetTo, ShardState
 from shardherd.core.ownership import decode, encode
@@ -33,7 +34,7 @@ def timeless(ownership: Ownership) -> Ownership:
     return replace(ownership, shards={name: record._replace(since=0.0) for name, record in ownership.shards.items()})
 
 
-ASSIGNORS = ["Sticky", "Range", "RoundRobin", "Weighted", "example.Unknown"]
+ASSIGNORS = ["Sticky", "Sticky", "Sticky", "Range", "RoundRobin", "Weighted", "example.Unknown"]
 NAMES = st.sampled_from(["g-0", "g-1", "g-2", "g-3"])
 SHARDS = st.sampled_from([str(number) for number in range(6)])
 
@@ -48,13 +49,22 @@ class Watched(Play):
 
     def ask(self, request: Request) -> Result:
         before = encode(self.group.ownership), self.view
+        withheld = self.group.spec.settings.paused or blocked(self.group._state)
         result = self.group.handle(request, self.now)
         assert (encode(self.group.ownership), self.view) == before, "deciding changed something"
         twin = self.group.copy()
         twin.apply(result.events)
+        withheld = withheld and (twin.spec.settings.paused or blocked(twin._state))
         for event in result.events:
             if isinstance(event, Put) and isinstance(event.after, ShardRecord):
                 self._watch(event.before, event.after)
+                if withheld and event.before is not None:
+                    new = {event.after.holder, event.after.next_consumer} - {
+                        event.before.holder,
+                        event.before.next_consumer,
+                        None,
+                    }
+                    assert not new, "something was granted or moved while that was withheld"
         twin.revert(result.events)
         assert encode(twin.ownership)["group"] == before[0]["group"]
         return super().ask(request)
@@ -83,12 +93,14 @@ class Watched(Play):
 class Machine(RuleBasedStateMachine):
     """Everything that can happen to a group, in any order."""
 
-    @initialize(ordered=st.booleans())
-    def begin(self, ordered: bool) -> None:
+    @initialize(ordered=st.booleans(), running=st.sampled_from([3, 2, 0]))
+    def begin(self, ordered: bool, running: int) -> None:
         self.play = Watched(ordered)
         self.closed: set[int] = set()
         self.count = 4
         self.look()
+        # Most begin at rest: what matters happens to shards that somebody holds.
+        self.play.settle(*[f"g-{number}" for number in range(running)])
 
     def look(self) -> None:
         infos = []
@@ -201,7 +213,7 @@ class Machine(RuleBasedStateMachine):
         consumer = self.play.consumer(name)
         consumer.draining, consumer.ready = draining, ready
 
-    @rule(paused=st.booleans(), ordered=st.booleans(), assignor=st.sampled_from(ASSIGNORS))
+    @rule(paused=st.sampled_from([False, False, True]), ordered=st.booleans(), assignor=st.sampled_from(ASSIGNORS))
     def change_settings(self, paused: bool, ordered: bool, assignor: str) -> None:
         self.play.change(with_settings(self.play.group.spec, paused=paused, ordered=ordered, assignor=assignor))
 
