@@ -194,7 +194,7 @@ def _out(case: _Case, traffic: Traffic, wanted: int, wishes: tuple[tuple[float, 
     settled = _settled(case) and case.sizing.trial is None
     if case.goal >= case.high or not (settled or scaling.recommend_only):
         return case.stay(wanted, wishes)
-    step = min(wanted, case.high, case.goal + scaling.lag.max_step)
+    step = min(wanted, case.goal + scaling.lag.max_step)
     reason = CATCHING_UP if traffic.behind else KEEPING_UP
     trial = Trial(case.goal, traffic.consumed) if traffic.behind else None
     return case.answer(step, reason, _inputs(case, traffic, wanted), wanted, trial=trial, wishes=wishes)
@@ -204,11 +204,11 @@ def _in(case: _Case, traffic: Traffic, whole: bool, wishes: tuple[tuple[float, i
     most = max(number for _, number in wishes)
     if most >= case.goal or not whole or case.goal <= case.low or not _settled(case):
         return case.stay(most, wishes)
+    if traffic.pace.per_second is None:
+        # One fewer. Whether one fewer still is enough can only be told from what is seen from now on.
+        return case.answer(most, PACE_UNKNOWN, _inputs(case, traffic, most), wishes=())
     step = max(most, case.goal - case.observation.declared.scaling.lag.max_step)
-    if traffic.pace.per_second is not None:
-        return case.answer(step, LOAD_FELL, _inputs(case, traffic, most), most, wishes=wishes)
-    # Whether one fewer still is enough can only be told from what is seen from now on.
-    return case.answer(step, PACE_UNKNOWN, _inputs(case, traffic, most), most, wishes=())
+    return case.answer(step, LOAD_FELL, _inputs(case, traffic, most), most, wishes=wishes)
 
 
 def _settled(case: _Case) -> bool:

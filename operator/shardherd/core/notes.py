@@ -28,7 +28,7 @@ class Note:
         return text(self.uid, self.leader_epoch, self.owner_epoch, self.source_id)
 
 
-def text(uid: str, leader_epoch: int, owner_epoch: int, source_id: str = "") -> str:
+def text(uid: str, leader_epoch: int, owner_epoch: int, source_id: str) -> str:
     """A note as it is written."""
     return f"{FORMAT} {uid} {leader_epoch} {owner_epoch} {source_id}"
 

@@ -62,7 +62,7 @@ def rolling(observation: Observation, scale: Scale) -> Rolling:
         state, why = ROLLED_BACK, declared.rejected
     elif back:
         why = _why(observation, failing)
-    upcoming = None if back else _next(observation, scale, staying)
+    upcoming = _next(observation, scale, staying)
     drains = upcoming is not None and _drains_first(observation, upcoming)
     in_place = declared.rollout.strategy is RolloutStrategy.IN_PLACE
     going = set() if in_place else {pod.name for pod in staying if pod.deleting and not pod.current}

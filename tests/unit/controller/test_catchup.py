@@ -201,6 +201,9 @@ def test_as_many_as_are_needed_go_on() -> None:
 
 
 class TestMoreConsumers:
+    def test_do_not_come_beyond_the_limit_and_nothing_new_is_said(self) -> None:
+        assert asked(seen(900, 900), 10) == stays(10, 10, (NOW, 12), limit=TOO_MANY)
+
     def test_come_at_once_to_keep_up(self) -> None:
         message = (
             "350 records/s are written, 350 records/s read, 0 records behind, one consumer reads 100 records/s: "

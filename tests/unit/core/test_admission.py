@@ -61,19 +61,21 @@ def test_of_two_groups_that_share_their_positions_the_older_is_served() -> None:
 
 
 def test_a_group_that_is_refused_takes_no_place_and_those_after_it_are_looked_at() -> None:
-    first, twin, second, third, other = (
+    first, twin, second, third, other, fourth = (
         group(0, group_id="shared", age=9),
         group(1, group_id="shared", age=8),
         group(2, age=7),
         group(3, age=6),
         group(4, topic="views", age=5),
+        group(5, age=4),
     )
 
-    found = refused([first, twin, second, third, other], 2)
+    found = refused([first, twin, second, third, other, fourth], 2)
 
     assert {identity.name: condition.reason for identity, condition in found.items()} == {
         "g1": GROUP_ID_TAKEN,
         "g3": TOO_MANY_GROUPS,
+        "g5": TOO_MANY_GROUPS,
     }
 
 

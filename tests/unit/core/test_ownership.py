@@ -325,6 +325,12 @@ def test_a_row_that_cannot_be_is_named(columns: dict[str, Any], message: str) ->
     assert str(refused.value) == f"the stored ownership is damaged: ValueError: {message}"
 
 
+def test_a_reset_whose_rows_are_not_whole_is_damage() -> None:
+    reset = {**AS_WRITTEN["group"]["lastReset"], "rows": [["t/0", "t/1"], [None], [7, 9]]}
+    with pytest.raises(OwnershipDamagedError, match="damaged: ValueError: zip"):
+        decode({**AS_WRITTEN, "group": {**AS_WRITTEN["group"], "lastReset": reset}})
+
+
 def test_a_format_that_a_later_version_wrote_is_told_with_the_remedy() -> None:
     with pytest.raises(OwnershipFormatError) as refused:
         decode({**AS_WRITTEN, "format": 2})
