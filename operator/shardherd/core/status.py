@@ -55,10 +55,7 @@ def status(observation: Observation, scale: Scale) -> dict[str, object]:
     if scale.decision.recommended is not None:
         result["recommendedReplicas"] = scale.decision.recommended
     if observation.view is not None:
-        result |= _of_view(observation.view)
-        traffic = scale.decision.sizing.traffic
-        if traffic is not None and "lag" in result:
-            result["lag"] = _of_traffic(traffic, result["lag"])
+        result |= _of_view(observation.view, scale.decision.sizing.traffic)
     stuck, count = stuck_shards(observation, scale.decision.sizing.traffic)
     if stuck:
         result |= {"stuckShards": stuck, "stuckShardsTotal": count}
@@ -116,9 +113,9 @@ def _of_rollout(observation: Observation, scale: Scale) -> dict[str, object]:
     return result
 
 
-def _of_traffic(traffic: Traffic, lag: object) -> dict[str, object]:
-    """The lag with its age and the rates, as far as they are known."""
-    result: dict[str, object] = dict(lag) if isinstance(lag, Mapping) else {}
+def _of_traffic(traffic: Traffic) -> dict[str, object]:
+    """The age of the lag and the rates, as far as they are known."""
+    result: dict[str, object] = {}
     if traffic.lag_seconds is not None:
         result["seconds"] = _coarse(traffic.lag_seconds)
     if traffic.measured:
@@ -134,7 +131,7 @@ def _coarse(seconds: float) -> int:
     return round(seconds / unit) * unit
 
 
-def _of_view(view: GroupView) -> dict[str, object]:
+def _of_view(view: GroupView, traffic: Traffic | None) -> dict[str, object]:
     result: dict[str, object] = {"groupEpoch": view.group_epoch}
     if view.discovered:
         result["shards"] = {
@@ -145,7 +142,8 @@ def _of_view(view: GroupView) -> dict[str, object]:
             "transfer": view.shards_in(ShardState.TRANSFER),
             "over": view.shards_in(ShardState.OVER),
         }
-        result["lag"] = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards)}
+        lag = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards)}
+        result["lag"] = lag if traffic is None else lag | _of_traffic(traffic)
     if view.reset is not None:
         result["reset"] = {**_of_reset(view.reset), "state": view.reset.state.value, "message": view.reset.message}
     if view.last_reset is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from shardherd.core.model import Condition, ConsumerId, GroupView, ShardId, ShardState, ShardView
@@ -82,7 +83,12 @@ def test_a_shard_that_nobody_is_given_says_why() -> None:
     assert why(away) == "the source does not answer: no broker at kafka:9092"
     lost = (free[0]._replace(checkpoint=None),)
     assert why(view(lost, consumers=consumers(1))) == "its durable position is missing, or its start is not committed yet"
-    assert why(view(free, consumers=consumers(1))).startswith("it waits for the next rebalance")
+    able, draining, cordoned = consumers(1, 0, 0)
+    unable = (replace(able, ready=False), replace(draining, draining=True), replace(cordoned, cordoned=True))
+    assert why(view(free, consumers=unable)) == "no consumer is ready"
+    assert why(view(free, consumers=(*unable, able))) == (
+        "it waits for the next rebalance, for its last consumer to return (rejoinGrace), or for proof that this one is dead"
+    )
 
 
 def test_at_most_five_are_told_and_those_that_somebody_must_see_to_come_first() -> None:
@@ -90,9 +96,50 @@ def test_at_most_five_are_told_and_those_that_somebody_must_see_to_come_first() 
     free = (shard(7, ShardState.NOT_ALLOC, state_age=30.0),)
     found = told(view((*waiting, *free)))
     assert [item["shard"] for item in found] == ["clicks/7", "clicks/0", "clicks/1", "clicks/2", "clicks/3"]
-    assert found[1]["reason"] == "WaitsForParents"
+    assert (found[1]["reason"], found[1]["message"]) == (
+        "WaitsForParents",
+        "in an ordered group it waits until the shards that come before it are read to their ends",
+    )
     assert plan(observation(view=view((*waiting, *free)))).status["stuckShardsTotal"] == 7
 
 
 def test_a_shard_with_nothing_to_read_is_not_stuck() -> None:
     assert told(view((shard(7, ShardState.NOT_ALLOC, end=10, state_age=30.0),))) == []
+
+
+def test_a_shard_that_the_source_has_no_more_or_of_which_nothing_is_known_is_not_stuck() -> None:
+    free = shard(7, ShardState.NOT_ALLOC, state_age=30.0)
+    assert told(view((free._replace(present=False), free._replace(lag_records=None)))) == []
+    assert told(view((free,), discovered=False)) == []
+
+
+def test_a_grant_and_a_transfer_have_ten_seconds() -> None:
+    for state in (ShardState.NOT_ALLOC, ShardState.TRANSFER):
+        rows = (shard(7, state, state_age=9.9), shard(8, state, state_age=10.0))
+        assert [item["shard"] for item in told(view(rows))] == ["clicks/8"]
+
+
+def test_they_are_told_in_the_order_in_which_somebody_must_see_to_them() -> None:
+    rows = (
+        shard(0, ShardState.WAIT),
+        shard(1, ShardState.NOT_ALLOC, state_age=90.0),
+        shard(2, ShardState.TRANSFER, state_age=90.0),
+        shard(3),
+    )
+    found = told(view(rows, consumers=consumers(1)), seconds=75)
+    assert [item["reason"] for item in found] == ["NoProgress", "NotGivenUp", "NoHolder", "WaitsForParents"]
+
+
+def test_a_shard_that_stands_still_for_another_reason_does_so_since_then() -> None:
+    free = view((shard(7, ShardState.NOT_ALLOC, state_age=30.0),))
+    since = {"shard": "clicks/7", "since": "then"}
+    for previous, expected in (
+        ([{**since, "reason": "NoHolder"}], "then"),
+        ([{**since, "reason": "NotGivenUp"}], "2023-11-14T22:12:50Z"),
+        ([{**since, "reason": "NoHolder", "shard": "clicks/8"}], "2023-11-14T22:12:50Z"),
+        (["clicks/7"], "2023-11-14T22:12:50Z"),
+        ("clicks/7", "2023-11-14T22:12:50Z"),
+    ):
+        written = plan(observation(view=free, previous={"stuckShards": previous})).status["stuckShards"]
+        assert isinstance(written, list)
+        assert [item["since"] for item in written] == [expected]

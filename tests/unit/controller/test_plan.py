@@ -43,7 +43,8 @@ def spec(wanted: int, *leaving: ConsumerId) -> TellCoordinator:
 
 
 def test_a_group_that_is_as_declared_is_left_alone() -> None:
-    assert plan(observation()).actions == (spec(2),)
+    planned = plan(observation())
+    assert (planned.actions, planned.done, planned.proven, planned.decision.desired) == ((spec(2),), (), "now", 2)
 
 
 def test_a_new_group_gets_its_service_its_budget_and_then_its_consumers() -> None:

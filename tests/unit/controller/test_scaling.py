@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.model import ConsumerId, GroupSettings, ShardState
+from shardherd.core.model import ConsumerId, GroupSettings, Incarnation, ShardState
 from shardherd.core.observed import Memory, OwnedSet, Scaling, ScalingMode
 from shardherd.core.scaling import SETTLE, Scale, remember, scale
 from shardherd.core.sizing import PAUSED, WAITING_FOR_SHARDS
@@ -114,6 +114,19 @@ class TestScalingIn:
     def test_a_picture_from_before_they_were_told_is_not_believed(self) -> None:
         assert self.after(SETTLE / 2, view=view(shards(4))).replicas == 3
 
+    def test_a_picture_from_long_enough_after_they_were_told_is_believed(self) -> None:
+        assert self.after(SETTLE, view=view(shards(4))).replicas == 1
+
+    def test_they_have_the_whole_drain_timeout(self) -> None:
+        found = self.after(59.9)
+        assert (found.replicas, found.overdue) == (3, ())
+        assert self.after(60, view=view((*shards(3), *shards(1, holder=C1)))).overdue == (C1,)
+
+    def test_they_are_told_also_while_the_group_is_paused_and_stay(self) -> None:
+        stopped = replace(self.seen, declared=declared(settings=GroupSettings(paused=True)), stateful_set=OwnedSet(replicas=1))
+        gone = scale(replace(stopped, consumers=pods(0, 1)))
+        assert (steps(gone), gone.overdue) == ((1, 1, {C1}), ())
+
     def test_they_go_with_their_shards_when_the_drain_timeout_has_passed(self) -> None:
         found = self.after(60)
         assert (found.replicas, found.overdue) == (1, (C1, C2))
@@ -145,3 +158,23 @@ def test_the_start_of_a_drain_is_remembered_until_it_ends() -> None:
     assert remember(later, scale(later)).draining_since == {C2: NOW}
     ended = replace(later, stateful_set=OwnedSet(replicas=2))
     assert remember(ended, scale(ended)).draining_since == {}
+
+
+def test_an_expired_incarnation_is_remembered_since_it_was_seen_first_until_it_is_dead() -> None:
+    first, second = Incarnation("uid-0", 1), Incarnation("uid-1", 1)
+    both = view(shards(8), expired=((ConsumerId("clicks-0"), first), (C1, second)))
+    seen = observation(view=both)
+    memory = remember(seen, scale(seen))
+    assert memory.expired_since == {first: NOW, second: NOW}
+    later = replace(seen, now=NOW + 9, memory=replace(memory, expired_since={first: NOW}), dead=(Incarnation("uid-1", 2),))
+    assert remember(later, scale(later)).expired_since == {first: NOW}
+    unseen = replace(later, view=None)
+    assert remember(unseen, scale(unseen)).expired_since == {}
+
+
+def test_who_is_being_replaced_is_remembered_since_it_was_first() -> None:
+    seen = observation(memory=Memory(rolling=(C1, NOW - 5)))
+    assert remember(seen, scale(seen)).rolling is None
+    assert remember(seen, scale(seen), C1).rolling == (C1, NOW - 5)
+    assert remember(seen, scale(seen), C2).rolling == (C2, NOW)
+    assert remember(replace(seen, memory=Memory()), scale(seen), C1).rolling == (C1, NOW)

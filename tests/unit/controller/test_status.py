@@ -20,6 +20,7 @@ HELD = (
     *shards(1, ShardState.TRANSFER),
     *shards(2, ShardState.NOT_ALLOC, lag_records=None),
     *shards(1, ShardState.OVER),
+    *shards(3, ShardState.WAIT, lag_records=0),
 )
 
 
@@ -48,7 +49,7 @@ def test_the_status_counts_consumers_and_shards() -> None:
         },
         "selector": "shardherd.dev/consumergroup=clicks,shardherd.dev/role=driver",
         "groupEpoch": 3,
-        "shards": {"total": 9, "wait": 0, "notAlloc": 2, "alreadyAlloc": 5, "transfer": 1, "over": 1},
+        "shards": {"total": 12, "wait": 3, "notAlloc": 2, "alreadyAlloc": 5, "transfer": 1, "over": 1},
         "lag": {"records": 70},
         "lastRebalance": {"time": "2023-11-14T22:13:20Z", "reason": "ConsumerJoined", "moved": 2},
     }
@@ -280,3 +281,27 @@ def test_a_resource_that_cannot_be_read_keeps_its_status_but_for_the_conditions_
         ("Ready", "2023-11-14T22:13:20Z"),
         ("Stalled", "2023-11-14T22:13:20Z"),
     ]
+
+
+def test_the_conditions_are_of_this_generation_and_keep_their_times() -> None:
+    before = [{"type": "Ready", "status": "True", "lastTransitionTime": "then"}]
+    seen = observation(declared=declared(generation=4), previous={"conditions": before})
+    conditions = status(seen, scale(seen))["conditions"]
+    assert isinstance(conditions, list)
+    told = [(each["observedGeneration"], each["lastTransitionTime"]) for each in conditions[:2]]
+    assert told == [(4, "then"), (4, "2023-11-14T22:13:20Z")]
+
+
+def test_shards_that_stand_still_are_told_beside_all_else() -> None:
+    standing = replace(TestTheLag.traffic, moved_at=(NOW - 60,))
+    written = status(observation(), decided(traffic=standing))
+    assert written["stuckShardsTotal"] == 1
+    assert written["stuckShards"] == [
+        {
+            "shard": "clicks/0",
+            "reason": "NoProgress",
+            "message": "clicks-0 holds it and has checkpointed nothing; see: kubectl logs clicks-0",
+            "since": "2023-11-14T22:12:20Z",
+        }
+    ]
+    assert written["replicas"] == 2

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shardherd.core.model import ConsumerId, GroupView, ShardId, ShardState, ShardView
-from shardherd.core.traffic import INTERVAL, MEMORY, Pace, Traffic, watched
+from shardherd.core.traffic import INTERVAL, MEMORY, Look, Mark, Pace, Span, Traffic, watched
 from tests.unit.controller.builders import view
 
 NAMES = (ConsumerId("clicks-0"), ConsumerId("clicks-1"))
@@ -160,3 +164,238 @@ def test_what_is_remembered_does_not_grow_with_the_time() -> None:
     seen = watch(20_000, lambda now: shard(0, round(now), round(now)), step=INTERVAL)
     assert len(seen.looks) < 60
     assert len(seen.marks) < 20
+
+
+C0, C1 = NAMES
+FIRST = (
+    shard(0, 100, 90),
+    ShardView(ShardId("clicks/1"), ShardState.NOT_ALLOC, end=50),
+    shard(2, 10, 10, state=ShardState.OVER),
+    shard(3, 10, 5)._replace(present=False),
+    ShardView(ShardId("clicks/4"), ShardState.NOT_ALLOC, lag_records=3),
+)
+"""Of these only the first two count, and of the second no position is known."""
+
+
+def longs(*values: int) -> array[int]:
+    return array("q", values)
+
+
+def times(*values: float) -> array[float]:
+    return array("d", values)
+
+
+class TestALook:
+    """Two looks, number by number."""
+
+    first = Traffic(
+        shards=(ShardId("clicks/0"), ShardId("clicks/1")),
+        looks=(Look(100.0, longs(100, 50)),),
+        positions=longs(90, -1),
+        moved_at=times(100.0, 100.0),
+        holders=(C0, None),
+        marks=(Mark(100.0, 0, 0),),
+        pace=Pace(4200.0, 60.0),
+    )
+
+    def test_at_first_finds_the_ends_the_positions_and_the_holders(self) -> None:
+        assert watched(None, view(FIRST), 100.0, 70.0) == self.first
+        assert watched(None, view(FIRST), 100.0) == replace(self.first, pace=Pace())
+
+    def test_is_not_taken_before_its_time(self) -> None:
+        before = self.first
+        assert watched(before, view(()), 100.0 + INTERVAL - 0.1) is before
+        assert watched(before, view(()), 100.0 + INTERVAL).shards == ()
+
+    def test_of_nothing_finds_no_lag_and_no_age(self) -> None:
+        seen = watched(None, view(()), 100.0)
+        assert (seen.lag_records, seen.lag_seconds, seen.measured) == (0, None, False)
+
+    def test_adds_what_was_written_and_read_since_the_one_before(self) -> None:
+        second = (shard(0, 160, 110), shard(1, 50, 40, holder=1))
+        fading = math.exp(-5.0 / MEMORY)
+        assert watched(self.first, view(second), 105.0) == Traffic(
+            shards=self.first.shards,
+            looks=(Look(100.0, longs(100, 50)), Look(105.0, longs(160, 50))),
+            positions=longs(110, 40),
+            moved_at=times(105.0, 105.0),
+            holders=(C0, C1),
+            marks=(Mark(100.0, 0, 0), Mark(105.0, 60, 20)),
+            spans={C0: Span(100.0, 20, 50)},
+            pace=Pace(4200.0 * fading, 60.0 * fading),
+            written_at=105.0,
+            lag_records=60,
+            lag_seconds=5.0,
+        )
+
+    def test_forgets_shards_that_went_and_knows_nothing_of_those_that_came(self) -> None:
+        before = replace(self.first, moved_at=times(90.0, 95.0), written_at=99.0)
+        second = (ShardView(ShardId("clicks/1"), ShardState.NOT_ALLOC, end=50), shard(7, 30, 20))
+        fading = math.exp(-5.0 / MEMORY)
+        assert watched(before, view(second), 105.0) == Traffic(
+            shards=(ShardId("clicks/1"), ShardId("clicks/7")),
+            looks=(Look(100.0, longs(50, -1)), Look(105.0, longs(50, 30))),
+            positions=longs(-1, 20),
+            moved_at=times(95.0, 105.0),
+            holders=(None, C0),
+            marks=(Mark(100.0, 0, 0), Mark(105.0, 0, 0)),
+            spans={},
+            pace=Pace(4200.0 * fading, 60.0 * fading),
+            written_at=99.0,
+            lag_records=None,
+            lag_seconds=None,
+        )
+
+    @pytest.mark.parametrize(
+        ("later", "moved"),
+        [
+            (shard(0, 100, 90), 100.0),
+            (shard(0, 120, 90), 100.0),
+            (shard(0, 100, 91), 105.0),
+            (shard(0, 100, 80), 105.0),
+            (shard(0, 90, 90), 105.0),
+            (shard(0, 85, 90), 105.0),
+            (shard(0, 100, 90, state=ShardState.WAIT), 105.0),
+        ],
+    )
+    def test_tells_what_moved_has_nothing_to_read_or_has_to_wait(self, later: ShardView, moved: float) -> None:
+        first = watched(None, view((shard(0, 100, 90),)), 100.0)
+        assert watched(first, view((later,)), 105.0).moved_at == times(moved)
+
+
+def known(**fields: Any) -> Traffic:
+    """What is known of one shard, with these differences."""
+    values: dict[str, Any] = {
+        "shards": (ShardId("clicks/0"),),
+        "looks": (Look(0.0, longs(100)),),
+        "positions": longs(100),
+        "moved_at": times(0.0),
+        "holders": (C0,),
+        "marks": (Mark(0.0, 0, 0), Mark(15.0, 300, 150)),
+        **fields,
+    }
+    return Traffic(**values)
+
+
+def test_rates_are_taken_between_the_first_mark_and_the_last() -> None:
+    seen = known(marks=(Mark(5.0, 10, 20), Mark(6.0, 999, 999), Mark(20.0, 310, 170)))
+    assert (seen.measured, seen.produced, seen.consumed) == (True, 20.0, 10.0)
+    once = known(marks=(Mark(5.0, 10, 20),))
+    assert (once.measured, once.produced, once.consumed) == (False, 0.0, 0.0)
+    assert not known(marks=(Mark(5.0, 10, 20), Mark(19.9, 310, 170))).measured
+
+
+@pytest.mark.parametrize(("lag", "behind"), [(None, False), (150, False), (151, True)])
+def test_consumers_are_behind_with_more_left_than_they_read_in_a_span(lag: int | None, behind: bool) -> None:
+    assert known(lag_records=lag).behind is behind
+
+
+def test_what_stands_still_does_so_for_the_whole_patience() -> None:
+    seen = known(moved_at=times(10.0))
+    assert (seen.still_for(70.0, 60.0), seen.still_for(69.9, 60.0)) == ({"clicks/0": 60.0}, {})
+
+
+def test_a_pace_fades_and_stays_the_same() -> None:
+    faded = Pace(100.0, 10.0).faded(MEMORY)
+    assert faded == Pace(100.0 / math.e, 10.0 / math.e)
+    assert (faded.per_second, Pace().per_second) == (10.0, None)
+
+
+NEVER_SEEN = Pace()
+
+
+class TestASpan:
+    """Fifteen seconds of one consumer: what it reads counts if it had more than that left all the time."""
+
+    def after(self, *left: int, pace: Pace = NEVER_SEEN, read: int = 50) -> Traffic:
+        """Looks every five seconds at which so much was left, `read` records after the look before."""
+        seen = known(marks=(Mark(0.0, 0, 0),), positions=longs(0), pace=pace)
+        for step, rest in enumerate(left, start=1):
+            seen = watched(seen, view((shard(0, step * read + rest, step * read),)), step * INTERVAL)
+        return seen
+
+    def test_counts_at_its_end(self) -> None:
+        assert (self.after(500, 500).pace, self.after(500, 151, 500).pace) == (Pace(), Pace(150.0, 15.0))
+        assert self.after(500, 500).spans == {C0: Span(0.0, 100, 500)}
+        assert self.after(500, 500, 400).spans == {C0: Span(15.0, 0, 400)}
+
+    @pytest.mark.parametrize("left", [(150, 500, 500), (500, 150, 500), (500, 500, 150)])
+    def test_does_not_if_no_more_was_left_at_some_look(self, left: tuple[int, ...]) -> None:
+        assert self.after(*left).pace == Pace()
+
+    def test_does_not_if_nothing_was_read(self) -> None:
+        assert self.after(500, 500, 500, read=0).pace == Pace()
+
+    def test_counts_also_if_it_was_more_than_was_thought_possible(self) -> None:
+        slower, fading = Pace(90.0, 10.0), math.exp(-15.0 / MEMORY)
+        faster = self.after(0, 0, 0, pace=slower).pace
+        assert (faster.records, faster.seconds) == pytest.approx((90.0 * fading + 150.0, 10.0 * fading + 15.0))
+        faster = self.after(0, 0, 0, pace=Pace(110.0, 10.0)).pace
+        assert (faster.records, faster.seconds) == pytest.approx((110.0 * fading, 10.0 * fading))
+
+    def test_is_that_of_all_shards_that_stayed_with_the_consumer(self) -> None:
+        first = watched(None, view((shard(0, 900, 0), shard(1, 900, 0), shard(2, 900, 0, 1), shard(3, 900, 0, 1))), 0.0)
+        rows = (shard(0, 900, 10), shard(1, 900, 20), shard(2, 900, 40, 0), shard(3, 900, 80, 1))
+        assert watched(first, view(rows), 5.0).spans == {C0: Span(0.0, 30, 1770), C1: Span(0.0, 80, 820)}
+
+    def test_of_a_consumer_that_is_ahead_of_the_end_leaves_nothing(self) -> None:
+        first = watched(None, view((shard(0, 900, 0), shard(1, 900, 0))), 0.0)
+        assert watched(first, view((shard(0, 10, 30), shard(1, 900, 0))), 5.0).spans == {C0: Span(0.0, 30, 900)}
+
+
+class TestTheAge:
+    """Of the oldest record that is not read, by hand."""
+
+    def of(self, position: int, *ends: int) -> float | None:
+        """The shard ended at these at looks five seconds apart, the last one is now."""
+        seen: Traffic | None = None
+        for step, end in enumerate(ends):
+            seen = watched(seen, view((shard(0, end, position),)), 100.0 + step * INTERVAL)
+        assert seen is not None
+        return seen.lag_seconds
+
+    def test_lies_between_the_looks_between_which_it_was_written(self) -> None:
+        assert [self.of(position, 0, 100, 200) for position in (0, 20, 100, 140)] == [10.0, 9.0, 5.0, 3.0]
+
+    def test_is_extrapolated_beyond_the_first_look(self) -> None:
+        assert self.of(9000, 10_000, 10_030, 10_050) == 10.0 + 200.0
+
+    def test_is_that_of_the_first_look_where_nothing_was_written_since(self) -> None:
+        assert (self.of(50, 100), self.of(50, 100, 100), self.of(50, 100, 100, 100)) == (None, 5.0, 10.0)
+
+    def test_is_nothing_where_all_is_read(self) -> None:
+        assert self.of(100, 100, 100) == 0.0
+
+    def test_of_a_shard_that_came_is_since_it_was_not_there(self) -> None:
+        seen = watched(None, view((shard(0, 10, 10),)), 100.0)
+        for now in (105.0, 110.0):
+            seen = watched(seen, view((shard(0, 10, 10), shard(1, 500, 3))), now)
+        assert seen.lag_seconds == 10.0
+
+    def test_is_not_known_if_that_of_any_shard_is_not(self) -> None:
+        seen = watched(None, view((shard(0, 10, 10), shard(1, 20, 10))), 100.0)
+        assert seen.lag_seconds is None
+        unread = ShardView(ShardId("clicks/1"), ShardState.NOT_ALLOC, end=20)
+        seen = watched(seen, view((shard(0, 20, 15), unread)), 105.0)
+        assert (seen.lag_records, seen.lag_seconds) == (None, None)
+
+
+def test_marks_are_kept_for_a_minute_and_looks_as_dense_as_a_quarter_of_their_age() -> None:
+    seen = watch(100, lambda now: shard(0, round(now), round(now)), step=INTERVAL)
+    assert [mark.at for mark in seen.marks] == [40.0 + INTERVAL * step for step in range(13)]
+    assert [look.at for look in seen.looks] == [
+        0.0,
+        20.0,
+        30.0,
+        40.0,
+        50.0,
+        60.0,
+        65.0,
+        70.0,
+        75.0,
+        80.0,
+        85.0,
+        90.0,
+        95.0,
+        100.0,
+    ]

@@ -22,6 +22,12 @@ def test_sticky_takes_shards_that_are_on_their_way_first() -> None:
     assert asked.named(sticky(asked)) == by_name(c0="tp2 tp3", c1="tp0 tp1")
 
 
+def test_the_larger_share_goes_to_who_would_have_to_give_up_a_settled_shard() -> None:
+    asked = problem(partitions(t=4), C, by_name(c0="tp0 tp1", c1="tp2 tp3"))
+    asked.pending[[0, 1]] = True
+    assert asked.named(sticky(asked)) == by_name(c0="tp0", c1="tp2 tp3", c2="tp1")
+
+
 def test_a_consumer_that_may_not_receive_keeps_at_most_its_share() -> None:
     asked = problem(partitions(t=9), C, by_name(c1="tp0 tp1 tp2 tp3"))
     asked.receives[1] = False

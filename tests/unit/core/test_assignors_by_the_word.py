@@ -102,6 +102,7 @@ def test_sticky_moves_shards_in_the_order_that_it_promises(zones: int) -> None:
         (9, [0, 2, 0], [0, 2, 0], [1, 0, 1], [4, 2, 3]),
         (9, [0, 3, 0], [0, 3, 0], [1, 0, 1], [3, 3, 3]),
         (9, [0, 9, 0], [0, 9, 0], [1, 0, 1], [3, 3, 3]),
+        (10, [0, 3, 0], [0, 3, 0], [1, 0, 1], [4, 3, 3]),
         # With one of them full the share grows, and another is full then too.
         (12, [0, 4, 0], [0, 4, 0], [1, 0, 0], [8, 4, 0]),
     ],

@@ -52,7 +52,7 @@ def shares(total: int, loads: Indexes, settled: Indexes, receives: Flags) -> Ind
     open_ = np.ones_like(receives)
     left = total
     while True:
-        base = left // int(open_.sum())
+        base, extra = divmod(left, int(open_.sum()))
         full = open_ & ~receives & (loads <= base)
         if not full.any():
             break
@@ -60,7 +60,6 @@ def shares(total: int, loads: Indexes, settled: Indexes, receives: Flags) -> Ind
         left -= int(loads[full].sum())
         open_ &= ~full
     indexes = np.flatnonzero(open_)
-    base, extra = divmod(left, len(indexes))
     quotas[indexes] = base
     by_need = indexes[np.lexsort((-loads[indexes], settled[indexes] <= base))]
     quotas[by_need[:extra]] += 1
