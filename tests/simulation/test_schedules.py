@@ -29,7 +29,7 @@ from shardherd.core.model import (
 )
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from tests.harness.long import LONG
-from tests.simulation.bugs import BUGS
+from tests.simulation.bugs import BUGS, planted
 from tests.simulation.campaign import REPLAY, ROOT, find_bugs, spread
 from tests.simulation.exhaustive import explore
 from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
@@ -129,6 +129,12 @@ def test_every_interleaving_of_a_small_group_keeps_the_promises(
     with capsys.disabled():
         print(f"\n{explored.states} states within {explored.depth} steps, {explored.steps} steps taken")
     assert explored.frontier > 0
+
+
+@pytest.mark.parametrize("bug", ["no epoch check", "checkpoint before completion", "a grant during an in-flight commit"])
+def test_the_exploration_finds_a_planted_bug_and_names_the_steps_to_it(bug: str) -> None:
+    with planted(bug), pytest.raises(BrokenError, match=r"\n  after: g-\d "):
+        explore(6, 0)
 
 
 def ledger() -> tuple[Ledger, Run]:
