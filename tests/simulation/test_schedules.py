@@ -63,7 +63,9 @@ HAPPENS = (
     "shards merged in the middle of a rebalance",
     "a shard closed in the middle of a rebalance",
     "shards appeared in the middle of a rebalance",
-    "pods that were superseded and run",
+    "event ShardsAppeared in the middle of a rebalance",
+    "event ShardClosed in the middle of a rebalance",
+    "event ShardOver in the middle of a rebalance",
     "event ShardRevived",
     "resets whose leader crashed",
 )
