@@ -33,7 +33,7 @@ from tests.simulation.bugs import BUGS, planted
 from tests.simulation.campaign import REPLAY, ROOT, find_bugs, spread
 from tests.simulation.exhaustive import explore
 from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
-from tests.simulation.plan import FAULTS
+from tests.simulation.plan import CHANGES, FAULTS, RESET, plan
 from tests.simulation.virtual import Timeline
 
 SCHEDULES = 100_000 if LONG else 10_000
@@ -87,6 +87,18 @@ def test_every_promise_is_kept_in_every_schedule(capsys: pytest.CaptureFixture[s
     assert report.counts["schedules over HTTP"] > SCHEDULES / 50
     assert report.counts["event OwnershipRebuilt"] > SCHEDULES / 100
     assert report.counts["resets made"] > SCHEDULES / 50
+
+
+def test_a_schedule_is_of_the_size_and_has_the_faults_that_it_must() -> None:
+    plans = [plan(seed) for seed in range(2000)]
+    sizes = {each.shards for each in plans}
+    assert {each.consumers for each in plans} == {2, 3, 4, 5}
+    assert (min(sizes), max(sizes)) == (4, 32)
+    assert {each.operators for each in plans} == {1, 2}
+    assert {(each.spec.settings.ordered, each.drift > 0) for each in plans} == set(itertools.product([False, True], repeat=2))
+    assert min(sum(kind in FAULTS for _, kind in each.steps) for each in plans) == 3
+    assert {kind for each in plans for _, kind in each.steps} == {*FAULTS, *CHANGES, RESET}
+    assert plans[7] == plan(7)
 
 
 @pytest.mark.timeout(3600)
