@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardherd.core.model import ConsumerId, Reset, ResetTo, ShardId, ShardState
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late
-from tests.simulation.ledger import applying
+from tests.simulation.ledger import Shard, applying
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -123,10 +123,13 @@ def reset_positions(world: World) -> bool:
 def change_lineage(parents: int, children: int) -> Fault:
     what = "shards merged" if parents > 1 else "a shard split" if children else "a shard closed"
 
-    def fault(world: World) -> bool:
+    def possible(world: World) -> list[Shard]:
         books = [book for book in world.ledger.shards.values() if book.open]
-        if len(books) < parents + 1 or len(world.ledger.shards) > 36:
-            return False
+        return books if len(books) > parents and len(world.ledger.shards) <= 36 else []
+
+    def change(world: World) -> None:
+        if world.healed or not (books := possible(world)):
+            return
         _note_rebalance(world, what)
         chosen = world.rng.sample(books, parents)
         for book in chosen:
@@ -139,6 +142,11 @@ def change_lineage(parents: int, children: int) -> Fault:
             world.add_shard(name, names)
             world.ledger.shards[name].end = world.rng.randint(0, 40)
             world.say(f"{name} appears, a child of {names}")
+
+    def fault(world: World) -> bool:
+        if not possible(world):
+            return False
+        _perhaps_in_a_rebalance(world, lambda: change(world))
         return True
 
     return fault
@@ -146,20 +154,46 @@ def change_lineage(parents: int, children: int) -> Fault:
 
 def _note_rebalance(world: World, what: str) -> None:
     """Count it if shards are moving just now."""
-    stored = world.ledger.stored
-    if stored is not None and any(row.state is ShardState.TRANSFER for row in stored.shards.values()):
+    if world.ledger.moving_since is not None:
         world.ledger.counts[f"{what} in the middle of a rebalance"] += 1
+
+
+def _perhaps_in_a_rebalance(world: World, change: Callable[[], None]) -> None:
+    """Do it at once; or when a consumer that is drained in the middle of a slow micro-batch cannot give its shards up yet."""
+    if world.rng.random() < 0.7:
+        change()
+        return
+
+    def wait(left: int) -> None:
+        if world.healed:
+            return
+        reading = [run for run in world.pods.runs() if run.alive and run.reading()]
+        if not reading and left:
+            world.timeline.after(0.5, wait, left - 1)
+            return
+        if reading:
+            run = world.rng.choice(reading)
+            run.hang_until = world.time + world.rng.uniform(20.0, 60.0)
+            world.pods.delete(run.run.consumer)
+        world.timeline.after(1.0, change)
+
+    wait(200)
 
 
 _CLOSE = change_lineage(1, 0)
 
 
 def add_shards(world: World) -> bool:
+    def add() -> None:
+        if world.healed or len(world.ledger.shards) > 34:
+            return
+        _note_rebalance(world, "shards appeared")
+        for _ in range(world.rng.randint(1, 3)):
+            world.add_shard(ShardId(f"t/{len(world.ledger.shards)}"))
+
     if len(world.ledger.shards) > 34:
         return False
-    _note_rebalance(world, "shards appeared")
-    for _ in range(world.rng.randint(1, 3)):
-        world.add_shard(ShardId(f"t/{len(world.ledger.shards)}"))
+    _perhaps_in_a_rebalance(world, add)
     return True
 
 

@@ -106,6 +106,8 @@ class Ledger:
     """What was stored of the ownership has been deleted, and nothing was written since."""
     unordered_at: float | None = None
     """When a user set `ordered` to false."""
+    moving_since: float | None = None
+    """Since when some shard is in transfer; None while none is."""
     resets: set[str] = field(default_factory=set)
     """The ids of the declared resets that were made."""
 
@@ -119,6 +121,8 @@ class Ledger:
         """An ownership was written."""
         before = self.stored
         self.stored = after
+        moving = any(row.state is ShardState.TRANSFER for row in after.shards.values())
+        self.moving_since = None if not moving else self.now if self.moving_since is None else self.moving_since
         taken_over = writer != self.writer
         self.writer = writer
         self.counts["ownership writes"] += 1

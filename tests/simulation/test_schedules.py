@@ -29,11 +29,11 @@ from shardherd.core.model import (
 )
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from tests.harness.long import LONG
-from tests.simulation.bugs import BUGS
+from tests.simulation.bugs import BUGS, planted
 from tests.simulation.campaign import REPLAY, ROOT, find_bugs, spread
 from tests.simulation.exhaustive import explore
 from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
-from tests.simulation.plan import FAULTS
+from tests.simulation.plan import CHANGES, FAULTS, RESET, plan
 from tests.simulation.virtual import Timeline
 
 SCHEDULES = 100_000 if LONG else 10_000
@@ -63,7 +63,9 @@ HAPPENS = (
     "shards merged in the middle of a rebalance",
     "a shard closed in the middle of a rebalance",
     "shards appeared in the middle of a rebalance",
-    "pods that were superseded and run",
+    "event ShardsAppeared in the middle of a rebalance",
+    "event ShardClosed in the middle of a rebalance",
+    "event ShardOver in the middle of a rebalance",
     "event ShardRevived",
     "resets whose leader crashed",
 )
@@ -85,6 +87,18 @@ def test_every_promise_is_kept_in_every_schedule(capsys: pytest.CaptureFixture[s
     assert report.counts["schedules over HTTP"] > SCHEDULES / 50
     assert report.counts["event OwnershipRebuilt"] > SCHEDULES / 100
     assert report.counts["resets made"] > SCHEDULES / 50
+
+
+def test_a_schedule_is_of_the_size_and_has_the_faults_that_it_must() -> None:
+    plans = [plan(seed) for seed in range(2000)]
+    sizes = {each.shards for each in plans}
+    assert {each.consumers for each in plans} == {2, 3, 4, 5}
+    assert (min(sizes), max(sizes)) == (4, 32)
+    assert {each.operators for each in plans} == {1, 2}
+    assert {(each.spec.settings.ordered, each.drift > 0) for each in plans} == set(itertools.product([False, True], repeat=2))
+    assert min(sum(kind in FAULTS for _, kind in each.steps) for each in plans) == 3
+    assert {kind for each in plans for _, kind in each.steps} == {*FAULTS, *CHANGES, RESET}
+    assert plans[7] == plan(7)
 
 
 @pytest.mark.timeout(3600)
@@ -129,6 +143,12 @@ def test_every_interleaving_of_a_small_group_keeps_the_promises(
     with capsys.disabled():
         print(f"\n{explored.states} states within {explored.depth} steps, {explored.steps} steps taken")
     assert explored.frontier > 0
+
+
+@pytest.mark.parametrize("bug", ["no epoch check", "checkpoint before completion", "a grant during an in-flight commit"])
+def test_the_exploration_finds_a_planted_bug_and_names_the_steps_to_it(bug: str) -> None:
+    with planted(bug), pytest.raises(BrokenError, match=r"\n  after: g-\d "):
+        explore(6, 0)
 
 
 def ledger() -> tuple[Ledger, Run]:

@@ -290,6 +290,9 @@ class World:
     def event(self, operator: OperatorRun, reason: str, message: str) -> None:
         self.say(f"{operator.name}: {reason}: {message}")
         self.ledger.counts[f"event {reason}"] += 1
+        since = self.ledger.moving_since
+        if reason in ("ShardsAppeared", "ShardClosed", "ShardOver") and since is not None and since < self.time - 1.0:
+            self.ledger.counts[f"event {reason} in the middle of a rebalance"] += 1
         if reason == "OwnershipRebuilt":
             # Whoever was not heard has claimed nothing, and was no consumer that could have been expired.
             since = self.time - self.spec.settings.session_timeout

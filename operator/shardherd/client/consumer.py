@@ -22,9 +22,10 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
-from shardherd.client import news
+from shardherd.client import leaving, news
 from shardherd.client.aio import Coordinator
 from shardherd.client.holdings import Grant, Holdings
+from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
 from shardherd.core.errors import RUN_IS_OVER, ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model import (
     CheckpointRequest,
@@ -41,9 +42,6 @@ log = logging.getLogger(__name__)
 
 SAVE_INTERVAL = 60.0
 """Seconds after which a checkpoint that need not be durable at once is: the specification's figure."""
-
-FIRST_RETRY, LAST_RETRY = 0.1, 1.0
-"""Seconds before a failed request is made again; doubled each time up to the second."""
 
 LOSS_LIMIT = 300.0
 """Seconds that a consumer of an unordered group reads on without the coordinator; as `coordinatorLossLimit` by default."""
@@ -195,8 +193,7 @@ class AsyncConsumer:
         # Nothing may be on its way when we leave: its answer would be that this run is over, before that of the leave.
         await self._end_loops()
         if not self.stopped:
-            with contextlib.suppress(ShardherdError):
-                await self._coordinator.leave(Leave(self._name, self._incarnation, self._group_uid))
+            await leaving.leave(self._coordinator, Leave(self._name, self._incarnation, self._group_uid), until, self._now)
             self._end("this consumer has left the group", logging.INFO)
         return clean
 

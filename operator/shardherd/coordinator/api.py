@@ -43,9 +43,6 @@ T = TypeVar("T", Heartbeat, CheckpointRequest, Leave)
 MAX_BODY = 16 * 1024 * 1024
 """Bytes of a request; a heartbeat that names 100,000 shards fits."""
 
-MAX_WAIT = 30.0
-"""Seconds that a heartbeat may be parked; intervals are a few seconds."""
-
 RETRY_AFTER = "1"
 
 _WAIT = web.RequestKey("wait", float)
@@ -270,7 +267,7 @@ def _wait(request: web.Request) -> float:
     text = request.query.get("waitMs", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise InvalidRequestError(f"query parameter waitMs is {text[:40]!r}; it must be a number of milliseconds, 0 or more")
-    return min(int(text) / 1000, MAX_WAIT)
+    return min(int(text) / 1000, openapi.MAX_WAIT)
 
 
 def _json(value: object) -> web.Response:

@@ -32,6 +32,9 @@ from shardherd.core.requests import ForceCheckpointReply
 BASE = "/v1/namespaces/{namespace}/consumergroups/{name}"
 SHARD = BASE + "/shards/{topic}/{partition}"
 
+MAX_WAIT = 30.0
+"""Seconds that a heartbeat may be parked; intervals are a few seconds."""
+
 ITSELF = "the pod that is the consumer, for itself"
 LOOKS = "every pod of the group; who may `get` consumergroups/checkpoints of it"
 FORCES = "who may `update` consumergroups/checkpoints of the group; no consumer by itself"
@@ -198,7 +201,8 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
             {
                 "name": "waitMs",
                 "in": "query",
-                "description": "For how long the answer may wait for news; at once if there is some. In milliseconds.",
+                "description": "For how long the answer may wait for news; at once if there is some. In milliseconds, of which"
+                f" {MAX_WAIT * 1000:.0f} are waited at most.",
                 "schema": {"type": "integer", "minimum": 0, "default": 0},
             }
         )

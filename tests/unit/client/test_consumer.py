@@ -33,6 +33,7 @@ NAME, RUN = ConsumerId("me"), Incarnation("uid-me", 1)
 
 class Coordinator:
     """A group that is asked directly. `failing` is raised instead of an answer; `checkpoints` are the requests that came.
+    `refusals` are what the next leaves are answered with. With `hasty` a heartbeat is answered at once, news or not.
 
     Who leaves is told so once `goodbye` is set.
     """
@@ -41,8 +42,10 @@ class Coordinator:
         self.play = Play(spec(1, **{"heartbeat_interval": 0.02, "session_timeout": 60.0, **settings}))
         self.play.discover(topic(shards))
         self.failing: ShardherdError | None = None
+        self.refusals: list[ShardherdError] = []
         self.checkpoints: list[CheckpointRequest] = []
         self.heartbeats = 0
+        self.hasty = False
         self.goodbye = asyncio.Event()
         self.goodbye.set()
 
@@ -51,7 +54,7 @@ class Coordinator:
         self.heartbeats += 1
         result = self.play.ask(heartbeat)
         until = asyncio.get_running_loop().time() + wait
-        while self.play.group.may_park(heartbeat) and asyncio.get_running_loop().time() < until:
+        while not self.hasty and self.play.group.may_park(heartbeat) and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.001)
             self._fail()
         assert isinstance(result.reply, HeartbeatReply)
@@ -67,6 +70,8 @@ class Coordinator:
 
     async def leave(self, leave: Leave) -> None:
         self._fail()
+        if self.refusals:
+            raise self.refusals.pop()
         self.play.ask(leave)
         await self.goodbye.wait()
 
@@ -210,6 +215,27 @@ async def test_who_leaves_is_not_refused_by_the_answer_to_a_heartbeat_that_the_l
     assert consumer.stopped == "this consumer has left the group"
 
 
+@pytest.mark.parametrize(("patience", "left"), [(5.0, {}), (0.0, {"me": 2})], ids=["again", "in vain"])
+async def test_a_leave_that_fails_is_said_again_for_as_long_as_there_is_time(
+    group: Coordinator, caplog: pytest.LogCaptureFixture, patience: float, left: dict[str, int]
+) -> None:
+    async with consumer_of(group) as consumer:
+        await becomes(lambda: len(consumer.held()) == 2)
+        group.refusals = [CoordinatorUnavailableError("no answer")]
+        assert await consumer.drain(patience)
+    assert consumer.stopped == "this consumer has left the group"
+    assert "leaving of me failed (CoordinatorUnavailable): no answer" in caplog.messages
+    assert group.play.counts() == left
+
+
+async def test_news_do_not_wait_for_the_answer_to_a_heartbeat_that_is_parked() -> None:
+    group = Coordinator(heartbeat_interval=30.0)
+    async with consumer_of(group, ready=False) as consumer:
+        await becomes(lambda: group.heartbeats == 2)
+        consumer.become_ready()
+        await becomes(lambda: len(consumer.held()) == 2)
+
+
 async def test_a_drain_waits_for_what_is_in_hand_and_takes_nothing_more(group: Coordinator, consumer: AsyncConsumer) -> None:
     async with consumer.take() as each:
         draining = asyncio.create_task(consumer.drain(5))
@@ -306,6 +332,7 @@ async def test_who_is_not_ready_joins_and_is_given_nothing(group: Coordinator) -
 
 async def test_an_answer_that_changes_nothing_is_no_reason_to_hurry(group: Coordinator, consumer: AsyncConsumer) -> None:
     await becomes(lambda: len(consumer.held()) == 2)
+    group.hasty = True
     before = group.heartbeats
     await asyncio.sleep(0.3)
     assert group.heartbeats - before < 30

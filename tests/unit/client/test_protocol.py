@@ -191,6 +191,7 @@ def test_a_reply_of_a_newer_coordinator_is_read_without_what_is_unknown() -> Non
         (errors.StaleIncarnationError, 410),
         (errors.GroupReplacedError, 410),
         (errors.ProtocolVersionError, 426),
+        (errors.TooManyRequestsError, 429),
         (errors.NotLeadingError, 503),
         (errors.CoordinatorUnavailableError, 503),
     ],

@@ -15,7 +15,7 @@ import pytest
 from shardherd import protocol
 from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
-from shardherd.coordinator import CoordinatorServer, Tls
+from shardherd.coordinator import CoordinatorServer, Tls, openapi
 from shardherd.coordinator.auth import REMEMBER
 from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError
 from shardherd.core.liveness import KEPT_FOR
@@ -325,6 +325,20 @@ async def test_a_body_of_the_limit_is_read_and_one_byte_more_is_refused(rig: Rig
     assert over[2]["error"]["message"] == (
         "the body is larger than 2048 bytes, which api.maxBodyBytes of the chart allows; name fewer shards"
     )
+
+
+async def test_a_heartbeat_is_parked_no_longer_than_the_api_allows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openapi, "MAX_WAIT", 0.05)
+    await leading(service)
+    first = await send(service, "POST", f"{BASE}/heartbeat", protocol.dumps(HEARTBEAT))
+    held = [{key: each[key] for key in ("shard", "ownerEpoch")} for each in first[2]["confirmed"]]
+    body = protocol.encode(HEARTBEAT) | {"seq": 2, "revision": first[2]["revision"], "held": held}
+
+    answer = await asyncio.wait_for(
+        send(service, "POST", f"{BASE}/heartbeat?waitMs=999999999", json.dumps(body).encode()), timeout=5
+    )
+
+    assert (answer[0], answer[2]["confirmed"]) == (200, first[2]["confirmed"])
 
 
 async def test_a_caller_whose_pod_is_gone_by_the_time_its_body_has_arrived_is_refused(service: Service) -> None:

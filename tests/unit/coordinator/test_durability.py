@@ -331,10 +331,15 @@ async def test_a_caller_that_goes_away_is_forgotten(rig: Rig) -> None:
     await consumer.heartbeat()
     parked = asyncio.create_task(consumer.heartbeat(wait=60.0))
     await drain()
+    mailbox = rig.group.mailbox
+    assert mailbox is not None
+    waiting = mailbox._parking.everyone()
 
     parked.cancel()
     await asyncio.gather(parked, return_exceptions=True)
+    await drain()
 
+    assert (waiting, mailbox._parking.everyone()) == ((consumer.name,), ())
     assert len((await consumer.heartbeat()).confirmed) == 4
 
 

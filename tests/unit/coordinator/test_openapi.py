@@ -13,7 +13,9 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from shardherd import protocol
 from shardherd.coordinator.openapi import OPERATIONS, document
 from shardherd.core import errors
+from shardherd.core.model import Leave
 from shardherd.core.requests import ForceCheckpointReply
+from tests.unit.client.test_client import NAME, RESET, RUN
 from tests.unit.client.test_protocol import CHECKPOINT, CHECKPOINT_REPLY, HEARTBEAT, REPLY, VIEW
 from tests.unit.coordinator.test_api import Service, service
 
@@ -34,7 +36,18 @@ def test_it_is_a_valid_openapi_document() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [HEARTBEAT, REPLY, CHECKPOINT, CHECKPOINT_REPLY, VIEW, ForceCheckpointReply("careful"), protocol.ForcedCheckpoint(7)],
+    [
+        HEARTBEAT,
+        REPLY,
+        CHECKPOINT,
+        CHECKPOINT_REPLY,
+        Leave(NAME, RUN, "uid"),
+        VIEW,
+        RESET,
+        ForceCheckpointReply("careful"),
+        protocol.ForcedCheckpoint(7),
+    ],
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_written_fits_its_schema(value: Any) -> None:
     assert errors_of(type(value).__name__, protocol.encode(value)) == []

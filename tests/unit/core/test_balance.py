@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardherd.core.model import ConsumerId
-from tests.builders import Play, shards, spec, started, topic, with_settings
+from tests.builders import Play, holding, shard, shards, spec, started, topic, with_settings
 
 
 def test_the_first_assignment_waits_for_all_wanted_consumers() -> None:
@@ -120,6 +120,18 @@ def test_the_last_consumer_keeps_its_shards_while_it_drains_and_frees_them_when_
     play.leave("g-0")
     assert play.states() == dict.fromkeys("012", "NOT_ALLOC")
     assert play.counts() == {}
+
+
+def test_only_partition_five_is_revoked() -> None:
+    play = holding(A="135", B="24")
+    read = dict(play.consumer("A").held)
+    play.beat("C")
+    assert [name for name, state in play.states().items() if state == "TRANSFER"] == ["5"]
+    play.beat("A")
+    assert play.consumer("A").held == {name: epoch for name, epoch in read.items() if name != shard("5")}
+    play.settle("A", "B", "C")
+    assert play.holders() == {"1": "A", "2": "B", "3": "A", "4": "B", "5": "C"}
+    assert play.view.moves == 1
 
 
 def test_only_the_shard_that_is_too_many_is_revoked() -> None:

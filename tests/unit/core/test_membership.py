@@ -143,6 +143,18 @@ def test_r4_silence_moves_them_after_the_session_timeout_only() -> None:
     assert len(play.confirmed("g-0")) == 4
 
 
+def test_r4_whoever_leaves_and_whoever_falls_silent_leave_the_same_behind() -> None:
+    left, silent = started(4, 2), started(4, 2)
+    left.leave("g-1")
+    for play in (left, silent):
+        play.wait(48, ["g-0"])
+    assert left.view.shards == tuple(
+        view._replace(state_age=mine.state_age) for view, mine in zip(silent.view.shards, left.view.shards, strict=True)
+    )
+    assert left.confirmed("g-0") == silent.confirmed("g-0")
+    assert left.counts() == silent.counts() == {"g-0": 4}
+
+
 def test_r4_a_live_consumer_that_looked_dead_is_fenced() -> None:
     play = started(4, 2)
     mine = sorted(play.held_by("g-1"))
