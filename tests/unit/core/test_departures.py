@@ -136,9 +136,9 @@ def test_an_end_that_is_told_twice_or_of_a_stranger_changes_nothing() -> None:
     play = started(4, 2)
     for request in (Leave(C, incarnation(C)), ConsumerDied(C, incarnation(C))):
         assert play.ask(request).events == ()
-    for again in (lambda: play.leave("g-1"), lambda: play.die("g-1")):
-        again()
-        assert again().events == ()
+    for goes in (play.leave, play.die):
+        goes("g-1")
+        assert goes("g-1").events == ()
     assert play.group.ownership.consumers[B].end_reason == EndReason.LEFT
 
 
@@ -148,7 +148,7 @@ def test_an_expired_run_that_is_proven_dead_is_no_pod_to_be_replaced_any_more() 
     stands(play)
     assert play.view.expired == ((B, RUN),)
     play.die("g-1")
-    assert play.view.expired == ()
+    assert not play.view.expired
 
 
 # Newer runs.

@@ -89,7 +89,7 @@ def test_a_new_group_is_empty_and_knows_when_it_began() -> None:
 
 def test_a_pattern_names_the_shards_that_are_kept_and_a_shard_of_another_form_is_never_dropped() -> None:
     source = replace(spec(1).source, topics=(), topic_pattern="u.*")
-    rows = STORED.shards | {ShardId("v"): FREE._replace(shard=ShardId("v"))}
+    rows = dict(STORED.shards) | {ShardId("v"): FREE._replace(shard=ShardId("v"))}
     group = Group.restore(replace(STORED, shards=rows), {}, replace(spec(1), source=source), 100.0)
     assert set(group.ownership.shards) == {shard("u/0"), shard("u/1"), ShardId("v")}
 

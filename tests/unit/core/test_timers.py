@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardherd.core import timers
-from shardherd.core.model import ShardState
+from shardherd.core.model import ConsumerId, ShardState
 from shardherd.core.records import ConsumerRecord, EndReason, Session
 from shardherd.core.state import State
 from tests.builders import incarnation, shard, spec, with_settings
@@ -167,7 +167,7 @@ def test_one_that_owes_two_things_ends_once_and_gives_the_others_more_time() -> 
 
 
 def test_several_expire_in_natural_order() -> None:
-    names = [f"g-{number}" for number in (10, 9, 2)]
+    names = [ConsumerId(f"g-{number}") for number in (10, 9, 2)]
     rows = [
         HELD._replace(
             shard=shard(str(at)),
@@ -182,8 +182,8 @@ def test_several_expire_in_natural_order() -> None:
         state = having()
         state.put_spec(with_settings(spec(3), **settings))
         for name in names:
-            state.put_consumer(ConsumerRecord(name, incarnation(name)))  # type: ignore[arg-type]
-            state.put_session(name, Session(100.0, seq=1))  # type: ignore[arg-type]
+            state.put_consumer(ConsumerRecord(name, incarnation(name)))
+            state.put_session(name, Session(100.0, seq=1))
         for row in rows:
             state.put_shard(row)
         state.begin()
