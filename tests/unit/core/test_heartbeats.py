@@ -113,6 +113,14 @@ def test_a_heartbeat_asks_for_a_rebalance_only_when_somebody_may_be_given_more_o
     assert state.clocks.due == reason
 
 
+def test_one_that_was_cold_joins_when_it_is_warm() -> None:
+    play = started(2, 1)
+    play.consumer("g-1").ready = False
+    play.beat("g-1")
+    heartbeats.heartbeat(play.group._state, Heartbeat(B, incarnation(B), 2, 0), play.now)
+    assert play.group._state.clocks.due == "ConsumerJoined"
+
+
 def test_one_that_drains_asks_once() -> None:
     state = started(2, 1).group._state
     heartbeats.heartbeat(state, Heartbeat(A, RUN, 98, 0, draining=True), 2000.0)
@@ -291,8 +299,9 @@ def test_a_holder_that_is_not_heard_has_released_nothing() -> None:
         moving._replace(incarnation=incarnation(A)),
         moving._replace(holder=None, incarnation=None),
         moving._replace(incarnation=None),
+        moving._replace(holder=None),
     ]
-    assert [heartbeats.released(state, row) for row in unlike] == [False] * 4
+    assert [heartbeats.released(state, row) for row in unlike] == [False] * 5
     state.put_session(A, replace(state.sessions[A], heard=False))
     assert not heartbeats.released(state, moving)
     state.put_session(A, None)

@@ -19,6 +19,7 @@ from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
+    ConsumerId,
     Offset,
     ShardCheckpoint,
     ShardId,
@@ -26,7 +27,7 @@ from shardherd.core.model import (
 )
 from shardherd.core.records import InFlight, Session, ShardRecord
 from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed, ForceCheckpoint, ForceCheckpointReply
-from shardherd.core.state import State, Told
+from shardherd.core.state import Put, State, Table, Told
 from tests.builders import Play, incarnation, info, shard, shards, started
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OVER, A, B, having, told
 
@@ -151,6 +152,14 @@ def test_before_the_first_look_at_the_source_a_position_is_taken() -> None:
     assert [each.result for each in asked(state, ("0", 4, 60))] == [OK]
 
 
+def test_a_consumer_that_is_not_known_is_told_who_holds_what_it_names() -> None:
+    stranger = ConsumerId("g-9")
+    request = CheckpointRequest(stranger, incarnation("g-9"), (ShardCheckpoint(shard("0"), 4, 60),))
+    assert checkpoints.validate(discovered(having(GRANT)), request) == CheckpointReply(
+        (CheckpointOutcome(shard("0"), FENCED, 60, 4, 4, A),)
+    )
+
+
 # What is durable.
 
 
@@ -223,6 +232,14 @@ def test_a_position_of_who_is_not_heard_any_more_is_nobodys_progress() -> None:
     state.begin()
     commit(state, s0=60, s1=60)
     assert (set(state.sessions), state.sessions[B].progress_at) == ({B}, NOW)
+
+
+def test_progress_that_is_known_already_is_not_noted_again() -> None:
+    state = reading(GRANT)
+    state.put_session(A, Session(1.0, seq=1, ready=True, progress_at=NOW))
+    state.begin()
+    commit(state, s0=60)
+    assert [event for event in state.journal if isinstance(event, Put) and event.table is Table.SESSIONS] == []
 
 
 def test_what_was_not_written_frees_its_shards_and_changes_nothing_else() -> None:

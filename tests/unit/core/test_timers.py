@@ -65,12 +65,12 @@ def test_a_release_is_due_of_the_oldest_shard_that_is_not_released_yet() -> None
 def test_of_who_is_not_there_no_release_and_no_progress_is_due() -> None:
     state = waiting()
     moving = HELD._replace(
-        shard=shard("3"), state=ShardState.TRANSFER, holder=C, incarnation=incarnation(C, 2), next_consumer=B, since=1.0
+        shard=shard("3"), state=ShardState.TRANSFER, holder=B, incarnation=incarnation(B, 2), next_consumer=A, since=92.0
     )
     state.put_shard(moving)
     state.put_session(A, None)
-    state.put_session(A, Session(100.0, seq=1, revision=7, named=frozenset({shard("1")}), progress_at=99.0))
-    assert due(state) == [99.0 + 30.0, 150.0, 150.0, 290.0]
+    state.put_session(B, replace(state.sessions[B], named=frozenset({shard("3")})))
+    assert due(state) == [92.0 + 30.0, 150.0, 290.0]
 
 
 def test_what_gets_on_or_could_not_for_a_while_is_due_later() -> None:
