@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shardherd.core import group
 from shardherd.core.assignors import ASSIGNORS
 from shardherd.core.errors import StaleIncarnationError
 from shardherd.core.group import Group, Result
@@ -16,9 +17,10 @@ from shardherd.core.model import (
     Leave,
     Offset,
     ShardId,
+    ShardState,
     Weights,
 )
-from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, Ownership, Session
+from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session
 from shardherd.core.requests import (
     CheckpointsCommitted,
     ClockGap,
@@ -28,7 +30,7 @@ from shardherd.core.requests import (
     ShardsDiscovered,
     Tick,
 )
-from shardherd.core.state import Told
+from shardherd.core.state import Event, Put, Table, Told
 from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic, with_settings
 from tests.unit.core.tables import FREE, HELD, A, B, C
 
@@ -90,8 +92,8 @@ def test_a_new_group_is_empty_and_knows_when_it_began() -> None:
 def test_a_pattern_names_the_shards_that_are_kept_and_a_shard_of_another_form_is_never_dropped() -> None:
     source = replace(spec(1).source, topics=(), topic_pattern="u.*")
     rows = dict(STORED.shards) | {ShardId("v"): FREE._replace(shard=ShardId("v"))}
-    group = Group.restore(replace(STORED, shards=rows), {}, replace(spec(1), source=source), 100.0)
-    assert set(group.ownership.shards) == {shard("u/0"), shard("u/1"), ShardId("v")}
+    found = Group.restore(replace(STORED, shards=rows), {}, replace(spec(1), source=source), 100.0)
+    assert set(found.ownership.shards) == {shard("u/0"), shard("u/1"), ShardId("v")}
 
 
 # What a result asks for.
@@ -174,10 +176,43 @@ def test_a_gap_counts_from_the_request_that_tells_of_it() -> None:
     play.now += 600.0
     play.ask(ClockGap(600.0))
     assert play.counts() == {"g-0": 0}, "the delay of the first assignment did not run"
+    play.now += 20.0
+    play.ask(ClockGap(5.0))
+    assert play.counts() == {"g-0": 2}, "it ran for 15 seconds"
 
 
-def test_an_empty_group_wants_nothing() -> None:
+def test_an_empty_group_wants_nothing_and_a_restored_one_to_be_asked_at_once() -> None:
     assert Group.new(spec(1), 100.0).next_deadline() is None
+    due = restored().next_deadline()
+    assert due is not None
+    assert due <= 100.0
+
+
+HEARD_LATER = Put(Table.SESSIONS, A, Session(1.0), Session(2.0))
+GRANTED = Put(Table.SHARDS, shard("0"), FREE, HELD)
+SMALL: list[Event] = [
+    Told("Rebalanced", ""),
+    Put(Table.IN_FLIGHT, shard("0"), None, InFlight(1)),
+    Put(Table.POSITIONS, shard("0"), None, 1),
+    Put(Table.TOUCHED, A, None, 1),
+]
+"""What no deadline depends on."""
+
+
+def test_only_heartbeats_of_those_who_release_nothing_leave_the_deadline_as_it_is() -> None:
+    state = restored()._state
+    assert all(group._only_postpone(state, events) for events in [(), (HEARD_LATER,), *((small,) for small in SMALL)])
+    assert group._only_postpone(state, (*SMALL, HEARD_LATER))
+    assert [group._only_postpone(state, (small, GRANTED)) for small in (*SMALL, HEARD_LATER)] == [False] * 5
+    for joined in (
+        HEARD_LATER._replace(before=None),
+        HEARD_LATER._replace(after=None),
+        HEARD_LATER._replace(table=Table.HEARD),
+    ):
+        assert not group._only_postpone(state, (joined,))
+    state.put_shard(HELD._replace(state=ShardState.TRANSFER, next_consumer=B))
+    assert not group._only_postpone(state, (HEARD_LATER,))
+    assert group._only_postpone(state, (HEARD_LATER._replace(key=B),))
 
 
 def test_a_deadline_is_looked_for_anew_when_it_may_have_come_nearer_and_not_for_a_heartbeat() -> None:
@@ -287,13 +322,13 @@ def test_the_positions_to_be_read_are_those_of_new_shards_and_of_such_that_were_
 
 
 def test_a_position_below_its_copy_is_read_again() -> None:
-    group = restored(copies={shard("0"): 41, shard("1"): 5})
-    assert group.unread([info("0"), info("1")]) == shards("0")
+    found = restored(copies={shard("0"): 41, shard("1"): 5})
+    assert found.unread([info("0"), info("1")]) == shards("0")
 
 
 def test_a_note_says_whose_a_position_is_and_under_which_epochs_it_was_committed() -> None:
-    group = restored(leader_epoch=4)
-    assert group.notes(shards("9", "0", "1")) == {
+    found = restored(leader_epoch=4)
+    assert found.notes(shards("9", "0", "1")) == {
         shard("0"): f"1 {IDENTITY.uid} 4 4 a",
         shard("1"): f"1 {IDENTITY.uid} 4 4 a",
     }
