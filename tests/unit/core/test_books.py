@@ -91,6 +91,16 @@ def test_what_is_abandoned_is_handed_out_again_from_where_the_last_finished_rang
     tracker.abandon()
     assert (tracker.busy, tracker.positions()) == (False, {A: 5, B: 27, C: 7})
     assert tracker.hand_out({A: 8, B: 90}, None) == {A: ReadRange(5, 8, 4), B: ReadRange(27, 90, 3), C: ReadRange(7, 7, 9)}
+    assert tracker.progress == 3
+
+
+def test_what_is_abandoned_after_its_shard_was_lost_does_not_keep_the_others() -> None:
+    tracker, handed = reading()
+    tracker.finish({A: handed[A]})
+    tracker.hand_out({A: 9, B: 90}, None)
+    assert answer(tracker, a=CheckpointResult.FENCED) == (A,)
+    tracker.abandon()
+    assert tracker.positions() == {B: 20, C: 7}
 
 
 def test_of_what_is_granted_anew_while_it_is_read_neither_the_end_nor_the_beginning_counts() -> None:
@@ -225,14 +235,14 @@ def test_a_range_is_replayed_if_it_was_logged_since_the_name_holds_the_shard_and
 def test_an_empty_or_durable_range_or_one_of_another_shard_does_not_keep_the_others() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (B, 6, 9), (C, 6, 9), (D, 6, 9)))
-    logged = {A: ReadRange(1, 10, 6), B: ReadRange(9, 9, 6), C: ReadRange(1, 9, 6), D: ReadRange(9, 10, 6)}
+    logged = {A: ReadRange(1, 10, 6), B: ReadRange(12, 12, 6), C: ReadRange(1, 9, 6), D: ReadRange(9, 10, 6)}
     assert tracker.replay(logged) == {D: ReadRange(9, 10, 6)}
 
 
 def test_a_replay_drops_what_was_in_flight() -> None:
     tracker, _ = reading()
     assert tracker.replay({}) == {}
-    assert (tracker.busy, tracker.positions()) == (False, {A: 5, B: 20, C: 7})
+    assert (tracker.busy, tracker.positions(), tracker.progress) == (False, {A: 5, B: 20, C: 7}, 2)
 
 
 def test_a_paused_tracker_abandons_what_was_in_flight_and_hands_out_nothing() -> None:

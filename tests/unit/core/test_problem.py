@@ -144,6 +144,21 @@ def test_the_arrays_have_the_types_that_plug_ins_are_promised() -> None:
     }
 
 
+def test_an_empty_question_has_the_same_types_and_so_have_weights_that_are_whole_numbers() -> None:
+    empty = balance.problem(state_of(), [])
+    assert [str(each.dtype) for each in (empty.topics, empty.current, empty.pending, empty.receives)] == [
+        "int64",
+        "int64",
+        "bool",
+        "bool",
+    ]
+    state = state_of(FREE, assignor="Weighted")
+    state.put_rates(Rates(1.0, {}, known=True, per_second={shard("0"): 7}))
+    weights = balance.problem(state, [A]).weights
+    assert weights is not None
+    assert str(weights.dtype) == "float64"
+
+
 ZONES = {"t/0": "b", "t/1": "", "t/2": "c", "g-0": "b", "g-1": "", "g-2": "a"}
 
 
