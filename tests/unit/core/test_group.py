@@ -140,6 +140,12 @@ def test_only_who_is_to_be_told_something_is_woken_and_all_are_when_the_settings
     assert asked(changed) == (True, {}, frozenset({A, B, C}))
 
 
+def test_a_commit_that_ended_in_the_request_that_began_it_is_not_asked_for() -> None:
+    begun = [Put(Table.IN_FLIGHT, shard(name), None, InFlight(5)) for name in ("0", "1")]
+    events = (*begun, Put(Table.IN_FLIGHT, shard("0"), InFlight(5), None), Put(Table.IN_FLIGHT, shard("2"), InFlight(5), None))
+    assert group._result(restored()._state, events, None) == Result(events, commit={shard("1"): 5})
+
+
 # When it wants to be asked.
 
 
