@@ -62,6 +62,16 @@ def test_the_first_heartbeat_that_a_new_coordinator_hears_is_progress_whatever_i
     assert play.group._state.sessions[A] == Session(play.now, seq=1, ready=True, progress_at=play.now)
 
 
+def test_what_is_claimed_after_the_ownership_was_lost_is_held_from_then_on() -> None:
+    play = started(1, 1)
+    play.lose()
+    play.discover(topic(1))
+    play.now += 7.0
+    play.beat("g-0")
+    row = play.group.ownership.shards[shard("0")]
+    assert (row.holder, row.incarnation, row.owner_epoch, row.since) == (A, RUN, 1, play.now)
+
+
 def test_where_it_runs_is_written_only_when_it_changes() -> None:
     play = started(1, 1)
     assert not play.ask(play.consumer("g-0").heartbeat()).persist
