@@ -155,12 +155,12 @@ def test_a_shard_is_not_rewound_when(
 
 
 def test_a_shard_that_is_over_wakes_every_descendant_that_nothing_else_keeps_waiting() -> None:
-    """2 waits for 0 alone, 3 for 2 that was read before, 4 for 9 too, 10 is being read; in their order."""
+    """2 waits for 0 and for one that there is not, 3 for 5 that was read before, 4 for 9 too, and 6 is being read."""
 
     def waiting(name: str, *parents: str) -> ShardRecord:
         return ShardRecord(shard(name), ShardState.WAIT, 0, parents=tuple(shard(parent) for parent in parents))
 
-    rows = [HELD, waiting("10", "0"), waiting("2", "0"), waiting("3", "5"), waiting("4", "0", "9"), waiting("9")]
+    rows = [HELD, waiting("10", "0"), waiting("2", "0", "99"), waiting("3", "5"), waiting("4", "0", "9"), waiting("9")]
     read_before = OVER._replace(shard=shard("5"), parents=(shard("0"),))
     being_read = waiting("6", "0")._replace(state=ShardState.ALREADY_ALLOC, holder=C, incarnation=incarnation(C, start=2))
     infos = tuple(info(row.shard, open=row is not HELD) for row in (*rows, read_before, being_read))
