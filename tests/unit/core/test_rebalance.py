@@ -231,10 +231,17 @@ def test_what_is_released_already_goes_on_with_the_rebalance() -> None:
     state = ready(*moving(A, B, "0"), *held(A, "1"))
     naming(state, A, "1")
     rebalance.rebalance(state, NOW)
-    assert [(row.holder, row.state) for row in state.shards.values()] == [
-        (B, ShardState.ALREADY_ALLOC),
-        (A, ShardState.ALREADY_ALLOC),
+    assert [(row.holder, row.state, row.since) for row in state.shards.values()] == [
+        (B, ShardState.ALREADY_ALLOC, NOW),
+        (A, ShardState.ALREADY_ALLOC, 5.0),
     ]
+
+
+def test_a_transfer_for_which_the_rebalance_finds_nobody_goes_back() -> None:
+    state = ready(*moving(A, C, "0"), consumers=(A,))
+    naming(state, A, "0")
+    rebalance.rebalance(state, NOW)
+    assert list(state.shards.values()) == [held(A, "0")[0]._replace(revision=8, since=NOW)]
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -262,4 +269,5 @@ def test_while_grants_are_withheld_only_what_has_no_next_consumer_goes_back() ->
     state = ready(MOVING._replace(incarnation=incarnation(A, 2), next_consumer=C), *free("1"), paused=True)
     rebalance.rebalance(state, NOW)
     assert written(state) == [shard("0")]
-    assert (state.shards[shard("0")].state, state.clocks.due, told(state)) == (ShardState.ALREADY_ALLOC, "ShardsAppeared", [])
+    assert state.shards[shard("0")] == held(A, "0")[0]._replace(revision=8, since=NOW)
+    assert (state.clocks.due, told(state)) == ("ShardsAppeared", [])
