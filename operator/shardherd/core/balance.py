@@ -131,10 +131,10 @@ def target(state: State, asked: assignors.Problem) -> assignors.Assignment:
 def _drifted(state: State, seen: rates.Rates) -> bool:
     """Whether the loads of two consumers differ by more than DRIFT of their mean."""
     weight, consumers = seen.weights, eligible.receivers(state)
-    work = [sum(weight.get(shard, 0.0) for shard in state.held.get(consumer, ())) for consumer in consumers]
-    capacities = [state.consumers[consumer].capacity for consumer in consumers]
-    loads = [done / capacity for done, capacity in zip(work, capacities, strict=True)]
-    return (max(loads, default=0.0) - min(loads, default=0.0)) * sum(capacities) > DRIFT * sum(work)
+    work = {each: sum(weight.get(shard, 0.0) for shard in state.held.get(each, ())) for each in consumers}
+    capacity = {each: state.consumers[each].capacity for each in consumers}
+    loads = [work[each] / capacity[each] for each in consumers]
+    return bool(loads) and (max(loads) - min(loads)) * sum(capacity.values()) > DRIFT * sum(work.values())
 
 
 def _note_sizes(state: State) -> None:
@@ -164,7 +164,4 @@ def _zones(state: State, shards: list[ShardId], consumers: list[ConsumerId]) -> 
         return None, None
     numbers = {zone: at for at, zone in enumerate(sorted({*of_consumers, *of_shards} - {""}))}
     numbers[""] = assignors.NOBODY
-    return (
-        np.array([numbers[zone] for zone in of_shards], dtype=np.int64),
-        np.array([numbers[zone] for zone in of_consumers], dtype=np.int64),
-    )
+    return np.array([numbers[zone] for zone in of_shards]), np.array([numbers[zone] for zone in of_consumers])

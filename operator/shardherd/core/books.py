@@ -63,7 +63,7 @@ class Books(ABC, Generic[G]):
         """Positions that are finished and not yet durable, under the epoch that they were read with."""
         return tuple(
             ShardCheckpoint(shard, grant.epoch, grant.done)
-            for shard, grant in sorted(self._grants.items(), key=lambda item: item[0])
+            for shard, grant in sorted(self._grants.items())
             if grant.done > grant.durable
         )
 

@@ -138,15 +138,14 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
     return ForceCheckpointReply(_order_warning(state, request.shard) if revives else "")
 
 
-def revive(state: State, shard: ShardId, now: float) -> bool:
+def revive(state: State, shard: ShardId, now: float) -> None:
     """Row 7 for a finished shard whose position lies before its end, with a warning if descendants were read before it."""
     if not grants.rewind_if_before_end(state, shard, now):
-        return False
+        return
     told = f"finished shard {shard} is read again from {state.positions[shard]}"
     warning = _order_warning(state, shard)
     state.tell(Told("ShardRevived", f"{told}; {warning}" if warning else told, shards=(shard,), warning=bool(warning)))
     grants.want_rebalance(state, "CheckpointForced")
-    return True
 
 
 def _validate_one(
@@ -216,7 +215,8 @@ def _forced(state: State, shard: ShardId, now: float) -> None:
     record = state.shards[shard]
     if record.state in grants.HELD:
         grants.fence_holder(state, record)
-    elif not revive(state, shard, now):
+    else:
+        revive(state, shard, now)
         grants.want_rebalance(state, "CheckpointForced")
 
 

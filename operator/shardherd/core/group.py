@@ -117,12 +117,11 @@ class Group:
         state.restored_at = now
         state.group["touched_all"] = record.revision
         for shard in (row for name, row in ownership.shards.items() if name not in dropped):
-            state.set(Table.SHARDS, shard.shard, None, shard._replace(since=now))
             position = durable.get(shard.shard)
             if position is not None:
                 state.set(Table.POSITIONS, shard.shard, None, position)
-                if not shard.started:
-                    state.set(Table.SHARDS, shard.shard, state.shards[shard.shard], shard._replace(since=now, started=True))
+            started = shard.started or position is not None
+            state.set(Table.SHARDS, shard.shard, None, shard._replace(since=now, started=started))
         for consumer in ownership.consumers.values():
             state.set(Table.CONSUMERS, consumer.consumer, None, consumer)
             if consumer.present:

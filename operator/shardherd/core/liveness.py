@@ -16,6 +16,8 @@ from shardherd.core.requests import ConsumerDied
 from shardherd.core.state import State, Told
 
 PROVEN = frozenset({EndReason.DIED, EndReason.LEFT})
+AT_ONCE = float("-inf")
+"""A moment that is past already, whenever it is asked."""
 KEPT_UIDS, KEPT_FOR = 64, 600.0
 """A superseded pod's UID is remembered while fewer than so many of its name came after it, and for so many seconds at least.
 
@@ -155,9 +157,9 @@ def gone_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> flo
     record = state.consumers[consumer]
     proven = record.end_reason in PROVEN and record.has_ended(incarnation)
     if proven or record.incarnation.supersedes(incarnation) or any(covers(dead, incarnation) for dead in record.proven):
-        return float("-inf")
+        return AT_ONCE
     if not state.spec.settings.ordered:
-        return float("-inf")
+        return AT_ONCE
     return last_heard(state, consumer, incarnation) + state.spec.settings.session_timeout
 
 
@@ -165,7 +167,7 @@ def reclaimable_at(state: State, consumer: ConsumerId, incarnation: Incarnation)
     """From when on the shards of a consumer that went need not wait for its name's return any more."""
     record = state.consumers[consumer]
     if record.end_reason in EndReason.EXPIRED and record.has_ended(incarnation):
-        return float("-inf")
+        return AT_ONCE
     return last_heard(state, consumer, incarnation) + state.spec.settings.rejoin_grace
 
 

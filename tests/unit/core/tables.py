@@ -43,8 +43,8 @@ def having(
         state.put_shard(row)
     state.put_record(revision=7)
     state.put_infos({each.shard: each for each in infos})
-    for name, position in (positions if positions is not None else {shard("0"): 40}).items():
-        state.put_position(name, position)
+    for known, position in (positions if positions is not None else {shard("0"): 40}).items():
+        state.put_position(known, position)
     state.begin()
     return state
 

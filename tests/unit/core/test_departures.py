@@ -136,9 +136,9 @@ def test_an_end_that_is_told_twice_or_of_a_stranger_changes_nothing() -> None:
     play = started(4, 2)
     for request in (Leave(C, incarnation(C)), ConsumerDied(C, incarnation(C))):
         assert play.ask(request).events == ()
-    for again in (lambda: play.leave("g-1"), lambda: play.die("g-1")):
-        again()
-        assert again().events == ()
+    for goes in (play.leave, play.die):
+        goes("g-1")
+        assert goes("g-1").events == ()
     assert play.group.ownership.consumers[B].end_reason == EndReason.LEFT
 
 
@@ -148,7 +148,27 @@ def test_an_expired_run_that_is_proven_dead_is_no_pod_to_be_replaced_any_more() 
     stands(play)
     assert play.view.expired == ((B, RUN),)
     play.die("g-1")
-    assert play.view.expired == ()
+    assert not play.view.expired
+
+
+def test_what_a_consumer_held_is_told_in_natural_order() -> None:
+    play = started(12, 2)
+    play.die("g-1")
+    (event,) = [each for each in play.told if each.reason == "ConsumerDied"]
+    assert event.shards == shards("1", "3", "5", "7", "9", "11")
+
+
+@pytest.mark.parametrize("first", ["leave", "die"])
+@pytest.mark.parametrize("second", ["leave", "die"])
+def test_a_later_start_ends_by_itself_however_the_one_before_it_ended(first: str, second: str) -> None:
+    play = started(4, 2)
+    getattr(play, first)("g-1")
+    play.run("g-1", start=2)
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 2, "g-1": 2}
+    getattr(play, second)("g-1")
+    assert play.counts() == {"g-0": 4}
+    assert play.group.ownership.consumers[B].ended == incarnation(B, 2)
 
 
 # Newer runs.
@@ -226,19 +246,16 @@ def ended(reason: str, *, ordered: bool = False, grace: float = 20.0) -> State:
     return state
 
 
-NEVER_AGAIN = float("-inf")
-
-
 @pytest.mark.parametrize(
     ("reason", "ordered", "gone", "reclaimable"),
     [
-        (EndReason.DIED, True, NEVER_AGAIN, 120.0),
-        (EndReason.LEFT, True, NEVER_AGAIN, 120.0),
-        (EndReason.RELEASE_TIMEOUT, True, 145.0, NEVER_AGAIN),
-        (EndReason.PROGRESS_TIMEOUT, True, 145.0, NEVER_AGAIN),
+        (EndReason.DIED, True, liveness.AT_ONCE, 120.0),
+        (EndReason.LEFT, True, liveness.AT_ONCE, 120.0),
+        (EndReason.RELEASE_TIMEOUT, True, 145.0, liveness.AT_ONCE),
+        (EndReason.PROGRESS_TIMEOUT, True, 145.0, liveness.AT_ONCE),
         ("", True, 145.0, 120.0),
-        (EndReason.PROGRESS_TIMEOUT, False, NEVER_AGAIN, NEVER_AGAIN),
-        ("", False, NEVER_AGAIN, 120.0),
+        (EndReason.PROGRESS_TIMEOUT, False, liveness.AT_ONCE, liveness.AT_ONCE),
+        ("", False, liveness.AT_ONCE, 120.0),
     ],
 )
 def test_its_shards_may_move_when_it_cannot_act_any_more_and_no_return_is_waited_for(
@@ -315,6 +332,91 @@ def shards_of(names: str) -> list[ShardId]:
     return [shard(name) for name in names.split()]
 
 
+def coming_back(grace: float, **sessions: Session | None) -> State:
+    """A's second start has spoken and its first, heard at 100.0, holds a shard; consumers by their letters."""
+    state = having(HELD)
+    state.put_spec(with_settings(spec(3), rejoin_grace=grace))
+    state.put_heard(A, incarnation(A), 100.0)
+    for name, session in ({"a": Session(110.0, seq=1)} | sessions).items():
+        state.put_session({"a": A, "b": B}[name], session)
+    state.begin()
+    return state
+
+
+WARM = Session(110.0, seq=1, ready=True)
+REGRANTED = HELD._replace(incarnation=incarnation(A, 2), owner_epoch=5, revision=8)
+FREED = FREE._replace(last_holder=A)
+
+
+@pytest.mark.parametrize(
+    ("grace", "sessions", "now", "after", "due"),
+    [
+        (20.0, {"b": WARM}, 119.9, REGRANTED, ""),
+        (20.0, {"b": WARM}, 120.0, FREED, "ShardsFreed"),
+        (20.0, {"b": Session(110.0, seq=1)}, 120.0, REGRANTED, ""),
+        (20.0, {}, 120.0, REGRANTED, ""),
+        (20.0, {"a": WARM, "b": WARM}, 120.0, REGRANTED, ""),
+    ],
+    ids=["within the grace", "after it", "nobody else is warm", "it is alone", "it is warm"],
+)
+def test_a_newer_run_keeps_the_shards_of_its_name_unless_it_is_cold_others_are_warm_and_its_grace_is_over(
+    grace: float, sessions: dict[str, Session], now: float, after: ShardRecord, due: str
+) -> None:
+    state = coming_back(grace, **sessions)
+    liveness.settle(state, now)
+    assert state.shards == {shard("0"): after._replace(since=now)}
+    assert (state.clocks.due, state.heard) == (due, {})
+
+
+@pytest.mark.parametrize(("warm", "gives"), [(True, True), (False, False)])
+def test_a_newer_run_was_never_told_of_a_transfer_so_it_goes_on_if_it_can(warm: bool, gives: bool) -> None:
+    state = coming_back(20.0, b=replace(WARM, ready=warm))
+    state.put_shard(MOVING)
+    state.begin()
+    liveness.settle(state, 110.0)
+    row = state.shards[shard("0")]
+    assert (row.holder, row.incarnation) == ((B, incarnation(B, 2)) if gives else (A, incarnation(A)))
+
+
+def test_a_proof_is_forgotten_with_the_last_shard_that_is_held_under_what_it_covers() -> None:
+    first, second, third = incarnation(A, 1, pod=7), incarnation(A, 1, pod=8), incarnation(A, 4, pod=8)
+    rows = [HELD._replace(shard=shard("0"), incarnation=first), HELD._replace(shard=shard("1"), incarnation=second)]
+    state = having(*rows, HELD._replace(shard=shard("2"), holder=B, incarnation=incarnation(B)))
+    state.put_spec(with_settings(spec(3), ordered=True))
+    state.put_consumer(replace(state.consumers[A], proven=(first, third)))
+    state.put_consumer(replace(state.consumers[B], proven=(first,)))
+    for run in (first, second):
+        state.put_heard(A, run, 300.0)
+    state.put_in_flight(shard("1"), InFlight(1))
+    liveness.settle(state, 310.0)
+    assert (state.consumers[A].proven, state.consumers[B].proven) == ((third,), ())
+    assert state.heard == {(A, second): 300.0}
+    state.put_in_flight(shard("1"), None)
+    liveness.settle(state, 311.0)
+    assert (state.consumers[A].proven, state.heard) == ((), {})
+    assert {row.incarnation for row in state.shards.values()} == {incarnation(A, 2), incarnation(B, 2)}
+
+
+def test_a_superseded_pod_is_forgotten_when_enough_came_after_it_and_its_token_is_believed_no_more() -> None:
+    uids = tuple(f"uid-{number}" for number in range(liveness.KEPT_UIDS + 2))
+    enough, known = uids[:-1], {(A, uids[0]): 100.0, (A, uids[1]): 150.0}
+
+    def remembered(given: tuple[str, ...], now: float) -> tuple[tuple[str, ...], dict[tuple[ConsumerId, str], float]]:
+        state = having()
+        state.restored_at = 200.0
+        for (consumer, uid), at in known.items():
+            state.put_superseded(consumer, uid, at)
+        return liveness._remembered(state, A, given, now), dict(state.superseded)
+
+    assert remembered(enough, 699.9) == (enough, known | {(A, enough[-1]): 699.9})
+    assert remembered(enough, 700.0) == (enough[1:], {(A, uids[1]): 150.0, (A, enough[-1]): 700.0})
+    assert remembered(uids, 750.0) == (uids[2:], {(A, uids[-1]): 750.0})
+    assert remembered(enough[1:], 9_000.0) == (enough[1:], known | {(A, enough[-1]): 9_000.0})
+    del known[A, uids[0]]
+    assert remembered(enough, 799.9)[0] == enough
+    assert remembered(enough, 800.0)[0] == enough[1:]
+
+
 # Refusals.
 
 
@@ -352,8 +454,7 @@ def test_a_run_that_may_not_speak_is_told_why_in_whole_sentences() -> None:
         expected = stale(name, pod, start, why)
         assert refusal(play, Heartbeat(ConsumerId(name), run, 1, 0)) == expected
         assert refusal(play, CheckpointRequest(ConsumerId(name), run, ())) == expected
-        if start != 5:
-            assert refusal(play, Leave(ConsumerId(name), run)) == expected
+        assert refusal(play, Leave(ConsumerId(name), run)) == expected
 
 
 @pytest.mark.parametrize("run", [Incarnation("uid", 0), Incarnation("", 1)])

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from shardherd.core import grants
-from shardherd.core.model import Offset, ResetReport, ResetState, ResetTo, ShardId, ShardInfo, ShardState
+from shardherd.core.model import Condition, Offset, ResetReport, ResetState, ResetTo, ShardId, ShardInfo, ShardState
 from shardherd.core.records import InFlight, ShardRecord
 from shardherd.core.state import State, Told
-from tests.builders import incarnation, info, shard
+from tests.builders import incarnation, info, shard, with_settings
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, WAITING, A, B, C, given, having, told
 
 Change = Callable[[State, ShardRecord], object]
@@ -155,12 +155,12 @@ def test_a_shard_is_not_rewound_when(
 
 
 def test_a_shard_that_is_over_wakes_every_descendant_that_nothing_else_keeps_waiting() -> None:
-    """2 waits for 0 alone, 3 for 2 that was read before, 4 for 9 too, 10 is being read; in their order."""
+    """2 waits for 0 and for one that there is not, 3 for 5 that was read before, 4 for 9 too, and 6 is being read."""
 
     def waiting(name: str, *parents: str) -> ShardRecord:
         return ShardRecord(shard(name), ShardState.WAIT, 0, parents=tuple(shard(parent) for parent in parents))
 
-    rows = [HELD, waiting("10", "0"), waiting("2", "0"), waiting("3", "5"), waiting("4", "0", "9"), waiting("9")]
+    rows = [HELD, waiting("10", "0"), waiting("2", "0", "99"), waiting("3", "5"), waiting("4", "0", "9"), waiting("9")]
     read_before = OVER._replace(shard=shard("5"), parents=(shard("0"),))
     being_read = waiting("6", "0")._replace(state=ShardState.ALREADY_ALLOC, holder=C, incarnation=incarnation(C, start=2))
     infos = tuple(info(row.shard, open=row is not HELD) for row in (*rows, read_before, being_read))
@@ -233,6 +233,23 @@ def test_the_first_reason_for_a_rebalance_counts_unless_it_is_a_join(due: str, a
     state.put_clocks(due=due)
     grants.want_rebalance(state, asked)
     assert state.clocks.due == after
+
+
+WITHHOLDING: dict[str, Callable[[State], object]] = {
+    "the runtime says so": lambda state: state.put_clocks(withheld=(Condition("GroupIdInUse", ""),)),
+    "the topic was made anew": lambda state: state.put_clocks(recreated=(shard("0"),)),
+    "the ownership is being rebuilt": lambda state: state.put_record(rebuilding=True),
+    "the group is paused": lambda state: state.put_spec(with_settings(state.spec, paused=True)),
+    "nobody knows its assignor": lambda state: state.put_spec(with_settings(state.spec, assignor="example.Magic")),
+}
+
+
+@pytest.mark.parametrize("why", list(WITHHOLDING))
+def test_grants_are_withheld_while(why: str) -> None:
+    state = having()
+    assert not grants.blocked(state)
+    WITHHOLDING[why](state)
+    assert grants.blocked(state)
 
 
 def test_a_reset_withholds_grants_only_while_it_is_being_made() -> None:

@@ -62,6 +62,16 @@ def test_the_first_heartbeat_that_a_new_coordinator_hears_is_progress_whatever_i
     assert play.group._state.sessions[A] == Session(play.now, seq=1, ready=True, progress_at=play.now)
 
 
+def test_what_is_claimed_after_the_ownership_was_lost_is_held_from_then_on() -> None:
+    play = started(1, 1)
+    play.lose()
+    play.discover(topic(1))
+    play.now += 7.0
+    play.beat("g-0")
+    row = play.group.ownership.shards[shard("0")]
+    assert (row.holder, row.incarnation, row.owner_epoch, row.since) == (A, RUN, 1, play.now)
+
+
 def test_where_it_runs_is_written_only_when_it_changes() -> None:
     play = started(1, 1)
     assert not play.ask(play.consumer("g-0").heartbeat()).persist
@@ -111,6 +121,14 @@ def test_a_heartbeat_asks_for_a_rebalance_only_when_somebody_may_be_given_more_o
     state.begin()
     heartbeats.heartbeat(state, replace(Heartbeat(A, RUN, 99, 0), **fields), 2000.0)
     assert state.clocks.due == reason
+
+
+def test_one_that_was_cold_joins_when_it_is_warm() -> None:
+    play = started(2, 1)
+    play.consumer("g-1").ready = False
+    play.beat("g-1")
+    heartbeats.heartbeat(play.group._state, Heartbeat(B, incarnation(B), 2, 0), play.now)
+    assert play.group._state.clocks.due == "ConsumerJoined"
 
 
 def test_one_that_drains_asks_once() -> None:
@@ -291,8 +309,9 @@ def test_a_holder_that_is_not_heard_has_released_nothing() -> None:
         moving._replace(incarnation=incarnation(A)),
         moving._replace(holder=None, incarnation=None),
         moving._replace(incarnation=None),
+        moving._replace(holder=None),
     ]
-    assert [heartbeats.released(state, row) for row in unlike] == [False] * 4
+    assert [heartbeats.released(state, row) for row in unlike] == [False] * 5
     state.put_session(A, replace(state.sessions[A], heard=False))
     assert not heartbeats.released(state, moving)
     state.put_session(A, None)
