@@ -375,6 +375,8 @@ def test_nothing_is_applied_beside_an_object_that_belongs_to_somebody_else(kind:
     mine: dict[str, object] = {"stateful_set": OwnedSet(current=False, replicas=2), "service": None, "budget": None}
     theirs = OwnedSet(ours=False, replicas=2) if kind == "stateful_set" else Owned(ours=False)
     assert actions(**{**mine, kind: theirs}) == ()
+    old = pods(0, 1, current=False, ready=False)
+    assert actions(**{kind: theirs}, consumers=old) == ()
 
 
 def test_a_pod_of_an_older_declaration_that_is_not_ready_is_replaced_unless_it_goes_anyway() -> None:
