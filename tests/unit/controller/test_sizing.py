@@ -82,6 +82,7 @@ def test_a_number_that_is_left_alone(fields: dict[str, Any], reason: str, messag
 def test_a_number_that_cannot_be_known_yet(picture: Any) -> None:
     waiting = Decision(2, "WaitingForShards", "The number of shards is not known yet.", held="WaitingForShards")
     assert decided(view=picture) == waiting
+    assert decide(observation(view=picture, memory=Memory(sizing=Sizing(goal=7)))).sizing.goal == 7
 
 
 class TestPausesOfOneDirection:
@@ -117,7 +118,7 @@ class TestZero:
 
     def test_is_the_answer_after_the_whole_window(self) -> None:
         assert (self.since(59.9), self.since(60.0)) == (self.as_ever, self.nobody)
-        assert self.since(60.0, goal=1) == self.nobody
+        assert (self.since(59.9, goal=1), self.since(60.0, goal=1)) == (self.as_ever, self.nobody)
 
     def test_stays_the_answer_whatever_the_window(self) -> None:
         assert self.since(1.0, goal=0) == self.nobody
@@ -222,7 +223,14 @@ class TestAfterARestart:
         assert (found.goal, found.said) == (0, ("", ""))
 
     @pytest.mark.parametrize(
-        ("lag", "pace"), [({"consumerPerSecond": 70}, 70.0), ({"consumerPerSecond": 0}, None), ({}, None), (None, None)]
+        ("lag", "pace"),
+        [
+            ({"consumerPerSecond": 70}, 70.0),
+            ({"consumerPerSecond": 1}, 1.0),
+            ({"consumerPerSecond": 0}, None),
+            ({}, None),
+            (None, None),
+        ],
     )
     def test_the_pace_of_one_consumer_comes_back(self, lag: object, pace: float | None) -> None:
         traffic = noted(observation(view=view(shards(2, end=10), consumers=consumers(2)), previous={"lag": lag})).traffic

@@ -273,6 +273,7 @@ def known(**fields: Any) -> Traffic:
 def test_rates_are_taken_between_the_first_mark_and_the_last() -> None:
     seen = known(marks=(Mark(5.0, 10, 20), Mark(6.0, 999, 999), Mark(20.0, 310, 170)))
     assert (seen.measured, seen.produced, seen.consumed) == (True, 20.0, 10.0)
+    assert known(marks=(Mark(5.0, 10, 20), Mark(6.0, 30, 30))).produced == 20.0
     once = known(marks=(Mark(5.0, 10, 20),))
     assert (once.measured, once.produced, once.consumed) == (False, 0.0, 0.0)
     assert not known(marks=(Mark(5.0, 10, 20), Mark(19.9, 310, 170))).measured
