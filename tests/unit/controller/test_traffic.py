@@ -221,19 +221,25 @@ class TestALook:
             lag_seconds=5.0,
         )
 
-    def test_forgets_shards_that_went_and_knows_nothing_of_those_that_came(self) -> None:
-        before = replace(self.first, moved_at=times(90.0, 95.0), written_at=99.0)
-        second = (ShardView(ShardId("clicks/1"), ShardState.NOT_ALLOC, end=50), shard(7, 30, 20))
-        fading = math.exp(-5.0 / MEMORY)
+    @pytest.mark.parametrize(
+        ("stays", "at", "end", "position", "moved"), [(0, 0, 100, 90, 90.0), (1, 1, 50, 40, 95.0)], ids=["first", "last"]
+    )
+    def test_forgets_shards_that_went_and_knows_nothing_of_those_that_came(
+        self, stays: int, at: int, end: int, position: int, moved: float
+    ) -> None:
+        before = replace(
+            self.first, positions=longs(90, 40), moved_at=times(90.0, 95.0), holders=NAMES, pace=Pace(), written_at=99.0
+        )
+        second = (shard(stays, end, position, at), ShardView(ShardId("clicks/7"), ShardState.NOT_ALLOC, end=30))
         assert watched(before, view(second), 105.0) == Traffic(
-            shards=(ShardId("clicks/1"), ShardId("clicks/7")),
-            looks=(Look(100.0, longs(50, -1)), Look(105.0, longs(50, 30))),
-            positions=longs(-1, 20),
-            moved_at=times(95.0, 105.0),
-            holders=(None, C0),
+            shards=(ShardId(f"clicks/{stays}"), ShardId("clicks/7")),
+            looks=(Look(100.0, longs(end, -1)), Look(105.0, longs(end, 30))),
+            positions=longs(position, -1),
+            moved_at=times(moved, 105.0),
+            holders=(NAMES[at], None),
             marks=(Mark(100.0, 0, 0), Mark(105.0, 0, 0)),
-            spans={},
-            pace=Pace(4200.0 * fading, 60.0 * fading),
+            spans={NAMES[at]: Span(100.0, 0, 10)},
+            pace=Pace(),
             written_at=99.0,
             lag_records=None,
             lag_seconds=None,
@@ -324,6 +330,8 @@ class TestASpan:
         slower, fading = Pace(90.0, 10.0), math.exp(-15.0 / MEMORY)
         faster = self.after(0, 0, 0, pace=slower).pace
         assert (faster.records, faster.seconds) == pytest.approx((90.0 * fading + 150.0, 10.0 * fading + 15.0))
+        as_fast = self.after(0, 0, 0, pace=Pace(100.0, 10.0)).pace
+        assert (as_fast.records, as_fast.seconds) == pytest.approx((100.0 * fading, 10.0 * fading))
         faster = self.after(0, 0, 0, pace=Pace(110.0, 10.0)).pace
         assert (faster.records, faster.seconds) == pytest.approx((110.0 * fading, 10.0 * fading))
 

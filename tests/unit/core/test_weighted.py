@@ -114,6 +114,12 @@ def test_the_heaviest_shard_goes_that_leaves_the_taker_below_the_giver() -> None
     assert assigned(weighing(12, 10, 4, 2, 24), [C0, C1], before, 2, 4) == after
 
 
+def test_a_shard_that_gains_too_little_stays_and_a_lighter_one_goes() -> None:
+    # The mean is 10. With the shard of 0.85 on the other side the higher load would fall by 0.95.
+    before, after = by_name(c0="tp0 tp1 tp2", c1="tp3"), by_name(c0="tp0 tp1", c1="tp2 tp3")
+    assert assigned(weighing(9.75, 0.85, 0.3, 9.1), [C0, C1], before) == after
+
+
 def test_a_shard_goes_to_who_is_loaded_least_with_it_for_its_capacity() -> None:
     # With a shard of 10 c1 would be at 15 and c2, of four times the capacity, at 12.5; with another one both at 15.
     before = by_name(c0="tp0 tp1 tp2", c1="tp3", c2="tp4")
