@@ -252,6 +252,10 @@ class TestEvents:
         for unlike in unlikes:
             assert draining.reason not in {event.reason for event in plan(observation(**{**fewer, **unlike})).turned}
 
+    def test_of_nobody_wanted_nothing_is_told_where_nothing_was_decided_before(self) -> None:
+        nobody = declared(scaling=Scaling(mode=ScalingMode.FIXED), replicas=0)
+        assert "Draining" not in {event.reason for event in plan(observation(declared=nobody)).turned}
+
     def test_a_recommendation_is_told_when_it_changes(self) -> None:
         advised = declared(scaling=Scaling(recommend_only=True))
         said = "8 shards to read, 4 for each consumer: 2 consumers."

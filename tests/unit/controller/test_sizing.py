@@ -85,6 +85,15 @@ def test_a_number_that_cannot_be_known_yet(picture: Any) -> None:
     assert decide(observation(view=picture, memory=Memory(sizing=Sizing(goal=7)))).sizing.goal == 7
 
 
+def test_by_the_lag_what_is_known_goes_into_the_decision_and_what_it_taught_is_remembered() -> None:
+    known = Sizing(goal=2, trial=Trial(1, 100.0), ceiling=Ceiling(5, WALL + 60), wishes=((NOW, 3),))
+    away = view(shards(8), source_reachable=False, source_error="no broker")
+    seen = observation(view=away, memory=Memory(sizing=known), **scaling(mode=ScalingMode.LAG))
+    found = decide(seen)
+    assert replace(found, sizing=Sizing()) == Decision(2, "SourceAway", "Nothing can be measured: no broker", 2)
+    assert (found.sizing.trial, found.sizing.ceiling, found.sizing.wishes) == (known.trial, known.ceiling, ())
+
+
 class TestPausesOfOneDirection:
     def pausing(self, **pauses: bool) -> dict[str, Any]:
         return {"declared": declared(pauses=Pauses(**pauses))}

@@ -357,10 +357,12 @@ class TestTheAge:
         return seen.lag_seconds
 
     def test_lies_between_the_looks_between_which_it_was_written(self) -> None:
-        assert [self.of(position, 0, 100, 200) for position in (0, 20, 100, 140)] == [10.0, 9.0, 5.0, 3.0]
+        assert [self.of(position, 0, 100, 500) for position in (0, 20, 100, 180)] == [10.0, 9.0, 5.0, 4.0]
+        assert self.of(100, 100, 100, 200) == 5.0
 
     def test_is_extrapolated_beyond_the_first_look(self) -> None:
         assert self.of(9000, 10_000, 10_030, 10_050) == 10.0 + 200.0
+        assert self.of(9000, 10_000, 10_001) == 5.0 + 5000.0
 
     def test_is_that_of_the_first_look_where_nothing_was_written_since(self) -> None:
         assert (self.of(50, 100), self.of(50, 100, 100), self.of(50, 100, 100, 100)) == (None, 5.0, 10.0)
