@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core.model import Condition, Growth
+import pytest
+
+from shardherd.core.model import Condition, ConsumerId, Growth
 from shardherd.core.requests import ConditionsChanged, ForceCheckpoint
 from shardherd.core.state import Told
 from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings, with_topics
@@ -363,3 +365,97 @@ def test_a_position_that_is_there_again_is_taken_over_and_the_shard_counts_at_on
     play.settle("g-0", "g-1")
     assert (play.counts(), play.view.withheld) == ({"g-0": 2, "g-1": 2}, ())
     assert {name: play.shard(name).checkpoint for name in ("2", "3")} == {"2": 7, "3": 7}
+
+
+class TestAShardThatWaits:
+    """Behind its parent, in a group without consumers, for 50 s."""
+
+    both = (info("0", open=False), info("1", parents=["0"]))
+
+    def waiting(self) -> Play:
+        play = Play(spec(1, ordered=True))
+        play.discover(self.both)
+        play.wait(50)
+        assert (play.state("1"), play.shard("1").state_age) == ("WAIT", 50.0)
+        return play
+
+    def test_is_free_from_when_the_group_is_not_ordered_any_more(self) -> None:
+        play = self.waiting()
+        play.change(with_settings(play.group.spec, session_timeout=60.0))
+        assert play.state("1") == "WAIT"
+        play.change(with_settings(play.group.spec, ordered=False))
+        assert (play.state("1"), play.shard("1").state_age) == ("NOT_ALLOC", 0.0)
+
+    def test_is_free_from_when_the_source_has_its_parent_no_more(self) -> None:
+        play = self.waiting()
+        play.discover(self.both)
+        assert play.state("1") == "WAIT"
+        play.discover(self.both[1:])
+        assert (play.state("1"), play.shard("1").state_age) == ("NOT_ALLOC", 0.0)
+
+    def test_is_found_free_by_a_coordinator_that_takes_over_after_that(self) -> None:
+        play = self.waiting()
+        play.restart(with_settings(play.group.spec, ordered=False))
+        play.discover(self.both)
+        assert (play.state("1"), play.shard("1").state_age) == ("NOT_ALLOC", 0.0)
+
+
+def last_reason(play: Play) -> str:
+    """Why the last rebalance was made."""
+    last = play.view.last_rebalance
+    assert last is not None
+    return last.reason
+
+
+def test_what_a_rebalance_was_made_for_is_known() -> None:
+    play = started(4, 2)
+    for changed in (
+        replace(play.group.spec, cordoned=frozenset({ConsumerId("g-1")})),
+        replace(play.group.spec, leaving=frozenset({ConsumerId("g-0")})),
+    ):
+        play.change(changed)
+        play.settle("g-0", "g-1")
+        assert last_reason(play) == "SettingsChanged"
+    play = started(4, 1)
+    play.ask(ConditionsChanged((Condition("GroupHasLiveMembers", "it has members"),)))
+    play.settle("g-0", "g-1")
+    play.ask(ConditionsChanged())
+    play.settle("g-0", "g-1")
+    assert (last_reason(play), play.counts()) == ("ConditionsCleared", {"g-0": 2, "g-1": 2})
+
+
+@pytest.mark.parametrize(
+    ("stopped", "goes_on"),
+    [
+        (ConditionsChanged(commits=False), ConditionsChanged()),
+        (ConditionsChanged(source_reachable=False, source_error="no broker"), ConditionsChanged()),
+    ],
+)
+def test_who_could_not_get_on_has_the_whole_progress_timeout_from_when_it_can(
+    stopped: ConditionsChanged, goes_on: ConditionsChanged
+) -> None:
+    play = started(2, 1)
+    play.discover(topic(2))
+    play.ask(stopped)
+    play.wait(1000, ["g-0"])
+    play.ask(goes_on)
+    play.discover(topic(2))
+    play.wait(290, ["g-0"])
+    assert "ProgressTimeout" not in play.reasons()
+    # What holds is told again and again, and is no reason to wait any longer.
+    play.ask(goes_on)
+    play.change(replace(play.group.spec, service_account="other"))
+    play.wait(12)
+    assert "ProgressTimeout" in play.reasons()
+
+
+def test_after_a_pause_there_is_the_whole_progress_timeout_again() -> None:
+    play = started(2, 1)
+    play.discover(topic(2))
+    play.change(with_settings(play.group.spec, paused=True))
+    play.wait(1000, ["g-0"])
+    play.change(with_settings(play.group.spec, paused=False))
+    play.wait(290, ["g-0"])
+    assert "ProgressTimeout" not in play.reasons()
+    play.wait(12)
+    assert "ProgressTimeout" in play.reasons()

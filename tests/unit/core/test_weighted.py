@@ -120,6 +120,16 @@ def test_a_shard_that_gains_too_little_stays_and_a_lighter_one_goes() -> None:
     assert assigned(weighing(9.75, 0.85, 0.3, 9.1), [C0, C1], before) == after
 
 
+def test_among_many_equals_the_first_in_order_goes_and_gives_first() -> None:
+    many = [ConsumerId(f"c{number}") for number in range(41)]
+    names = partitions(t=80)
+    fresh = Problem.of(names, many[:40], weights=dict.fromkeys(names, 10.0))
+    in_turn = weighted(fresh)
+    assert in_turn.tolist() == [*range(40), *range(40)]
+    joined = Problem.of(names, many, holders(fresh.named(in_turn)), weights=dict.fromkeys(names, 10.0))
+    assert weighted(joined).tolist() == [*range(40), 40, *range(1, 40)]
+
+
 def test_a_shard_goes_to_who_is_loaded_least_with_it_for_its_capacity() -> None:
     # With a shard of 10 c1 would be at 15 and c2, of four times the capacity, at 12.5; with another one both at 15.
     before = by_name(c0="tp0 tp1 tp2", c1="tp3", c2="tp4")
