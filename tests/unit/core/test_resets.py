@@ -483,18 +483,6 @@ def test_a_topic_that_was_made_anew_is_read_after_a_reset_of_all_its_shards() ->
     assert {name: each.position for name, each in play.confirmed("g-0").items()} == {"0": 9, "1": 0}
 
 
-def test_who_joined_meanwhile_gets_its_share_because_it_is_done() -> None:
-    play = reading(40, 60)
-    declare(play, reset())
-    play.settle("g-0", "g-1")
-    go_on(play)
-    declare(play, None, paused=False)
-    play.settle("g-0", "g-1")
-    last = play.view.last_rebalance
-    assert last is not None
-    assert (last.reason, play.counts()) == ("ResetDone", {"g-0": 1, "g-1": 1})
-
-
 def test_a_finished_shard_is_read_again() -> None:
     play = Play(spec(1))
     closed: list[ShardInfo] = [info("0", open=False)]
