@@ -330,8 +330,6 @@ class TestASpan:
         slower, fading = Pace(90.0, 10.0), math.exp(-15.0 / MEMORY)
         faster = self.after(0, 0, 0, pace=slower).pace
         assert (faster.records, faster.seconds) == pytest.approx((90.0 * fading + 150.0, 10.0 * fading + 15.0))
-        as_fast = self.after(0, 0, 0, pace=Pace(100.0, 10.0)).pace
-        assert (as_fast.records, as_fast.seconds) == pytest.approx((100.0 * fading, 10.0 * fading))
         faster = self.after(0, 0, 0, pace=Pace(110.0, 10.0)).pace
         assert (faster.records, faster.seconds) == pytest.approx((110.0 * fading, 10.0 * fading))
 

@@ -363,7 +363,7 @@ def test_a_position_that_is_there_again_is_taken_over_and_the_shard_counts_at_on
     play.log |= {shard(name): offset + 7 for name, offset in lost.items()}
     play.discover(topic(4))
     play.settle("g-0", "g-1")
-    assert (play.counts(), play.view.withheld) == ({"g-0": 2, "g-1": 2}, ())
+    assert (play.counts(), play.view.withheld, last_reason(play)) == ({"g-0": 2, "g-1": 2}, (), "CheckpointFound")
     assert {name: play.shard(name).checkpoint for name in ("2", "3")} == {"2": 7, "3": 7}
 
 
@@ -398,6 +398,16 @@ class TestAShardThatWaits:
         play.restart(with_settings(play.group.spec, ordered=False))
         play.discover(self.both)
         assert (play.state("1"), play.shard("1").state_age) == ("NOT_ALLOC", 0.0)
+
+
+def test_a_position_that_is_there_again_is_found_behind_those_of_new_shards() -> None:
+    play = started(2, 1)
+    lost = play.log.pop(shard("1"))
+    play.restart()
+    play.discover(topic(2))
+    play.log |= {shard("1"): lost + 7, shard("a/0"): 3}
+    play.discover([info("a/0"), *topic(2)])
+    assert (play.shard("1").checkpoint, play.shard("a/0").checkpoint) == (7, 3)
 
 
 def last_reason(play: Play) -> str:
