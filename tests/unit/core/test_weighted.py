@@ -120,14 +120,17 @@ def test_a_shard_that_gains_too_little_stays_and_a_lighter_one_goes() -> None:
     assert assigned(weighing(9.75, 0.85, 0.3, 9.1), [C0, C1], before) == after
 
 
-def test_among_many_equals_the_first_in_order_goes_and_gives_first() -> None:
-    many = [ConsumerId(f"c{number}") for number in range(41)]
-    names = partitions(t=80)
-    fresh = Problem.of(names, many[:40], weights=dict.fromkeys(names, 10.0))
-    in_turn = weighted(fresh)
-    assert in_turn.tolist() == [*range(40), *range(40)]
-    joined = Problem.of(names, many, holders(fresh.named(in_turn)), weights=dict.fromkeys(names, 10.0))
-    assert weighted(joined).tolist() == [*range(40), 40, *range(1, 40)]
+def test_among_many_equals_the_first_in_order_is_placed_and_gives_first() -> None:
+    many = [ConsumerId(f"c{number}") for number in range(81)]
+    half_light = dict(zip(partitions(t=80), [10.0] * 40 + [20.0] * 40, strict=True))
+    fresh = Problem.of(list(half_light), many[:40], weights=half_light)
+    assert weighted(fresh).tolist() == [*range(40), *range(40)]
+
+    # The first 40 hold one shard, the next 40 two, and the last nothing.
+    alike = dict.fromkeys(partitions(t=120), 10.0)
+    held = dict(zip(alike, [many[at] for at in (*range(80), *range(40, 80))], strict=True))
+    joined = Problem.of(list(alike), many, held, weights=alike)
+    assert weighted(joined).tolist() == [*range(80), 80, *range(41, 80)]
 
 
 def test_a_shard_goes_to_who_is_loaded_least_with_it_for_its_capacity() -> None:
