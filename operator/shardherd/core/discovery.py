@@ -96,7 +96,7 @@ def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, Sha
     if not state.spec.settings.ordered:
         after: tuple[Growth, ...] = ()
     else:
-        new = growth.grown(state.shards, fresh, infos) if state.record.discovered else []
+        new = growth.grown(state.shards, fresh, infos)
         for each in new:
             state.tell(
                 Told(

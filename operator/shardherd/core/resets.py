@@ -50,7 +50,7 @@ def due(state: State) -> ResetDue | None:
         return None
     if declared.dry_run and state.clocks.planned is not None and state.clocks.planned[0] == declared:
         return None
-    return ResetDue(declared.id, declared.timestamp if declared.to is ResetTo.TIMESTAMP else None)
+    return ResetDue(declared.id, declared.timestamp)
 
 
 def advance(state: State, request: ResetDue) -> None:
@@ -141,11 +141,11 @@ def _decide(state: State, declared: Reset, request: ResetDue) -> ResetReport | N
         _conclude(state, declared, _report(declared, ResetState.REFUSED, told, time=request.wall))
         return None
     rows = tuple(ResetRow(name, state.positions.get(name), offset) for name, offset in targets.items())
-    plan = _report(declared, ResetState.PLANNED, "", rows, request.wall)
     if declared.dry_run:
-        _conclude(state, declared, replace(plan, message=f"A dry run, nothing was changed. {_figures(plan, 'would be')}."))
+        told = f"A dry run, nothing was changed. {_figures(rows, 'would be')}."
+        _conclude(state, declared, _report(declared, ResetState.PLANNED, told, rows, request.wall))
         return None
-    begun = replace(plan, state=ResetState.APPLYING, message=f"{_figures(plan, 'are being')}.")
+    begun = _report(declared, ResetState.APPLYING, f"{_figures(rows, 'are being')}.", rows, request.wall)
     state.put_record(reset=begun)
     state.put_clocks(unset=None)
     return begun
@@ -197,7 +197,7 @@ def _left(state: State, begun: ResetReport, unset: frozenset[ShardId]) -> None:
     state.put_clocks(unset=unset)
     if unset:
         return
-    done = replace(begun, state=ResetState.DONE, message=f"{_figures(begun, 'were')}.", rows=begun.rows[:SHOWN])
+    done = replace(begun, state=ResetState.DONE, message=f"{_figures(begun.rows, 'were')}.", rows=begun.rows[:SHOWN])
     state.put_record(reset=done, last_reset=done, reset_ids=_with_id(state, begun.id))
     state.put_clocks(unset=None)
     by = f" (declared by field manager {begun.manager})" if begun.manager else ""
@@ -224,7 +224,7 @@ def _with_id(state: State, name: str) -> tuple[str, ...]:
 def _report(
     declared: Reset, state: ResetState, message: str, rows: tuple[ResetRow, ...] = (), time: float = 0.0
 ) -> ResetReport:
-    moves = [(row.before - row.after) for row in rows if row.before is not None]
+    repeated, skipped = _moved(rows)
     return ResetReport(
         id=declared.id,
         to=declared.to,
@@ -232,20 +232,27 @@ def _report(
         message=message,
         time=time,
         shards=len(rows),
-        repeated=sum(move for move in moves if move > 0),
-        skipped=-sum(move for move in moves if move < 0),
+        repeated=repeated,
+        skipped=skipped,
         rows=rows,
         manager=declared.manager,
     )
 
 
-def _figures(plan: ResetReport, verb: str) -> str:
+def _moved(rows: Iterable[ResetRow]) -> tuple[int, int]:
+    """How many records are read again, and how many not at all."""
+    moves = [row.before - row.after for row in rows if row.before is not None]
+    return sum(max(0, move) for move in moves), sum(max(0, -move) for move in moves)
+
+
+def _figures(rows: tuple[ResetRow, ...], verb: str) -> str:
     """What it comes to, in a sentence."""
-    unknown = sum(1 for row in plan.rows if row.before is None)
+    repeated, skipped = _moved(rows)
+    unknown = sum(1 for row in rows if row.before is None)
     lost = f", of {unknown} the position before is not known" if unknown else ""
-    first = ", ".join(f"{row.shard} {'?' if row.before is None else row.before} -> {row.after}" for row in plan.rows[:NAMED])
-    more = f" and {len(plan.rows) - NAMED} more" if len(plan.rows) > NAMED else ""
+    first = ", ".join(f"{row.shard} {'?' if row.before is None else row.before} -> {row.after}" for row in rows[:NAMED])
+    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
     return (
-        f"The positions of {plan.shards} shards {verb} set, {plan.repeated} records are read again and {plan.skipped} not at "
+        f"The positions of {len(rows)} shards {verb} set, {repeated} records are read again and {skipped} not at "
         f"all{lost}: {first}{more}"
     )

@@ -9,7 +9,8 @@ import pytest
 from shardherd.core.conditions import Finding, dated, findings, unreadable
 from shardherd.core.model import Condition, ConsumerId, GroupSettings, Growth, ShardId, ShardState
 from shardherd.core.observed import Memory, Observation, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
-from shardherd.core.scaling import scale
+from shardherd.core.scaling import Scale, scale
+from shardherd.core.sizing import Decision
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
 
 
@@ -35,6 +36,7 @@ def test_a_group_that_works_says_so_in_every_condition() -> None:
 def test_an_ordered_group_also_says_whether_order_is_kept() -> None:
     ordered = declared(settings=GroupSettings(ordered=True))
     assert found(observation(declared=ordered))["OrderPreserved"] == ("True", "OrderKept", "Every shard waits for its parents.")
+    assert found(observation(declared=ordered, view=None))["OrderPreserved"][:2] == ("True", "OrderKept")
     three = tuple((ShardId(f"clicks/{number}"), 17 + number) for number in range(3))
     seen = found(observation(declared=ordered, view=view(shards(8), growths=(Growth("clicks", 4, 8, three),))))
     assert seen["OrderPreserved"][2].endswith("until these are read: clicks/0 below 17, clicks/1 below 18, clicks/2 below 19.")
@@ -192,8 +194,18 @@ class TestConsumers:
         warnings = (("FailedCreate", "exceeded quota: small"), ("FailedCreate", "no such volume"))
         missing = found(observation(consumers=pods(1), warnings=warnings))["ConsumersReady"]
         assert missing == ("False", "PodsRejected", "Pods cannot be made: no such volume")
+        once = found(observation(consumers=pods(1), warnings=warnings[:1]))["ConsumersReady"]
+        assert once == ("False", "QuotaExceeded", "Pods cannot be made: exceeded quota: small")
         all_there = found(observation(consumers=(*pods(0), *pods(1, ready=False)), warnings=warnings))["ConsumersReady"]
         assert all_there == ("False", "Starting", "1 of 2 consumers are ready.")
+
+    def test_all_that_run_are_enough_while_the_shards_are_not_known(self) -> None:
+        assert found(observation(view=None))["ConsumersReady"] == ("True", "AllReady", "2 of 2 consumers are ready.")
+
+    def test_nobody_is_enough_where_nobody_is_wanted(self) -> None:
+        none = declared(scaling=Scaling(mode=ScalingMode.FIXED), replicas=0)
+        seen = found(observation(declared=none, stateful_set=None, consumers=()))
+        assert seen["ConsumersReady"] == ("True", "AllReady", "0 of 0 consumers are ready.")
 
     def test_one_more_than_is_wanted_is_as_good_as_all(self) -> None:
         seen = found(observation(view=view(shards(4), consumers=consumers(4))))
@@ -224,6 +236,11 @@ class TestReconciling:
     def test_growing(self) -> None:
         seen = found(observation(view=view(shards(12))))
         assert seen["Reconciling"] == ("True", "ScalingOut", "Going from 2 to 3 consumers.")
+
+    def test_starting_a_group(self) -> None:
+        seen = found(observation(stateful_set=None, consumers=()))
+        assert seen["Reconciling"] == ("True", "ScalingOut", "Going from 0 to 2 consumers.")
+        assert seen["ConsumersReady"] == ("False", "Starting", "0 of 2 consumers are ready.")
 
     def test_draining(self) -> None:
         seen = found(observation(view=view(shards(4))))
@@ -366,6 +383,13 @@ def test_a_limit_that_binds_is_named(count: int, limited: tuple[str, str, str]) 
 def test_scaling_by_somebody_else_is_not_active(mode: ScalingMode) -> None:
     seen = found(observation(declared=declared(scaling=Scaling(mode=mode), replicas=2)))
     assert seen["ScalingActive"] == ("False", mode.value, "spec.replicas says 2.")
+
+
+def test_scaling_by_the_lag_is_active() -> None:
+    seen = observation(declared=declared(scaling=Scaling(mode=ScalingMode.LAG)))
+    decision = Scale(Decision(2, "KeepingUp", "200 records/s are written."), 2)
+    conditions = {item.type: item for item in findings(seen, decision)}
+    assert conditions["ScalingActive"] == Finding("ScalingActive", "True", "FollowingLag", "200 records/s are written.")
 
 
 def test_a_lost_checkpoint_is_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from shardherd.core.diagnosis import stuck_shards
 from shardherd.core.model import Condition, ConsumerId, GroupView, ShardId, ShardState, ShardView
 from shardherd.core.observed import Memory
 from shardherd.core.plan import plan
@@ -109,8 +110,11 @@ def test_a_shard_with_nothing_to_read_is_not_stuck() -> None:
 
 def test_a_shard_that_the_source_has_no_more_or_of_which_nothing_is_known_is_not_stuck() -> None:
     free = shard(7, ShardState.NOT_ALLOC, state_age=30.0)
-    assert told(view((free._replace(present=False), free._replace(lag_records=None)))) == []
-    assert told(view((free,), discovered=False)) == []
+    others = (free._replace(present=False), free._replace(lag_records=None))
+    assert told(view(others)) == []
+    assert [item["shard"] for item in told(view((*others, free._replace(shard=ShardId("clicks/8")))))] == ["clicks/8"]
+    for picture in (None, view((free,), discovered=False)):
+        assert stuck_shards(observation(view=picture), None) == ([], 0)
 
 
 def test_a_grant_and_a_transfer_have_ten_seconds() -> None:

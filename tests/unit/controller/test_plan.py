@@ -9,7 +9,7 @@ import pytest
 
 from shardherd.core.conditions import IMAGE_UNAVAILABLE
 from shardherd.core.model import Condition, ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
-from shardherd.core.observed import ExecutorPod, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
+from shardherd.core.observed import ExecutorPod, Memory, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
 from shardherd.core.plan import (
     REPLACE_AFTER,
     Action,
@@ -252,6 +252,10 @@ class TestEvents:
         for unlike in unlikes:
             assert draining.reason not in {event.reason for event in plan(observation(**{**fewer, **unlike})).turned}
 
+    def test_of_nobody_wanted_nothing_is_told_where_nothing_was_decided_before(self) -> None:
+        nobody = declared(scaling=Scaling(mode=ScalingMode.FIXED), replicas=0)
+        assert "Draining" not in {event.reason for event in plan(observation(declared=nobody)).turned}
+
     def test_a_recommendation_is_told_when_it_changes(self) -> None:
         advised = declared(scaling=Scaling(recommend_only=True))
         said = "8 shards to read, 4 for each consumer: 2 consumers."
@@ -375,6 +379,8 @@ def test_nothing_is_applied_beside_an_object_that_belongs_to_somebody_else(kind:
     mine: dict[str, object] = {"stateful_set": OwnedSet(current=False, replicas=2), "service": None, "budget": None}
     theirs = OwnedSet(ours=False, replicas=2) if kind == "stateful_set" else Owned(ours=False)
     assert actions(**{**mine, kind: theirs}) == ()
+    old = pods(0, 1, current=False, ready=False)
+    assert actions(**{kind: theirs}, consumers=old) == ()
 
 
 def test_a_pod_of_an_older_declaration_that_is_not_ready_is_replaced_unless_it_goes_anyway() -> None:
@@ -384,3 +390,15 @@ def test_a_pod_of_an_older_declaration_that_is_not_ready_is_replaced_unless_it_g
     three = {"view": view(shards(12)), "stateful_set": OwnedSet(replicas=3)}
     assert actions(consumers=(*ready, *old), **three) == (DeletePod("clicks-2", "uid-2", why),)
     assert actions(consumers=(*ready, going), **three) == ()
+
+
+def test_one_that_will_not_drain_is_not_named_while_it_stays_because_of_another() -> None:
+    c2, c3 = ConsumerId("clicks-2"), ConsumerId("clicks-3")
+    held = (*shards(2), *shards(1, holder=C1), *shards(1, holder=c2))
+    since = {C1: NOW - 60, c2: NOW - 5, c3: NOW - 5}
+    seen = observation(
+        view=view(held), stateful_set=OwnedSet(replicas=4), consumers=pods(0, 1, 2, 3), memory=Memory(draining_since=since)
+    )
+    planned = plan(seen)
+    assert planned.actions[1:] == (ApplyStatefulSet(3),)
+    assert [event.reason for event in planned.done] == ["ScaledDown"]

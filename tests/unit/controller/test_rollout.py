@@ -66,6 +66,8 @@ class TestTheOrder:
 
     def test_none_is_replaced_before_the_stateful_set_makes_new_ones(self) -> None:
         assert actions(consumers=OLD, stateful_set=OwnedSet(current=False, replicas=2)) == (ApplyStatefulSet(2),)
+        stuck = pods(0, 1, current=False, ready=False)
+        assert actions(consumers=stuck, stateful_set=OwnedSet(current=False, replicas=2)) == (ApplyStatefulSet(2),)
 
     def test_none_is_replaced_in_a_paused_group(self) -> None:
         assert actions(consumers=OLD, declared=declared(settings=GroupSettings(paused=True))) == ()

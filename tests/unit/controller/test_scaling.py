@@ -153,7 +153,7 @@ class TestScalingIn:
 def test_the_start_of_a_drain_is_remembered_until_it_ends() -> None:
     first = observation(stateful_set=OwnedSet(replicas=3))
     memory = remember(first, scale(first))
-    assert memory.draining_since == {C2: NOW}
+    assert (memory.draining_since, memory.sizing) == ({C2: NOW}, scale(first).decision.sizing)
     later = replace(first, now=NOW + 20, memory=memory)
     assert remember(later, scale(later)).draining_since == {C2: NOW}
     ended = replace(later, stateful_set=OwnedSet(replicas=2))

@@ -82,6 +82,16 @@ def test_a_number_that_is_left_alone(fields: dict[str, Any], reason: str, messag
 def test_a_number_that_cannot_be_known_yet(picture: Any) -> None:
     waiting = Decision(2, "WaitingForShards", "The number of shards is not known yet.", held="WaitingForShards")
     assert decided(view=picture) == waiting
+    assert decide(observation(view=picture, memory=Memory(sizing=Sizing(goal=7)))).sizing.goal == 7
+
+
+def test_by_the_lag_what_is_known_goes_into_the_decision_and_what_it_taught_is_remembered() -> None:
+    known = Sizing(goal=2, trial=Trial(1, 100.0), ceiling=Ceiling(5, WALL + 60), wishes=((NOW, 3),))
+    away = view(shards(8), source_reachable=False, source_error="no broker")
+    seen = observation(view=away, memory=Memory(sizing=known), **scaling(mode=ScalingMode.LAG))
+    found = decide(seen)
+    assert replace(found, sizing=Sizing()) == Decision(2, "SourceAway", "Nothing can be measured: no broker", 2)
+    assert (found.sizing.trial, found.sizing.ceiling, found.sizing.wishes) == (known.trial, known.ceiling, ())
 
 
 class TestPausesOfOneDirection:
@@ -117,7 +127,7 @@ class TestZero:
 
     def test_is_the_answer_after_the_whole_window(self) -> None:
         assert (self.since(59.9), self.since(60.0)) == (self.as_ever, self.nobody)
-        assert self.since(60.0, goal=1) == self.nobody
+        assert (self.since(59.9, goal=1), self.since(60.0, goal=1)) == (self.as_ever, self.nobody)
 
     def test_stays_the_answer_whatever_the_window(self) -> None:
         assert self.since(1.0, goal=0) == self.nobody
@@ -222,7 +232,14 @@ class TestAfterARestart:
         assert (found.goal, found.said) == (0, ("", ""))
 
     @pytest.mark.parametrize(
-        ("lag", "pace"), [({"consumerPerSecond": 70}, 70.0), ({"consumerPerSecond": 0}, None), ({}, None), (None, None)]
+        ("lag", "pace"),
+        [
+            ({"consumerPerSecond": 70}, 70.0),
+            ({"consumerPerSecond": 1}, 1.0),
+            ({"consumerPerSecond": 0}, None),
+            ({}, None),
+            (None, None),
+        ],
     )
     def test_the_pace_of_one_consumer_comes_back(self, lag: object, pace: float | None) -> None:
         traffic = noted(observation(view=view(shards(2, end=10), consumers=consumers(2)), previous={"lag": lag})).traffic

@@ -228,19 +228,25 @@ class TestALook:
             lag_seconds=5.0,
         )
 
-    def test_forgets_shards_that_went_and_knows_nothing_of_those_that_came(self) -> None:
-        before = replace(self.first, moved_at=times(90.0, 95.0), written_at=99.0)
-        second = (ShardView(ShardId("clicks/1"), ShardState.NOT_ALLOC, end=50), shard(7, 30, 20))
-        fading = math.exp(-5.0 / MEMORY)
+    @pytest.mark.parametrize(
+        ("stays", "at", "end", "position", "moved"), [(0, 0, 100, 90, 90.0), (1, 1, 50, 40, 95.0)], ids=["first", "last"]
+    )
+    def test_forgets_shards_that_went_and_knows_nothing_of_those_that_came(
+        self, stays: int, at: int, end: int, position: int, moved: float
+    ) -> None:
+        before = replace(
+            self.first, positions=longs(90, 40), moved_at=times(90.0, 95.0), holders=NAMES, pace=Pace(), written_at=99.0
+        )
+        second = (shard(stays, end, position, at), ShardView(ShardId("clicks/7"), ShardState.NOT_ALLOC, end=30))
         assert watched(before, view(second), 105.0) == Traffic(
-            shards=(ShardId("clicks/1"), ShardId("clicks/7")),
-            looks=(Look(100.0, longs(50, -1)), Look(105.0, longs(50, 30))),
-            positions=longs(-1, 20),
-            moved_at=times(95.0, 105.0),
-            holders=(None, C0),
+            shards=(ShardId(f"clicks/{stays}"), ShardId("clicks/7")),
+            looks=(Look(100.0, longs(end, -1)), Look(105.0, longs(end, 30))),
+            positions=longs(position, -1),
+            moved_at=times(moved, 105.0),
+            holders=(NAMES[at], None),
             marks=(Mark(100.0, 0, 0), Mark(105.0, 0, 0)),
-            spans={},
-            pace=Pace(4200.0 * fading, 60.0 * fading),
+            spans={NAMES[at]: Span(100.0, 0, 10)},
+            pace=Pace(),
             written_at=99.0,
             lag_records=None,
             lag_seconds=None,
@@ -280,6 +286,7 @@ def known(**fields: Any) -> Traffic:
 def test_rates_are_taken_between_the_first_mark_and_the_last() -> None:
     seen = known(marks=(Mark(5.0, 10, 20), Mark(6.0, 999, 999), Mark(20.0, 310, 170)))
     assert (seen.measured, seen.produced, seen.consumed) == (True, 20.0, 10.0)
+    assert known(marks=(Mark(5.0, 10, 20), Mark(6.0, 30, 30))).produced == 20.0
     once = known(marks=(Mark(5.0, 10, 20),))
     assert (once.measured, once.produced, once.consumed) == (False, 0.0, 0.0)
     assert not known(marks=(Mark(5.0, 10, 20), Mark(19.9, 310, 170))).measured
@@ -355,10 +362,12 @@ class TestTheAge:
         return seen.lag_seconds
 
     def test_lies_between_the_looks_between_which_it_was_written(self) -> None:
-        assert [self.of(position, 0, 100, 200) for position in (0, 20, 100, 140)] == [10.0, 9.0, 5.0, 3.0]
+        assert [self.of(position, 0, 100, 500) for position in (0, 20, 100, 180)] == [10.0, 9.0, 5.0, 4.0]
+        assert self.of(100, 100, 100, 200) == 5.0
 
     def test_is_extrapolated_beyond_the_first_look(self) -> None:
         assert self.of(9000, 10_000, 10_030, 10_050) == 10.0 + 200.0
+        assert self.of(9000, 10_000, 10_001) == 5.0 + 5000.0
 
     def test_is_that_of_the_first_look_where_nothing_was_written_since(self) -> None:
         assert (self.of(50, 100), self.of(50, 100, 100), self.of(50, 100, 100, 100)) == (None, 5.0, 10.0)

@@ -71,6 +71,11 @@ def test_with_differing_subscriptions_sticky_evens_out_through_a_third_consumer(
 class TestStickyWithDifferingSubscriptions:
     """Topic a is read by c0 and c1, and what else there is by somebody else too, so that not everybody reads everything."""
 
+    def test_of_no_shards_is_empty(self) -> None:
+        nothing = replace(problem([], [C0, C1]), subscribed=np.array([[True], [False]]))
+        answer = sticky(nothing)
+        assert (answer.tolist(), str(answer.dtype)) == ([], "int64")
+
     def test_gives_what_fewer_read_first(self) -> None:
         asked = Problem.of(partitions(a=2, b=1), [C0, C1], subscriptions={C0: ["a", "b"], C1: ["a"]})
         assert asked.named(sticky(asked)) == by_name(c0="ap1 bp0", c1="ap0")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core.model import Condition, Growth
+import pytest
+
+from shardherd.core.model import Condition, ConsumerId, Growth
 from shardherd.core.requests import ConditionsChanged, ForceCheckpoint
-from tests.builders import Play, info, shard, spec, started, topic, with_settings, with_topics
+from shardherd.core.state import Told
+from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings, with_topics
 
 
 def test_a_start_position_is_durable_before_the_first_grant() -> None:
@@ -292,3 +295,177 @@ def test_a_source_without_shards_has_been_seen_too() -> None:
     assert not play.view.discovered
     play.discover([])
     assert play.view.discovered
+
+
+class TestWhatIsTold:
+    def test_of_shards_that_appear_and_close_is_told_once_in_their_order(self) -> None:
+        play = Play(spec(1))
+        first = [info(name, open=name != "2") for name in ("10", "2", "3", "4", "5", "6")]
+        play.discover(first)
+        six = shards("2", "3", "4", "5", "6", "10")
+        appeared = Told("ShardsAppeared", "6 new shards: t/2, t/3, t/4, t/5, t/6 and others", shards=six)
+        assert (play.told, play.view.group_epoch) == ([appeared], 1)
+        closed = [info("10", open=False, end=70), *first[1:]]
+        for _ in range(2):
+            play.discover(closed)
+            told = Told("ShardClosed", "shard t/10 is closed at 70", shards=shards("10"))
+            assert (play.told, play.view.group_epoch) == ([appeared, told], 2)
+
+    def test_of_five_that_appear_all_are_named(self) -> None:
+        play = Play(spec(1))
+        play.discover(topic(5))
+        five = shards("0", "1", "2", "3", "4")
+        assert play.told == [Told("ShardsAppeared", "5 new shards: t/0, t/1, t/2, t/3, t/4", shards=five)]
+
+    def test_of_a_topic_that_grows_under_an_ordered_group_is_a_warning(self) -> None:
+        play = Play(spec(1, ordered=True))
+        play.discover(topic(2))
+        play.told.clear()
+        play.discover(topic(3))
+        grew = (
+            "topic t grew from 2 to 3 partitions: keys moved between them, and their records may be read out of order until "
+            "what was written before is read"
+        )
+        assert play.told == [
+            Told("PartitionGrowth", grew, shards=shards("0", "1"), warning=True),
+            Told("ShardsAppeared", "1 new shards: t/2", shards=shards("2")),
+        ]
+
+    def test_of_shards_that_are_others_than_before_is_a_warning_and_told_once(self) -> None:
+        play = Play(spec(1))
+        play.discover([info("10", source_id="a"), info("2", source_id="a"), info("3", source_id="a")])
+        play.told.clear()
+        recreated = [info("10", source_id="b"), info("2", source_id="b"), info("3", source_id="a")]
+        told = "t/2 is another shard than before under the same name; nothing is granted: see the conditions"
+        for _ in range(2):
+            play.discover(recreated)
+            assert play.told == [Told("SourceRecreated", told, shards=shards("2", "10"), warning=True)]
+        play.discover([*recreated[:2], info("3", source_id="b")])
+        assert len(play.told) == 1
+
+
+def test_the_group_epoch_grows_with_the_settings_and_not_with_the_rest_of_the_declaration() -> None:
+    play = started(2, 1)
+    before = play.view.group_epoch
+    play.change(replace(play.group.spec, wanted=2, service_account="other"))
+    assert play.view.group_epoch == before
+    play.change(with_settings(play.group.spec, session_timeout=60.0))
+    assert play.view.group_epoch == before + 1
+
+
+def test_a_position_that_is_there_again_is_taken_over_and_the_shard_counts_at_once() -> None:
+    play = started(4, 1)
+    lost = {name: play.log.pop(shard(name)) for name in ("2", "3")}
+    play.restart()
+    play.discover(topic(4))
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 3, "g-1": 1}
+    play.log |= {shard(name): offset + 7 for name, offset in lost.items()}
+    play.discover(topic(4))
+    play.settle("g-0", "g-1")
+    assert (play.counts(), play.view.withheld, last_reason(play)) == ({"g-0": 2, "g-1": 2}, (), "CheckpointFound")
+    assert {name: play.shard(name).checkpoint for name in ("2", "3")} == {"2": 7, "3": 7}
+
+
+class TestAShardThatWaits:
+    """Behind its parent, in a group without consumers, for 50 s."""
+
+    both = (info("0", open=False), info("1", parents=["0"]))
+
+    def waiting(self) -> Play:
+        play = Play(spec(1, ordered=True))
+        play.discover(self.both)
+        play.wait(50)
+        assert (play.state("1"), play.shard("1").state_age) == ("WAIT", 50.0)
+        return play
+
+    def test_is_free_from_when_the_group_is_not_ordered_any_more(self) -> None:
+        play = self.waiting()
+        play.change(with_settings(play.group.spec, session_timeout=60.0))
+        assert play.state("1") == "WAIT"
+        play.change(with_settings(play.group.spec, ordered=False))
+        assert (play.state("1"), play.shard("1").state_age) == ("NOT_ALLOC", 0.0)
+
+    def test_is_free_from_when_the_source_has_its_parent_no_more(self) -> None:
+        play = self.waiting()
+        play.discover(self.both)
+        assert play.state("1") == "WAIT"
+        play.discover(self.both[1:])
+        assert (play.state("1"), play.shard("1").state_age) == ("NOT_ALLOC", 0.0)
+
+    def test_is_found_free_by_a_coordinator_that_takes_over_after_that(self) -> None:
+        play = self.waiting()
+        play.restart(with_settings(play.group.spec, ordered=False))
+        play.discover(self.both)
+        assert (play.state("1"), play.shard("1").state_age) == ("NOT_ALLOC", 0.0)
+
+
+def test_a_position_that_is_there_again_is_found_behind_those_of_new_shards() -> None:
+    play = started(2, 1)
+    lost = play.log.pop(shard("1"))
+    play.restart()
+    play.discover(topic(2))
+    play.log |= {shard("1"): lost + 7, shard("a/0"): 3}
+    play.discover([info("a/0"), *topic(2)])
+    assert (play.shard("1").checkpoint, play.shard("a/0").checkpoint) == (7, 3)
+
+
+def last_reason(play: Play) -> str:
+    """Why the last rebalance was made."""
+    last = play.view.last_rebalance
+    assert last is not None
+    return last.reason
+
+
+def test_what_a_rebalance_was_made_for_is_known() -> None:
+    play = started(4, 2)
+    for changed in (
+        replace(play.group.spec, cordoned=frozenset({ConsumerId("g-1")})),
+        replace(play.group.spec, leaving=frozenset({ConsumerId("g-0")})),
+    ):
+        play.change(changed)
+        play.settle("g-0", "g-1")
+        assert last_reason(play) == "SettingsChanged"
+    play = started(4, 1)
+    play.ask(ConditionsChanged((Condition("GroupHasLiveMembers", "it has members"),)))
+    play.settle("g-0", "g-1")
+    play.ask(ConditionsChanged())
+    play.settle("g-0", "g-1")
+    assert (last_reason(play), play.counts()) == ("ConditionsCleared", {"g-0": 2, "g-1": 2})
+
+
+@pytest.mark.parametrize(
+    ("stopped", "goes_on"),
+    [
+        (ConditionsChanged(commits=False), ConditionsChanged()),
+        (ConditionsChanged(source_reachable=False, source_error="no broker"), ConditionsChanged()),
+    ],
+)
+def test_who_could_not_get_on_has_the_whole_progress_timeout_from_when_it_can(
+    stopped: ConditionsChanged, goes_on: ConditionsChanged
+) -> None:
+    play = started(2, 1)
+    play.discover(topic(2))
+    play.ask(stopped)
+    play.wait(1000, ["g-0"])
+    play.ask(goes_on)
+    play.discover(topic(2))
+    play.wait(290, ["g-0"])
+    assert "ProgressTimeout" not in play.reasons()
+    # What holds is told again and again, and is no reason to wait any longer.
+    play.ask(goes_on)
+    play.change(replace(play.group.spec, service_account="other"))
+    play.wait(12)
+    assert "ProgressTimeout" in play.reasons()
+
+
+def test_after_a_pause_there_is_the_whole_progress_timeout_again() -> None:
+    play = started(2, 1)
+    play.discover(topic(2))
+    play.change(with_settings(play.group.spec, paused=True))
+    play.wait(1000, ["g-0"])
+    play.change(with_settings(play.group.spec, paused=False))
+    play.wait(290, ["g-0"])
+    assert "ProgressTimeout" not in play.reasons()
+    play.wait(12)
+    assert "ProgressTimeout" in play.reasons()

@@ -23,7 +23,8 @@ from shardherd.core.model import (
 )
 from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, ResetDue, SettingsChanged
 from shardherd.core.resets import REMEMBERED, SHOWN
-from tests.builders import Play, info, shard, spec, started, topic, with_settings
+from shardherd.core.state import Told
+from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings
 
 WALL = 1_700_000_000.0
 
@@ -67,6 +68,7 @@ def positions(play: Play) -> dict[str, int | None]:
     [
         (reset("Earliest"), {}, {"0": 5, "1": 5}),
         (reset("Latest"), {}, {"0": 100, "1": 100}),
+        (reset("Latest"), {shard("0"): 33}, {"0": 100, "1": 100}),
         (reset("Latest", shards=(shard("1"),)), {}, {"0": 40, "1": 100}),
         (reset("Timestamp", timestamp=17.5), {shard("0"): 33}, {"0": 33, "1": 100}),
         (reset("Timestamp", timestamp=17.5), {shard("0"): 3, shard("1"): 101}, {"0": 5, "1": 100}),
@@ -114,9 +116,30 @@ def test_what_was_made_is_told_once_with_what_it_comes_to() -> None:
     rows = (ResetRow(shard("0"), 40, 10), ResetRow(shard("1"), 60, 75))
     made = ResetReport("r1", ResetTo.OFFSETS, ResetState.DONE, message, WALL, 2, 30, 15, rows, "kubectl-edit")
     assert report(play) == play.view.last_reset == play.view.reset == made
-    assert [(told.reason, told.message) for told in play.told] == [
-        ("ResetDone", f"reset r1 to Offsets (declared by field manager kubectl-edit): {message}")
-    ]
+    told = f"reset r1 to Offsets (declared by field manager kubectl-edit): {message}"
+    assert play.told == [Told("ResetDone", told, shards=shards("0", "1"), warning=True)]
+
+
+def test_up_to_three_shards_are_named_and_who_declared_it_only_if_that_is_known() -> None:
+    play = reading(40, 60, 70)
+    declare(play, reset())
+    go_on(play)
+    message = (
+        "The positions of 3 shards were set, 170 records are read again and 0 not at all: "
+        "t/0 40 -> 0, t/1 60 -> 0, t/2 70 -> 0."
+    )
+    done = f"reset r1 to Earliest: {message}"
+    assert play.told == [Told("ResetDone", done, shards=shards("0", "1", "2"), warning=True)]
+
+
+def test_what_is_being_made_says_what_it_comes_to() -> None:
+    play = reading(40)
+    play.hold_commits = True
+    declare(play, reset())
+    go_on(play)
+    message = "The positions of 1 shards are being set, 40 records are read again and 0 not at all: t/0 40 -> 0."
+    rows = (ResetRow(shard("0"), 40, 0),)
+    assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.APPLYING, message, WALL, 1, 40, 0, rows)
 
 
 def test_a_group_that_is_not_paused_is_left_alone_and_its_user_told_why() -> None:
@@ -125,7 +148,7 @@ def test_a_group_that_is_not_paused_is_left_alone_and_its_user_told_why() -> Non
     go_on(play)
 
     why = "the group is not paused; set spec.paused to true, and back to false once it is done"
-    assert (report(play).state, report(play).message) == (ResetState.PAUSE_FIRST, f"Nothing was changed: {why}.")
+    assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.PAUSE_FIRST, f"Nothing was changed: {why}.")
     assert [(told.reason, told.message, told.warning) for told in play.told] == [("ResetWaits", f"reset r1: {why}", True)]
     assert positions(play) == {"0": 40}
 
@@ -148,7 +171,7 @@ def test_a_dry_run_changes_nothing_needs_no_pause_and_says_what_would_be_done() 
     assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.PLANNED, message, WALL, 2, 100, 0, rows)
     assert (positions(play), play.group.ownership) == ({"0": 40, "1": 60}, before)
     assert play.group.reset_due is None
-    assert play.reasons() == ["ResetPlanned"]
+    assert play.told == [Told("ResetPlanned", f"reset r1 to Earliest: {message}")]
 
 
 def test_a_dry_run_is_made_under_its_id_once_it_is_none_any_more() -> None:
@@ -185,6 +208,15 @@ def test_a_dry_run_is_planned_anew_when_it_says_something_else() -> None:
             "; ".join(f"spec.reset.shards names t/{number}, which the group does not have" for number in (5, 6, 7))
             + "; and 1 more",
         ),
+        (
+            reset(shards=tuple(shard(str(number)) for number in range(5, 8))),
+            "; ".join(f"spec.reset.shards names t/{number}, which the group does not have" for number in (5, 6, 7)),
+        ),
+        (
+            reset("Offsets", offsets=((shard("9"), 7), (shard("0"), 4))),
+            "spec.reset.offsets names t/9, which the group does not have; "
+            "spec.reset.offsets sets t/0 to 4, and it has 5 to 100",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_as_a_whole_before_anything_is_changed(declared: Reset, wrong: str) -> None:
@@ -194,9 +226,9 @@ def test_what_cannot_be_is_refused_as_a_whole_before_anything_is_changed(declare
     go_on(play)
 
     told = f"Nothing was changed: {wrong}. Correct it, with another id."
-    assert (report(play).state, report(play).message, report(play).rows) == (ResetState.REFUSED, told, ())
+    assert report(play) == ResetReport("r1", declared.to, ResetState.REFUSED, told, WALL)
     assert positions(play) == {"0": 40, "1": 60}
-    assert [(each.reason, each.warning) for each in play.told] == [("ResetRefused", True)]
+    assert play.told == [Told("ResetRefused", f"reset r1 to {declared.to}: {told}", warning=True)]
     assert play.view.last_reset is None
 
 
@@ -278,6 +310,26 @@ def test_nothing_is_declared_any_more_and_what_was_made_stays_known() -> None:
     assert play.view.last_reset is not None
 
 
+def test_what_was_decided_is_made_though_the_declaration_would_come_to_something_else_by_then() -> None:
+    play = reading(40)
+    play.hold_commits = True
+    declare(play, reset("Latest"))
+    go_on(play)
+    play.fail_commits()
+    play.hold_commits = False
+    play.discover(topic(1, end=150))
+    go_on(play)
+    assert (positions(play), report(play).rows) == ({"0": 100}, (ResetRow(shard("0"), 40, 100),))
+
+
+def test_another_coordinator_waits_until_it_has_read_the_source() -> None:
+    play = reading(40)
+    declare(play, reset())
+    play.restart()
+    assert report(play).message == "Nothing was changed yet: the source has not been read."
+    assert play.group.reset_due is None
+
+
 def test_a_coordinator_that_takes_over_in_the_middle_sets_the_positions_that_were_decided() -> None:
     play = reading(40, 60)
     play.hold_commits = True
@@ -342,8 +394,10 @@ def test_a_checkpoint_under_way_goes_first() -> None:
     assert play.uncommitted == {shard("0"): 55, shard("1"): 0}
     play.commit()
     assert (report(play).state, positions(play)) == (ResetState.APPLYING, {"0": 55, "1": 0})
-    play.hold_commits = False
     go_on(play)
+    assert play.uncommitted == {shard("0"): 0}
+    play.hold_commits = False
+    play.commit()
     assert (report(play).state, positions(play)) == (ResetState.DONE, {"0": 0, "1": 0})
 
 
@@ -357,6 +411,17 @@ def test_a_shard_that_goes_meanwhile_does_not_keep_the_others() -> None:
     play.discover(topic(1))
     go_on(play)
     assert (report(play).state, play.log) == (ResetState.DONE, {shard("0"): 0, shard("1"): 60})
+
+
+def test_one_whose_shards_have_all_gone_is_done() -> None:
+    play = reading(40, 60)
+    play.hold_commits = True
+    declare(play, reset(shards=(shard("1"),)))
+    go_on(play)
+    play.fail_commits()
+    play.discover(topic(1))
+    go_on(play)
+    assert (report(play).state, play.uncommitted) == (ResetState.DONE, {})
 
 
 def test_a_position_that_went_meanwhile_is_the_first_that_there_is() -> None:
@@ -448,6 +513,7 @@ def test_a_new_group_may_begin_with_a_reset() -> None:
         (ConditionsChanged(source_reachable=False, source_error="no broker"), "the source does not answer: no broker"),
         (ConditionsChanged(commits=False), "nothing can be committed"),
         (ConditionsChanged((Condition("GroupHasLiveMembers", "it has members"),), commits=False), "it has members"),
+        (ConditionsChanged((Condition("One", "one is"), Condition("Two", "two are"))), "one is; two are"),
     ],
 )
 def test_it_waits_while_nothing_can_be_written(conditions: ConditionsChanged, why: str) -> None:

@@ -95,6 +95,51 @@ def test_a_gain_of_exactly_a_tenth_of_the_mean_moves_nothing() -> None:
     assert assigned(weighing(10, 1, 9), [C0, C1], before) == before
 
 
+def test_of_two_that_could_give_the_most_loaded_does() -> None:
+    # Once c0 has given, nothing that c1 could give is worth it; the other way round it would be the same.
+    before = by_name(c0="tp0 tp1", c1="tp2 tp3", c2="tp4")
+    after = by_name(c0="tp1", c1="tp2 tp3", c2="tp0 tp4")
+    assert assigned(weighing(6, 6, 5.5, 5.5, 4), C, before) == after
+
+
+def test_one_who_could_give_only_a_heavy_shard_does_not_keep_others_from_giving() -> None:
+    before = by_name(c0="tp0", c1="tp1 tp2", c2="tp3")
+    assert assigned(weighing(20, 6, 6, 4), C, before) == by_name(c0="tp0", c1="tp2", c2="tp1 tp3")
+
+
+def test_the_heaviest_shard_goes_that_leaves_the_taker_below_the_giver() -> None:
+    # Of 14 and 6 a shard of 4 would make two equal loads; of 28 of 2 and 24 of 4 one of 10 and two thirds.
+    assert assigned(weighing(6, 5, 3, 6), [C0, C1], by_name(c0="tp0 tp1 tp2", c1="tp3")) == by_name(c0="tp0 tp1", c1="tp2 tp3")
+    before, after = by_name(c0="tp0 tp1 tp2 tp3", c1="tp4"), by_name(c0="tp0 tp2 tp3", c1="tp1 tp4")
+    assert assigned(weighing(12, 10, 4, 2, 24), [C0, C1], before, 2, 4) == after
+
+
+def test_a_shard_that_gains_too_little_stays_and_a_lighter_one_goes() -> None:
+    # The mean is 10. With the shard of 0.85 on the other side the higher load would fall by 0.95.
+    before, after = by_name(c0="tp0 tp1 tp2", c1="tp3"), by_name(c0="tp0 tp1", c1="tp2 tp3")
+    assert assigned(weighing(9.75, 0.85, 0.3, 9.1), [C0, C1], before) == after
+
+
+def test_among_many_equals_the_first_in_order_is_placed_and_gives_first() -> None:
+    many = [ConsumerId(f"c{number}") for number in range(81)]
+    half_light = dict(zip(partitions(t=80), [10.0] * 40 + [20.0] * 40, strict=True))
+    fresh = Problem.of(list(half_light), many[:40], weights=half_light)
+    assert weighted(fresh).tolist() == [*range(40), *range(40)]
+
+    # The first 40 hold one shard, the next 40 two, and the last nothing.
+    alike = dict.fromkeys(partitions(t=120), 10.0)
+    held = dict(zip(alike, [many[at] for at in (*range(80), *range(40, 80))], strict=True))
+    joined = Problem.of(list(alike), many, held, weights=alike)
+    assert weighted(joined).tolist() == [*range(80), 80, *range(41, 80)]
+
+
+def test_a_shard_goes_to_who_is_loaded_least_with_it_for_its_capacity() -> None:
+    # With a shard of 10 c1 would be at 15 and c2, of four times the capacity, at 12.5; with another one both at 15.
+    before = by_name(c0="tp0 tp1 tp2", c1="tp3", c2="tp4")
+    after = by_name(c0="tp1", c1="tp0 tp3", c2="tp2 tp4")
+    assert assigned(weighing(10, 10, 10, 5, 40), C, before, 1, 1, 4) == after
+
+
 def test_a_consumer_that_holds_nothing_and_may_not_receive_is_passed_over() -> None:
     asked = Problem.of(partitions(t=4), C, holders(by_name(c1="tp0 tp1 tp2 tp3")), weights=weighing(10, 10, 10, 10))
     asked.receives[2] = False

@@ -36,7 +36,7 @@ def sticky(problem: Problem) -> Assignment:
             loads[target[row]] -= 1
             loads[taker] += 1
             target[row] = taker
-    return np.array(target)
+    return np.array(target, dtype=np.int64)
 
 
 def _chain(problem: Problem, target: list[int], loads: list[int], takers: list[list[int]]) -> list[tuple[int, int]] | None:

@@ -79,7 +79,7 @@ def _place(problem: Problem, weights: Amounts, capacities: Amounts, target: Assi
     heap = [(float(work[at] / capacities[at]), int(at)) for at in np.flatnonzero(problem.receives)]
     heapq.heapify(heap)
     free = np.flatnonzero(target == NOBODY)
-    for row in free[np.lexsort((free, -weights[free]))].tolist():
+    for row in free[np.argsort(-weights[free], stable=True)].tolist():
         load, taker = heap[0]
         target[row] = taker
         heapq.heapreplace(heap, (load + float(weights[row] / capacities[taker]), taker))
@@ -111,7 +111,7 @@ def _next_move(
     """The next shard to move: giver, taker, and its place on the giver's shelf. The most loaded that gains enough gives."""
     loads = work / capacities
     least = float(loads[takers].min())
-    order = np.lexsort((np.arange(len(loads)), -loads))
+    order = np.argsort(-loads, stable=True)
     for giver in order[loads[order] - least > slack].tolist():
         shelf = shelves[giver]
         after = (work[takers] + shelf[0][0]) / capacities[takers]
@@ -128,8 +128,8 @@ def _next_move(
 
 
 def _shelves(weights: Amounts, target: Assignment, consumers: int) -> list[Shelf]:
+    shelves: list[Shelf] = [[] for _ in range(consumers)]
     held = np.flatnonzero(target != NOBODY)
-    order = held[np.lexsort((held, weights[held], target[held]))]
-    ends = np.cumsum(np.bincount(target[held], minlength=consumers)).tolist()
-    pairs = list(zip(weights[order].tolist(), order.tolist(), strict=True))
-    return [pairs[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    for row in held[np.argsort(weights[held], stable=True)].tolist():
+        shelves[target[row]].append((float(weights[row]), row))
+    return shelves
