@@ -26,7 +26,7 @@ See = Callable[[str, Mapping[str, Any], str | None], bool]
 DEAD_WATCH = 70.0
 """Seconds without any event or bookmark after which a watch is opened anew."""
 
-PAGE = 100
+PAGE = 50
 """Objects that a watch lists at once when it begins; by itself Kopf asks for all, and holds them."""
 
 IDLE = 0.1

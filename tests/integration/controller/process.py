@@ -37,10 +37,11 @@ class OperatorProcess:
         config["contexts"][0]["context"]["user"] = "operator"
         self._kubeconfig.write_text(yaml.safe_dump(config))
         self._process: subprocess.Popen[bytes] | None = None
+        self.api_port = free_port()
 
     def start(self, **settings: str) -> None:
-        """Start it; returns once it leads and is ready."""
-        self.api_port, self.metrics_port = free_port(), free_port()
+        """Start it, where it answered before if it did; returns once it leads and is ready."""
+        self.metrics_port = free_port()
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT / "operator"),

@@ -36,7 +36,7 @@ meanwhile."""
 LISTING_PAUSE = 5.0
 """Seconds between two listings because watches began anew: those of all kinds do so at about the same time."""
 
-PAGE = 100
+PAGE = 50
 """Objects asked for at once: an answer is of some ten kilobytes an object, and takes five times as much once it is parsed."""
 
 _GROUPS = "/apis/shardherd.dev/v1alpha1"
