@@ -14,7 +14,7 @@ from tests.integration.controller.bench import fill_topic, unique, until
 from tests.integration.controller.process import operating
 from tests.integration.controller.test_rollout import SHARDS, group
 
-RECORDS = 5
+RECORDS = 60
 
 
 @long
@@ -24,10 +24,11 @@ def test_the_last_consumer_goes_when_all_is_read_and_the_first_record_brings_one
 ) -> None:
     namespace, topic = unique(names, "zero"), unique(names, "zero")
     fill_topic(cluster, topic, SHARDS, RECORDS)
+    ends: dict[str, float] = {f"{topic}/{number}": RECORDS for number in range(SHARDS)}
     scale = {"mode": "Lag", "shardsPerConsumer": None, "minReplicas": 0, "stabilizationWindow": "2s"}
     with operating(cluster, namespace, tmp_path) as operator:
         operator.start()
-        with group(operator, topic, "sleeps", scaling=scale) as rollout:
+        with group(operator, topic, "sleeps", end=ends.__getitem__, scaling=scale) as rollout:
 
             def decided(desired: int) -> str:
                 """The reason for so many consumers, once there are as many as decided."""
@@ -48,6 +49,7 @@ def test_the_last_consumer_goes_when_all_is_read_and_the_first_record_brings_one
             producer = KafkaProducer(bootstrap_servers=cluster.kafka_bootstrap)
             producer.send(topic, value=b"one more", partition=2)
             producer.close()
+            ends[f"{topic}/2"] += 1
             until(lambda: len(rollout.kubelet.of(f"{topic}/2")) == RECORDS + 1, lambda: rollout.status(), within=90)
             assert [item.begin for item in rollout.kubelet.of(f"{topic}/2")] == list(range(RECORDS + 1))
             events = operator.api.call(
