@@ -105,7 +105,8 @@ def rest(operator: Operator, seconds: float, within: float) -> list[Row]:
         f" (p99 at most {after.quantile(RECONCILES, 0.99, before) * 1e3:g} ms), {asked:,.0f} requests in {took:.0f} s;"
         f" {connections(now)}; {now.resident:.0f} MiB, at most {now.most:.0f} MiB"
     )
-    per_reconcile = asked / reconciles if reconciles else float("nan")
+    # Of very many groups none may be due for as long as this.
+    per_reconcile = asked / max(1.0, reconciles)
     return [
         Row("requests per reconcile at rest", per_reconcile, 0.0, 1.0, "", note="the goal is none"),
         Row("resident memory at its most", now.most, MEMORY_GOAL, 1.0, "MiB", note="the peer's figure is the goal"),

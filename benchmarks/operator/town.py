@@ -30,6 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RELEASE = NAMESPACE = "bench"
 GROUPS = f"/apis/shardherd.dev/v1alpha1/namespaces/{NAMESPACE}/consumergroups"
 NODES = 10
+PARTITIONS_AT_ONCE = 2000
+"""Partitions that one request makes: a broker refuses many more."""
+
 WRITERS = 8
 """Requests to make groups that are under way at once."""
 
@@ -123,8 +126,14 @@ class Town:
         """Topics by name, with so many partitions each."""
         admin = KafkaAdminClient(bootstrap_servers=self.cluster.kafka_bootstrap, request_timeout_ms=120_000)
         try:
-            wanted = {name: {"num_partitions": count, "replication_factor": 1} for name, count in partitions.items()}
+            wanted = {
+                name: {"num_partitions": min(count, PARTITIONS_AT_ONCE), "replication_factor": 1}
+                for name, count in partitions.items()
+            }
             admin.create_topics(wanted, timeout_ms=120_000, wait_for_metadata=True)
+            for name, count in partitions.items():
+                for so_many in range(2 * PARTITIONS_AT_ONCE, count + PARTITIONS_AT_ONCE, PARTITIONS_AT_ONCE):
+                    admin.create_partitions({name: min(so_many, count)}, timeout_ms=120_000)
         finally:
             admin.close()
 

@@ -316,7 +316,11 @@ class Cluster(Protocol):
     """What the controller reads and writes of Kubernetes. Every call raises ClusterUnavailableError or ClusterRefusedError."""
 
     async def read(self, namespace: str, name: str) -> GroupObjects | None:
-        """The group and its objects, or None if there is no such group."""
+        """The group and its objects, or None if there is no such group.
+
+        Of each object at least what the controller looks at: of its labels and annotations those that begin with
+        `shardherd.dev/`, of its owners their UIDs and which one controls it.
+        """
         ...
 
     async def apply(self, manifest: Manifest) -> None:

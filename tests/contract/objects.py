@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from shardherd.controller.manifests import Manifests
@@ -40,6 +41,17 @@ async def read(cluster: Cluster, resource: Json) -> GroupObjects:
     return found
 
 
+def owners(manifest: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    """The UIDs of an object's owners, and whether each controls it."""
+    return [(owner["uid"], owner["controller"]) for owner in manifest["metadata"]["ownerReferences"]]
+
+
+def ours(manifest: Mapping[str, Any] | None) -> Json:
+    """The labels of an object that begin with our name."""
+    assert manifest is not None
+    return {name: value for name, value in manifest["metadata"]["labels"].items() if name.startswith("shardherd.dev/")}
+
+
 class ClusterContract:
     """The behaviour that the controller relies on."""
 
@@ -61,7 +73,7 @@ class ClusterContract:
         for read_back, manifest in zip((found.stateful_set, found.service, found.budget), wanted, strict=True):
             assert read_back is not None
             assert read_back["metadata"]["annotations"] == manifest["metadata"]["annotations"]
-            assert read_back["metadata"]["ownerReferences"] == manifest["metadata"]["ownerReferences"]
+            assert owners(read_back) == owners(manifest) == [(resource["metadata"]["uid"], True)]
             assert read_back["metadata"]["uid"]
 
     async def test_applying_again_changes_what_differs_and_keeps_the_object(
@@ -81,12 +93,11 @@ class ClusterContract:
         resource = await lab.group()
         manifest = MANIFESTS.service(resource)
         more = copy.deepcopy(manifest)
-        more["metadata"]["labels"]["extra"] = "yes"
+        more["metadata"]["labels"]["shardherd.dev/extra"] = "yes"
         await cluster_port.apply(more)
+        assert ours((await read(cluster_port, resource)).service) == ours(more)
         await cluster_port.apply(manifest)
-        service = (await read(cluster_port, resource)).service
-        assert service is not None
-        assert service["metadata"]["labels"] == manifest["metadata"]["labels"]
+        assert ours((await read(cluster_port, resource)).service) == ours(manifest)
 
     async def test_a_status_is_written_and_the_next_one_replaces_it(self, cluster_port: Cluster, lab: ObjectsLab) -> None:
         resource = await lab.group()

@@ -7,9 +7,10 @@ records: they move their shards' positions on and note what they moved, so that 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,7 @@ class PlayedKubelet:
     """Runs the pods of a namespace's groups until it is closed.
 
     `broken` are images whose pods never become ready, `missing` those that it cannot get. `ways` leads pods of these names to
-    the coordinator by another address.
+    the coordinator by another address. `end` says how many records a shard has; by default there is always one more.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class PlayedKubelet:
         broken: tuple[str, ...] = (),
         missing: tuple[str, ...] = (),
         ways: Mapping[str, str] | None = None,
+        end: Callable[[str], float] = lambda _: math.inf,
     ) -> None:
         self.ranges: list[Range] = []
         self.fenced: list[Range] = []
@@ -73,6 +75,7 @@ class PlayedKubelet:
         self._broken = broken
         self._missing = missing
         self._ways = dict(ways or {})
+        self._end = end
         self._ended = threading.Event()
         self._running: dict[str, tuple[threading.Thread, threading.Event]] = {}
         self._thread = threading.Thread(target=self._watch, name="played kubelet")
@@ -172,6 +175,8 @@ class PlayedKubelet:
             while True:
                 with consumer.take() as shard:
                     time.sleep(0.05)  # the work on one record; what it takes is of no interest
+                    if shard.position >= self._end(str(shard.name)):
+                        continue
                     saved = self._save(shard)
                     found = Range(str(shard.name), shard.position, shard.position + 1, name, time.monotonic())
                     (self.ranges if saved else self.fenced).append(found)

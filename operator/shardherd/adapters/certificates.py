@@ -87,14 +87,6 @@ def trusted_until(leaf: x509.Certificate, authorities: Iterable[x509.Certificate
     return max(map(until, [each for each in known if _signed(leaf, each)] or known), default=0.0)
 
 
-def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        leaf.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
 def serving(data: Data) -> x509.Certificate | None:
     """The serving certificate of a Secret; None unless it is there together with its key."""
     chain = certificates(data.get(CHAIN, b""))

@@ -44,7 +44,7 @@ CANCELS = 10
 ENDS, WITHIN = 5, 120.0
 """So many ends of watching within so many seconds are not the API server's doing: the process is better started anew."""
 
-PAGE = 100
+PAGE = 50
 """Objects that a watch lists at once when it begins; by itself Kopf asks for all, and holds them."""
 
 IDLE = 0.1

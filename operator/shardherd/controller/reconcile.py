@@ -286,9 +286,9 @@ class Controller:
         for kind, field_ in _REPLICAS.items():
             value = status.get(field_)
             if isinstance(value, int):
-                self._metrics.replicas.labels(*key, kind).set(value)
+                self._metrics.replicas.set(key, value, kind)
         for condition in status["conditions"]:
-            self._metrics.conditions.labels(*key, condition["type"]).set(condition["status"] == "True")
+            self._metrics.conditions.set(key, condition["status"] == "True", condition["type"])
 
     def _measure(self, key: Key, planned: Plan) -> None:
         """Show what the decision on the number of consumers was made from."""
@@ -296,12 +296,12 @@ class Controller:
         if traffic is None:
             return
         if traffic.lag_seconds is not None:
-            self._metrics.lag_seconds.labels(*key).set(traffic.lag_seconds)
+            self._metrics.lag_seconds.set(key, traffic.lag_seconds)
         if traffic.measured:
-            self._metrics.produced.labels(*key).set(traffic.produced)
-            self._metrics.consumed.labels(*key).set(traffic.consumed)
+            self._metrics.produced.set(key, traffic.produced)
+            self._metrics.consumed.set(key, traffic.consumed)
         if traffic.pace.per_second is not None:
-            self._metrics.pace.labels(*key).set(traffic.pace.per_second)
+            self._metrics.pace.set(key, traffic.pace.per_second)
 
     def _tell(self, observation: Observation, events: tuple[Event, ...]) -> None:
         identity = observation.declared.identity

@@ -151,6 +151,8 @@ class OperatorMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         from prometheus_client import Counter, Gauge, Histogram
 
+        from shardherd.telemetry.gauges import GroupGauge
+
         def counter(metric: Metric) -> Counter:
             return Counter(metric.name, metric.help, metric.labels, registry=registry)
 
@@ -171,12 +173,12 @@ class OperatorMetrics:
         )
         self.kubernetes_requests = counter(KUBERNETES_REQUESTS)
         self.scale_decisions = counter(SCALE_DECISIONS)
-        self.replicas = gauge(REPLICAS)
-        self.lag_seconds = gauge(GROUP_LAG_SECONDS)
-        self.produced = gauge(GROUP_PRODUCED)
-        self.consumed = gauge(GROUP_CONSUMED)
-        self.pace = gauge(CONSUMER_PACE)
-        self.conditions = gauge(CONDITION)
+        self.replicas = GroupGauge(REPLICAS, registry)
+        self.lag_seconds = GroupGauge(GROUP_LAG_SECONDS, registry)
+        self.produced = GroupGauge(GROUP_PRODUCED, registry)
+        self.consumed = GroupGauge(GROUP_CONSUMED, registry)
+        self.pace = GroupGauge(CONSUMER_PACE, registry)
+        self.conditions = GroupGauge(CONDITION, registry)
         self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
         self.certificate_until = gauge(CERTIFICATE_UNTIL)
         self.authority_until = gauge(AUTHORITY_UNTIL)
@@ -191,6 +193,8 @@ class OperatorMetrics:
             self.reconciles,
             self.reconcile_errors,
             self.scale_decisions,
+        )
+        self._gauges_of_groups = (
             self.replicas,
             self.lag_seconds,
             self.produced,
@@ -207,3 +211,5 @@ class OperatorMetrics:
         """Drop every series of a deleted group, or they would be exported for ever."""
         for metric in self._of_groups:
             metric.remove_by_labels({"namespace": namespace, "consumergroup": group})
+        for gauge in self._gauges_of_groups:
+            gauge.forget((namespace, group))

@@ -85,8 +85,7 @@ class TestKubernetesCluster(ClusterContract):
         await cluster_port.apply(MANIFESTS.service(resource))
         await asyncio.to_thread(cluster.kubectl, "-n", lab.namespace, "annotate", "service", name, "theirs=kept")
         await cluster_port.apply(MANIFESTS.service(resource))
-        service = (await read(cluster_port, resource)).service
-        assert service is not None
+        service = await lab.api.acall("GET", f"/api/v1/namespaces/{lab.namespace}/services/{name}")
         assert service["metadata"]["annotations"]["theirs"] == "kept"
 
     async def test_what_is_invalid_is_refused_in_the_servers_words(

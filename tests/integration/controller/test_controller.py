@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shardherd.core.model import ConsumerId, Incarnation, ShardState
 from tests.harness.cluster import Names
-from tests.integration.controller.bench import GROUPS, RESOURCE, ControllerBench, until
+from tests.harness.long import long
+from tests.integration.controller.bench import GROUPS, RESOURCE, ControllerBench, Json, until
 from tests.unit.controller.builders import consumers, shards, view
 
 OWNED = ("statefulsets", "services", "poddisruptionbudgets")
@@ -110,6 +112,21 @@ def test_a_group_whose_consumers_are_ready_is_ready(bench: ControllerBench, name
     header, row = bench.kubectl("get", RESOURCE, name).splitlines()
     assert header.split() == ["NAME", "READY", "SHARDS", "ASSIGNED", "CONSUMERS", "LAG", "LAG-S", "EPOCH", "AGE"]
     assert row.split()[:7] == [name, "True", "2", "2", "2", "20", "3"]
+
+
+@long
+def test_kubectl_waits_for_each_condition_of_a_group_that_works(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 2)
+    bench.group(name, ordered=True)
+    for pod in bench.until_pods(name, 2):
+        bench.make_ready(pod["metadata"]["name"])
+    wanted = {
+        **dict.fromkeys(("Ready", "SourceReachable", "ConsumersReady", "Balanced", "OrderPreserved", "ScalingActive"), "True"),
+        **dict.fromkeys(("Reconciling", "Stalled", "ScalingLimited", "CheckpointLost"), "False"),
+    }
+    for condition, status in wanted.items():
+        bench.kubectl("wait", f"--for=condition={condition}={status}", f"{RESOURCE}/{name}", "--timeout=30s")
+    assert {item["type"] for item in bench.get(GROUPS, name)["status"]["conditions"]} == set(wanted)
 
 
 def test_scaling_out_and_then_in_after_a_drain(bench: ControllerBench, name: str) -> None:
@@ -240,12 +257,27 @@ def test_executors_of_a_dead_driver_are_deleted(bench: ControllerBench, name: st
     until(lambda: [item["metadata"]["name"] for item in bench.pods(name)] == [f"{name}-0"], lambda: bench.explain(name))
 
 
-def test_pods_that_pod_security_rejects_say_so(bench: ControllerBench, name: str) -> None:
+def of_driver(**security: Any) -> Json:
+    return {"containers": [{"name": "driver", "securityContext": security}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        pytest.param({"hostNetwork": True}, "hostNetwork=true", id="the node's network"),
+        pytest.param({"hostPID": True}, "hostPID=true", id="the node's processes", marks=long),
+        pytest.param({"volumes": [{"name": "node", "hostPath": {"path": "/"}}]}, "hostPath", id="the node's files", marks=long),
+        pytest.param(of_driver(privileged=True, allowPrivilegeEscalation=True), "privileged", id="privileged", marks=long),
+        pytest.param(of_driver(capabilities={"add": ["NET_ADMIN"]}), "NET_ADMIN", id="a capability", marks=long),
+        pytest.param(of_driver(runAsUser=0, runAsNonRoot=False), "runAsUser=0", id="root", marks=long),
+    ],
+)
+def test_pods_that_pod_security_rejects_say_so(bench: ControllerBench, name: str, spec: Json, named: str) -> None:
     play(bench, name, 1)
-    bench.group(name, application={"driver": {"template": {"spec": {"hostNetwork": True}}}})
+    bench.group(name, application={"driver": {"template": {"spec": spec}}})
     message = bench.until_condition(name, "Stalled", "True", "PodsRejected")
     assert 'violates PodSecurity "restricted:latest"' in message
-    assert "hostNetwork" in message
+    assert named in message
 
 
 def test_pods_beyond_a_quota_say_so(bench: ControllerBench, name: str) -> None:

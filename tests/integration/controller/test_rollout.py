@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,8 +85,10 @@ class Rollout:
 
 
 @contextmanager
-def group(operator: OperatorProcess, topic: str, name: str, **spec: Any) -> Iterator[Rollout]:
-    """A group that reads, and is gone afterwards."""
+def group(
+    operator: OperatorProcess, topic: str, name: str, *, end: Callable[[str], float] = lambda _: math.inf, **spec: Any
+) -> Iterator[Rollout]:
+    """A group that reads, each shard to its end if that is given, and is gone afterwards."""
     body = {
         "apiVersion": "shardherd.dev/v1alpha1",
         "kind": "ConsumerGroup",
@@ -100,7 +103,8 @@ def group(operator: OperatorProcess, topic: str, name: str, **spec: Any) -> Iter
         },
     }
     url = f"http://127.0.0.1:{operator.api_port}"
-    with PlayedKubelet(operator.api, operator.namespace, url, broken=("example/broken:1",)).running() as kubelet:
+    played = PlayedKubelet(operator.api, operator.namespace, url, broken=("example/broken:1",), end=end)
+    with played.running() as kubelet:
         operator.api.call("POST", operator.groups, body)
         rollout = Rollout(operator, kubelet, name, topic)
         try:
@@ -134,7 +138,7 @@ def test_shards_are_read_on_by_others_while_a_consumer_is_replaced(operator: Ope
 
 
 def test_in_place_no_shard_moves(operator: OperatorProcess, topic: str) -> None:
-    in_place = {"rollout": {"strategy": "InPlace"}, "rejoinGrace": "60s"}
+    in_place: dict[str, Any] = {"rollout": {"strategy": "InPlace"}, "rejoinGrace": "60s"}
     with group(operator, topic, "stays", **in_place) as rollout:
         rollout.change(env=[{"name": "MODE", "value": "new"}])
         rollout.until_rollout("Complete")

@@ -242,7 +242,7 @@ def test_of_an_object_only_what_is_looked_at_is_kept() -> None:
 
 def test_of_a_group_it_is_kept_which_tool_declared_a_reset() -> None:
     group = body(spec={"paused": True}, status={"replicas": 1})
-    owned = {"f:reset": {"f:id": {}, "f:to": {}}, "f:paused": {}}
+    owned: Json = {"f:reset": {"f:id": {}, "f:to": {}}, "f:paused": {}}
     group["metadata"]["managedFields"] = [
         {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {"f:paused": {}}}},
         {"manager": "kubectl-patch", "fieldsV1": {"f:spec": owned}, "time": "then"},

@@ -39,7 +39,7 @@ LISTING_PAUSE = 5.0
 PASSING = frozenset({409, 410, 429})
 """What the API server answers because of somebody else's write, of what it has forgotten, or of its load: not of our object."""
 
-PAGE = 100
+PAGE = 50
 """Objects asked for at once: an answer is of some ten kilobytes an object, and takes five times as much once it is parsed."""
 
 _GROUPS = "/apis/shardherd.dev/v1alpha1"
