@@ -40,8 +40,9 @@ def _job(spark: SparkSession, count: int) -> None:
 
 
 def _load(_number: Any) -> bool:
-    """In a worker: everything that reading takes."""
+    """In a worker: import what reading takes. It compiles nothing: the processes that Spark starts meanwhile must not wait."""
     from shardherd.spark import reader
+    from shardherd.spark.machine_code import existing
     from shardherd.spark.native import KERNELS
 
-    return bool(reader) and bool(KERNELS.functions())
+    return bool(reader) and existing(KERNELS.file_name) is not None and bool(KERNELS.functions())
