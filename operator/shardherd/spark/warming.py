@@ -7,6 +7,7 @@ and no query waits for it or fails because of it.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 from typing import Any
@@ -41,8 +42,9 @@ def _job(spark: SparkSession, count: int) -> None:
 
 def _load(_number: Any) -> bool:
     """In a worker: import what reading takes. It compiles nothing: the processes that Spark starts meanwhile must not wait."""
-    from shardherd.spark import reader
-    from shardherd.spark.machine_code import existing
-    from shardherd.spark.native import KERNELS
-
-    return bool(reader) and existing(KERNELS.file_name) is not None and bool(KERNELS.functions())
+    importlib.import_module("shardherd.spark.reader")
+    machine_code = importlib.import_module("shardherd.spark.machine_code")
+    kernels = importlib.import_module("shardherd.spark.native").KERNELS
+    if machine_code.existing(kernels.file_name) is not None:
+        kernels.functions()
+    return True

@@ -22,7 +22,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import shardherd.spark
 from dev.cluster import Cluster
-from shardherd.spark import registration
 from shardherd.spark.schema import columns
 from shardherd.spark.warming import start_workers
 from tests.harness.spark import make_session
@@ -219,13 +218,6 @@ def workers(spark: SparkSession) -> set[str]:
 
 def _children(parent: object, *which: str) -> list[str]:
     return subprocess.run(["pgrep", "-P", str(parent), *which], stdout=subprocess.PIPE, text=True, check=False).stdout.split()
-
-
-def test_values_are_counted_for_registered_sessions_only(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "_counters", {})
-
-    with pytest.raises(registration.NotCountedError, match=r"call shardherd.spark.register\(spark\) first"):
-        shardherd.spark.values_read(spark)
 
 
 def test_what_is_wrong_is_said_when_the_query_is_made(site: Site, create: Create) -> None:
