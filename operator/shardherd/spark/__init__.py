@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "session"]
+    from shardherd.spark.tally import Counts
+
+__all__ = ["register", "session", "values_read"]
 
 
 def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -23,11 +25,24 @@ def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> S
     return make_session(name, conf)
 
 
-def register(spark: SparkSession) -> None:
+def register(spark: SparkSession, *, warm_up: bool = True) -> None:
     """Make `format("shardherd")` known to a session, to read Kafka without an operator.
 
-    Every query must then give the option `kafka.bootstrap.servers`. Executors need shardherd installed too.
+    Every query must then give the option `kafka.bootstrap.servers`. Executors need shardherd installed too. With `warm_up` a
+    small Spark job starts the Python workers in the background (not with Spark Connect or dynamic allocation), so that the
+    first rows come sooner.
     """
     from shardherd.spark.registration import register_source
 
-    register_source(spark)
+    register_source(spark, warm_up=warm_up)
+
+
+def values_read(spark: SparkSession) -> Counts:
+    """How many typed values the finished tasks of this application have decoded since `register(spark)`.
+
+    It has `values` (all), `slow` (how many of them took the slow path) and `malformed`. Raises NotCountedError where nothing is
+    counted: with Spark Connect, and in a ConsumerGroup, where it is a metric.
+    """
+    from shardherd.spark.registration import values_of
+
+    return values_of(spark)

@@ -9,11 +9,18 @@ from __future__ import annotations
 import cramjam
 import numpy as np
 import numpy.typing as npt
+import zstandard
 
 Bytes = npt.NDArray[np.uint8]
 
 BATCH_LIMIT = 256 * 1024 * 1024
 """Most uncompressed bytes of one batch. A producer's batch is a few megabytes at the most, however well it compresses."""
+
+SMALL_BYTES = 128 * 1024
+"""Compressed bytes up to which zstd is undone at one go: what is larger does not notice how it is begun."""
+
+ZSTD_WINDOW = 8 * 1024 * 1024
+"""Most bytes that a kept zstd decompressor may hold on to. Only levels above 19 use more, and go another way."""
 
 KEPT_BYTES = 32 * 1024 * 1024
 """A buffer that has grown beyond this is given back once it is empty."""
@@ -40,6 +47,7 @@ class Arena:
         self.data: Bytes = np.empty(1 << 20, np.uint8)
         self.used = 0
         self.limit = limit
+        self.zstd = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
 
     def clear(self) -> None:
         """Forget what is in it."""
@@ -64,7 +72,9 @@ def decompress(codec: int, data: memoryview, arena: Arena) -> tuple[int, int]:
             _lz4(data, arena, begin)
         elif codec == SNAPPY:
             _snappy(data, arena, begin)
-        elif codec in (GZIP, ZSTD):
+        elif codec == ZSTD:
+            _zstd(data, arena)
+        elif codec == GZIP:
             _stream(codec, data, arena)
         else:
             raise CodecError(f"unknown compression codec {codec}")
@@ -75,6 +85,29 @@ def decompress(codec: int, data: memoryview, arena: Arena) -> tuple[int, int]:
         arena.used = begin
         raise
     return begin, arena.used
+
+
+def _zstd(data: memoryview, arena: Arena) -> None:
+    """One frame, by a decompressor that is kept: making one costs as much as the 16 KB of a usual batch do.
+
+    What it does not take (larger, several frames, more than is likely, damaged) goes the other way, which says what is wrong.
+    """
+    plain = _small_frame(data, arena) if len(data) <= SMALL_BYTES else None
+    if plain is None or len(plain) > arena.limit:
+        _stream(ZSTD, data, arena)
+        return
+    arena.room(len(plain))[:] = plain
+    arena.used += len(plain)
+
+
+def _small_frame(data: memoryview, arena: Arena) -> bytes | None:
+    likely = max(8 * len(data), 64 << 10)
+    try:
+        if zstandard.frame_content_size(data) > likely:  # the library would make room for whatever is claimed
+            return None
+        return arena.zstd.decompress(data, max_output_size=likely, allow_extra_data=False)
+    except zstandard.ZstdError:
+        return None
 
 
 def _stream(codec: int, data: memoryview, arena: Arena) -> None:

@@ -1,32 +1,70 @@
 """Makes the source known to a session that is no consumer of a ConsumerGroup; `shardherd.spark.register` calls it.
 
-It starts nothing. What it learns of the session (how many tasks can run at once) reaches Spark's processes with the class.
+What it learns of the session (how many tasks can run at once), and where typed values are counted, reaches Spark's processes
+with the class. It reads nothing; `warming` starts the workers beside it.
 """
 
 from __future__ import annotations
 
+from pyspark import Accumulator, SparkContext
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
 from shardherd.spark.source import ShardherdSource
+from shardherd.spark.tally import Counts, CountsParam
+from shardherd.spark.warming import start_workers
+
+_counters: dict[str, Accumulator[Counts]] = {}
+"""Of each application of this process (its id), the typed values that its tasks have decoded."""
 
 
-def register_source(spark: SparkSession) -> None:
+class NotCountedError(RuntimeError):
+    """Typed values are not counted for this session. Says why."""
+
+
+def register_source(spark: SparkSession, *, warm_up: bool) -> None:
     """As `shardherd.spark.register`."""
+    context = _context(spark)
+    again = context is not None and context.applicationId in _counters
+    at_once = None if context is None else _slots(context)
+    counter = None if context is None else _counter(context)
 
-    # Made here, so that Spark sends its value to its processes and not its name: they learn how many tasks can run at once.
+    # Made here, so that Spark sends its value to its processes and not its name: they learn what this session has.
     class Registered(ShardherdSource):
-        slots = _slots(spark)
+        slots = at_once
+        counted = counter
 
     spark.dataSource.register(Registered)
+    if warm_up and at_once is not None and not again:
+        start_workers(spark, at_once)
 
 
-def _slots(spark: SparkSession) -> int | None:
-    """How many tasks this application can run at once; None if that cannot be known (Connect, executors that come and go)."""
+def values_of(spark: SparkSession) -> Counts:
+    """As `shardherd.spark.values_read`."""
+    context = _context(spark)
+    if context is None:
+        raise NotCountedError("Spark Connect does not bring back what its tasks have counted: see the executors' log")
+    if context.applicationId not in _counters:
+        raise NotCountedError("call shardherd.spark.register(spark) first; in a ConsumerGroup it is a metric of the driver")
+    return _counters[context.applicationId].value
+
+
+def _counter(context: SparkContext) -> Accumulator[Counts]:
+    if context.applicationId not in _counters:
+        _counters[context.applicationId] = context.accumulator(Counts(), CountsParam())
+    return _counters[context.applicationId]
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
+    """None with Spark Connect."""
     try:
-        context = spark.sparkContext
+        return spark.sparkContext
     except PySparkAttributeError:
         return None
+
+
+def _slots(context: SparkContext) -> int | None:
+    """How many tasks this application can run at once; None if that cannot be known: executors come and go."""
     conf = context.getConf()
     if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return None

@@ -32,11 +32,12 @@ from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.options import Mode, Settings, check_names, read_options, value_format, wants_headers
 from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
 from shardherd.spark.schema import Wanted, choose, columns
-from shardherd.spark.tally import Desk, told
+from shardherd.spark.tally import Counts, Desk, added, told
 from shardherd.spark.values.format import RAW
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import Accumulator
 
 
 class ShardherdSource(DataSource):
@@ -48,6 +49,9 @@ class ShardherdSource(DataSource):
 
     slots: ClassVar[int | None] = None
     """How many tasks can run at once, where `shardherd.spark.register` knows it."""
+
+    counted: ClassVar[Accumulator[Counts] | None] = None
+    """Where tasks add the typed values that they decoded, if `shardherd.spark.register` has made it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:  # Spark calls it by this name
         check_names(options)
@@ -62,11 +66,11 @@ class ShardherdSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         settings = read_options(self.options, batch=False)
-        return ShardherdStreamReader(settings, _chosen(schema, settings), self.slots)
+        return ShardherdStreamReader(settings, _chosen(schema, settings), self.slots, self.counted)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settings = read_options(self.options, batch=True)
-        return ShardherdBatchReader(settings, _chosen(schema, settings), self.slots)
+        return ShardherdBatchReader(settings, _chosen(schema, settings), self.slots, self.counted)
 
 
 def _chosen(schema: StructType, settings: Settings) -> Wanted:
@@ -119,7 +123,9 @@ def _slices(
     ]
 
 
-def read_slice(partition: InputPartition, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def read_slice(
+    partition: InputPartition, wanted: Wanted, counted: Accumulator[Counts] | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in an executor's worker."""
     # numba and pyarrow are for the workers alone: the planner's processes start once a query and must start fast.
     from shardherd.spark.reader import brokers_of, declared, read_ranges, warm_up
@@ -139,17 +145,23 @@ def read_slice(partition: InputPartition, wanted: Wanted) -> Iterator[pa.RecordB
     )
     if wanted.not_null:
         batches = declared(batches, wanted.not_null)
-    typed = wanted.values.kind != RAW and "value" in wanted.names
-    return told(batches, partition.desk) if typed and partition.desk is not None else batches
+    if wanted.values.kind == RAW or "value" not in wanted.names:
+        return batches
+    if partition.desk is not None:
+        return told(batches, partition.desk)
+    return batches if counted is None else added(batches, counted)
 
 
 class ShardherdBatchReader(DataSourceReader):
     """Reads what there is between two places, once."""
 
-    def __init__(self, settings: Settings, wanted: Wanted, slots: int | None) -> None:
+    def __init__(
+        self, settings: Settings, wanted: Wanted, slots: int | None, counted: Accumulator[Counts] | None = None
+    ) -> None:
         self._settings = settings
         self._wanted = wanted
         self._slots = slots
+        self._counted = counted
 
     def partitions(self) -> list[InputPartition]:
         from shardherd.spark.standalone import between
@@ -161,16 +173,19 @@ class ShardherdBatchReader(DataSourceReader):
         return _slices(tasks, settings.bootstrap_servers, settings.security.as_dict(), found, settings)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_slice(partition, self._wanted)
+        return read_slice(partition, self._wanted, self._counted)
 
 
 class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream reader. Everything but `read` runs in one process for the life of a query."""
 
-    def __init__(self, settings: Settings, wanted: Wanted, slots: int | None = None) -> None:
+    def __init__(
+        self, settings: Settings, wanted: Wanted, slots: int | None = None, counted: Accumulator[Counts] | None = None
+    ) -> None:
         self._settings = settings
         self._wanted = wanted
         self._slots = slots
+        self._counted = counted
         # Made on first use: this object is pickled for the executors as well.
         self._holding: Holder | None = None
         self._known: Mapping[ShardId, Offset] = {}
@@ -251,7 +266,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- in the executors' workers ---------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_slice(partition, self._wanted)
+        return read_slice(partition, self._wanted, self._counted)
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:

@@ -1,7 +1,8 @@
 """How many typed values a consumer's workers have decoded, how many of them the slow way, and how the driver learns of it.
 
-`typed` counts in Spark's Python workers, and `source` tells the agent at the end of a task, by HTTP: a worker has no other way
-to its driver. What is told is the worker's whole count, so that a message that was lost does no harm. Nothing depends on it but
+`typed` counts in Spark's Python workers. At the end of a task `source` adds what is new to an accumulator of Spark's, where
+`register` has made one. In a ConsumerGroup it tells the agent by HTTP: the agent's class goes to Spark before there is an
+accumulator. What is told is the worker's whole count, so that a message that was lost does no harm. Nothing depends on it but
 metrics: a driver that cannot be told is logged, and the task goes on.
 """
 
@@ -12,8 +13,13 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark.accumulators import AccumulatorParam
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +47,16 @@ class Counts:
         self.values += values
         self.slow += slow
         self.malformed += malformed
+
+
+class CountsParam(AccumulatorParam[Counts]):
+    """How Spark adds Counts up."""
+
+    def zero(self, _value: Counts) -> Counts:
+        return Counts()
+
+    def addInPlace(self, total: Counts, more: Counts) -> Counts:  # noqa: N802
+        return Counts(total.values + more.values, total.slow + more.slow, total.malformed + more.malformed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,14 @@ def mine() -> Counts:
 
 def _own() -> tuple[str, Counts]:
     return _counted.setdefault(os.getpid(), (secrets.token_hex(8), Counts()))
+
+
+def added(batches: Iterator[T], total: Accumulator[Counts]) -> Iterator[T]:
+    """The same batches; after the last one what this task has counted is added to `total`. A task that fails adds nothing."""
+    before = replace(mine())
+    yield from batches
+    now = mine()
+    total.add(Counts(now.values - before.values, now.slow - before.slow, now.malformed - before.malformed))
 
 
 def told(batches: Iterator[T], desk: Desk) -> Iterator[T]:

@@ -251,7 +251,7 @@ def test_a_certificate_that_is_renewed_is_used_at_the_next_connection(
     reading = Reading(source, *whole(topic, 2, 200))
     reading.go_on()
     with pytest.raises(BrokersUnavailableError, match="certificate verify failed"):
-        source.ends([ShardId(f"{topic}/0")], 1.0)
+        source.ends([ShardId(f"{topic}/0")], 3.0)
 
     ca.write_bytes((trio.certificates / "ca.crt").read_bytes())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import shardherd.spark
 from dev.cluster import Cluster
 from shardherd.spark.schema import columns
+from shardherd.spark.warming import start_workers
 from tests.harness.spark import make_session
 from tests.integration.spark.drivers import produce
 
@@ -175,6 +177,7 @@ def test_typed_values_arrive_as_spark_would_have_made_them(
     schema = "id int, at timestamp, tags array<string>, _corrupt_record string"
     typed = {"subscribe": topic, "valueFormat": "json", "valueSchema": schema}
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    before = shardherd.spark.values_read(spark)
     try:
         found = site.batch(**typed).selectExpr("offset", "to_json(value)").orderBy("offset").collect()
         theirs = F.from_json(F.col("value").cast("string"), schema, {"columnNameOfCorruptRecord": "_corrupt_record"})
@@ -183,11 +186,38 @@ def test_typed_values_arrive_as_spark_would_have_made_them(
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
     assert [tuple(row) for row in found] == [tuple(row) for row in wanted]
+    now = shardherd.spark.values_read(spark)
+    assert (now.values - before.values, now.slow - before.slow, now.malformed - before.malformed) == (4, 2, 1)
     assert '"at":"2021-03-04T05:06:07.000-05:00"' in found[0][1], "the session's time zone, as the tasks learn it"
     dropped = site.batch("offset bigint, value struct<id: int>", **typed | {"valueSchema": "id int", "mode": "DROPMALFORMED"})
     assert sorted(tuple(row) for row in dropped.collect()) == [(0, (1,)), (1, None), (3, (2,))]
     with pytest.raises(Exception, match=rf"shard {topic}/0, offset 2: a value is malformed and option mode is FAILFAST"):
         site.batch(**typed | {"mode": "FAILFAST"}).collect()
+
+
+def test_the_workers_that_are_started_ahead_are_those_that_read(
+    spark: SparkSession, site: Site, cluster: Cluster, create: Create
+) -> None:
+    topic = create(2)
+    produce(cluster.kafka_bootstrap, topic, 2, 10)
+    start_workers(spark, 2).join()
+    ahead = workers(spark)
+
+    assert site.batch(subscribe=topic).count() == 20
+
+    assert len(ahead) == 2
+    assert workers(spark) == ahead
+
+
+def workers(spark: SparkSession) -> set[str]:
+    """The processes that run Python tasks of this session."""
+    java = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    daemons = _children(java, "-f", "pyspark.daemon pyspark.worker$")
+    return {worker for daemon in daemons for worker in _children(daemon)}
+
+
+def _children(parent: object, *which: str) -> list[str]:
+    return subprocess.run(["pgrep", "-P", str(parent), *which], stdout=subprocess.PIPE, text=True, check=False).stdout.split()
 
 
 def test_what_is_wrong_is_said_when_the_query_is_made(site: Site, create: Create) -> None:

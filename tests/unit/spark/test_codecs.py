@@ -7,6 +7,7 @@ from typing import Any
 import cramjam
 import lz4.frame
 import pytest
+import zstandard
 from kafka import codec as kafka_codecs
 
 from shardherd.spark import codecs
@@ -92,6 +93,34 @@ def test_a_snappy_block_that_only_claims_to_be_large_is_refused_before_room_is_m
     with pytest.raises(CodecError, match="snappy: more than 268435456 bytes"):
         plain(codecs.SNAPPY, claim, arena)
     assert len(arena.data) == 1 << 20
+
+
+def test_no_room_is_made_for_what_a_zstd_frame_only_claims_to_hold() -> None:
+    claim = b"\x28\xb5\x2f\xfd\xc0\x38" + (1 << 60).to_bytes(8, "little") + b"\x01\x00\x00"
+    arena = Arena(limit=1 << 20)
+
+    assert plain(codecs.ZSTD, claim, arena) == b""
+    assert len(arena.data) == 1 << 20
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param([(3, PLAIN)], id="one"),
+        pytest.param([(3, PLAIN), (3, PLAIN[:100])], id="several"),
+        pytest.param([(3, bytes(2_000_000))], id="that expand a thousandfold"),
+        pytest.param([(3, random.Random(1).randbytes(300_000))], id="that are large"),
+        pytest.param([(22, random.Random(2).randbytes(20_000) * 600)], id="with a large window"),
+        pytest.param([(3, b"")], id="that are empty"),
+    ],
+)
+@pytest.mark.parametrize("sized", [True, False])
+def test_zstd_frames_of_every_kind_are_read(frames: list[tuple[int, bytes]], sized: bool) -> None:
+    data = b""
+    for level, content in frames:
+        data += zstandard.ZstdCompressor(level=level, write_content_size=sized).compress(content)
+
+    assert plain(codecs.ZSTD, data) == b"".join(content for _, content in frames)
 
 
 def test_an_arena_gives_a_large_buffer_back() -> None:

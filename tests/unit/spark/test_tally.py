@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from pyspark.accumulators import Accumulator
 
 from shardherd.core.model import ShardId
 from shardherd.spark import reader, records, source, tally, typed
@@ -17,7 +18,7 @@ from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.schema import Wanted
 from shardherd.spark.surroundings import AgentSettings
-from shardherd.spark.tally import MOST_WORKERS, Counts, Desk, Ledger, open_desk, told
+from shardherd.spark.tally import MOST_WORKERS, Counts, CountsParam, Desk, Ledger, added, open_desk, told
 from shardherd.spark.values import ValueFormat
 from tests.unit.spark.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
@@ -114,3 +115,20 @@ def test_a_task_tells_at_its_end_and_only_if_it_decodes_values(monkeypatch: pyte
     assert asked == []
     assert list(source.read_slice(task, Wanted(("value",), values=typed_values))) == [batch]
     assert asked == [DESK]
+
+
+def test_without_an_agent_a_finished_task_adds_what_it_decoded_to_sparks_accumulator() -> None:
+    total = Accumulator(-77, Counts(5, 1, 1), CountsParam())
+    list(read(b"{'a':1}"))  # by a task before it in this worker
+
+    list(added(read(b'{"a":1}', b"{'a':1}", b'{"a":"x"}'), total))
+    assert total.value == Counts(8, 3, 2)
+
+    unfinished = added(read(b'{"a":1}'), total)
+    next(unfinished)
+    unfinished.close()  # type: ignore[attr-defined]
+    assert total.value == Counts(8, 3, 2), "Spark runs it again"
+
+
+def test_the_accumulator_begins_at_nothing_in_a_task() -> None:
+    assert CountsParam().zero(Counts(5, 1, 1)) == Counts()

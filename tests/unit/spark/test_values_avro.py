@@ -121,6 +121,37 @@ def test_the_last_of_a_key_that_comes_twice_stays() -> None:
     assert (found.slow, found.malformed) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "unfit", "fit", "value"),
+    [
+        pytest.param(
+            {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 0},
+            sized((10**30).to_bytes(13, "big")),
+            sized(b"\x07"),
+            Decimal(7),
+            id="a decimal with too many digits",
+        ),
+        pytest.param(
+            {"type": "long", "logicalType": "timestamp-millis"},
+            integer(2**62),
+            integer(5),
+            datetime(1970, 1, 1, 0, 0, 0, 5000, UTC),
+            id="a time beyond Spark's",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_no_fault_where_a_later_entry_of_the_map_replaces_it(
+    kind: Any, unfit: bytes, fit: bytes, value: object
+) -> None:
+    def of(*entries: bytes) -> bytes:
+        return integer(len(entries)) + b"".join(sized(b"k") + each for each in entries) + integer(0)
+
+    found = decoded(record(("m", {"type": "map", "values": kind})), of(unfit, fit), of(fit, unfit))
+
+    assert found.values.to_pylist() == [{"m": [("k", value)]}, {"m": None}]
+    assert (found.slow, found.malformed) == (2, 1)
+
+
 def test_the_entries_of_a_map_are_in_the_order_of_the_value() -> None:
     raw = integer(3) + b"".join(sized(key) + integer(at) for at, key in enumerate((b"z", b"a", b"m"))) + integer(0)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,17 @@ class MalformedAvroError(ValueError):
     """The bytes are not a value of the schema that wrote them, or it cannot be read into the other one."""
 
 
+class _MisfitError(ValueError):
+    """What Avro has read does not fit Spark's type."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Misfit:
+    """In its place. Spark converts what Avro has read whole, so what a later entry of a map replaces is no fault."""
+
+    reason: str
+
+
 @dataclass(slots=True)
 class FromAvro:
     """Reads values by a program into the layout's nodes, whose Spark types are `kinds` and whose nodes below `children`."""
@@ -37,12 +48,18 @@ class FromAvro:
         reader = _Reader(raw, self)
         found: dict[int, Any] = {}
         reader.read(root, found)
-        return found.get(0)
+        value = found.get(0)
+        if reader.misfits:
+            for each in _leaves(value):
+                if isinstance(each, _Misfit):
+                    raise MalformedAvroError(each.reason)
+        return value
 
 
 class _Reader:
     def __init__(self, raw: bytes, plan: FromAvro) -> None:
         self._raw, self._at, self._plan = raw, 0, plan
+        self.misfits = 0
 
     def read(self, step: int, into: dict[int, Any]) -> None:
         """Read by one step; `into` gets the value of its node."""
@@ -55,7 +72,7 @@ class _Reader:
             case steps.BOOLEAN:
                 value = self._take(1) == b"\x01"
             case steps.INT | steps.LONG:
-                value = self._scaled(self._integer(code == steps.INT), first, second)
+                value = self._fitting(_scaled, self._integer(code == steps.INT), first, second)
             case steps.FLOAT | steps.DOUBLE:
                 value = struct.unpack("<f" if code == steps.FLOAT else "<d", self._take(4 if code == steps.FLOAT else 8))[0]
             case steps.BYTES:
@@ -63,9 +80,9 @@ class _Reader:
             case steps.FIXED:
                 value = self._take(first)
             case steps.DECIMAL_BYTES:
-                value = _decimal(self._bytes(), first)
+                value = self._fitting(_decimal, self._bytes(), first)
             case steps.DECIMAL_FIXED:
-                value = _decimal(self._take(first), second)
+                value = self._fitting(_decimal, self._take(first), second)
             case steps.ENUM:
                 ordinal = self._listed(first, second)
                 if ordinal < 0:
@@ -143,26 +160,41 @@ class _Reader:
                 return (value >> 1) ^ -(value & 1)
         raise MalformedAvroError("an integer that does not end")
 
-    @staticmethod
-    def _scaled(value: int, factor: int, form: int) -> int | float:
-        if form == steps.AS_DOUBLE:
-            return float(value)
-        if form == steps.AS_FLOAT:
-            import numpy as np
+    def _fitting(self, convert: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return convert(*arguments)
+        except _MisfitError as error:
+            self.misfits += 1
+            return _Misfit(str(error))
 
-            return float(np.float32(np.int64(value)))
-        if not -(2**63) <= value * factor < 2**63:
-            raise MalformedAvroError(f"{value} ms are too many microseconds")
-        return value * factor
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _leaves(each)
+    else:
+        yield value
+
+
+def _scaled(value: int, factor: int, form: int) -> int | float:
+    if form == steps.AS_DOUBLE:
+        return float(value)
+    if form == steps.AS_FLOAT:
+        import numpy as np
+
+        return float(np.float32(np.int64(value)))
+    if not -(2**63) <= value * factor < 2**63:
+        raise _MisfitError(f"{value} ms are too many microseconds")
+    return value * factor
 
 
 def _decimal(raw: bytes, precision: int) -> int:
     if not raw:
-        raise MalformedAvroError("a decimal of no byte")
+        raise _MisfitError("a decimal of no byte")
     value = int.from_bytes(raw, "big", signed=True)
     if precision <= 18:
         # Java takes the lowest 64 bits here.
         value = (value + 2**63) % 2**64 - 2**63
     if abs(value) >= 10**precision:
-        raise MalformedAvroError(f"{value} has more than {precision} digits")
+        raise _MisfitError(f"{value} has more than {precision} digits")
     return value

@@ -1,0 +1,108 @@
+"""What `register` learns of a session and starts in it, with the session played by the test."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from pyspark.accumulators import Accumulator
+from pyspark.errors import PySparkAttributeError
+
+from shardherd.spark import registration, values_read, warming
+from shardherd.spark.registration import NotCountedError, register_source
+from shardherd.spark.source import ShardherdSource
+from shardherd.spark.tally import Counts
+from shardherd.spark.warming import start_workers
+
+
+class Session:
+    """Has a context, its configuration and a registry of sources: all in one."""
+
+    defaultParallelism = 2  # noqa: N815
+    applicationId = "local-1"  # noqa: N815
+
+    def __init__(self, **conf: str) -> None:
+        self.conf = conf
+        self.registered: list[type[ShardherdSource]] = []
+        self.sparkContext = self.dataSource = self
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802
+        return {key.replace("_", "."): value for key, value in self.conf.items()}
+
+    def register(self, source: type[ShardherdSource]) -> None:
+        self.registered.append(source)
+
+    def accumulator(self, zero: Any, param: Any) -> Accumulator[Any]:
+        return Accumulator(-88, zero, param)
+
+
+class Remote(Session):
+    """A session of Spark Connect."""
+
+    def __init__(self) -> None:
+        self.registered = []
+        self.dataSource = self
+
+    def __getattr__(self, name: str) -> Any:
+        raise PySparkAttributeError(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": name})
+
+
+@pytest.fixture(autouse=True)
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many workers were started ahead, each time."""
+    found: list[int] = []
+    monkeypatch.setattr(registration, "_counters", {})
+    monkeypatch.setattr(registration, "start_workers", lambda _session, slots: found.append(slots))
+    return found
+
+
+def register(session: Any, *, warm_up: bool = True) -> None:
+    register_source(session, warm_up=warm_up)
+
+
+def test_workers_are_started_once_in_an_application_and_counts_go_on(started: list[int]) -> None:
+    session = Session()
+    register(session)
+    counter = session.registered[0].counted
+    assert counter is not None
+    counter.add(Counts(10, 2, 1))
+    register(session)
+
+    assert started == [2]
+    assert [source.slots for source in session.registered] == [2, 2]
+    assert values_read(session) == Counts(10, 2, 1)  # type: ignore[arg-type]
+    assert session.registered[1].counted is counter
+
+
+@pytest.mark.parametrize(
+    ("session", "warm_up", "slots"),
+    [
+        pytest.param(Session(), False, 2, id="where it is not wanted"),
+        pytest.param(Session(spark_dynamicAllocation_enabled="true"), True, None, id="where executors come and go"),
+        pytest.param(Remote(), True, None, id="with Spark Connect"),
+    ],
+)
+def test_no_worker_is_started(started: list[int], session: Session, warm_up: bool, slots: int | None) -> None:
+    register(session, warm_up=warm_up)
+
+    assert started == []
+    assert [source.slots for source in session.registered] == [slots]
+
+
+def test_where_nothing_is_counted_the_reason_is_said() -> None:
+    with pytest.raises(NotCountedError, match=r"call shardherd.spark.register\(spark\) first"):
+        values_read(Session())  # type: ignore[arg-type]
+    with pytest.raises(NotCountedError, match="Spark Connect does not bring back"):
+        values_read(Remote())  # type: ignore[arg-type]
+
+
+def test_workers_that_cannot_be_started_ahead_are_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, warming.__name__):
+        start_workers(Remote(), 2).join()  # type: ignore[arg-type]
+
+    assert "Python workers were not started ahead" in caplog.text
+
+
+def test_what_reading_takes_is_loaded_in_a_worker() -> None:
+    assert warming._load(0) is True
