@@ -219,7 +219,7 @@ def test_positions_of_shards_that_went_do_not_keep_the_others() -> None:
 def test_a_closed_shard_is_over_at_its_end_which_is_no_progress_of_who_held_it() -> None:
     state = reading(GRANT, infos=(CLOSED,))
     commit(state, s0=100)
-    assert state.shards[shard("0")].state is ShardState.OVER
+    assert state.shards == {shard("0"): FREE._replace(state=ShardState.OVER, last_holder=A, since=NOW)}
     assert state.sessions[A].progress_at == 1.0
     state = reading(GRANT, infos=(CLOSED,))
     commit(state, s0=99)
