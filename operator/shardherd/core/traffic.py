@@ -69,7 +69,7 @@ class Pace:
         return self.records / self.seconds if self.seconds > 0.0 else None
 
     def faded(self, elapsed: float) -> Pace:
-        """The same some seconds later. What counts for less than `LEAST` fades no more: only rounding would be left of it."""
+        """The same some seconds later. What counts for `LEAST` fades no more: in the end only rounding would be left."""
         kept = math.exp(-elapsed / MEMORY)
         return Pace(self.records * kept, self.seconds * kept) if self.seconds * kept >= LEAST else self
 

@@ -51,12 +51,12 @@ def test_each_look_gives_every_shard_that_was_there_before_a_rate_and_forgets_a_
         S2: info("2", 0, 50 + 3 * int(MEMORY))._replace(size=95_000),
         S3: info("3", 0, 10),
     }
-    seen = again(before, infos, 100.0 + MEMORY)
-    assert seen == Rates(
+    smoothed = 1.0 + (1.0 - math.exp(-1.0)) * (3.0 - 1.0)
+    assert again(before, infos, 100.0 + MEMORY) == Rates(
         100.0 + MEMORY,
         {S0: 90, S1: 499, S2: 950, S3: 10},
         True,
-        {S2: pytest.approx(3.0 - 2.0 * math.exp(-1.0)), S3: 0.0},
+        {S2: smoothed, S3: 0.0},
         Weights.BYTES,
         {S1: 7.0, S2: 100.0, S3: 9.0},
     )

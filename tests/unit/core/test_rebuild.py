@@ -313,7 +313,7 @@ def test_a_claim_counts_for_a_free_shard_from_its_epoch_on_and_for_a_held_one_ab
     state = remains(*ROWS)
     state.put_in_flight(shard("6"), InFlight(40))
     rebuild.claim(state, claims(4, 4, 3, 3, 3, 3, 3, 9, 9, (2, 3, 1), 9), 1005.0)
-    granted = {"revision": 4, "since": 1005.0}
+    granted: dict[str, Any] = {"revision": 4, "since": 1005.0}
     assert list(state.shards.values()) == [
         held("0", 4, G0, **granted),
         free("1", 5),

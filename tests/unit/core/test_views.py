@@ -51,7 +51,7 @@ def withheld(state: State) -> tuple[Condition, ...]:
 
 class TestShards:
     def test_each_is_shown_with_its_position_and_what_the_source_says(self) -> None:
-        taken = {"holder": G0, "incarnation": incarnation("g-0"), "last_holder": G0}
+        taken: dict[str, Any] = {"holder": G0, "incarnation": incarnation("g-0"), "last_holder": G0}
         state = of(
             ShardRecord(shard("10"), ShardState.WAIT, 0, parents=shards("2"), since=990.0),
             ShardRecord(shard("0"), ShardState.ALREADY_ALLOC, 7, started=True, owner_epoch=3, since=990.0, **taken),
