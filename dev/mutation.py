@@ -18,7 +18,7 @@ from pathlib import Path
 from dev.cluster.paths import REPOSITORY, cache
 
 CORE = REPOSITORY / "operator" / "shardherd" / "core"
-TESTS = ("unit/core", "unit/controller", "unit/spark/test_tracker.py")
+TESTS = ("unit/core", "unit/controller", "unit/spark/test_tracker.py", "unit/client/test_holdings.py")
 READ_BY_TESTS = ("crds", "charts", "docs")
 NOTICED = ("killed", "timeout")
 NOT_ON_MUTANTS = ("tests/unit/core/test_fsm.py::test_only_the_table_says_what_state_a_shard_enters",)
@@ -74,11 +74,12 @@ def prepare(modules: list[str]) -> Path:
     shutil.copytree(
         REPOSITORY / "operator" / "shardherd", place / "src" / "shardherd", ignore=shutil.ignore_patterns("__pycache__")
     )
-    (place / "tests" / "unit" / "spark").mkdir(parents=True)
+    (place / "tests").mkdir()
     shutil.copy(REPOSITORY / "tests" / "builders.py", place / "tests")
     (place / "tests" / "conftest.py").write_text(CONFTEST)
     for tests in TESTS:
         source, target = REPOSITORY / "tests" / tests, place / "tests" / tests
+        target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:

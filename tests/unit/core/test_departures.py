@@ -205,6 +205,27 @@ def test_a_run_that_ended_is_known_to_be_dead_for_as_long_as_its_name_holds_anyt
     assert play.group.ownership.consumers[A] == ConsumerRecord(A, now, superseded=("uid-g-0-1",))
 
 
+def test_a_later_start_keeps_how_the_start_before_it_ended() -> None:
+    state = having(HELD)
+    dead = state.consumers[A].incarnation
+    state.put_consumer(replace(state.consumers[A], present=False, ended=dead, end_reason=EndReason.DIED))
+    assert liveness.admit(state, A, incarnation(A, 3), NOW) is True
+    assert state.consumers[A] == ConsumerRecord(A, incarnation(A, 3), ended=dead, end_reason=EndReason.DIED)
+
+
+def test_in_an_ordered_group_a_superseded_pod_may_act_until_a_timeout_after_it_was_last_heard() -> None:
+    play = started(2, 1, ordered=True)
+    heard, begun = play.group._state.sessions[A].last_heard, play.group._state.shards[shard("0")].since
+    play.now = heard + 20.0
+    play.run("g-0", pod=2)
+    play.beat("g-0")
+    assert play.group._state.heard == {(A, incarnation(A)): heard}
+    play.wait(heard + 45.0 - play.now - 0.1, ["g-0"])
+    assert play.group._state.shards[shard("0")].since == begun
+    play.wait(0.1, ["g-0"])
+    assert (play.group._state.shards[shard("0")].since, play.group._state.heard) == (heard + 45.0, {})
+
+
 @pytest.mark.parametrize("reason", [EndReason.PROGRESS_TIMEOUT, EndReason.RELEASE_TIMEOUT])
 def test_a_run_that_only_expired_is_not_known_to_be_dead_when_another_pod_comes(reason: str) -> None:
     state = having(HELD)
@@ -375,7 +396,8 @@ def test_a_newer_run_was_never_told_of_a_transfer_so_it_goes_on_if_it_can(warm: 
     state.begin()
     liveness.settle(state, 110.0)
     row = state.shards[shard("0")]
-    assert (row.holder, row.incarnation) == ((B, incarnation(B, 2)) if gives else (A, incarnation(A)))
+    expected = (B, incarnation(B, 2), 110.0) if gives else (A, incarnation(A), MOVING.since)
+    assert (row.holder, row.incarnation, row.since) == expected
 
 
 def test_a_proof_is_forgotten_with_the_last_shard_that_is_held_under_what_it_covers() -> None:

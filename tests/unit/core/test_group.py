@@ -378,6 +378,31 @@ def test_a_shard_that_was_released_while_grants_were_withheld_goes_on_with_whate
     assert play.shard("1").holder == "g-1"
 
 
+def test_whatever_changes_a_shard_or_a_clock_writes_the_time_of_its_request() -> None:
+    play = started(2, 1)
+    play.discover([info("0", end=5, open=False), info("1")])
+    play.now += 7.0
+    play.checkpoint("g-0", "0", 5)
+    assert (play.state("0"), since(play, "0")) == (ShardState.OVER, play.now), "a commit"
+    play.now += 7.0
+    play.change(with_settings(play.group.spec, paused=True))
+    play.change(with_settings(play.group.spec, paused=False))
+    assert play.group._state.clocks.resumed_at == play.now, "other settings"
+    play.now += 7.0
+    play.ask(ConditionsChanged(source_reachable=False))
+    play.ask(ConditionsChanged())
+    assert play.group._state.clocks.resumed_at == play.now, "other conditions"
+    consumer = play.consumer("g-0")
+    del consumer.held[shard("1")]
+    play.now += 1.0
+    play.beat("g-0")
+    assert (play.shard("1").owner_epoch, since(play, "1")) == (2, play.now), "a grant that its holder dropped"
+
+
+def since(play: Play, name: str) -> float:
+    return play.group._state.shards[shard(name)].since
+
+
 def test_what_changes_hands_is_counted() -> None:
     play = started(4, 2)
     assert play.view.moves == 0

@@ -315,6 +315,7 @@ TEN = "t/1, t/2, t/3, t/4, t/5, t/6, t/7, t/8, t/9, t/10"
         (2, {"last_holder": B}, f"{WARNING}t/1, t/2"),
         (2, {"state": ShardState.OVER}, f"{WARNING}t/1, t/2"),
         (10, {"last_holder": B}, f"{WARNING}{TEN}"),
+        (11, {"last_holder": B}, f"{WARNING}{TEN} and 1 more"),
         (12, {"last_holder": B}, f"{WARNING}{TEN} and 2 more"),
     ],
 )

@@ -54,6 +54,12 @@ def test_a_budget_is_exceeded_only_by_the_first_record_of_each_shard(available: 
     assert sum(counts.values()) == min(sum(with_records.values()), max(budget, len(with_records)))
 
 
+def test_a_shard_whose_end_is_not_known_gets_an_empty_range() -> None:
+    tracker = Tracker()
+    tracker.confirm(reply(1, (A, 4, 0), (B, 4, 0)))
+    assert tracker.hand_out({A: 5}, None) == {A: ReadRange(0, 5, 4), B: ReadRange(0, 0, 4)}
+
+
 def test_a_reply_that_was_on_its_way_does_not_bring_a_released_shard_back() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0)))
