@@ -80,6 +80,8 @@ class Shard:
     prefix: Offset = 0
     """All records below are in the sink since they were last asked for."""
     beyond: list[tuple[Offset, Offset]] = field(default_factory=list)
+    before_reset: list[tuple[Offset, Offset]] = field(default_factory=list)
+    """What the sink had when a position of a reset became durable that is not made yet."""
     written: list[Written] = field(default_factory=list)
     newest_epoch: int = 0
     rewound: bool = False
@@ -180,6 +182,8 @@ class Ledger:
         if report.id in self.resets:
             raise BrokenError(f"reset {report.id} was made twice")
         self.resets.add(report.id)
+        for book in self.shards.values():
+            book.before_reset = []
         self.counts["resets made"] += 1
 
     @property
@@ -192,6 +196,11 @@ class Ledger:
         """A coordinator takes over and finds nothing: what no note with a position says of epochs, nobody knows any more."""
         self.counts["ownerships lost"] += 1
         self.resets = set()
+        for book in self.shards.values():
+            # A reset that nobody knows of any more, and that was never said to be made, asks for nothing to be read again.
+            for low, high in book.before_reset:
+                self._cover(book, low, high)
+            book.before_reset = []
         noted = {name: book.landed[1] for name, book in self.shards.items()}
         self.grants = {key: owner for key, owner in self.grants.items() if key[1] <= noted[key[0]]}
         for name, book in self.shards.items():
@@ -231,6 +240,13 @@ class Ledger:
         """Whether this position is one of a reset whose decision is stored and that is not made yet."""
         report = applying(self.stored)
         return report is not None and any(row.shard == shard and row.after == offset for row in report.rows)
+
+    def reset(self, shard: ShardId, offset: Offset) -> None:
+        """A position of a reset that is being made became durable."""
+        book = self.shards[shard]
+        book.before_reset += [(0, book.prefix), *book.beyond]
+        self.force(shard, offset)
+        self.forced(shard, offset)
 
     def forget(self, shard: ShardId) -> None:
         """The source has forgotten a durable position."""

@@ -193,8 +193,7 @@ class Kafka:
                 del self.forcing[shard]
                 self.ledger.force(shard, offset)
             elif self.ledger.sets(shard, offset):
-                self.ledger.force(shard, offset)
-                self.ledger.forced(shard, offset)
+                self.ledger.reset(shard, offset)
             elif self.committed.get(shard) != offset or self.ledger.shards[shard].durable is None:
                 self.ledger.land(shard, offset, writer)
             self.committed[shard] = offset

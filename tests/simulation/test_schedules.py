@@ -222,6 +222,27 @@ def test_the_ledger_takes_a_position_for_set_only_once_the_decision_is_stored() 
     assert (books.sets(T0, 2), books.sets(T0, 3)) == (True, False)
 
 
+def reset_to_the_beginning(made: bool) -> Ledger:
+    """Records 0 to 5 were read, then a reset set 0; with it, or without, the ownership is lost."""
+    books, run = ledger()
+    books.write(T0, 0, 5, 1, run)
+    books.land(T0, 5, "operator-1")
+    books.store(stored(None), "operator-1")
+    books.store(stored(None, reset=reset_of(ResetState.APPLYING)), "operator-1")
+    books.reset(T0, 0)
+    if made:
+        books.store(stored(None, last_reset=reset_of(ResetState.DONE)), "operator-1")
+    books.lose()
+    books.store(stored(None), "operator-2")
+    return books
+
+
+def test_the_ledger_has_read_again_what_a_reset_asked_for_unless_it_was_lost_before_it_was_made() -> None:
+    reset_to_the_beginning(made=False).land(T0, 5, "operator-2")
+    with pytest.raises(BrokenError, match="records 0 to 5 never reached the sink"):
+        reset_to_the_beginning(made=True).land(T0, 5, "operator-2")
+
+
 def test_the_ledger_sees_a_checkpoint_of_somebody_who_holds_nothing() -> None:
     books, run = ledger()
     request = CheckpointRequest(run.consumer, run.incarnation, (ShardCheckpoint(T0, 1, 4),))
