@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from shardherd.core.model import Condition, ConsumerId, Growth
-from shardherd.core.requests import ConditionsChanged, ForceCheckpoint
-from shardherd.core.state import Told
+from shardherd.core import discovery
+from shardherd.core.model import Condition, ConsumerId, Growth, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core.records import ShardRecord
+from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, ShardsDiscovered
+from shardherd.core.state import State, Told
 from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings, with_topics
+from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, A, having
+
+WITHHELD = (Condition("TooManyGroups", ""),)
 
 
 def test_a_start_position_is_durable_before_the_first_grant() -> None:
@@ -469,3 +475,97 @@ def test_after_a_pause_there_is_the_whole_progress_timeout_again() -> None:
     assert "ProgressTimeout" not in play.reasons()
     play.wait(12)
     assert "ProgressTimeout" in play.reasons()
+
+
+# One look at the source, by what it writes.
+
+
+def known(
+    *rows: ShardRecord, infos: tuple[ShardInfo, ...] = (OPEN,), positions: Mapping[ShardId, Offset] | None = None
+) -> State:
+    """A group that has looked at its source before, and saw these shards."""
+    state = having(*rows, infos=infos, positions=positions)
+    state.put_record(discovered=True)
+    state.begin()
+    return state
+
+
+def look(
+    state: State,
+    *infos: ShardInfo,
+    durable: Mapping[ShardId, Offset] | None = None,
+    copies: Mapping[ShardId, Offset] | None = None,
+) -> State:
+    discovery.discovered(state, ShardsDiscovered(infos, durable or {}, copies=copies or {}), NOW)
+    return state
+
+
+def test_a_shard_that_is_over_and_was_set_back_is_free_from_the_look_that_finds_it_so() -> None:
+    state = look(known(OVER, infos=(CLOSED,)), CLOSED)
+    assert state.shards == {shard("0"): FREE._replace(since=NOW)}
+
+
+def test_a_shard_that_may_be_granted_asks_for_a_rebalance_by_its_name_and_a_held_one_for_none() -> None:
+    assert look(known(FREE), OPEN).clocks.due == "ShardsAppeared"
+    assert look(known(HELD), OPEN).clocks.due == ""
+
+
+@pytest.mark.parametrize(
+    ("withheld", "then", "due"), [((), (), ""), (WITHHELD, WITHHELD, ""), (WITHHELD, (), "ConditionsCleared")]
+)
+def test_only_the_end_of_what_withheld_grants_asks_for_a_rebalance(
+    withheld: tuple[Condition, ...], then: tuple[Condition, ...], due: str
+) -> None:
+    state = known(HELD)
+    state.put_clocks(withheld=withheld)
+    discovery.conditions_changed(state, ConditionsChanged(withheld=then), NOW)
+    assert (state.clocks.withheld, state.clocks.due) == (then, due)
+
+
+@pytest.mark.parametrize(("discovered", "rebuilding"), [(False, False), (True, False), (True, True)])
+def test_a_copy_counts_for_a_new_shard_only_at_the_first_look_after_the_ownership_was_lost(
+    discovered: bool, rebuilding: bool
+) -> None:
+    state = having()
+    state.put_record(discovered=discovered, rebuilding=rebuilding)
+    discovery._appear(state, [shard("0")], ShardsDiscovered((OPEN,), copies={shard("0"): 30}), {}, NOW)
+    assert (state.shards[shard("0")].started, state.clocks.copies) == (False, {})
+
+
+def test_after_the_ownership_was_lost_a_copy_counts_where_it_is_above_what_is_durable() -> None:
+    copies = {shard("0"): 30, shard("1"): 40, shard("2"): 50}
+    state = look(having(positions={}), *topic(4), durable=dict.fromkeys(shards("0", "1", "2"), 40), copies=copies)
+    assert state.clocks.copies == {shard("2"): 50}
+    assert [state.shards[each].started for each in shards("0", "1", "2", "3")] == [True, True, True, False]
+
+
+def test_a_new_shard_begins_where_it_was_read_to_or_at_the_first_record() -> None:
+    state = look(having(positions={}), info("0", begin=5), info("1", begin=5), durable={shard("0"): 40})
+    assert [state.shards[each].start for each in shards("0", "1")] == [40, 5]
+
+
+def test_a_new_shard_waits_for_the_parents_of_a_parent_that_the_source_has_no_more() -> None:
+    gone = FREE._replace(shard=shard("1"), parents=shards("0"))
+    state = known(HELD, gone)
+    state.put_spec(with_settings(state.spec, ordered=True))
+    assert look(state, OPEN, info("2", parents=["1"])).shards[shard("2")].state is ShardState.WAIT
+
+
+def test_of_the_positions_that_are_found_those_of_lost_shards_are_taken_over_whatever_stands_before_them() -> None:
+    second = FREE._replace(shard=shard("1"))
+    found = {shard("9"): 1, shard("0"): 70, shard("1"): 60}
+    state = look(known(FREE, second, infos=topic(2)), *topic(2), durable=found)
+    assert state.positions == {shard("0"): 40, shard("1"): 60}
+
+
+@pytest.mark.parametrize(("row", "lagging"), [(HELD, {A: NOW}), (MOVING, {}), (FREE, {})])
+def test_who_has_something_to_read_is_who_may_read_a_shard_with_news(
+    row: ShardRecord, lagging: dict[ConsumerId, float]
+) -> None:
+    assert look(known(row), OPEN).lagging == lagging
+
+
+def test_who_has_read_everything_is_behind_no_more() -> None:
+    state = known(HELD, positions={shard("0"): 100})
+    state.put_lagging(A, 3.0)
+    assert look(state, OPEN).lagging == {}
