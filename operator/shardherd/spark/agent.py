@@ -17,8 +17,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardherd.client import news
+from shardherd.client import leaving, news
 from shardherd.client.aio import Coordinator
+from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
 from shardherd.core.errors import RUN_IS_OVER, ShardherdError, UnknownGroupError
 from shardherd.core.model import (
     CheckpointRequest,
@@ -48,9 +49,6 @@ TARGET_SECONDS = 10.0
 
 LOOK = 1.0
 """Most seconds between two looks at how long the coordinator has been silent."""
-
-FIRST_RETRY, LAST_RETRY = 0.1, 1.0
-"""Seconds before a failed request to the coordinator is made again; doubled each time up to the second."""
 
 
 class Agent:
@@ -301,17 +299,8 @@ class Agent:
             await self._end("the running micro-batch did not end within drainTimeout")
         self._stopping = True
         self._news.set()
-        delay = FIRST_RETRY
-        while True:
-            try:
-                await self._coordinator.leave(Leave(self.settings.consumer, self.settings.incarnation, self.settings.group_uid))
-                break
-            except ShardherdError as error:
-                log.warning("leaving failed (%s): %s", error.code, error, extra=self._fields())
-                if not error.retryable or self._now() + delay > deadline:
-                    break
-                await asyncio.sleep(delay)
-                delay = min(LAST_RETRY, delay * 2)
+        request = Leave(self.settings.consumer, self.settings.incarnation, self.settings.group_uid)
+        await leaving.leave(self._coordinator, request, deadline, self._now, extra=self._fields())
         self._left.set()
         log.info("drained %s", "with nothing left over" if clean else "with work left over", extra=self._fields())
         return clean
