@@ -43,6 +43,9 @@ ALL_SHARE = 4.0
 WATCHES_BEGIN = 6.0
 """Seconds within which the watches of all kinds begin anew, once the API server has forgotten what they would go on from."""
 
+AT_ONCE = 16
+"""Groups that are read and written at the same time: more would only wait for each other's requests, holding what they read."""
+
 UNSETTLED_INTERVAL = 5.0
 """Seconds between reads of a group that waits for what no watch tells of: Events, Services and PodDisruptionBudgets."""
 
@@ -114,6 +117,7 @@ class Controller:
         self._resync_interval = resync_interval
         self._groups: dict[Key, _Group] = {}
         self._look_again: list[float] = []
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._worklist = worklist(self.reconcile, self._failed)
 
     def saw_group(self, key: Key, resource: Mapping[str, Any], *, gone: bool) -> None:
@@ -167,20 +171,22 @@ class Controller:
         group = self._groups.get(key)
         if group is None:
             return False
-        started = self._clock.now()
         try:
-            return await self._reconcile(key, group)
+            if group.dirty and group.objects is not None:
+                # A proof of death moves shards, and does not wait for an API server that is slow or away.
+                await self._report_deaths(group, group.objects)
+            async with self._turns:
+                started = self._clock.now()
+                try:
+                    return await self._reconcile(key, group)
+                finally:
+                    self._metrics.reconcile_duration.observe(self._clock.now() - started)
         except BaseException:
             # How much of it was done is not known.
             group.dirty = True
             raise
-        finally:
-            self._metrics.reconcile_duration.observe(self._clock.now() - started)
 
     async def _reconcile(self, key: Key, group: _Group) -> bool:
-        if group.dirty and group.objects is not None:
-            # A proof of death moves shards, and does not wait for an API server that is slow or away.
-            await self._report_deaths(group, group.objects)
         await self._read(key, group)
         if group.objects is None:
             return self._forget(key, group)
