@@ -37,8 +37,8 @@ TICK = 1.0
 TICK_SHARE = 20.0
 """A tick leaves a group alone for so many times as long as planning for it took last: that bounds the cost of huge groups."""
 
-ALL_SHARE = 4.0
-"""The same of what planning for all groups once takes: that bounds the cost of many groups to a fifth of one core's time."""
+ALL_SHARE = 9.0
+"""The same of what planning for all groups once takes: that bounds the cost of many groups to a tenth of one core's time."""
 
 WATCHES_BEGIN = 6.0
 """Seconds within which the watches of all kinds begin anew, once the API server has forgotten what they would go on from."""

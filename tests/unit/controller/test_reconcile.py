@@ -499,7 +499,7 @@ async def test_looks_at_many_groups_are_as_far_apart_as_planning_for_all_of_them
     bench = Bench()
 
     def slow_plan(observation: Observation) -> Plan:
-        bench.clock.advance(0.05)
+        bench.clock.advance(0.02)
         return plan(observation)
 
     monkeypatch.setattr("shardherd.controller.reconcile.plan", slow_plan)
