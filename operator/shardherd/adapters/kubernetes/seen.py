@@ -50,6 +50,10 @@ class Seen:
         self._left: set[Key] = set()
         """Groups that went since everything was listed: what is left of them may be there still."""
 
+    def __len__(self) -> int:
+        """How many groups are known."""
+        return len(self._entries)
+
     def see(self, kind: str, body: Manifest, *, gone: bool = False, listed: bool = False) -> bool:
         """An object appeared, changed or went. Whether that is news to the controller: anything that it looks at differs.
 
