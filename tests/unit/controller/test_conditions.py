@@ -108,14 +108,17 @@ class TestReady:
         seen = found(
             observation(view=view(shards(1), consumers=consumers(1)), stateful_set=OwnedSet(replicas=1), consumers=pods(0))
         )
-        assert {
-            kind: message for kind, (_, _, message) in seen.items() if kind in ("Ready", "Reconciling", "SourceReachable")
-        } == {
-            "Ready": "1 consumer read 1 shard.",
+        assert {kind: message for kind, (_, _, message) in seen.items()} == {
+            "Ready": "1 consumer reads 1 shard.",
             "Reconciling": "1 consumer as declared.",
+            "Stalled": "Nothing is in the way.",
             "SourceReachable": "1 shard found.",
+            "ConsumersReady": "1 of 1 consumer is ready.",
+            "Balanced": "1 consumer with 1 shard.",
+            "ScalingActive": "1 shard to read, 4 for each consumer: 1 consumer.",
+            "ScalingLimited": "No limit is in the way.",
+            "CheckpointLost": "No durable position is missing.",
         }
-        assert seen["Balanced"][2] == "1 consumer with 1 shards each."
 
     @pytest.mark.parametrize(
         ("count", "named"),
@@ -132,11 +135,11 @@ class TestReady:
 
     def test_it_needs_every_wanted_consumer(self) -> None:
         seen = found(observation(consumers=(*pods(0), *pods(1, ready=False))))
-        assert seen["Ready"] == ("False", "Starting", "1 of 2 consumers are ready.")
+        assert seen["Ready"] == ("False", "Starting", "1 of 2 consumers is ready.")
 
     def test_a_consumer_that_is_about_to_go_does_not_count(self) -> None:
         seen = found(observation(consumers=(*pods(0), *pods(1, deleting=True))))
-        assert seen["ConsumersReady"] == ("False", "Starting", "1 of 2 consumers are ready.")
+        assert seen["ConsumersReady"] == ("False", "Starting", "1 of 2 consumers is ready.")
 
     def test_a_group_that_is_being_deleted_is_not_ready(self) -> None:
         seen = found(observation(declared=declared(deleting=True)))
@@ -197,7 +200,7 @@ class TestConsumers:
         once = found(observation(consumers=pods(1), warnings=warnings[:1]))["ConsumersReady"]
         assert once == ("False", "QuotaExceeded", "Pods cannot be made: exceeded quota: small")
         all_there = found(observation(consumers=(*pods(0), *pods(1, ready=False)), warnings=warnings))["ConsumersReady"]
-        assert all_there == ("False", "Starting", "1 of 2 consumers are ready.")
+        assert all_there == ("False", "Starting", "1 of 2 consumers is ready.")
 
     def test_all_that_run_are_enough_while_the_shards_are_not_known(self) -> None:
         assert found(observation(view=None))["ConsumersReady"] == ("True", "AllReady", "2 of 2 consumers are ready.")
@@ -244,13 +247,19 @@ class TestReconciling:
 
     def test_draining(self) -> None:
         seen = found(observation(view=view(shards(4))))
-        message = "clicks-1 must go: waiting until they have given up their shards."
+        message = "clicks-1 must go: waiting until it has given up its shards."
         assert seen["Reconciling"] == ("True", "Draining", message)
 
     def test_draining_several(self) -> None:
         seen = found(observation(view=view(shards(4)), stateful_set=OwnedSet(replicas=3), consumers=pods(0, 1, 2)))
         message = "clicks-1, clicks-2 must go: waiting until they have given up their shards."
         assert seen["Reconciling"] == ("True", "Draining", message)
+
+    def test_one_that_drains_for_too_long_is_told_in_the_singular(self) -> None:
+        held = (*shards(3), *shards(1, holder=ConsumerId("clicks-1")))
+        late = observation(view=view(held), memory=Memory(draining_since={ConsumerId("clicks-1"): NOW - 60}))
+        message = "clicks-1 did not give up all shards within spec.drainTimeout (60 s) and is ended."
+        assert found(late)["Reconciling"] == ("True", "DrainTimedOut", message)
 
     def test_draining_for_too_long(self) -> None:
         held = (*shards(2), *shards(1, holder=ConsumerId("clicks-1")), *shards(1, holder=ConsumerId("clicks-2")))
@@ -261,7 +270,7 @@ class TestReconciling:
         assert found(late)["Reconciling"] == (
             "True",
             "DrainTimedOut",
-            "clicks-1, clicks-2 did not give up all shards within spec.drainTimeout (60 s) and is ended.",
+            "clicks-1, clicks-2 did not give up all shards within spec.drainTimeout (60 s) and are ended.",
         )
 
     def test_paused_by_the_annotation(self) -> None:
@@ -292,12 +301,12 @@ class TestReconciling:
         assert seen["Reconciling"] == (
             "True",
             "RollingOut",
-            "1 of 2 consumers run what is declared; clicks-1 still run what was declared before. "
+            "1 of 2 consumers runs what is declared; clicks-1 still runs what was declared before. "
             "clicks-1 gives up its shards first.",
         )
 
     def test_pods_that_are_missing(self) -> None:
-        assert found(observation(consumers=pods(0)))["Reconciling"] == ("True", "Starting", "1 of 2 pods exist.")
+        assert found(observation(consumers=pods(0)))["Reconciling"] == ("True", "Starting", "1 of 2 pods exists.")
 
 
 def test_a_taken_name_stalls_the_group() -> None:
@@ -369,7 +378,7 @@ def test_shards_that_nobody_holds_are_counted() -> None:
     ("count", "limited"),
     [
         (12, ("True", "MaxReplicas", "The shards ask for 3 consumers; spec.scaling.maxReplicas allows 2.")),
-        (4, ("True", "MinReplicas", "The shards ask for 1 consumers; spec.scaling.minReplicas keeps 2.")),
+        (4, ("True", "MinReplicas", "The shards ask for 1 consumer; spec.scaling.minReplicas keeps 2.")),
         (8, ("False", "WithinLimits", "No limit is in the way.")),
     ],
 )
