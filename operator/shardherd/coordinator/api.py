@@ -12,7 +12,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -61,7 +61,7 @@ def make_application(
     certified: Callable[[], bool] = lambda: True,
 ) -> web.Application:
     """The whole API as an aiohttp application. A body of more than `max_body` bytes is refused, and so are
-    the calls of one caller above `requests_per_second` (0: no limit).
+    the calls of one caller, and tokens from one address that are not known, above `requests_per_second` (0: no limit).
 
     Without `accept_plain` only calls over TLS are answered, but for those about health. `certified` tells whether there is a
     certificate to serve with.
@@ -215,16 +215,23 @@ class _Api:
 
     async def _caller(self, request: web.Request) -> Caller:
         """Who calls. Raises UnauthenticatedError, TooManyRequestsError, CoordinatorUnavailableError."""
-        caller = await self._auth.caller(request.headers.get("Authorization"))
-        wait = self._limit.take((caller.user, caller.namespace, caller.service_account, caller.pod_uid))
+        token = request.headers.get("Authorization")
+        if self._auth.needs_review(token):
+            # Each asks the API server something, and of who sends many of them nothing is known but the address.
+            self._bound(request, request.remote, f"{request.remote} shows tokens that are not known more often than")
+        caller = await self._auth.caller(token)
+        name = caller.pod or caller.user or caller.service_account
+        key = (caller.user, caller.namespace, caller.service_account, caller.pod_uid)
+        self._bound(request, key, f"{name!r} calls more often than")
+        return caller
+
+    def _bound(self, request: web.Request, key: Hashable, told: str) -> None:
+        """Count this call. Raises TooManyRequestsError if it is one too many under this key."""
+        wait = self._limit.take(key)
         if wait > 0:
             self._metrics.refused(TooManyRequestsError.code)
             request[_WAIT] = wait
-            raise TooManyRequestsError(
-                f"{caller.pod or caller.user or caller.service_account!r} calls more often than api.requestsPerSecond of the"
-                f" chart allows; call again after {wait:.2f} s"
-            )
-        return caller
+            raise TooManyRequestsError(f"{told} api.requestsPerSecond of the chart allows; call again after {wait:.2f} s")
 
     async def _admit(self, request: web.Request, kind: type[T]) -> tuple[GroupRunner, T]:
         """The group and the request's body, once its caller has shown to be the consumer that it names."""

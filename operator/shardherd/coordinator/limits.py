@@ -1,4 +1,5 @@
-"""How often one caller may call: a token bucket each. Called by the API for every call, once its caller is known.
+"""How often one caller may call: a token bucket each. Called by the API for every call, once its caller is known, and before
+that for every token that has to be reviewed, by the address that it comes from.
 
 A consumer in a loop is slowed down before it keeps the others waiting. Decides nothing else.
 """

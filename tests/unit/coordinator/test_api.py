@@ -430,23 +430,53 @@ async def test_who_calls_too_often_is_told_when_to_come_again_and_counted(rig: R
     rig.tokens.callers |= {
         f"token-{number}": Caller("demo", "default", f"clicks-{number}", f"uid-{number}", "clicks") for number in range(2)
     }
-    server = CoordinatorServer(rig.ports, host=HOST, port=0, unknown_group_grace=0.0, requests_per_second=0.2)
+    server = CoordinatorServer(rig.ports, host=HOST, port=0, unknown_group_grace=0.0, requests_per_second=0.4)
     await server.start()
     service = Service(rig, server)
     await leading(service)
     mine, other = {"Authorization": "Bearer token-0"}, {"Authorization": "Bearer token-1"}
 
-    assert (await send(service, "GET", BASE, b"", **mine))[0] == 200
+    assert [(await send(service, "GET", BASE, b"", **mine))[0] for _ in range(2)] == [200, 200]
     status, headers, answer = await send(service, "GET", BASE, b"", **mine)
     assert (await send(service, "GET", BASE, b"", **other))[0] == 200
     refused = rig.registry.get_sample_value("shardherd_callers_refused_total", {"reason": "TooManyRequests"})
-    rig.clock.advance(5.0)
+    rig.clock.advance(2.5)
     again = await send(service, "GET", BASE, b"", **mine)
     await server.stop()
 
-    assert (status, headers["Retry-After"], answer["error"]["code"]) == (429, "5", "TooManyRequests")
+    assert (status, headers["Retry-After"], answer["error"]["code"]) == (429, "3", "TooManyRequests")
     assert answer["error"]["message"] == (
-        "'clicks-0' calls more often than api.requestsPerSecond of the chart allows; call again after 5.00 s"
+        "'clicks-0' calls more often than api.requestsPerSecond of the chart allows; call again after 2.50 s"
     )
     assert refused == 1
     assert again[0] == 200
+
+
+async def test_an_address_that_shows_unknown_tokens_too_often_is_told_so_and_the_known_go_on(rig: Rig) -> None:
+    rig.tokens.callers["known"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks")
+    server = CoordinatorServer(rig.ports, host=HOST, port=0, unknown_group_grace=0.0, requests_per_second=1)
+    await server.start()
+    service = Service(rig, server)
+    await leading(service)
+
+    async def shown(token: str) -> tuple[int, dict[str, str], dict[str, Any]]:
+        return await send(service, "GET", BASE, b"", Authorization=f"Bearer {token}")
+
+    assert (await shown("known"))[0] == 200
+    assert [(await shown(f"forged-{number}"))[0] for number in range(4)] == [401] * 4
+    reviewed = rig.tokens.reviews
+    status, headers, answer = await shown("forged-4")
+    forged_before = (await shown("forged-0"))[0]
+    known = (await shown("known"))[0]
+    rig.clock.advance(1.0)
+    again = (await shown("forged-4"))[0]
+    await server.stop()
+
+    assert (status, headers["Retry-After"], answer["error"]["code"]) == (429, "1", "TooManyRequests")
+    assert answer["error"]["message"] == (
+        f"{HOST} shows tokens that are not known more often than api.requestsPerSecond of the chart allows; "
+        "call again after 1.00 s"
+    )
+    assert (forged_before, known, again) == (401, 200, 401)
+    assert (reviewed, rig.tokens.reviews) == (5, 6)
+    assert rig.registry.get_sample_value("shardherd_callers_refused_total", {"reason": "TooManyRequests"}) == 1
