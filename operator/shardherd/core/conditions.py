@@ -306,9 +306,10 @@ def _order_preserved(observation: Observation) -> Finding:
     return Finding("OrderPreserved", TRUE, ORDER_KEPT, "Every shard waits for its parents.")
 
 
+# kstatus goes by the first of Reconciling and Stalled that is True: what will not get better by waiting must not be waited for.
 _RULES: tuple[Callable[[Observation, Scale], Finding], ...] = (
-    _reconciling,
     _stalled,
+    _reconciling,
     _source_reachable,
     _consumers_ready,
     _balanced,
