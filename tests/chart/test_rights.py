@@ -326,6 +326,10 @@ def test_an_executor_may_do_nothing(everywhere: Installed) -> None:
     assert everywhere.may("shardherd-spark-executor", everywhere.served, of=everywhere.served) == {}
 
 
+def test_nor_may_the_charts_own_test(everywhere: Installed) -> None:
+    assert everywhere.may(f"{everywhere.own}-shardherd-test", everywhere.own) == {}
+
+
 @pytest.mark.parametrize(
     ("role", "rights"),
     [
