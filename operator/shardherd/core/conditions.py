@@ -246,7 +246,17 @@ def _consumers_ready(observation: Observation, scale: Scale) -> Finding:
         return Finding("ConsumersReady", FALSE, trouble.reason, trouble.message)
     if scale.held == WAITING_FOR_SHARDS and observation.stateful_set is None:
         return Finding("ConsumersReady", FALSE, WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
-    return Finding("ConsumersReady", FALSE, STARTING, told)
+    return Finding("ConsumersReady", FALSE, STARTING, f"{told}{_without_executors(observation)}")
+
+
+def _without_executors(observation: Observation) -> str:
+    """Spark makes the executors, so why it could not is told to its driver alone."""
+    lacking = [pod.name for pod in observation.consumers if not pod.ready and pod.name in observation.without_executors()]
+    if not lacking:
+        return ""
+    names = f"{', '.join(lacking[:3])}{' and others' if len(lacking) > 3 else ''}"
+    has = verb(len(lacking), "has", "have")
+    return f" {names} {has} no executor yet; if it stays so, the driver's log says why: kubectl logs {lacking[0]}"
 
 
 def _balanced(observation: Observation, _scale: Scale) -> Finding:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shardherd.core.conditions import Finding, dated, findings, unreadable
-from shardherd.core.model import Condition, ConsumerId, GroupSettings, Growth, ShardId, ShardState
-from shardherd.core.observed import Memory, Observation, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
+from shardherd.core.model import Condition, ConsumerId, GroupSettings, Growth, Incarnation, ShardId, ShardState
+from shardherd.core.observed import (
+    ExecutorPod,
+    Memory,
+    Observation,
+    Owned,
+    OwnedSet,
+    Pauses,
+    Scaling,
+    ScalingMode,
+    Trouble,
+)
 from shardherd.core.scaling import Scale, scale
 from shardherd.core.sizing import Decision
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
@@ -177,6 +188,46 @@ class TestSource:
         silent = view(shards(8), source_reachable=False)
         expected = ("False", "SourceUnavailable", "The source does not answer.")
         assert found(observation(view=silent))["SourceReachable"] == expected
+
+
+class TestExecutors:
+    """Spark makes executors' pods: why it could not is in the log of the driver that waits for them."""
+
+    def of(self, *executors: ExecutorPod, count: int = 1, **fields: Any) -> tuple[str, str, str]:
+        waiting = pods(0, 1, ready=False, running=True)
+        fields = {"consumers": waiting, "executors": executors, **fields}
+        return found(observation(declared=declared(executors=count), **fields))["ConsumersReady"]
+
+    def executor(self, ordinal: int, **fields: Any) -> ExecutorPod:
+        return ExecutorPod(f"exec-{ordinal}", f"uid-of-exec-{ordinal}", Incarnation(f"uid-{ordinal}", 1), **fields)
+
+    def test_a_driver_that_has_none_is_named_with_where_to_look(self) -> None:
+        message = "0 of 2 consumers are ready. clicks-1 has no executor yet; if it stays so, the driver's log says why: "
+        assert self.of(self.executor(0)) == ("False", "Starting", f"{message}kubectl logs clicks-1")
+
+    def test_several_are_named(self) -> None:
+        assert self.of()[2].startswith("0 of 2 consumers are ready. clicks-0, clicks-1 have no executor yet; ")
+        many = pods(0, 1, 2, 3, ready=False, running=True)
+        said = self.of(consumers=many, stateful_set=OwnedSet(replicas=4), view=view(shards(16)))[2]
+        assert said.startswith("0 of 4 consumers are ready. clicks-0, clicks-1, clicks-2 and others have no executor yet; ")
+
+    def test_one_that_ended_is_none(self) -> None:
+        assert "clicks-0, clicks-1 have" in self.of(self.executor(0, ended=True))[2]
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            pytest.param({"count": 0}, id="the driver runs the tasks itself"),
+            pytest.param({"consumers": pods(0, 1, ready=False)}, id="the drivers do not run yet"),
+            pytest.param({"consumers": pods(0, 1, ready=False, running=True, deleting=True)}, id="they are about to go"),
+        ],
+    )
+    def test_nobody_is_named_where_none_is_missed(self, fields: dict[str, Any]) -> None:
+        assert self.of(**fields)[2] == "0 of 2 consumers are ready."
+
+    def test_one_that_was_ready_once_is_no_matter_of_starting(self) -> None:
+        consumers = (*pods(0, running=True), *pods(1, ready=False, running=True))
+        assert self.of(consumers=consumers)[2].startswith("1 of 2 consumers is ready. clicks-1 has no executor yet; ")
 
 
 class TestConsumers:
