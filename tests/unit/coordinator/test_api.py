@@ -15,7 +15,7 @@ import pytest
 from shardherd import protocol
 from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
-from shardherd.coordinator import CoordinatorServer, Tls, openapi
+from shardherd.coordinator import CoordinatorServer, Tls, limits, openapi
 from shardherd.coordinator.auth import REMEMBER
 from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError
 from shardherd.core.liveness import KEPT_FOR
@@ -325,6 +325,26 @@ async def test_a_body_of_the_limit_is_read_and_one_byte_more_is_refused(rig: Rig
     assert over[2]["error"]["message"] == (
         "the body is larger than 2048 bytes, which api.maxBodyBytes of the chart allows; name fewer shards"
     )
+
+
+async def test_a_large_body_that_does_not_arrive_is_refused_and_the_next_one_is_read(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LARGE_WITHIN", 0.05)
+    await leading(service)
+    whole, told = protocol.dumps(HEARTBEAT), asyncio.Event()
+
+    async def never() -> AsyncIterator[bytes]:
+        yield whole[:10]
+        await told.wait()
+        yield whole[10:]
+
+    status, _, answer = await asyncio.wait_for(send(service, "POST", f"{BASE}/heartbeat", never()), timeout=10)
+    told.set()
+    after = await send(service, "POST", f"{BASE}/heartbeat", whole + b" " * (limits.LARGE + 1))
+
+    assert (status, answer["error"]["code"], after[0]) == (503, "CoordinatorUnavailable", 200)
+    assert "the body did not arrive within 10 s of its turn; ask again" in answer["error"]["message"]
 
 
 async def test_a_heartbeat_is_parked_no_longer_than_the_api_allows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
