@@ -53,7 +53,7 @@ def test_the_status_counts_consumers_and_shards() -> None:
         "lag": {"records": 70},
         "lastRebalance": {"time": "2023-11-14T22:13:20Z", "reason": "ConsumerJoined", "moved": 2},
     }
-    assert [condition["type"] for condition in conditions][:4] == ["Ready", "Reconciling", "Stalled", "SourceReachable"]
+    assert [condition["type"] for condition in conditions][:4] == ["Ready", "Stalled", "Reconciling", "SourceReachable"]
 
 
 def test_what_only_the_coordinator_knows_stays_until_it_has_loaded_the_group() -> None:

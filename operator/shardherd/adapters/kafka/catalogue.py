@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from kafka.protocol.metadata import MetadataRequest
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.shards import Partition, shard_of
 from shardherd.core.model import ShardInfo
-from shardherd.core.naming import selects
+from shardherd.core.topics import PatternError, check, selects
 from shardherd.ports import SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -100,10 +99,10 @@ class Catalogue:
     def register(self, interest: Interest) -> None:
         if interest.pattern:
             try:
-                re.compile(interest.pattern)
-            except re.error as error:
+                check(interest.pattern)
+            except PatternError as error:
                 raise SourceUnavailableError(
-                    f"spec.source.kafka.topicPattern {interest.pattern!r} is not a regular expression: {error}"
+                    f"spec.source.kafka.topicPattern {interest.pattern!r} is not a regular expression of RE2: {error}"
                 ) from error
         self._interests.append(interest)
 
