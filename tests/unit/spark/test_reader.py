@@ -138,6 +138,17 @@ def test_a_broker_that_comes_back_is_asked_again(monkeypatch: pytest.MonkeyPatch
     assert read(brokers, ShardRange(A, 0, 5)) == [(A, i) for i in range(5)]
 
 
+def test_a_worker_is_warm_also_while_kafka_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    class Away:
+        def connect(self, timeout: float) -> None:
+            raise BrokersUnavailableError("connection refused")
+
+    away: Any = Away()
+    reader.warm_up(away)
+
+    assert caplog.messages == ["warming up without Kafka: connection refused"]
+
+
 def test_a_kafka_that_stays_away_is_named_with_shard_and_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "RETRY_DELAY", 0.01)
     monkeypatch.setattr(reader, "STALL_TIMEOUT", 0.05)
