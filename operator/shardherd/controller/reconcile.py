@@ -43,7 +43,7 @@ ALL_SHARE = 9.0
 WATCHES_BEGIN = 6.0
 """Seconds within which the watches of all kinds begin anew, once the API server has forgotten what they would go on from."""
 
-AT_ONCE = 16
+AT_ONCE = 64
 """Groups that are read and written at the same time: more would only wait for each other's requests, holding what they read."""
 
 UNSETTLED_INTERVAL = 5.0

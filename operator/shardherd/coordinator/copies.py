@@ -23,7 +23,7 @@ INTERVAL = 600.0
 FIRST = 60.0
 """Seconds from taking a group over to the first write, and from one that failed to the next: a new group has no copy yet."""
 
-SPREAD = 60.0
+SPREAD = 240.0
 """Seconds by which the first writes of groups differ: many may be taken over at once."""
 
 
@@ -37,12 +37,14 @@ class Copies:
         self._identity = identity
         self._positions = positions
         self._stored: Mapping[ShardId, Offset] = {}
+        self._sure = False
         self.due = ports.clock.now() + FIRST + SPREAD * _place(identity)
         self._writing = asyncio.Lock()
 
     async def load(self) -> Mapping[ShardId, Offset]:
         """The copies as they were written last. Raises OwnershipUnavailableError."""
         self._stored = await self._ports.ownership.load_copies(self._identity)
+        self._sure = True
         return self._stored
 
     @property
@@ -78,8 +80,10 @@ class Copies:
             return
         if self._ports.clock.now() >= self._ports.leadership.deadline():
             raise LeadershipLostError(f"the lease ran out before the positions of group {self._identity} were copied")
-        await self._ports.ownership.save_copies(self._identity, copies)
-        self._stored = copies
+        before = self._stored if self._sure else None
+        self._sure = False
+        await self._ports.ownership.save_copies(self._identity, copies, before)
+        self._stored, self._sure = copies, True
 
 
 def _place(identity: GroupIdentity) -> float:

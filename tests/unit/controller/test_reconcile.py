@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shardherd.controller.manifests import Manifests
+from shardherd.controller.reconcile import AT_ONCE
 from shardherd.core.model import ConsumerId, GroupIdentity, Incarnation
 from shardherd.core.observed import Observation
 from shardherd.core.plan import Plan, plan
@@ -244,7 +245,7 @@ async def test_a_death_is_reported_although_the_api_server_does_not_answer(bench
     assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
 
 
-async def test_sixteen_groups_are_read_at_once_and_a_death_waits_for_none_of_them(
+async def test_so_many_groups_are_read_at_once_and_a_death_waits_for_none_of_them(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bench.reconcile()
@@ -256,7 +257,7 @@ async def test_sixteen_groups_are_read_at_once_and_a_death_waits_for_none_of_the
         await answers.wait()
 
     monkeypatch.setattr(bench.cluster, "read", read)
-    others = [("shop", f"clicks-{number}") for number in range(20)]
+    others = [("shop", f"clicks-{number}") for number in range(AT_ONCE + 4)]
     for key in others:
         bench.controller.saw_object(key)
     at_work = [asyncio.create_task(bench.controller.reconcile(key)) for key in others]
@@ -265,7 +266,7 @@ async def test_sixteen_groups_are_read_at_once_and_a_death_waits_for_none_of_the
     at_work.append(asyncio.create_task(bench.reconcile()))
     await asyncio.sleep(0)
 
-    assert reading == [name for _, name in others[:16]]
+    assert reading == [name for _, name in others[:AT_ONCE]]
     assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
 
     answers.set()

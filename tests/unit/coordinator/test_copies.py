@@ -22,7 +22,7 @@ async def copied(rig: Rig) -> Consumer:
     """A consumer with all shards at 7, and copies of these positions."""
     (consumer,) = await rig.serving(session_timeout=10_000.0)
     await consumer.commit(7)
-    await rig.advance(121.0)
+    await rig.advance(301.0)
     await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 7))
     return consumer
 
@@ -37,13 +37,13 @@ async def successor(rig: Rig) -> Rig:
     return again
 
 
-async def test_a_group_that_was_taken_over_has_copies_after_a_minute_or_two(rig: Rig) -> None:
+async def test_a_group_that_was_taken_over_has_copies_after_some_minutes(rig: Rig) -> None:
     (consumer,) = await rig.serving(session_timeout=10_000.0)
     await consumer.commit(7)
     await rig.advance(59.0)
     assert IDENTITY not in rig.ownership.copies
 
-    await rig.advance(62.0)
+    await rig.advance(242.0)
     await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 7))
 
 
@@ -72,15 +72,15 @@ def test_many_groups_that_are_taken_over_together_are_copied_one_after_the_other
 
     due = [Copies(rig.ports, group, positions=dict).due - begun for group in groups]
 
-    assert 60.0 <= min(due) < max(due) < 120.0
+    assert 60.0 <= min(due) < max(due) < 300.0
     per_second = Counter(int(each) for each in due)
-    assert max(per_second.values()) < 40
+    assert max(per_second.values()) < 20
 
 
 async def test_a_copy_that_cannot_be_written_is_written_a_minute_later(rig: Rig) -> None:
     (consumer,) = await rig.serving(session_timeout=10_000.0)
     rig.ownership.faults.fail("save_copies", REFUSED)
-    await rig.advance(121.0)
+    await rig.advance(301.0)
     assert IDENTITY not in rig.ownership.copies
 
     await rig.advance(61.0)
