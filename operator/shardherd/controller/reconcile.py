@@ -246,7 +246,9 @@ class Controller:
             return
         metadata = group.objects.group["metadata"]
         identity = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
-        if group.identity not in (None, identity):
+        if group.identity is None:
+            group.known_since = self._clock.now()
+        elif group.identity != identity:
             self._coordination.forget(group.identity)
             self._renderings.forget(group.identity.uid)
             group.renew(self._clock.now())
