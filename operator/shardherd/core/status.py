@@ -30,8 +30,8 @@ LAG_INTERVAL = 5.0
 """The same if only the lag differs, as it always does while records are produced."""
 
 LOADING, SOON = 30.0, 5.0
-"""Seconds for which a restarted operator leaves a status as it was until its coordinator has looked at the source; and for which
-a new group has none: there is little to say before."""
+"""Seconds for which a restarted operator leaves a status as it was until its coordinator has looked at the source, and for how
+long a new group has none: there is little to say before."""
 
 
 def status(observation: Observation, scale: Scale) -> dict[str, object]:
