@@ -46,7 +46,7 @@ def flood(place: Place) -> Iterator[None]:
 @long
 def test_shards_move_on_while_reviews_of_forged_tokens_hang(cluster: Cluster, names: Names, tmp_path: Path) -> None:
     # Without the limit for each address, which would keep most of them away.
-    with reading(cluster, unique(names, "flood"), tmp_path, SHARDHERD_REQUESTS_PER_SECOND="0") as place:
+    with reading(cluster, unique(names, "flood"), tmp_path, settings={"SHARDHERD_REQUESTS_PER_SECOND": "0"}) as place:
         place.until_read_by(2)
         place.proxy.faults.slow["/tokenreviews$"] = 10.0
         with flood(place):
