@@ -42,7 +42,10 @@ FRACTION = re.compile(rb"-?[0-9]+\.[0-9]+(?:E-?[0-9]+)?")
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = make_session(tmp_path_factory.mktemp("spark"), {"spark.master": "local[1]"})
+    conf = {"spark.master": "local[1]"}
+    if LONG:
+        conf["spark.driver.memory"] = "2g"  # Spark keeps what it has compiled for hundreds of schemas
+    session = make_session(tmp_path_factory.mktemp("spark"), conf)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

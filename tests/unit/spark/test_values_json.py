@@ -167,6 +167,19 @@ def test_a_float_is_rounded_once() -> None:
     assert fast("a float", b'{"a":16777217}') == 16777216.0
 
 
+@pytest.mark.timeout(30)
+def test_an_exponent_of_millions_takes_no_time() -> None:
+    """Spark's own decimals have their digits computed, for minutes."""
+    found = decoded(
+        "a decimal(38,18), b string, _corrupt_record string", b'{"a": 1e30800000, "b": "x"}', b'{"a": -7e-999999999}'
+    )
+
+    assert rows_of(found) == [
+        {"a": None, "b": "x", "_corrupt_record": '{"a": 1e30800000, "b": "x"}'},
+        {"a": Decimal("0E-18"), "b": None, "_corrupt_record": None},
+    ]
+
+
 def test_what_is_no_strict_json_goes_the_slow_way_and_is_still_read() -> None:
     found = decoded("a string, b double", b"{'a':'x','b':NaN}", b'{"a":1,"a":2}', b'{"a":{"b": [1.50, "\\n"]}}', b'{"a":-0}')
 
