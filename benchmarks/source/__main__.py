@@ -24,7 +24,7 @@ from benchmarks.source import moves
 from benchmarks.source.cases import ALONE, CASES, COLD, PARTITIONS, TRIGGER, Data
 from benchmarks.source.usage import cpu_seconds
 from benchmarks.table import Row, middle, render
-from dev.cluster.tools import Tools, jars
+from dev.cluster.tools import Tools
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -62,7 +62,7 @@ def spark(cores: int) -> Iterator[Spark]:
     """An application that is ready."""
     command = [sys.executable, "-m", "benchmarks.source.engine", str(cores)]
     settings = {
-        "SHARDHERD_BENCH_JARS": str(jars("spark-kafka", HERE / "pom.xml")),
+        "SHARDHERD_BENCH_JARS": str(Tools().spark_jars),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}",
     }

@@ -134,9 +134,9 @@ class Tools:
         return jars("kafka", SOURCES / "kafka" / "pom.xml")
 
     @cached_property
-    def spark_avro(self) -> Path:
-        """The jar with Spark's `from_avro`."""
-        return next(jars("spark-avro", SOURCES / "spark-avro" / "pom.xml").glob("*.jar"))
+    def spark_jars(self) -> Path:
+        """Folder of the jars of Spark's own Kafka source and of its `from_avro`, which pyspark does not bring."""
+        return jars("spark-kafka", SOURCES / "spark-kafka" / "pom.xml")
 
     @cached_property
     def java_compiler(self) -> str:
@@ -293,7 +293,7 @@ def _module(name: str, path: str) -> Path:
 
 
 def jars(name: str, pom: Path) -> Path:
-    """A folder of the jars that a pom depends on, from Maven; benchmarks have poms of their own. Raises ClusterError."""
+    """A folder of the jars that a pom depends on, from Maven. Raises ClusterError."""
 
     def build(scratch: Path) -> None:
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={scratch}"]

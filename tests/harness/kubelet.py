@@ -12,18 +12,14 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesApi
+from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.client.sync import Consumer, ConsumerClient, ShardBeingRead
 from shardherd.core.errors import FencedEpochError, ShardherdError
 from shardherd.core.model import ConsumerId, Incarnation
-
-Json = Mapping[str, Any]
-
-FINALIZER = "tests.shardherd.dev/played"
+from tests.harness.played import Json, PlayedNode
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class Life:
     at: float
 
 
-class PlayedKubelet:
+class PlayedKubelet(PlayedNode):
     """Runs the pods of a namespace's groups until it is closed.
 
     `broken` are images whose pods never become ready, `missing` those that it cannot get. `ways` leads pods of these names to
@@ -67,12 +63,11 @@ class PlayedKubelet:
         end: Callable[[str], float] = lambda _: math.inf,
         save_interval: float = 0.0,
     ) -> None:
+        super().__init__(api, namespace)
         self.ranges: list[Range] = []
         self.fenced: list[Range] = []
         """What was read, but maybe not checkpointed: another consumer may have read it again."""
         self.lives: list[Life] = []
-        self.failures: list[BaseException] = []
-        self._api = api
         self._namespace = namespace
         self._coordinator = coordinator
         self._starting = starting
@@ -81,26 +76,13 @@ class PlayedKubelet:
         self._ways = dict(ways or {})
         self._end = end
         self._save_interval = save_interval
-        self._ended = threading.Event()
         self._running: dict[str, tuple[threading.Thread, threading.Event]] = {}
-        self._thread = threading.Thread(target=self._watch, name="played kubelet")
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[PlayedKubelet]:
-        """Play until the block ends."""
-        self._thread.start()
-        try:
-            yield self
-        finally:
-            self._ended.set()
-            self._thread.join()
-            for _, told in self._running.values():
-                told.set()
-            for thread, _ in self._running.values():
-                thread.join()
-            for pod in self._pods():
-                self._remove(pod)
-        assert self.failures == []
+    def _stop_all(self) -> None:
+        for _, told in self._running.values():
+            told.set()
+        for thread, _ in self._running.values():
+            thread.join()
 
     def of(self, shard: str) -> list[Range]:
         """What was read of a shard, in the order of its records."""
@@ -114,19 +96,6 @@ class PlayedKubelet:
                 since[life.pod] = life.at
             elif life.event == "ready" and life.pod in since:
                 found.append((life.pod, since.pop(life.pod), life.at))
-        return found
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.1):
-            try:
-                for pod in self._pods():
-                    self._see(pod)
-            except Exception as error:  # noqa: BLE001 - the test looks at it
-                self.failures.append(error)
-                return
-
-    def _pods(self) -> list[Json]:
-        found: list[Json] = self._api.call("GET", f"/api/v1/namespaces/{self._namespace}/pods")["items"]
         return found
 
     def _see(self, pod: Json) -> None:
@@ -144,8 +113,7 @@ class PlayedKubelet:
 
     def _run(self, pod: Json, told: threading.Event) -> None:
         try:
-            # A pod that has no node is gone as soon as it is deleted; this one is kept until its consumer has ended.
-            self._patch(pod, {"metadata": {"finalizers": [FINALIZER]}})
+            self._keep(pod)
             image = pod["spec"]["containers"][0]["image"]
             if image in self._missing:
                 self._waits(pod, "ImagePullBackOff")
@@ -156,7 +124,7 @@ class PlayedKubelet:
                     self._consume(pod, told, start)
             told.wait()
             if not self._ended.is_set():
-                self._remove(pod)
+                self._release(pod)
         except Exception as error:  # noqa: BLE001 - the test looks at it
             self.failures.append(error)
 
@@ -226,19 +194,6 @@ class PlayedKubelet:
         waiting = {"reason": reason, "message": f'Back-off pulling image "{image}"'}
         container = {"name": "driver", "ready": False, "restartCount": 0, "image": image, "imageID": ""}
         self._patch(pod, {"status": {"containerStatuses": [{**container, "state": {"waiting": waiting}}]}}, "/status")
-
-    def _remove(self, pod: Json) -> None:
-        self._patch(pod, {"metadata": {"finalizers": None}})
-
-    def _patch(self, pod: Json, change: Json, part: str = "") -> None:
-        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod['metadata']['name']}{part}"
-        # Of this very pod: another one may have its name already.
-        metadata = {**change.get("metadata", {}), "uid": pod["metadata"]["uid"]}
-        try:
-            self._api.call("PATCH", path, {**change, "metadata": metadata}, content_type=MERGE_PATCH)
-        except ApiError as error:
-            if error.status not in (404, 409):
-                raise
 
 
 def _group_uid(pod: Json) -> str:

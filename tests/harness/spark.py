@@ -25,7 +25,7 @@ def make_session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         # The class path of a JVM that runs cannot be extended for a later session.
-        "spark.jars": str(Tools().spark_avro),
+        "spark.jars": ",".join(str(each) for each in sorted(Tools().spark_jars.glob("*.jar"))),
     }
     builder = SparkSession.builder.appName("tests")
     for key, value in {**common, **settings}.items():

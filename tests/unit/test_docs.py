@@ -12,8 +12,9 @@ from dev.reference import DOCUMENTS, SOURCE, rendered
 from shardherd.coordinator import facts
 from shardherd.core import catchup, conditions, diagnosis, errors, rollout, sizing
 from shardherd.core.model import ResetState
+from shardherd.spark import kafka_settings
 from shardherd.spark.kafka_settings import SETTINGS
-from shardherd.spark.options import OPTIONS
+from shardherd.spark.options import MEANINGLESS, OPTIONS
 from shardherd.spark.schema import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,47 @@ def test_the_page_of_the_source_lists_exactly_its_options() -> None:
     listed = re.findall(r"^\| `([\w.]+)` \| ", reference, re.MULTILINE)
     names = {option.name for option in OPTIONS} | {f"kafka.{setting.name}" for setting in SETTINGS} | set(MEANINGS)
     assert set(listed) == names
+
+
+OF_SPARKS_KAFKA_SOURCE = {
+    "assign",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+    "includeHeaders",
+    "kafka.bootstrap.servers",
+    "kafka.group.id",
+    "kafkaConsumer.pollTimeoutMs",
+    "maxOffsetsPerTrigger",
+    "maxRecordsPerPartition",
+    "maxTriggerDelay",
+    "minOffsetsPerTrigger",
+    "minPartitions",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "subscribe",
+    "subscribePattern",
+}
+"""Every option that Spark 4.2's own Kafka source documents for reading, but for the settings of Kafka's client."""
+
+
+def test_the_page_on_migration_says_of_every_option_of_sparks_own_source_what_becomes_of_it() -> None:
+    page = (ROOT / "docs" / "source-migration.md").read_text().partition("## Options")[2].partition("## What else")[0]
+    rows = re.findall(r"^\| (`[^|]+`) \| (.+) \|$", page, re.MULTILINE)
+    said = {name: answer for names, answer in rows for name in re.findall(r"`([^`]+)`", names)}
+    ours = {option.name for option in OPTIONS} | {f"kafka.{setting.name}" for setting in SETTINGS}
+    refused = MEANINGLESS.keys() | {f"kafka.{name}" for name in kafka_settings.MEANINGLESS}
+
+    assert OF_SPARKS_KAFKA_SOURCE - said.keys() == set()
+    assert {name for name, answer in said.items() if answer.startswith("the same")} == said.keys() & ours
+    assert {name for name, answer in said.items() if answer.startswith("refused")} == said.keys() - ours
+    assert said.keys() - ours - refused == set()
 
 
 def test_every_reason_is_explained() -> None:
@@ -104,7 +146,23 @@ def test_every_link_to_a_file_of_ours_leads_somewhere(document: str) -> None:
     assert {link for link in links if link and not ((ROOT / document).parent / link).exists()} == set()
 
 
-@pytest.mark.parametrize(("document", "least"), [("safety.md", 50), ("source-values.md", 4)])
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    lines = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line).strip().lower().replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+)
+def test_every_link_to_a_section_of_ours_leads_to_one(document: str) -> None:
+    place = ROOT / document
+    links = [link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", place.read_text()) if not link.startswith("http")]
+    targets = {(place.parent / page if page else place, anchor) for page, _, anchor in links if anchor}
+    assert {(page.name, anchor) for page, anchor in targets if anchor not in headings(page)} == set()
+
+
+@pytest.mark.parametrize(("document", "least"), [("safety.md", 50), ("security.md", 30), ("source-values.md", 4)])
 def test_every_test_that_a_page_names_exists(document: str, least: int) -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / document).read_text()))
     written = {name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())}
@@ -112,7 +170,10 @@ def test_every_test_that_a_page_names_exists(document: str, least: int) -> None:
     assert named - written == set()
 
 
-def test_every_rule_of_the_page_on_safety_names_a_test() -> None:
-    rows = [row for row in (ROOT / "docs" / "safety.md").read_text().splitlines() if row.startswith("| ")]
+@pytest.mark.parametrize(("document", "section"), [("safety.md", "# What makes it safe"), ("security.md", "## What is tested")])
+def test_every_rule_of_the_pages_on_safety_and_security_names_a_test(document: str, section: str) -> None:
+    text = (ROOT / "docs" / document).read_text().partition(section)[2]
+    rows = [row for row in text.splitlines() if row.startswith("| ")]
+    assert len(rows) > 10
     rules = [row for row in rows if not row.endswith("| tests |")]
     assert [row for row in rules if "`test_" not in row] == []

@@ -1,8 +1,9 @@
 """The application that the tests run: reads with `format("shardherd")` and writes every row as a line of JSON.
 
-One file a micro-batch and run, complete before it gets its name. The batch waits while the file `hold` exists beside the rows,
-after it wrote them: that is where a test kills it. With TEST_SECOND_QUERY it starts another query, with TEST_STOPS it ends its
-own when the file `stop` is there.
+One file a micro-batch and run, complete before it gets its name. A test kills it where it waits: before it writes rows while
+the file `wait` exists beside them, after it wrote them while the file `hold` does. While the file `fail` exists it fails before
+it writes any. With TEST_SECOND_QUERY it starts another query, with TEST_NEXT_TRIGGER one that follows when its own has failed,
+with TEST_STOPS it ends its own when the file `stop` is there.
 """
 
 import json
@@ -23,6 +24,11 @@ def write(batch: DataFrame, batch_id: int) -> None:
     rows = batch.selectExpr("shard", "offset", "cast(value as string) as value").collect()
     if not rows:
         return
+    while (SINK / f"wait-{RUN}").exists():
+        (SINK / f"waits-{RUN}").touch()
+        time.sleep(0.02)
+    if (SINK / f"fail-{RUN}").exists():
+        raise RuntimeError("told to fail")
     if os.environ.get("TEST_EXPLAIN"):
         batch.explain(extended=True)
     lines = [json.dumps({"shard": row.shard, "offset": row.offset, "value": row.value, "run": RUN}) for row in rows]
@@ -46,6 +52,12 @@ if os.environ.get("TEST_SECOND_QUERY"):
         second.awaitTermination()
     except StreamingQueryException as error:
         (SINK / f"refused-{RUN}").write_text(str(error))
+if every := os.environ.get("TEST_NEXT_TRIGGER"):
+    try:
+        running.awaitTermination()
+    except StreamingQueryException:
+        (SINK / f"fail-{RUN}").unlink()
+        running = query.option("checkpointLocation", f"next-{RUN}").trigger(processingTime=every).start()
 if os.environ.get("TEST_STOPS"):
     while not (SINK / f"stop-{RUN}").exists():
         time.sleep(0.02)

@@ -1,7 +1,7 @@
 """A coordinator whose decisions the test makes: real HTTP and the real codec, a few lines of protocol behind it.
 
-It grants what `grant` says, waits for a release before it moves a shard, and fences checkpoints by epoch; the real
-coordinator's rules are tested elsewhere. It runs on a thread of its own.
+It grants what `grant` says, waits for a release before it moves a shard, fences checkpoints by epoch, and lets a new run keep
+what its name held; the real coordinator's rules are tested elsewhere. It runs on a thread of its own.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Shard:
     target: str | None = None
     epoch: int = 0
     held_since: int = 0
+    known_to: str | None = None  # who was told that it is the holder, and keeps it when it starts anew
     checkpoints: list[int] = field(default_factory=list)
 
 
@@ -53,6 +54,8 @@ class ScriptedCoordinator:
         self.revision = 1
         self.releases: dict[str, float] = {}
         self.paused = False
+        self.commits = True
+        self.silent = False
         self.url = ""
         self._incarnations: dict[str, Incarnation] = {}
         self._epoch = 0
@@ -127,27 +130,30 @@ class ScriptedCoordinator:
 
     def _own(self, shard: Shard, consumer: str) -> None:
         self._epoch += 1
-        shard.holder, shard.epoch, shard.held_since = consumer, self._epoch, self._epoch
+        shard.holder, shard.epoch, shard.held_since, shard.known_to = consumer, self._epoch, self._epoch, None
 
     async def _died(self, consumer: str) -> None:
         async with self._changed:
             self.heartbeats.pop(consumer, None)
             for shard in self.shards.values():
                 if shard.holder == consumer:
-                    shard.holder = None
+                    shard.holder = shard.known_to = None
                     if shard.target not in (None, consumer):
                         self._own(shard, str(shard.target))
             self.revision += 1
             self._changed.notify_all()
 
     def _confirmed(self, consumer: str) -> tuple[ConfirmedShard, ...]:
+        ready = self.heartbeats[consumer].ready
         return tuple(
             ConfirmedShard(name, shard.epoch, shard.held_since, shard.position)  # type: ignore[arg-type]
             for name, shard in sorted(self.shards.items())
-            if shard.holder == consumer and shard.target == consumer and self.heartbeats[consumer].ready
+            if shard.holder == consumer and shard.target == consumer and (ready or shard.known_to == consumer)
         )
 
     async def _heartbeat(self, request: web.Request) -> web.Response:
+        if self.silent:
+            return web.Response(status=503)
         beat = protocol.loads(Heartbeat, await request.read())
         consumer = str(beat.consumer)
         async with self._changed:
@@ -177,11 +183,16 @@ class ScriptedCoordinator:
             if not news() and left > 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait_for(news), left)
-            reply = HeartbeatReply(self.revision, self._confirmed(consumer), paused=self.paused, heartbeat_interval=1.0)
+            confirmed = self._confirmed(consumer)
+            for each in confirmed:
+                self.shards[each.shard].known_to = consumer
+            reply = HeartbeatReply(self.revision, confirmed, paused=self.paused, heartbeat_interval=1.0)
         return web.Response(body=protocol.dumps(reply), content_type="application/json")
 
     async def _checkpoint(self, request: web.Request) -> web.Response:
         asked = protocol.loads(CheckpointRequest, await request.read())
+        if not self.commits:
+            return web.Response(status=503)
         outcomes = []
         async with self._changed:
             for each in asked.checkpoints:

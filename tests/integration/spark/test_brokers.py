@@ -12,6 +12,7 @@ from kafka.structs import TopicPartition
 
 from dev.cluster import Cluster
 from shardherd.core.model import ShardId
+from shardherd.spark import brokers as brokers_module
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, RangeLostError
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.reader import read_ranges
@@ -127,5 +128,16 @@ def test_an_unreachable_kafka_is_named() -> None:
             BrokersUnavailableError, match=r"127\.0\.0\.1:9 did not answer within 1 s \(clicks/0\) .*ECONNREFUSED.*: check"
         ):
             brokers.ends([ShardId("clicks/0")], 1)
+    finally:
+        brokers.close()
+
+
+def test_a_call_that_ends_before_the_next_try_names_the_cause_of_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers_module, "BOOTSTRAP_TIMEOUT", 0.3)
+    brokers = Brokers("127.0.0.1:9")
+    try:
+        for timeout in (2.0, 0.01):
+            with pytest.raises(BrokersUnavailableError, match="ECONNREFUSED"):
+                brokers.ends([ShardId("clicks/0")], timeout)
     finally:
         brokers.close()

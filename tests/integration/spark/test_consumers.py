@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import urllib.request
 from collections import Counter
 
@@ -111,8 +112,8 @@ def test_a_killed_application_repeats_its_unfinished_micro_batch_and_no_more(
     coordinator.wait_until(
         lambda: sum(coordinator.positions().values()) == 600, "the second run finishes what the first began", START
     )
-    # Its shards are granted anew, so what was logged is dropped and they are read from their durable positions.
-    site.wait_until(lambda: "dropping the logged range" in again.log.read_text(), "the micro-batch is replayed")
+    # Its name has held its shards all the time, so what was logged is read again.
+    site.wait_until(lambda: "replaying" in again.log.read_text(), "the micro-batch is replayed")
     assert site.counted() == written + unfinished
 
     (site.sink / f"hold-{again.name}").touch()
@@ -139,13 +140,25 @@ def test_available_now_reads_what_there_is_and_ends(site: Site, coordinator: Scr
     assert coordinator.left == ["clicks-0"]
 
 
-def test_a_second_query_is_refused_and_a_stopped_one_makes_its_consumer_leave(
-    site: Site, coordinator: ScriptedCoordinator, topic: str
+def minutes_away() -> str:
+    """A trigger of five minutes or more, whose next time is minutes away: they come at multiples of it since 1970."""
+    now = time.time()
+    return f"{next(seconds for seconds in range(300, 900) if now % seconds < 30)} seconds"
+
+
+def test_one_query_at_a_time_reads_and_when_the_last_one_is_stopped_its_consumer_leaves(
+    site: Site, coordinator: ScriptedCoordinator, topic: str, unused_tcp_port: int
 ) -> None:
     coordinator.grant("clicks-0", *(f"{topic}/{number}" for number in range(4)))
     written = produce(site.bootstrap, topic, 4, 50)
 
-    driver = site.start("clicks-0", TEST_SECOND_QUERY="yes", TEST_STOPS="yes")
+    driver = site.start(
+        "clicks-0",
+        TEST_SECOND_QUERY="yes",
+        TEST_NEXT_TRIGGER=minutes_away(),
+        TEST_STOPS="yes",
+        SHARDHERD_METRICS_PORT=str(unused_tcp_port),
+    )
 
     coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 200, "the first query reads", START)
     refused = site.sink / f"refused-{driver.name}"
@@ -153,6 +166,18 @@ def test_a_second_query_is_refused_and_a_stopped_one_makes_its_consumer_leave(
     assert re.search(
         "each shard has one reader: write to all your sinks from that one query with foreachBatch", refused.read_text()
     )
+
+    (site.sink / f"fail-{driver.name}").touch()
+    written += produce(site.bootstrap, topic, 1, 1, first=50)
+    coordinator.wait_until(
+        lambda: sum(coordinator.positions().values()) == 201,
+        "the first one fails, and what the next one reads is checkpointed minutes before its next trigger",
+        60,
+    )
+    assert scraped(unused_tcp_port, "shardherd_source_rows_total") == 201, "as Spark tells of its micro-batches"
+    assert scraped(unused_tcp_port, "shardherd_source_position{") == 201
+    assert scraped(unused_tcp_port, "shardherd_source_phase_seconds_total{") > 0
+
     (site.sink / f"stop-{driver.name}").touch()
     assert driver.process.wait(START) == 0, driver.log.read_text()[-3000:]
     assert coordinator.left == ["clicks-0"]

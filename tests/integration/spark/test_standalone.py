@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from shardherd.spark.schema import columns
 from shardherd.spark.warming import start_workers
 from tests.harness.spark import make_session
 from tests.integration.spark.drivers import produce
+from tests.integration.spark.page import lines_of, ten_lines
 
 T0 = 1_700_000_000_000
 """When the first record was written, in milliseconds."""
@@ -195,6 +195,19 @@ def test_typed_values_arrive_as_spark_would_have_made_them(
         site.batch(**typed | {"mode": "FAILFAST"}).collect()
 
 
+def test_a_registrys_password_is_in_no_plan(spark: SparkSession, site: Site, create: Create) -> None:
+    typed = {"valueFormat": "avro", "valueSchema": '"string"', "schemaRegistryUrl": "http://me:a-secret-word@127.0.0.1:9"}
+    found = site.batch(subscribe=create(1), **typed)
+
+    plan = found._jdf.queryExecution().toString()
+    streamed = spark.readStream.format("shardherd").options(**typed).option("subscribe", "clicks")
+    streamed_plan = streamed.option("kafka.bootstrap.servers", "k:1").load()._jdf.queryExecution().toString()
+
+    assert "value" in plan
+    assert "value" in streamed_plan
+    assert "a-secret-word" not in plan + streamed_plan
+
+
 def test_the_workers_that_are_started_ahead_are_those_that_read(
     spark: SparkSession, site: Site, cluster: Cluster, create: Create
 ) -> None:
@@ -267,13 +280,83 @@ def test_the_first_micro_batch_is_read_again_exactly_when_it_failed(site: Site, 
 def test_the_lines_of_the_documentation_run(site: Site, cluster: Cluster, create: Create, tmp_path: Path) -> None:
     topic = create(1)
     produce(cluster.kafka_bootstrap, topic, 1, 12)
-    page = (Path(__file__).parents[3] / "docs" / "source.md").read_text()
-    lines = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
-    for old, new in (("localhost:9092", cluster.kafka_bootstrap), ('"clicks"', f'"{topic}"'), ("/tmp/", f"{tmp_path}/")):
-        assert old in lines
-        lines = lines.replace(old, new)
+    lines = ten_lines(cluster.kafka_bootstrap, topic, tmp_path)
     exec(lines, {})
 
     found = site._spark.read.parquet(str(tmp_path / "clicks")).orderBy("offset").collect()
     assert [tuple(row) for row in found] == [(f"{topic}/0", at, f"0:{at}") for at in range(12)]
     assert len([line for line in lines.splitlines() if line]) <= 10
+
+
+def test_the_lines_that_read_a_day_run(spark: SparkSession, cluster: Cluster, create: Create) -> None:
+    topic = create(1)
+    written(cluster, topic)
+    instead = {"localhost:9092": cluster.kafka_bootstrap, '"clicks"': f'"{topic}"'}
+    times = {"1767225600000": str(T0 + 1), "1767312000000": str(T0 + 2001)}
+    said: dict[str, object] = {"spark": spark}
+    exec(lines_of("source.md", 1, **instead, **times), said)
+
+    assert said["rows"] == 2
+
+
+SAME = (
+    {"startingOffsets": '{"TOPIC": {"0": 5, "1": -2}}', "endingOffsets": '{"TOPIC": {"0": -1, "1": 7}}'},
+    {"startingTimestamp": str(T0 + 4000), "endingTimestamp": str(T0 + 9000)},
+    {
+        "startingOffsetsByTimestamp": f'{{"TOPIC": {{"0": {T0 + 3000}, "1": {T0 + 99_000}}}}}',
+        "startingOffsetsByTimestampStrategy": "latest",
+        "endingOffsetsByTimestamp": f'{{"TOPIC": {{"0": {T0 + 8000}, "1": {T0 + 99_000}}}}}',
+        "minPartitions": "5",
+        "maxRecordsPerPartition": "3",
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",
+        "kafka.isolation.level": "read_committed",
+    },
+)
+"""Options under which Spark's own source and this one must give the same rows."""
+
+
+def test_the_options_of_sparks_own_kafka_source_mean_the_same(
+    spark: SparkSession, site: Site, cluster: Cluster, create: Create
+) -> None:
+    topic = create(2)
+    producer = KafkaProducer(bootstrap_servers=cluster.kafka_bootstrap)
+    for at in range(12):
+        for partition in range(2):
+            headers = [("n", b"%d" % at)] if at % 2 else None
+            producer.send(topic, b"%d" % at, b"k", headers, partition, T0 + 1000 * at)
+    producer.flush()
+    producer.close()
+
+    for options in SAME:
+        given = {"subscribe": topic, **{name: text.replace("TOPIC", topic) for name, text in options.items()}}
+        theirs = spark.read.format("kafka").option("kafka.bootstrap.servers", cluster.kafka_bootstrap).options(**given).load()
+        ours = site.batch(**given)
+        assert ours.drop("shard").schema == theirs.schema
+        rows = [sorted(map(tuple, each.collect()), key=lambda row: row[3:5]) for each in (ours.drop("shard"), theirs)]
+        assert rows[0] == rows[1]
+        assert 0 < len(rows[0]) < 24
+
+
+def test_positions_of_sparks_own_kafka_source_are_taken_over_as_the_page_says(
+    spark: SparkSession, site: Site, cluster: Cluster, create: Create, tmp_path: Path
+) -> None:
+    topic = create(2)
+    produce(cluster.kafka_bootstrap, topic, 2, 20)
+    old = Sink(fails=1)
+
+    def write(batch: DataFrame, number: int) -> None:
+        old(batch.selectExpr("concat(topic, '/', partition) as shard", "offset"), number)
+
+    read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", cluster.kafka_bootstrap)
+    rows = read.option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "16").load()
+    query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "old"))
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        query.trigger(availableNow=True).start().awaitTermination()
+    assert [len(batch) for batch in old.batches] == [16, 16], "the second one was begun and not finished"
+
+    said: dict[str, str] = {}
+    exec(lines_of("source-migration.md", 0, **{"/checkpoints/clicks": str(tmp_path / "old")}), said)
+    new = site.run({"subscribe": topic, "startingOffsets": said["positions"]})
+
+    assert sorted(old.batches[0] + new.rows) == rows_of(topic, (0, 0, 20), (1, 0, 20))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import ssl
 import subprocess
 from pathlib import Path
 
 import pytest
-from kafka.errors import NodeNotReadyError
+from kafka.errors import KafkaTimeoutError, NodeNotReadyError
+from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
@@ -114,3 +117,27 @@ def test_a_broker_that_left_the_cluster_is_one_that_is_not_ready() -> None:
 
     assert isinstance(failure, NodeNotReadyError)
     assert "broker 99 is not part of the cluster now" in str(failure)
+
+
+def test_while_the_cluster_is_looked_up_again_the_last_cause_is_still_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller's time may be over before the first address was tried once more."""
+    manager = ClientManager(NetworkSelector(), bootstrap_servers=["127.0.0.1:9"])
+    said: list[tuple[str, ...]] = []
+    causes = ["refused", "", "reset", None]
+
+    async def look_up(_manager: ClientManager, _deadline: float | None) -> bool:
+        said.append(tuple(str(each.error) for each in manager.failures()))
+        cause = causes[len(said) - 1]
+        if cause is None:
+            return True
+        if cause:
+            manager._note("bootstrap-0", OSError(cause))
+        raise KafkaTimeoutError
+
+    monkeypatch.setattr(KafkaConnectionManager, "_do_bootstrap", look_up)
+    for _ in causes:
+        with contextlib.suppress(KafkaTimeoutError):
+            asyncio.run(manager._do_bootstrap(None))
+
+    assert said == [(), ("refused",), ("refused",), ("reset",)]
+    assert manager.failures() == (), "it was found"

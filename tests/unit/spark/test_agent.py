@@ -195,7 +195,8 @@ def test_a_refused_checkpoint_drops_the_shard_at_once() -> None:
         end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
         scene.coordinator.assigned = {}
         scene.agent.finished(end)
-        await scene.until(lambda: scene.coordinator.named == [])
+        took = await scene.until(lambda: scene.coordinator.named == [])
+        assert took < 0.05, "and the coordinator hears of it without waiting for the next heartbeat"
         scene.ends.ends[A] = 500
         assert await scene.agent.latest(end, None) is end
         assert scene.observed.checkpoints == ["fenced"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from shardherd.spark.reader import read_ranges
 from tests.unit.spark.kafka_bytes import Record, batch_of, control_batch, empty_batch
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
+MIB = 1024 * 1024
 
 
 class FakeBrokers:
@@ -101,12 +103,50 @@ def test_a_batch_larger_than_a_fetch_comes_when_its_shard_is_first() -> None:
     assert sorted(rows) == [(A, 0), (A, 1), (A, 2), *((B, i) for i in range(51))]
 
 
+def test_what_a_task_holds_does_not_grow_with_its_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardherd.spark.records.ARROW_BYTES", MIB)
+    batch = batch_of([Record(at, value=b"x" * 8192) for at in range(128)])
+
+    class Endless(FakeBrokers):
+        def _answer(self, shard: ShardId, position: int, first: bool) -> Fetched:
+            # Where a batch begins is the one thing that its checksum does not cover.
+            batches = (at.to_bytes(8, "big") + batch[8:] for at in range(position, position + 4 * 128, 128))
+            return Fetched(shard, position, b"".join(batches), self._ends[shard])
+
+    def peak(count: int) -> int:
+        """Most bytes that reading so many megabytes has taken."""
+        brokers: Any = Endless({A: []}, {A: count * 128})
+        tracemalloc.start()
+        try:
+            rows = sum(batch.num_rows for batch in read_ranges(brokers, [ShardRange(A, 0, count * 128)], ("value",)))
+            assert rows == count * 128
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many = peak(16), peak(64)
+
+    assert few < 20 * MIB, "two answers of four megabytes, and what is decoded of one"
+    assert many < few + MIB
+
+
 def test_a_broker_that_comes_back_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "RETRY_DELAY", 0)
     brokers = FakeBrokers({A: log_of((0, 4))}, {A: 5})
     brokers.failures = [BrokersUnavailableError("connection refused")] * 3
 
     assert read(brokers, ShardRange(A, 0, 5)) == [(A, i) for i in range(5)]
+
+
+def test_a_worker_is_warm_also_while_kafka_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    class Away:
+        def connect(self, timeout: float) -> None:
+            raise BrokersUnavailableError("connection refused")
+
+    away: Any = Away()
+    reader.warm_up(away)
+
+    assert caplog.messages == ["warming up without Kafka: connection refused"]
 
 
 def test_a_kafka_that_stays_away_is_named_with_shard_and_offset(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,12 +57,13 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         super().__init__(net, **configuration)
         self._settings = settings
         self._failures: dict[Any, Failure] = {}
+        self._failures_before: dict[Any, Failure] = {}
         # Asking for a topic must not make it, least of all one that was just deleted.
         self.cluster.config["allow_auto_create_topics"] = False
 
     def failures(self) -> tuple[Failure, ...]:
         """Addresses that could not be reached when they were tried last."""
-        return tuple(self._failures.values())
+        return tuple((self._failures or self._failures_before).values())
 
     def get_connection(self, node_id: Any, *arguments: Any, **options: Any) -> Any:
         known = self._conns.get(node_id)
@@ -79,7 +80,7 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             found.connection_made = _hearing_last_words(found.connection_made)
             found.init_future.add_callback(lambda _: self._let_large_answers_in(found))
             found.close_future.add_errback(lambda error: self._note(node_id, error))
-            found.init_future.add_callback(lambda _: self._failures.pop(node_id, None))
+            found.init_future.add_callback(lambda _: self._forget(node_id))
         return found
 
     def send(self, request: Any, node_id: Any = None, request_timeout_ms: int | None = None) -> Any:
@@ -91,12 +92,20 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             return Future().failure(errors.NodeNotReadyError(f"broker {node_id} is not part of the cluster now"))
 
     async def _do_bootstrap(self, deadline: float | None) -> Any:
-        # What failed before the cluster was looked up anew says nothing of how it is now.
-        self._failures.clear()
-        return await super()._do_bootstrap(deadline)
+        # What failed before the cluster was looked up anew says nothing of how it is now, but is the cause until more is known:
+        # a caller's time may be over before the first address was tried again.
+        self._failures_before = self._failures or self._failures_before
+        self._failures = {}
+        found = await super()._do_bootstrap(deadline)
+        self._failures_before = {}
+        return found
 
     def _let_large_answers_in(self, connection: Any) -> None:
         connection.parser._max_frame_size = self.config["receive_message_max_bytes"]
+
+    def _forget(self, node_id: Any) -> None:
+        self._failures.pop(node_id, None)
+        self._failures_before.pop(node_id, None)
 
     def _note(self, node_id: Any, error: BaseException) -> None:
         if isinstance(error, errors.InvalidReceiveError):

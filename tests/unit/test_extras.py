@@ -1,0 +1,100 @@
+"""What is installed with an extra is enough: `shardherd[spark]` for the source, `shardherd[operator]` for the operator."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "operator" / "shardherd"
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module of ours."""
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.exists()), None)
+
+
+def imported(module: str) -> Iterator[str]:
+    """Every module that this one of ours may import, also inside of its functions; what is for type checkers alone is not."""
+    found = file_of(module)
+    assert found is not None, module
+    left: list[ast.AST] = [ast.parse(found.read_text())]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            left += node.orelse
+            continue
+        left += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            yield str(node.module)
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def others(*roots: str) -> set[str]:
+    """The packages of others that these modules of ours may import, by themselves or by other modules of ours."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    left = list(roots)
+    while left:
+        module = left.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        for name in imported(module):
+            top = name.partition(".")[0]
+            if top != "shardherd":
+                found.add(top)
+            elif file_of(name) is not None:
+                left.append(name)
+    return found - sys.stdlib_module_names
+
+
+def modules(folder: str) -> list[str]:
+    """Every module of ours below this folder."""
+    return [
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        for path in (PACKAGE / folder).rglob("*.py")
+    ]
+
+
+def normal(name: str) -> str:
+    """A distribution's name as it is compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def needs(distribution: str, extra: str = "") -> set[str]:
+    """What a distribution asks for, with an extra too."""
+    wanted = [each for each in metadata.requires(distribution) or () if "extra ==" not in each or f"'{extra}'" in each]
+    return {normal(re.split(r"[^\w.-]", each)[0]) for each in wanted}
+
+
+def installed(extra: str) -> set[str]:
+    """The distributions that come with the project and this extra, also by way of others."""
+    found: set[str] = set()
+    left = needs("shardherd", extra)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            with contextlib.suppress(metadata.PackageNotFoundError):  # what another platform needs
+                left |= needs(name)
+    return found
+
+
+@pytest.mark.parametrize(("extra", "roots"), [("spark", modules("spark")), ("operator", ["shardherd.cli"])])
+def test_an_extra_asks_for_all_that_its_modules_import(extra: str, roots: list[str]) -> None:
+    providers = metadata.packages_distributions()
+    wanted = {package: {normal(each) for each in providers[package]} for package in others(*roots)}
+
+    assert len(wanted) > 5
+    assert {package for package, distributions in wanted.items() if not distributions & installed(extra)} == set()
