@@ -36,7 +36,7 @@ test: venv ## Everything: lint, types, all tests, end to end on a real node.
 
 .PHONY: test-long
 test-long: venv ## The tests that take long, and the others with many more examples (SHARDHERD_LONG=1).
-	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation tests/integration
+	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation tests/integration tests/e2e
 
 .PHONY: simulate
 simulate: venv ## Simulated schedules of a whole group (SEEDS=10000 SEED_START=0), with counts of what they hit.

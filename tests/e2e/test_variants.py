@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,21 +13,28 @@ from typing import Any
 import pytest
 
 from dev.demo.account import moved_shards
-from dev.demo.kube import Json, is_true
+from dev.demo.kube import Json, is_ready, is_true
 from dev.demo.lab import Lab
 from dev.demo.report import await_that
 from dev.demo.sink import Sink, count, disorder, duplicates
 from dev.demo.story import CLAIM
 from dev.demo.traffic import Traffic
+from shardherd.adapters.kubernetes.ownership import KEY
+from shardherd.core.model import ConsumerId, Incarnation, ShardId
+from shardherd.core.ownership import decode
 from tests.e2e.groups import RESOURCE, group
 from tests.e2e.groups import VARIANTS as NAMESPACE
 from tests.harness.cluster import Tell
+from tests.harness.long import long
 
 pytestmark = pytest.mark.timeout(600)
 
 EXECUTORS, ORDERED = "executors", "ordered"
 BACKLOG = 20_000
 START_S = 240
+
+Grant = tuple[ConsumerId | None, Incarnation | None, int]
+"""Holder, run and epoch of a shard."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,12 @@ class Running:
     def pods(self, component: str = "") -> list[Json]:
         chosen = f",app.kubernetes.io/component={component}" if component else ""
         return self.lab.kube.pods(NAMESPACE, f"shardherd.dev/consumergroup={self.name}{chosen}")
+
+    def grants(self) -> dict[ShardId, Grant]:
+        """Who holds each shard, in which run, and under which epoch: what the coordinator has stored."""
+        stored = self.lab.kube.get("configmap", f"{self.name}-state", "-n", NAMESPACE)["binaryData"][KEY]
+        shards = decode(json.loads(gzip.decompress(base64.b64decode(stored)))).shards
+        return {shard: (record.holder, record.incarnation, record.owner_epoch) for shard, record in shards.items()}
 
     def explain(self) -> str:
         return self.lab.kube.explain(NAMESPACE, self.name)
@@ -102,6 +117,37 @@ def groups(installed: Lab, tell: Tell) -> Iterator[dict[str, Running]]:
     for one in running.values():
         one.traffic.end()
         lab.kube.run("delete", RESOURCE, one.name, "-n", NAMESPACE, "--ignore-not-found", "--wait=false")
+
+
+@long
+def test_a_lost_executor_pod_costs_no_record_and_the_query_goes_on(groups: dict[str, Running], tell: Tell) -> None:
+    running = groups[EXECUTORS]
+    (lost,) = running.until("has an executor", lambda: running.pods("executor"), 60)
+    running.until("reads both shards", lambda: len(running.sink.rows().shards) == 2, 60)
+    (driver,), grants, begun = running.pods("consumer"), running.grants(), time.time()
+    assert {holder for holder, _, _ in grants.values()} == {f"{EXECUTORS}-0"}
+    name = lost["metadata"]["name"]
+    running.lab.kube.run("delete", "pod", name, "-n", NAMESPACE, "--grace-period=0", "--force")
+
+    def replaced() -> bool:
+        return any(is_ready(pod) and pod["metadata"]["name"] != name for pod in running.pods("executor"))
+
+    def read_on() -> bool:
+        """Whether both shards were read up to records that were written after the loss."""
+        rows = running.sink.rows()
+        return len(rows.shards) == 2 and all(rows.event_time[rows.shard == at].max() > begun for at in range(2))
+
+    running.until("has another executor", replaced, 120)
+    running.until("is read on", read_on, 120)
+    tell(f"an executor's pod lost: records written after it are in the sink {time.time() - begun:.1f} s later")
+    rows = running.sink.rows()
+    assert [path.name for path in running.sink.path.iterdir()] == [f"{EXECUTORS}-0.1"], "the application was not started again"
+    so_far = {shard: int(rows.offset[rows.shard == at].max()) + 1 for at, shard in enumerate(rows.shards)}
+    held = count(rows, so_far)
+    assert (held.missing, held.foreign, held.duplicates) == (0, 0, 0)
+    assert running.grants() == grants, "no shard was granted anew"
+    (now,) = running.pods("consumer")
+    assert now["metadata"]["uid"] == driver["metadata"]["uid"]
 
 
 def test_executors_read_everything_once(groups: dict[str, Running]) -> None:
