@@ -63,7 +63,7 @@ def apply_all(place: Town, operator: Operator, count: int, within: float) -> Row
     place.create_groups(names, [f"topic-{number}" for number in range(TOPICS)])
     applied = time.monotonic() - begun
     try:
-        wait_until(f"{count} groups to be right", lambda: len(watching.right) >= count, within)
+        wait_until(f"{count} groups to be right", lambda: len(watching.check().right) >= count, within)
     except TimeoutError as error:
         raise SystemExit(f"{error}: {len(watching.right)} are; {explain(place, watching.right)}") from None
     took = max(watching.right.values()) - begun
@@ -74,7 +74,7 @@ def apply_all(place: Town, operator: Operator, count: int, within: float) -> Row
         f" the operator used {now.cpu - used.cpu:.1f} CPU seconds, {requests(after) - requests(before):,.0f} requests"
         f" and {reconciles:,.0f} reconciles, p99 at most {after.quantile(RECONCILES, 0.99, before) * 1e3:g} ms"
     )
-    wait_until("all pods to be made", lambda: len(watching.pods) >= count * CONSUMERS, within)
+    wait_until("all pods to be made", lambda: len(watching.check().pods) >= count * CONSUMERS, within)
     made = max(watching.pods.values()) - begun
     rate = 60 * len(watching.pods) / made
     show(f"{count * CONSUMERS} pods: made by the StatefulSet controller after {made:.1f} s, {rate:,.0f}/min")

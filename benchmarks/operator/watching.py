@@ -66,9 +66,23 @@ class Watching:
     def stop(self) -> None:
         self._ended = True
 
+    def check(self) -> Watching:
+        """Itself. Raises RuntimeError if a watch failed, after which what is not seen may be there."""
+        if self.failures:
+            raise RuntimeError("a watch of the API server failed") from self.failures[0]
+        return self
+
     def _watch(self, path: str, accept: str, look: Callable[[dict[str, Any]], None], opened: threading.Event) -> None:
         try:
-            connection = http.client.HTTPSConnection(str(self._url.hostname), self._url.port, context=self._tls)
+            while not self._ended:
+                # The API server ends a watch that is read too slowly. The next one begins with all that there is.
+                self._watch_once(path, accept, look, opened)
+        except Exception as error:  # noqa: BLE001 - `check` raises it
+            self.failures.append(error)
+
+    def _watch_once(self, path: str, accept: str, look: Callable[[dict[str, Any]], None], opened: threading.Event) -> None:
+        connection = http.client.HTTPSConnection(str(self._url.hostname), self._url.port, context=self._tls)
+        try:
             connection.request("GET", f"{path}?watch=true&timeoutSeconds=7200", headers={"Accept": accept})
             response = connection.getresponse()
             if response.status != 200:
@@ -76,10 +90,12 @@ class Watching:
             opened.set()
             while not self._ended and (line := response.readline()):
                 event = json.loads(line)
+                if event["type"] == "ERROR":
+                    return
                 with self._lock:
                     look(event["object"])
-        except Exception as error:  # noqa: BLE001 - whoever waits looks at it
-            self.failures.append(error)
+        finally:
+            connection.close()
 
     def _group(self, body: dict[str, Any]) -> None:
         metadata, status = body["metadata"], body.get("status", {})

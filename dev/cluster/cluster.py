@@ -94,6 +94,12 @@ class Cluster:
         return f"{self.node_address}:{config.KAFKA_PORT}"
 
     @property
+    def kafka_detour(self) -> tuple[str, str]:
+        """Where the broker may be reached by a way of one's own: the address that it tells who comes so, and its own."""
+        port = config.KAFKA_DETOUR_PORT
+        return f"{self.addresses.machine}:{port}", f"{self.node_address}:{port}"
+
+    @property
     def prometheus_url(self) -> str:
         return f"http://{self.node_address}:{config.PROMETHEUS_PORT}"
 

@@ -15,6 +15,7 @@ from dev.cluster.tools import PAUSE_IMAGE
 API_PORT = 6443
 KAFKA_PORT = 9092
 KAFKA_CONTROLLER_PORT = 9093
+KAFKA_DETOUR_PORT = 9094
 BROKER_RACK = "zone-a"
 PROMETHEUS_PORT = 9090
 DISCOVERY_PORT = 9099
@@ -144,17 +145,22 @@ def corefile(layout: Layout) -> str:
 
 
 def kafka(layout: Layout, addresses: Addresses) -> str:
-    """server.properties of one node that is broker and controller. It advertises the node's address, which pods reach too."""
+    """server.properties of one node that is broker and controller. It advertises the node's address, which pods reach too.
+
+    The listener DETOUR advertises the machine's address instead: nobody listens there, unless somebody leads from there on.
+    """
+    detour = f":{KAFKA_DETOUR_PORT}"
+    listeners = f"PLAINTEXT://{addresses.node}:{KAFKA_PORT},DETOUR://{addresses.node}{detour}"
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "broker.rack": BROKER_RACK,
         "controller.quorum.voters": f"1@127.0.0.1:{KAFKA_CONTROLLER_PORT}",
-        "listeners": f"PLAINTEXT://{addresses.node}:{KAFKA_PORT},CONTROLLER://127.0.0.1:{KAFKA_CONTROLLER_PORT}",
-        "advertised.listeners": f"PLAINTEXT://{addresses.node}:{KAFKA_PORT}",
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{KAFKA_CONTROLLER_PORT}",
+        "advertised.listeners": f"PLAINTEXT://{addresses.node}:{KAFKA_PORT},DETOUR://{addresses.machine}{detour}",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,DETOUR:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(layout.state / "kafka-data"),
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": "1",

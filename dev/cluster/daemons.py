@@ -85,6 +85,8 @@ def controller_manager(tools: Tools, layout: Layout) -> Daemon:
         allocate_node_cidrs="false",
         # A claim of a prepared volume waits this long otherwise: 15 s by default.
         pvclaimbinder_sync_period="1s",
+        # Between two looks of a HorizontalPodAutoscaler: 15 s by default.
+        horizontal_pod_autoscaler_sync_period="1s",
         bind_address="127.0.0.1",
         profiling="false",
     )

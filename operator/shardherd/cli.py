@@ -54,6 +54,9 @@ DEFINITION_INTERVAL = 1.0
 PING_INTERVAL, PING_TIMEOUT = 1.0, 5.0
 """Seconds between the attempts of `ping`, and for each."""
 
+REVIEWS = 8
+"""Tokens that are reviewed at a time."""
+
 KOPF_STOP_TIMEOUT = 10.0
 """Seconds that Kopf is given to end its watches."""
 
@@ -189,6 +192,9 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     # What keeps us leading must not wait behind what many groups ask for at once.
     lease_api = KubernetesApi(configuration, connections=2, count=count)
     stack.callback(lease_api.close)
+    # Nor may who holds what be written behind the tokens that anybody sends.
+    reviews_api = KubernetesApi(configuration, connections=REVIEWS, count=count)
+    stack.callback(reviews_api.close)
     pods = OperatorPods(lease_api, identity.namespace, identity.pod_name, identity.pod_uid)
     leadership = LeaseLeadership(
         lease_api,
@@ -218,7 +224,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
             leadership=leadership,
             ownership=ConfigMapOwnership(api),
             connector=connector,
-            tokens=_tokens(settings, api, clock),
+            tokens=_tokens(settings, reviews_api, clock),
             events=events,
             metrics=OperatorCounters(metrics),
             assignors=load_assignors(),

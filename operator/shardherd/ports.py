@@ -101,8 +101,13 @@ class OwnershipStore(Protocol):
         """The copies of positions that were written last; empty if there are none. Raises OwnershipUnavailableError."""
         ...
 
-    async def save_copies(self, group: GroupIdentity, copies: Mapping[ShardId, Offset]) -> None:
-        """Replace the copies of positions. Raises OwnershipUnavailableError if that may not have happened, or only in part."""
+    async def save_copies(
+        self, group: GroupIdentity, copies: Mapping[ShardId, Offset], before: Mapping[ShardId, Offset] | None = None
+    ) -> None:
+        """Replace the copies of positions. `before` are those that surely are stored; None if that is not known.
+
+        Raises OwnershipUnavailableError if it may not have happened, or only in part.
+        """
         ...
 
 

@@ -48,8 +48,9 @@ class ApiSettings:
     max_body: bytes of a request's body. Default 16 MiB: a heartbeat that names 100,000 shards fits.
     max_groups_per_source: how many groups may read one topic of one Kafka cluster; the newest above it are granted nothing.
         Default 0, which means no limit: groups do not disturb each other, and one costs a small request a second.
-    requests_per_second: how often one caller may call on average; five times as many may come at once. Default 100, a hundred
-        times what a consumer does that moves shards and checkpoints all the time. 0: no limit.
+    requests_per_second: how often one caller may call on average, and one address show tokens that are not known; five times as
+        many may come at once. Default 100, a hundred times what a consumer does that moves shards and checkpoints all the
+        time. 0: no limit.
     """
 
     port: int = 8080

@@ -151,6 +151,8 @@ class TestValues:
 @pytest.mark.parametrize("options", [(), ("--set", "crds.enabled=false")])
 def test_the_api_server_accepts_what_is_rendered(cluster: Cluster, namespace: str, options: tuple[str, ...]) -> None:
     manifests = yaml.safe_dump_all(rendered(cluster, *options, namespace=namespace, release=namespace))
+    # The account of the hook's pod has to be there, which a dry run does not make.
+    cluster.kubectl("-n", namespace, "create", "serviceaccount", f"{namespace}-shardherd-test")
     said = cluster.kubectl(
         "apply", "--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict", "-f", "-", input=manifests
     )

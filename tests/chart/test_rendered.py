@@ -112,6 +112,23 @@ class TestOperators:
             assert pod["enableServiceLinks"] is False
         assert pods[1]["automountServiceAccountToken"] is False
 
+    def test_each_has_an_account_of_its_own_and_only_the_operators_gets_a_token(self, chart: Chart) -> None:
+        accounts = {
+            item["metadata"]["name"]: item.get("automountServiceAccountToken", True)
+            for item in chart.render()
+            if item["kind"] == "ServiceAccount"
+        }
+        assert accounts == {
+            "shardherd": True,
+            "shardherd-test": False,
+            "shardherd-spark": True,
+            "shardherd-spark-executor": False,
+        }
+        assert chart.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "shardherd"
+        assert chart.one("Pod", "shardherd-test")["spec"]["serviceAccountName"] == "shardherd-test"
+        subjects = [s["name"] for item in chart.render() if item["kind"].endswith("Binding") for s in item.get("subjects", ())]
+        assert sorted(subjects) == ["shardherd", "shardherd", "shardherd-spark"]
+
     def test_values_that_users_of_other_charts_know_have_their_effect(self, chart: Chart) -> None:
         values = {
             "replicaCount": 3,
@@ -162,6 +179,27 @@ class TestOperators:
         }
         assert environment["SHARDHERD_LEASE_NAME"] == "prod-shardherd"
         assert environment["SHARDHERD_COORDINATOR_URL"] == "https://prod-shardherd.system.svc:8443"
+
+
+def test_with_cert_manager_the_certificate_is_its_business_and_the_operator_reads_it_only(chart: Chart) -> None:
+    issuer = {"name": "company", "kind": "ClusterIssuer"}
+    values = {"tls": {"mode": "certManager", "certManager": {"issuerRef": issuer, "duration": "720h", "renewBefore": "240h"}}}
+    certificate = chart.one("Certificate", "shardherd-tls", values)
+    assert certificate["spec"] == {
+        "secretName": "shardherd-tls",
+        "dnsNames": ["shardherd.system.svc"],
+        "usages": ["digital signature", "key encipherment", "server auth"],
+        "privateKey": {"rotationPolicy": "Always"},
+        "duration": "720h",
+        "renewBefore": "240h",
+        "issuerRef": {"group": "cert-manager.io", **issuer},
+    }
+    assert "Secret" not in chart.kinds(values)
+    rights = [rule for rule in chart.one("Role", "shardherd-leader", values)["rules"] if "secrets" in rule["resources"]]
+    assert [(rule["resourceNames"], rule["verbs"]) for rule in rights] == [(["shardherd-tls"], ["get"])]
+    (container,) = chart.one("Deployment", values=values)["spec"]["template"]["spec"]["containers"]
+    environment = {item["name"]: item.get("value") for item in container["env"]}
+    assert (environment["SHARDHERD_TLS"], environment["SHARDHERD_TLS_SECRET"]) == ("secret", "shardherd-tls")
 
 
 def test_the_hook_pings_the_address_that_consumers_call(chart: Chart) -> None:

@@ -202,31 +202,31 @@ def test_of_leases_it_may_change_its_own_alone(everywhere: Installed) -> None:
     assert everywhere.may(account, everywhere.own, name="another")["leases"] == "create"
 
 
+def patch(installed: Installed, change: Json) -> str | None:
+    """What the API server says to the operator's patch of the pod beside it, None if it is done."""
+    account = f"system:serviceaccount:{installed.own}:{installed.own}-shardherd"
+    try:
+        installed.cluster.kubectl(*("-n", installed.own, "patch", "pod", "victim", "-p", json.dumps(change), "--as", account))
+    except ClusterError as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(scope="module")
+def pod(everywhere: Installed) -> str:
+    """A pod beside the operator; the admission policy holds by now."""
+    everywhere.cluster.kubectl("-n", everywhere.own, "create", "-f", "-", input=yaml.safe_dump(POD))
+    tries = itertools.count()
+    until(lambda: patch(everywhere, {"metadata": {"labels": {"probe": str(next(tries))}}}) is not None, within=30)
+    return "victim"
+
+
 class TestLabels:
     """Of the pods beside it the operator may change the leader's label only."""
 
-    @pytest.fixture(scope="class")
-    def pod(self, everywhere: Installed) -> str:
-        """A pod beside the operator; the admission policy holds by now."""
-        everywhere.cluster.kubectl("-n", everywhere.own, "create", "-f", "-", input=yaml.safe_dump(POD))
-        tries = itertools.count()
-        until(lambda: self.patch(everywhere, {"metadata": {"labels": {"probe": str(next(tries))}}}) is not None, within=30)
-        return "victim"
-
-    def patch(self, installed: Installed, change: Json) -> str | None:
-        """What the API server says to the operator's patch, None if it is done."""
-        account = f"system:serviceaccount:{installed.own}:{installed.own}-shardherd"
-        try:
-            installed.cluster.kubectl(
-                *("-n", installed.own, "patch", "pod", "victim", "-p", json.dumps(change), "--as", account)
-            )
-        except ClusterError as error:
-            return str(error)
-        return None
-
     def test_it_gives_and_takes_the_leaders_label(self, everywhere: Installed, pod: str) -> None:
-        assert self.patch(everywhere, {"metadata": {"labels": {LEADER_LABEL: "true"}}}) is None
-        assert self.patch(everywhere, {"metadata": {"labels": {LEADER_LABEL: None}}}) is None
+        assert patch(everywhere, {"metadata": {"labels": {LEADER_LABEL: "true"}}}) is None
+        assert patch(everywhere, {"metadata": {"labels": {LEADER_LABEL: None}}}) is None
 
     @pytest.mark.parametrize(
         ("change", "said"),
@@ -240,72 +240,76 @@ class TestLabels:
         ],
     )
     def test_and_nothing_else(self, everywhere: Installed, pod: str, change: Json, said: str) -> None:
-        refused = self.patch(everywhere, change)
-        assert refused is not None
-        assert said in refused
+        answer = patch(everywhere, change)
+        assert answer is not None
+        assert said in answer
 
     def test_others_are_not_limited_by_it(self, everywhere: Installed, pod: str) -> None:
         everywhere.cluster.kubectl("-n", everywhere.own, "label", "pod", pod, "by=an-admin")
 
 
+def write(installed: Installed, verb: str, manifest: Json) -> None:
+    """A ConfigMap, or what the manifest says, where groups are served."""
+    body = {"apiVersion": "v1", "kind": "ConfigMap", **manifest}
+    installed.cluster.kubectl("-n", installed.served, verb, "-f", "-", input=yaml.safe_dump(body))
+
+
+def refused(installed: Installed, *command: str, by: str = "shardherd-spark") -> str | None:
+    """What the API server says to a driver's command, None if it is done."""
+    where = installed.own if by.endswith("-shardherd") else installed.served
+    who = ("--as", f"system:serviceaccount:{where}:{by}", "--as-group", f"system:serviceaccounts:{where}")
+    groups = ("--as-group", "system:serviceaccounts", "--as-group", "system:authenticated")
+    try:
+        installed.cluster.kubectl("-n", installed.served, *command, *who, *groups)
+    except ClusterError as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(scope="module")
+def kept(everywhere: Installed) -> str:
+    """A namespace with a group's state, the authorities and a ConfigMap of Spark's; the admission policy holds by now."""
+    served = everywhere.served
+    write(everywhere, "create", GROUP)
+    uid = everywhere.cluster.kubectl("-n", served, "get", RESOURCE, "clicks", "-o", "jsonpath={.metadata.uid}")
+    # Without its owner it would be collected as garbage.
+    owner = {"apiVersion": GROUP["apiVersion"], "kind": GROUP["kind"], "name": "clicks", "uid": uid, "controller": True}
+    for name, owners in (("clicks-state", [owner]), ("shardherd-ca", []), ("spark-exec-1", [])):
+        metadata = {"name": name, "labels": {"of": "this-test"}, "ownerReferences": owners}
+        write(everywhere, "create", {"metadata": metadata})
+    tries = itertools.count()
+
+    def holds() -> bool:
+        change = ("patch", "configmap", "shardherd-ca", "-p", json.dumps({"data": {"probe": str(next(tries))}}))
+        return refused(everywhere, *change) is not None
+
+    until(holds, within=30)
+    return served
+
+
 class TestState:
     """What the operator keeps of a group, and by whom it is believed, no account of the group's own namespace may write."""
-
-    @pytest.fixture(scope="class")
-    def kept(self, everywhere: Installed) -> str:
-        """A namespace with a group's state, the authorities and a ConfigMap of Spark's; the admission policy holds by now."""
-        served = everywhere.served
-        self.write(everywhere, "create", GROUP)
-        uid = everywhere.cluster.kubectl("-n", served, "get", RESOURCE, "clicks", "-o", "jsonpath={.metadata.uid}")
-        # Without its owner it would be collected as garbage.
-        owner = {"apiVersion": GROUP["apiVersion"], "kind": GROUP["kind"], "name": "clicks", "uid": uid, "controller": True}
-        for name, owners in (("clicks-state", [owner]), ("shardherd-ca", []), ("spark-exec-1", [])):
-            metadata = {"name": name, "labels": {"of": "this-test"}, "ownerReferences": owners}
-            self.write(everywhere, "create", {"metadata": metadata})
-        tries = itertools.count()
-
-        def holds() -> bool:
-            change = ("patch", "configmap", "shardherd-ca", "-p", json.dumps({"data": {"probe": str(next(tries))}}))
-            return self.refused(everywhere, *change) is not None
-
-        until(holds, within=30)
-        return served
-
-    def write(self, installed: Installed, verb: str, manifest: Json) -> None:
-        body = {"apiVersion": "v1", "kind": "ConfigMap", **manifest}
-        installed.cluster.kubectl("-n", installed.served, verb, "-f", "-", input=yaml.safe_dump(body))
-
-    def refused(self, installed: Installed, *command: str, by: str = "shardherd-spark") -> str | None:
-        """What the API server says to a driver's command, None if it is done."""
-        where = installed.own if by.endswith("-shardherd") else installed.served
-        who = ("--as", f"system:serviceaccount:{where}:{by}", "--as-group", f"system:serviceaccounts:{where}")
-        groups = ("--as-group", "system:serviceaccounts", "--as-group", "system:authenticated")
-        try:
-            installed.cluster.kubectl("-n", installed.served, *command, *who, *groups)
-        except ClusterError as error:
-            return str(error)
-        return None
 
     @pytest.mark.parametrize("name", ["clicks-state", "shardherd-ca"])
     @pytest.mark.parametrize("verb", ["patch", "delete"])
     def test_a_driver_may_not_write_it(self, everywhere: Installed, kept: str, name: str, verb: str) -> None:
         change = {"patch": ("-p", json.dumps({"data": {"forged": "yes"}})), "delete": ()}[verb]
-        said = self.refused(everywhere, verb, "configmap", name, *change)
+        said = refused(everywhere, verb, "configmap", name, *change)
         assert said is not None
         assert f"only the operator may write ConfigMap {name}, which it keeps for the groups of this namespace" in said
 
     def test_nor_with_all_others_at_once(self, everywhere: Installed, kept: str) -> None:
-        self.refused(everywhere, "delete", "configmap", "-l", "of=this-test")
+        refused(everywhere, "delete", "configmap", "-l", "of=this-test")
         left = everywhere.cluster.kubectl("-n", kept, "get", "configmap", "-l", "of=this-test", "-o", "name").split()
         assert {"configmap/clicks-state", "configmap/shardherd-ca"} <= set(left)
 
     def test_but_may_write_those_of_spark(self, everywhere: Installed, kept: str) -> None:
-        assert self.refused(everywhere, "create", "configmap", "spark-exec-2") is None
-        assert self.refused(everywhere, "delete", "configmap", "spark-exec-2") is None
+        assert refused(everywhere, "create", "configmap", "spark-exec-2") is None
+        assert refused(everywhere, "delete", "configmap", "spark-exec-2") is None
 
     def test_the_operator_and_people_may(self, everywhere: Installed, kept: str) -> None:
         change = ("patch", "configmap", "shardherd-ca", "-p", json.dumps({"data": {"ca.crt": "new"}}))
-        assert self.refused(everywhere, *change, by=f"{everywhere.own}-shardherd") is None
+        assert refused(everywhere, *change, by=f"{everywhere.own}-shardherd") is None
         everywhere.cluster.kubectl("-n", kept, "delete", "configmap", "clicks-state")
 
 
@@ -320,6 +324,10 @@ def test_a_driver_may_run_its_executors_where_it_is(everywhere: Installed) -> No
 
 def test_an_executor_may_do_nothing(everywhere: Installed) -> None:
     assert everywhere.may("shardherd-spark-executor", everywhere.served, of=everywhere.served) == {}
+
+
+def test_nor_may_the_charts_own_test(everywhere: Installed) -> None:
+    assert everywhere.may(f"{everywhere.own}-shardherd-test", everywhere.own) == {}
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,20 @@ class OwnershipContract:
         assert await store.load_copies(group) == many
 
         few = {shard: many[shard] for shard in list(many)[:10]}
-        await store.save_copies(group, few)
+        await store.save_copies(group, few, many)
 
         assert await store.load_copies(group) == few
+        await store.save_copies(group, many, few)
+        assert await store.load_copies(group) == many
+        await store.save_copies(group, few)
+        assert await store.load_copies(group) == few
+
+    async def test_copies_are_stored_also_if_others_are_there_than_was_thought(
+        self, store: OwnershipStore, group: GroupIdentity
+    ) -> None:
+        shard = ShardId("clicks/0")
+        await store.save_copies(group, {shard: 1}, {shard: 0})
+        assert await store.load_copies(group) == {shard: 1}
+
+        await store.save_copies(group, {shard: 2}, {})
+        assert await store.load_copies(group) == {shard: 2}

@@ -168,6 +168,19 @@ class SourceContract:
         with pytest.raises(SourceUnavailableError, match=f"topicPattern '{prefix}nothing"):
             await source.discover()
 
+    async def test_a_pattern_that_is_none_is_named(self, lab: SourceLab, prefix: str) -> None:
+        source = lab.open((), "(?!internal-).*", prefix)
+
+        with pytest.raises(SourceUnavailableError, match=r"topicPattern .* is not a regular expression of RE2: invalid"):
+            await source.discover()
+
+    async def test_a_pattern_that_would_be_tried_for_ages_is_answered_at_once(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(prefix + "a" * 100 + ".", 1)
+        source = lab.open((), f"{prefix}(a+)+", prefix)
+
+        with pytest.raises(SourceUnavailableError, match=r"no topic at .* matches"):
+            await source.discover()
+
     async def test_an_unreachable_cluster_is_named(self, lab: SourceLab) -> None:
         source, address = lab.open_unreachable()
 

@@ -58,6 +58,8 @@ class Faults:
     delay: float = 0.0
     """Seconds that every answer comes later."""
     answers: deque[Fault] = field(default_factory=deque)
+    slow: dict[str, float] = field(default_factory=dict)
+    """Seconds that answers to requests with such a path come later."""
 
 
 class ApiProxy:
@@ -130,6 +132,8 @@ class ApiProxy:
             # As the API server says it: in the stream, not as the status of the answer.
             told = {"type": "ERROR", "object": _body(faults.watches)}
             return web.json_response(text=json.dumps(told) + "\n")
+        if late := sum(seconds for path, seconds in list(faults.slow.items()) if re.search(path, request.path)):
+            await asyncio.sleep(late)
         fault = next((each for each in list(faults.answers) if each.matches(request)), None)
         if fault is not None:
             fault.met += 1

@@ -7,24 +7,19 @@ account.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesApi
+from shardherd.adapters.kubernetes.api import KubernetesApi
+from tests.harness.played import Json, PlayedNode
 
-Json = Mapping[str, Any]
-
-FINALIZER = "tests.shardherd.dev/played"
 SELECTOR = "app.kubernetes.io/component=operator"
 
 
@@ -35,64 +30,35 @@ class _Running:
     told: bool = False
 
 
-class PlayedOperators:
+class PlayedOperators(PlayedNode):
     """Runs the operators' pods of a namespace until it is closed. `ports` leads from a pod's name to where its API answers."""
 
     def __init__(
         self, api: KubernetesApi, namespace: str, kubeconfig: Path, folder: Path, free_port: Callable[[], int]
     ) -> None:
+        super().__init__(api, namespace, SELECTOR)
         self.ports: dict[str, int] = {}
         self.images: list[str] = []
         """What each pod that was started declares, in their order."""
-        self.failures: list[BaseException] = []
-        self._api = api
-        self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._kubeconfig = kubeconfig
         self._folder = folder
         self._free_port = free_port
         self._running: dict[str, _Running] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="played operators")
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[PlayedOperators]:
-        """Play until the block ends."""
-        self._thread.start()
-        try:
-            yield self
-        finally:
-            self._ended.set()
-            self._thread.join()
-            for each in self._running.values():
-                each.process.kill()
-                each.process.wait()
-            for pod in self._pods():
-                self._patch(pod, {"metadata": {"finalizers": None}})
-        assert self.failures == []
+    def _stop_all(self) -> None:
+        for each in self._running.values():
+            each.process.kill()
+            each.process.wait()
 
     def said(self) -> str:
         """The ends of all logs, for a test that fails."""
         return "\n".join(f"{file.name}: {file.read_text()[-2000:]}" for file in sorted(self._folder.glob("*.log")))
 
-    def _watch(self) -> None:
-        while not self._ended.wait(0.1):
-            try:
-                for pod in self._pods():
-                    self._see(pod)
-            except Exception as error:  # noqa: BLE001 - the test looks at it
-                self.failures.append(error)
-                return
-
-    def _pods(self) -> list[Json]:
-        found: list[Json] = self._api.call("GET", self._path, query={"labelSelector": SELECTOR})["items"]
-        return found
-
     def _see(self, pod: Json) -> None:
         known = self._running.get(pod["metadata"]["uid"])
         deleting = "deletionTimestamp" in pod["metadata"]
         if known is None and not deleting:
-            # A pod that has no node is gone as soon as it is deleted; this one is kept until its process has ended.
-            self._patch(pod, {"metadata": {"finalizers": [FINALIZER]}})
+            self._keep(pod)
             self._start(pod)
         elif known is not None and deleting and not known.told:
             known.process.send_signal(signal.SIGTERM)
@@ -100,7 +66,7 @@ class PlayedOperators:
         elif deleting and (known is None or known.process.poll() is not None):
             if known is not None:
                 assert known.process.returncode == 0, self.said()
-            self._patch(pod, {"metadata": {"finalizers": None}})
+            self._release(pod)
         elif known is not None and not deleting:
             assert known.process.poll() is None, self.said()
             self._show(pod, ready=_answers(known.port))
@@ -111,8 +77,8 @@ class PlayedOperators:
             "metadata.namespace": metadata["namespace"],
             "metadata.name": metadata["name"],
             "metadata.uid": metadata["uid"],
+            "spec.serviceAccountName": pod["spec"]["serviceAccountName"],
         }
-        fields["spec.serviceAccountName"] = pod["spec"]["serviceAccountName"]
         declared = {
             item["name"]: item["value"] if "value" in item else fields[item["valueFrom"]["fieldRef"]["fieldPath"]]
             for item in container["env"]
@@ -138,16 +104,6 @@ class PlayedOperators:
         if (shown.get("Ready") == "True") != ready:
             conditions = [{"type": "Ready", "status": str(ready)}]
             self._patch(pod, {"status": {"phase": "Running", "conditions": conditions}}, "/status")
-
-    def _patch(self, pod: Json, change: Json, part: str = "") -> None:
-        # Of this very pod: another one may have its name already.
-        metadata = {**change.get("metadata", {}), "uid": pod["metadata"]["uid"]}
-        path = f"{self._path}/{pod['metadata']['name']}{part}"
-        try:
-            self._api.call("PATCH", path, {**change, "metadata": metadata}, content_type=MERGE_PATCH)
-        except ApiError as error:
-            if error.status not in (404, 409):
-                raise
 
 
 def _answers(port: int) -> bool:

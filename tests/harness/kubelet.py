@@ -1,27 +1,25 @@
 """What a node would do with a group's pods, where there is none: each pod runs a plain Python consumer on the real protocol.
 
-A pod starts, becomes ready after a while, and when it is deleted its consumer drains, leaves, and the pod goes. They read no
-records: they move their shards' positions on and note what they moved, so that a test can tell what was read when and by whom.
+A pod starts, becomes ready after a while, and when it is deleted its consumer drains, leaves, and the pod goes. A consumer that
+ends by itself is started again. They read no records: they move their shards' positions on and note what they moved, so that a
+test can tell what was read when and by whom.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesApi
+from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.client.sync import Consumer, ConsumerClient, ShardBeingRead
 from shardherd.core.errors import FencedEpochError, ShardherdError
 from shardherd.core.model import ConsumerId, Incarnation
-
-Json = Mapping[str, Any]
-
-FINALIZER = "tests.shardherd.dev/played"
+from tests.harness.played import Json, PlayedNode
 
 
 @dataclass(frozen=True)
@@ -37,18 +35,19 @@ class Range:
 
 @dataclass(frozen=True)
 class Life:
-    """When a pod was seen to be deleted, or to be ready."""
+    """When a pod was seen to be deleted, or to be ready, or its consumer ended by itself (`stopped`)."""
 
     pod: str
     event: str
     at: float
 
 
-class PlayedKubelet:
+class PlayedKubelet(PlayedNode):
     """Runs the pods of a namespace's groups until it is closed.
 
     `broken` are images whose pods never become ready, `missing` those that it cannot get. `ways` leads pods of these names to
-    the coordinator by another address. `end` says how many records a shard has; by default there is always one more.
+    the coordinator by another address. `end` says how many records a shard has; by default there is always one more. With
+    `save_interval` in seconds consumers read on while a checkpoint is under way or withheld, and send the next so much later.
     """
 
     def __init__(
@@ -62,13 +61,13 @@ class PlayedKubelet:
         missing: tuple[str, ...] = (),
         ways: Mapping[str, str] | None = None,
         end: Callable[[str], float] = lambda _: math.inf,
+        save_interval: float = 0.0,
     ) -> None:
+        super().__init__(api, namespace)
         self.ranges: list[Range] = []
         self.fenced: list[Range] = []
         """What was read, but maybe not checkpointed: another consumer may have read it again."""
         self.lives: list[Life] = []
-        self.failures: list[BaseException] = []
-        self._api = api
         self._namespace = namespace
         self._coordinator = coordinator
         self._starting = starting
@@ -76,26 +75,14 @@ class PlayedKubelet:
         self._missing = missing
         self._ways = dict(ways or {})
         self._end = end
-        self._ended = threading.Event()
+        self._save_interval = save_interval
         self._running: dict[str, tuple[threading.Thread, threading.Event]] = {}
-        self._thread = threading.Thread(target=self._watch, name="played kubelet")
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[PlayedKubelet]:
-        """Play until the block ends."""
-        self._thread.start()
-        try:
-            yield self
-        finally:
-            self._ended.set()
-            self._thread.join()
-            for _, told in self._running.values():
-                told.set()
-            for thread, _ in self._running.values():
-                thread.join()
-            for pod in self._pods():
-                self._remove(pod)
-        assert self.failures == []
+    def _stop_all(self) -> None:
+        for _, told in self._running.values():
+            told.set()
+        for thread, _ in self._running.values():
+            thread.join()
 
     def of(self, shard: str) -> list[Range]:
         """What was read of a shard, in the order of its records."""
@@ -107,21 +94,8 @@ class PlayedKubelet:
         for life in list(self.lives):
             if life.event == "deleted":
                 since[life.pod] = life.at
-            elif life.pod in since:
+            elif life.event == "ready" and life.pod in since:
                 found.append((life.pod, since.pop(life.pod), life.at))
-        return found
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.1):
-            try:
-                for pod in self._pods():
-                    self._see(pod)
-            except Exception as error:  # noqa: BLE001 - the test looks at it
-                self.failures.append(error)
-                return
-
-    def _pods(self) -> list[Json]:
-        found: list[Json] = self._api.call("GET", f"/api/v1/namespaces/{self._namespace}/pods")["items"]
         return found
 
     def _see(self, pod: Json) -> None:
@@ -139,34 +113,41 @@ class PlayedKubelet:
 
     def _run(self, pod: Json, told: threading.Event) -> None:
         try:
-            # A pod that has no node is gone as soon as it is deleted; this one is kept until its consumer has ended.
-            self._patch(pod, {"metadata": {"finalizers": [FINALIZER]}})
+            self._keep(pod)
             image = pod["spec"]["containers"][0]["image"]
             if image in self._missing:
                 self._waits(pod, "ImagePullBackOff")
-            elif not told.wait(self._starting) and image not in self._broken:
-                self._consume(pod, told)
+            else:
+                for start in itertools.count(1):
+                    if told.wait(self._starting) or image in self._broken:
+                        break
+                    self._consume(pod, told, start)
             told.wait()
             if not self._ended.is_set():
-                self._remove(pod)
+                self._release(pod)
         except Exception as error:  # noqa: BLE001 - the test looks at it
             self.failures.append(error)
 
-    def _consume(self, pod: Json, told: threading.Event) -> None:
+    def _consume(self, pod: Json, told: threading.Event, start: int) -> None:
+        """Run the consumer until it is told to drain, or ends by itself."""
         name, group = pod["metadata"]["name"], pod["metadata"]["labels"]["shardherd.dev/consumergroup"]
         token = self._token(pod)
         way = self._ways.get(name, self._coordinator)
         with ConsumerClient(way, self._namespace, group, lambda: token) as client:
-            consumer = Consumer(
-                client, ConsumerId(name), Incarnation(pod["metadata"]["uid"], 1), drain_timeout=10.0, group_uid=_group_uid(pod)
-            )
+            options = {"save_interval": self._save_interval} if self._save_interval else {}
+            incarnation = Incarnation(pod["metadata"]["uid"], start)
+            consumer = Consumer(client, ConsumerId(name), incarnation, drain_timeout=10.0, group_uid=_group_uid(pod), **options)
             with consumer:
                 self._ready(pod)
                 self.lives.append(Life(name, "ready", time.monotonic()))
                 reader = threading.Thread(target=self._read, args=(consumer, name), name=f"{name} reads")
                 reader.start()
-                told.wait()
-                consumer.drain(10.0)
+                while reader.is_alive() and not told.wait(0.1):
+                    pass
+                if told.is_set():
+                    consumer.drain(10.0)
+                else:
+                    self.lives.append(Life(name, "stopped", time.monotonic()))
             reader.join()
 
     def _read(self, consumer: Consumer, name: str) -> None:
@@ -185,7 +166,7 @@ class PlayedKubelet:
         """Checkpoint one record, for as long as there is no coordinator to ask; False if somebody else holds the shard now."""
         while True:
             try:
-                shard.save_checkpoint(shard.position + 1, now=True)
+                shard.save_checkpoint(shard.position + 1, now=not self._save_interval)
             except FencedEpochError:
                 return False
             except ShardherdError as error:
@@ -213,19 +194,6 @@ class PlayedKubelet:
         waiting = {"reason": reason, "message": f'Back-off pulling image "{image}"'}
         container = {"name": "driver", "ready": False, "restartCount": 0, "image": image, "imageID": ""}
         self._patch(pod, {"status": {"containerStatuses": [{**container, "state": {"waiting": waiting}}]}}, "/status")
-
-    def _remove(self, pod: Json) -> None:
-        self._patch(pod, {"metadata": {"finalizers": None}})
-
-    def _patch(self, pod: Json, change: Json, part: str = "") -> None:
-        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod['metadata']['name']}{part}"
-        # Of this very pod: another one may have its name already.
-        metadata = {**change.get("metadata", {}), "uid": pod["metadata"]["uid"]}
-        try:
-            self._api.call("PATCH", path, {**change, "metadata": metadata}, content_type=MERGE_PATCH)
-        except ApiError as error:
-            if error.status not in (404, 409):
-                raise
 
 
 def _group_uid(pod: Json) -> str:

@@ -141,7 +141,9 @@ class SimulatedOwnership:
             OwnershipUnavailableError,
         )
 
-    async def save_copies(self, group: GroupIdentity, copies: Mapping[ShardId, Offset]) -> None:
+    async def save_copies(
+        self, group: GroupIdentity, copies: Mapping[ShardId, Offset], before: Mapping[ShardId, Offset] | None = None
+    ) -> None:
         taken = dict(copies)
 
         def replace() -> None:

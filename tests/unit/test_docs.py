@@ -162,7 +162,7 @@ def test_every_link_to_a_section_of_ours_leads_to_one(document: str) -> None:
     assert {(page.name, anchor) for page, anchor in targets if anchor not in headings(page)} == set()
 
 
-@pytest.mark.parametrize(("document", "least"), [("safety.md", 50), ("source-values.md", 4)])
+@pytest.mark.parametrize(("document", "least"), [("safety.md", 50), ("security.md", 30), ("source-values.md", 4)])
 def test_every_test_that_a_page_names_exists(document: str, least: int) -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / document).read_text()))
     written = {name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())}
@@ -170,7 +170,10 @@ def test_every_test_that_a_page_names_exists(document: str, least: int) -> None:
     assert named - written == set()
 
 
-def test_every_rule_of_the_page_on_safety_names_a_test() -> None:
-    rows = [row for row in (ROOT / "docs" / "safety.md").read_text().splitlines() if row.startswith("| ")]
+@pytest.mark.parametrize(("document", "section"), [("safety.md", "# What makes it safe"), ("security.md", "## What is tested")])
+def test_every_rule_of_the_pages_on_safety_and_security_names_a_test(document: str, section: str) -> None:
+    text = (ROOT / "docs" / document).read_text().partition(section)[2]
+    rows = [row for row in text.splitlines() if row.startswith("| ")]
+    assert len(rows) > 10
     rules = [row for row in rows if not row.endswith("| tests |")]
     assert [row for row in rules if "`test_" not in row] == []

@@ -41,6 +41,7 @@ def driver(pod: Pod, template_hash: str, log: str = "") -> ConsumerPod | None:
         current=metadata.get("annotations", {}).get(names.TEMPLATE_HASH) == template_hash,
         trouble=None if ready else trouble(pod, log),
         cordoned=metadata["labels"].get(names.CORDONED_LABEL) == "true",
+        running="running" in container(pod, names.DRIVER_CONTAINER).get("state", {}),
     )
 
 

@@ -12,7 +12,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -20,7 +20,7 @@ from aiohttp import web
 from shardherd import protocol
 from shardherd.coordinator import openapi
 from shardherd.coordinator.auth import Authenticator
-from shardherd.coordinator.limits import RateLimit
+from shardherd.coordinator.limits import LARGE, LARGE_WITHIN, LargeBodies, RateLimit
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.errors import (
@@ -61,7 +61,7 @@ def make_application(
     certified: Callable[[], bool] = lambda: True,
 ) -> web.Application:
     """The whole API as an aiohttp application. A body of more than `max_body` bytes is refused, and so are
-    the calls of one caller above `requests_per_second` (0: no limit).
+    the calls of one caller, and tokens from one address that are not known, above `requests_per_second` (0: no limit).
 
     Without `accept_plain` only calls over TLS are answered, but for those about health. `certified` tells whether there is a
     certificate to serve with.
@@ -90,6 +90,7 @@ class _Api:
         self._auth = authenticator
         self._max_body = max_body
         self._limit = limit
+        self._large = LargeBodies()
         self._accept_plain = accept_plain
         self._certified = certified
         self._metrics = runtime.ports.metrics
@@ -207,7 +208,7 @@ class _Api:
         caller = await self._caller(request)
         await self._auth.check_forces(caller, namespace, name)
         runner = self._runtime.group(namespace, name)
-        body = protocol.loads(protocol.ForcedCheckpoint, await request.read())
+        body = protocol.loads(protocol.ForcedCheckpoint, await self._body(request, caller))
         log.warning(
             "group %s: %s sets the checkpoint of %s to %d", runner.spec.identity, caller.user, _shard(request), body.offset
         )
@@ -215,16 +216,22 @@ class _Api:
 
     async def _caller(self, request: web.Request) -> Caller:
         """Who calls. Raises UnauthenticatedError, TooManyRequestsError, CoordinatorUnavailableError."""
-        caller = await self._auth.caller(request.headers.get("Authorization"))
-        wait = self._limit.take((caller.user, caller.namespace, caller.service_account, caller.pod_uid))
+        token = request.headers.get("Authorization")
+        if self._auth.needs_review(token):
+            # Each asks the API server something, and of who sends many of them nothing is known but the address.
+            self._bound(request, request.remote, f"{request.remote} shows tokens that are not known more often than")
+        caller = await self._auth.caller(token)
+        name = caller.pod or caller.user or caller.service_account
+        self._bound(request, _key(caller), f"{name!r} calls more often than")
+        return caller
+
+    def _bound(self, request: web.Request, key: Hashable, told: str) -> None:
+        """Count this call. Raises TooManyRequestsError if it is one too many under this key."""
+        wait = self._limit.take(key)
         if wait > 0:
             self._metrics.refused(TooManyRequestsError.code)
             request[_WAIT] = wait
-            raise TooManyRequestsError(
-                f"{caller.pod or caller.user or caller.service_account!r} calls more often than api.requestsPerSecond of the"
-                f" chart allows; call again after {wait:.2f} s"
-            )
-        return caller
+            raise TooManyRequestsError(f"{told} api.requestsPerSecond of the chart allows; call again after {wait:.2f} s")
 
     async def _admit(self, request: web.Request, kind: type[T]) -> tuple[GroupRunner, T]:
         """The group and the request's body, once its caller has shown to be the consumer that it names."""
@@ -233,11 +240,23 @@ class _Api:
         self._auth.check_namespace(caller, namespace, name)
         runner = self._runtime.group(namespace, name)
         version = protocol.check_version(request.headers.get(protocol.PROTOCOL_HEADER))
-        body = protocol.read_request(kind, await request.read(), version)
+        body = protocol.read_request(kind, await self._body(request, caller), version)
         # A body may take long to arrive: what the caller may do is what it may do now.
         caller = await self._auth.caller(request.headers.get("Authorization"))
         self._auth.check_consumer(caller, runner.spec, body.consumer, body.incarnation)
         return runner, body
+
+    async def _body(self, request: web.Request, caller: Caller) -> bytes:
+        """The request's body. Raises CoordinatorUnavailableError if it is large and does not arrive."""
+        if request.content_length is not None and request.content_length <= LARGE:
+            return await request.read()
+        try:
+            async with self._large.turn(_key(caller)):
+                return await request.read()
+        except TimeoutError as error:
+            # It may have arrived while this process did not run: whoever sent it is to send it again.
+            told = f"the body did not arrive within {LARGE_WITHIN:g} s of its turn; ask again"
+            raise CoordinatorUnavailableError(told) from error
 
     async def _member(self, request: web.Request) -> GroupRunner:
         """The group, once the caller has shown to be one of its pods."""
@@ -255,6 +274,11 @@ class _Api:
             group = str(runner.spec.identity)
             raise CoordinatorUnavailableError(f"group {group} is being loaded; ask again", group=group)
         return view
+
+
+def _key(caller: Caller) -> Hashable:
+    """By what a caller is known among others."""
+    return (caller.user, caller.namespace, caller.service_account, caller.pod_uid)
 
 
 def _shard(request: web.Request) -> ShardId:

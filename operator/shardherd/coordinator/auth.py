@@ -41,26 +41,29 @@ class Authenticator:
         self._tokens = tokens
         self._clock = clock
         self._metrics = metrics
-        self._reviewed: OrderedDict[bytes, _Reviewed] = OrderedDict()
+        self._known: OrderedDict[bytes, _Reviewed] = OrderedDict()
+        # Apart, so that forged tokens, of which there is no end, push nobody out who is known.
+        self._nobodys: OrderedDict[bytes, _Reviewed] = OrderedDict()
+
+    def needs_review(self, authorization: str | None) -> bool:
+        """Whether `caller` would have to ask the API server whose token this header carries."""
+        token = _bearer(authorization)
+        return bool(token) and self._remembered(_digest(token)) is None
 
     async def caller(self, authorization: str | None) -> Caller:
         """Whose token the Authorization header carries. Raises UnauthenticatedError, CoordinatorUnavailableError."""
-        scheme, _, token = (authorization or "").partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token:
+        token = _bearer(authorization)
+        if not token:
             self._metrics.refused("NoToken")
             raise UnauthenticatedError("the request carries no bearer token; send the pod's projected service account token")
-        key = hashlib.sha256(token.encode(errors="replace")).digest()
-        known = self._reviewed.get(key)
-        if known is None or known.until <= self._clock.now():
+        key = _digest(token)
+        known = self._remembered(key)
+        if known is None:
             try:
                 known = _Reviewed(await self._tokens.review(token), self._clock.now() + REMEMBER)
             except ReviewUnavailableError as error:
                 raise CoordinatorUnavailableError(f"{error}; ask again") from error
-            self._reviewed[key] = known
-            self._reviewed.move_to_end(key)
-            while len(self._reviewed) > MAX_REMEMBERED:
-                self._reviewed.popitem(last=False)
+            self._remember(key, known)
         if known.caller is None:
             self._metrics.refused("InvalidToken")
             raise UnauthenticatedError(
@@ -68,6 +71,21 @@ class Authenticator:
                 " audience; use a projected service account token with audience 'shardherd'"
             )
         return known.caller
+
+    def _remembered(self, key: bytes) -> _Reviewed | None:
+        """The review of this token, if it still holds."""
+        known = self._known.get(key) or self._nobodys.get(key)
+        return known if known is not None and self._clock.now() < known.until else None
+
+    def _remember(self, key: bytes, reviewed: _Reviewed) -> None:
+        here, elsewhere = self._known, self._nobodys
+        if reviewed.caller is None:
+            here, elsewhere = elsewhere, here
+        elsewhere.pop(key, None)
+        here[key] = reviewed
+        here.move_to_end(key)
+        while len(here) > MAX_REMEMBERED:
+            here.popitem(last=False)
 
     def check_private(self, *, secure: bool) -> None:
         """Raises ForbiddenError for a call that was not made over TLS."""
@@ -119,6 +137,16 @@ class Authenticator:
     def _refuse(self, reason: str, told: str, group: str, consumer: ConsumerId | None = None, rule: str = _SELF) -> NoReturn:
         self._metrics.refused(reason)
         raise ForbiddenError(f"{told}; {rule.format(group=group)}", group=group, consumer=consumer)
+
+
+def _bearer(authorization: str | None) -> str:
+    """The token of an Authorization header, empty if it has none."""
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="replace")).digest()
 
 
 def _no_right(caller: Caller, verb: str) -> str:

@@ -1,18 +1,30 @@
-"""How often one caller may call: a token bucket each. Called by the API for every call, once its caller is known.
+"""What one caller may take: calls, by a token bucket each, and memory, as large bodies are read in turn.
 
-A consumer in a loop is slowed down before it keeps the others waiting. Decides nothing else.
+Called by the API for every call, once its caller is known, and before that for every token that has to be reviewed, by the
+address that it comes from. A consumer in a loop is slowed down before it keeps the others waiting. Decides nothing else.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from shardherd.ports import Clock
 
 BURST_SECONDS = 5.0
 """Calls of so many seconds may come at once: a consumer that starts, or drains, sends several in a row."""
+
+LARGE = 64 * 1024
+"""Bytes of a body above which it is read in turn; a heartbeat that names a thousand shards is smaller."""
+
+LARGE_AT_ONCE = 8
+"""Large bodies that are read at a time, of all callers together."""
+
+LARGE_WITHIN = 10.0
+"""Seconds in which a large body has to arrive once it is its turn."""
 
 MAX_CALLERS = 10_000
 """Callers that are remembered. One that was forgotten has a full bucket again."""
@@ -50,3 +62,32 @@ class RateLimit:
             return (1.0 - bucket.calls) / self._rate
         bucket.calls -= 1.0
         return 0.0
+
+
+@dataclass(slots=True)
+class _Line:
+    """Who of one caller's requests is served; `length` counts them, so that a line that is empty is forgotten."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    length: int = 0
+
+
+class LargeBodies:
+    """Lets one large body of each caller, and a few of all, be in memory at a time."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._lines: dict[Hashable, _Line] = {}
+
+    @asynccontextmanager
+    async def turn(self, caller: Hashable) -> AsyncIterator[None]:
+        """Wait for this caller's turn; what is in the block has LARGE_WITHIN seconds. Raises TimeoutError."""
+        line = self._lines.setdefault(caller, _Line())
+        line.length += 1
+        try:
+            async with line.turn, self._places, asyncio.timeout(LARGE_WITHIN):
+                yield
+        finally:
+            line.length -= 1
+            if line.length == 0:
+                del self._lines[caller]

@@ -271,7 +271,8 @@ class GroupRunner:
             unread = ()
         durable = await committer.read(unread)
         notes = await committer.notes(unread)
-        self._learn(replace(self._facts, source_error=""))
+        if self._facts.source_error:
+            self._learn(replace(self._facts, source_error=""))
         self._mailbox().put(Tell(ShardsDiscovered(shards, durable, notes, copied), insist=False))
         return len(shards)
 

@@ -110,7 +110,6 @@ class Runtime:
             return
         if current is not None and (current.spec.identity, current.spec.source) == (spec.identity, spec.source):
             current.change(spec)
-            self._admit()
             return
         runner = GroupRunner(self.ports, spec, self._interval, step_down=self.step_down, woke=self._woke)
         self._groups[key] = runner

@@ -1,11 +1,12 @@
 """Which groups may be served: no two that share durable positions, and not too many on one topic.
 
-Called by the coordinator's runtime whenever a group comes, changes or goes. A function of all groups' specs: it does not depend
-on the order in which a coordinator hears of them. The oldest are admitted first.
+Called by the coordinator's runtime whenever a group comes or goes, or reads something else. A function of all groups' specs: it
+does not depend on the order in which a coordinator hears of them. The oldest are admitted first.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -24,8 +25,8 @@ def refused(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Con
     holders: dict[tuple[str, str], GroupIdentity] = {}
     readers: Counter[tuple[str, str]] = Counter()
     for spec in sorted(specs, key=lambda spec: (spec.created, spec.identity.namespace, spec.identity.name)):
-        source = spec.source
-        holder = holders.get((_brokers(source), source.group_id))
+        source, brokers = spec.source, _brokers(spec.source.bootstrap_servers)
+        holder = holders.get((brokers, source.group_id))
         if holder is not None:
             found[spec.identity] = Condition(
                 GROUP_ID_TAKEN,
@@ -33,7 +34,8 @@ def refused(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Con
                 " give this one a spec.source.kafka.groupId of its own",
             )
             continue
-        full = [topic for topic in _topics(source) if most and readers[_brokers(source), topic] >= most]
+        topics = tuple(_topics(source)) if most else ()
+        full = [topic for topic in topics if readers[brokers, topic] >= most]
         if full:
             found[spec.identity] = Condition(
                 TOO_MANY_GROUPS,
@@ -41,14 +43,15 @@ def refused(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Con
                 " one, or raise api.maxGroupsPerSource of the chart",
             )
             continue
-        holders[_brokers(source), source.group_id] = spec.identity
-        readers.update((_brokers(source), topic) for topic in _topics(source))
+        holders[brokers, source.group_id] = spec.identity
+        readers.update((brokers, topic) for topic in topics)
     return found
 
 
-def _brokers(source: KafkaSource) -> str:
+@functools.lru_cache(1024)
+def _brokers(bootstrap_servers: str) -> str:
     """The cluster, as far as its name tells: the same addresses in any order."""
-    return ",".join(sorted(address.strip().lower() for address in source.bootstrap_servers.split(",")))
+    return ",".join(sorted(address.strip().lower() for address in bootstrap_servers.split(",")))
 
 
 def _topics(source: KafkaSource) -> Iterator[str]:

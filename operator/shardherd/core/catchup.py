@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from shardherd.core.model import GroupView, ShardState
 from shardherd.core.observed import Ceiling, Observation, Sizing, Trial
 from shardherd.core.traffic import INTERVAL, SPAN, WINDOW, Traffic
+from shardherd.core.words import count
 
 UTILISATION = 0.8
 """The part of what consumers can read that is planned for: the rest takes up what varies."""
@@ -167,7 +168,7 @@ def _first(case: _Case, view: GroupView) -> Wish:
     if traffic is not None and traffic.pace.per_second is not None and lag:
         start = math.ceil(lag / case.observation.declared.scaling.lag.target_catchup / traffic.pace.per_second)
     if case.observation.stateful_set is not None and lag:
-        return case.answer(start, RECORDS_ARRIVED, f"{_count(lag, 'record')} to read, and no consumer.")
+        return case.answer(start, RECORDS_ARRIVED, f"{count(lag, 'record')} to read, and no consumer.")
     return case.answer(start, FIRST_CONSUMERS, "How many are needed is measured once consumers read.")
 
 
@@ -182,7 +183,7 @@ def _verdict(case: _Case, traffic: Traffic, trial: Trial) -> Wish:
         reason, message = _said(case.sizing)
         return case.answer(case.goal, reason, message)
     message = (
-        f"{_count(case.goal, 'consumer')} read {_rate(traffic.consumed)}, {trial.replicas} read {_rate(trial.per_second)}: "
+        f"{count(case.goal, 'consumer')} read {_rate(traffic.consumed)}, {trial.replicas} read {_rate(trial.per_second)}: "
         f"more did not help, so it is not tried again for {NO_GAIN_FOR / 60:g} min. Look at what they write to."
     )
     until = case.observation.wall + NO_GAIN_FOR
@@ -227,17 +228,13 @@ def _inputs(case: _Case, traffic: Traffic, wanted: int) -> str:
     one = f"one consumer reads {_rate(pace)}" if pace is not None else "what one consumer can read was never seen"
     target = case.observation.declared.scaling.lag.target_catchup
     return (
-        f"{_rate(traffic.produced)} are written, {_rate(traffic.consumed)} read, {_count(traffic.lag_records or 0, 'record')} "
-        f"behind, {one}: {_count(wanted, 'consumer')} to keep up and to catch up within {target:g} s."
+        f"{_rate(traffic.produced)} are written, {_rate(traffic.consumed)} read, {count(traffic.lag_records or 0, 'record')} "
+        f"behind, {one}: {count(wanted, 'consumer')} to keep up and to catch up within {target:g} s."
     )
 
 
 def _rate(per_second: float) -> str:
     return f"{per_second:.0f} records/s" if per_second >= 10 else f"{per_second:.1f} records/s"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 _REASONS = frozenset({KEEPING_UP, CATCHING_UP, LOAD_FELL, PACE_UNKNOWN, FIRST_CONSUMERS, SCALE_OUT_UNDONE, RECORDS_ARRIVED})

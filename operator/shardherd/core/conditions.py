@@ -26,6 +26,7 @@ from shardherd.core.sizing import (
     WAITING_FOR_SHARDS,
 )
 from shardherd.core.times import rfc3339
+from shardherd.core.words import count, part, verb
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
@@ -162,8 +163,8 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
         return Finding(
             "Ready", FALSE, TRANSFER_OVERDUE, f"{_shards(overdue)} on the way to another consumer for over {limit:g} s."
         )
-    count = view.shards_in(*ACTIVE)
-    return Finding("Ready", TRUE, CONSUMING, f"{_count(scale.desired, 'consumer')} read {_count(count, 'shard')}.")
+    reading = f"{count(scale.desired, 'consumer')} {verb(scale.desired, 'reads', 'read')}"
+    return Finding("Ready", TRUE, CONSUMING, f"{reading} {count(view.shards_in(*ACTIVE), 'shard')}.")
 
 
 def _reconciling(observation: Observation, scale: Scale) -> Finding:
@@ -177,23 +178,27 @@ def _reconciling(observation: Observation, scale: Scale) -> Finding:
         timeout = observation.declared.drain_timeout
         return finding(
             DRAIN_TIMED_OUT,
-            f"{', '.join(scale.overdue)} did not give up all shards within spec.drainTimeout ({timeout:g} s) and is ended.",
+            f"{', '.join(scale.overdue)} did not give up all shards within spec.drainTimeout ({timeout:g} s) and "
+            f"{verb(len(scale.overdue), 'is', 'are')} ended.",
         )
     if scale.held == WAITING_FOR_SHARDS and observation.stateful_set is None:
         return finding(WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
     if scale.leaving:
-        return finding(DRAINING, f"{', '.join(sorted(scale.leaving))} must go: waiting until they have given up their shards.")
+        given_up = verb(len(scale.leaving), "it has given up its", "they have given up their")
+        return finding(DRAINING, f"{', '.join(sorted(scale.leaving))} must go: waiting until {given_up} shards.")
     if scale.replicas > current:
-        return finding(SCALING_OUT, f"Going from {current} to {_count(scale.desired, 'consumer')}.")
+        return finding(SCALING_OUT, f"Going from {current} to {count(scale.desired, 'consumer')}.")
     old = [consumer.name for consumer in observation.consumers if not consumer.current]
     if old:
         roll = rolling(observation, scale)
         next_ = f" {roll.draining} gives up its shards first." if roll.draining is not None else ""
-        still = f"{', '.join(old[:5])}{' and others' if len(old) > 5 else ''} still run what was declared before."
-        return finding(ROLLING_OUT, f"{roll.updated} of {_count(roll.total, 'consumer')} run what is declared; {still}{next_}")
+        names = f"{', '.join(old[:5])}{' and others' if len(old) > 5 else ''}"
+        still = f"{names} still {verb(len(old), 'runs', 'run')} what was declared before."
+        new = part(roll.updated, roll.total, "consumer", "runs", "run")
+        return finding(ROLLING_OUT, f"{new} what is declared; {still}{next_}")
     if len(observation.consumers) != current or any(consumer.deleting for consumer in observation.consumers):
-        return finding(STARTING, f"{len(observation.consumers)} of {_count(current, 'pod')} exist.")
-    return Finding("Reconciling", FALSE, SETTLED, f"{_count(current, 'consumer')} as declared.")
+        return finding(STARTING, f"{part(len(observation.consumers), current, 'pod', 'exists', 'exist')}.")
+    return Finding("Reconciling", FALSE, SETTLED, f"{count(current, 'consumer')} as declared.")
 
 
 def _stalled(observation: Observation, scale: Scale) -> Finding:
@@ -228,19 +233,30 @@ def _source_reachable(observation: Observation, _scale: Scale) -> Finding:
         return Finding("SourceReachable", FALSE, SOURCE_UNAVAILABLE, view.source_error or "The source does not answer.")
     if not view.discovered:
         return Finding("SourceReachable", UNKNOWN, DISCOVERING, "The source has not been read yet.")
-    return Finding("SourceReachable", TRUE, DISCOVERED, f"{_count(len(view.shards), 'shard')} found.")
+    return Finding("SourceReachable", TRUE, DISCOVERED, f"{count(len(view.shards), 'shard')} found.")
 
 
 def _consumers_ready(observation: Observation, scale: Scale) -> Finding:
     ready = ready_consumers(observation)
+    told = f"{part(ready, scale.desired, 'consumer', 'is', 'are')} ready."
     if ready >= scale.desired and (scale.held != WAITING_FOR_SHARDS or observation.stateful_set is not None):
-        return Finding("ConsumersReady", TRUE, ALL_READY, f"{ready} of {_count(scale.desired, 'consumer')} are ready.")
+        return Finding("ConsumersReady", TRUE, ALL_READY, told)
     trouble = _trouble(observation)
     if trouble is not None:
         return Finding("ConsumersReady", FALSE, trouble.reason, trouble.message)
     if scale.held == WAITING_FOR_SHARDS and observation.stateful_set is None:
         return Finding("ConsumersReady", FALSE, WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
-    return Finding("ConsumersReady", FALSE, STARTING, f"{ready} of {_count(scale.desired, 'consumer')} are ready.")
+    return Finding("ConsumersReady", FALSE, STARTING, f"{told}{_without_executors(observation)}")
+
+
+def _without_executors(observation: Observation) -> str:
+    """Spark makes the executors, so why it could not is told to its driver alone."""
+    lacking = [pod.name for pod in observation.consumers if not pod.ready and pod.name in observation.without_executors()]
+    if not lacking:
+        return ""
+    names = f"{', '.join(lacking[:3])}{' and others' if len(lacking) > 3 else ''}"
+    has = verb(len(lacking), "has", "have")
+    return f" {names} {has} no executor yet; if it stays so, the driver's log says why: kubectl logs {lacking[0]}"
 
 
 def _balanced(observation: Observation, _scale: Scale) -> Finding:
@@ -250,14 +266,16 @@ def _balanced(observation: Observation, _scale: Scale) -> Finding:
     moving = view.shards_in(ShardState.TRANSFER)
     waiting = view.shards_in(ShardState.NOT_ALLOC)
     if moving or waiting:
-        return Finding("Balanced", FALSE, REBALANCING, f"{_count(moving, 'shard')} moving, {waiting} held by nobody.")
+        return Finding("Balanced", FALSE, REBALANCING, f"{count(moving, 'shard')} moving, {waiting} held by nobody.")
     counts = [
         consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining and not consumer.cordoned
     ]
     if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor in EVEN:
         return Finding("Balanced", FALSE, UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards.")
-    held = f"{min(counts)} to {max(counts)}" if counts and min(counts) != max(counts) else str(max(counts, default=0))
-    return Finding("Balanced", TRUE, BALANCED, f"{_count(len(counts), 'consumer')} with {held} shards each.")
+    most = count(max(counts, default=0), "shard")
+    held = f"{min(counts)} to {most}" if counts and min(counts) != max(counts) else most
+    each = "" if len(counts) == 1 else " each"
+    return Finding("Balanced", TRUE, BALANCED, f"{count(len(counts), 'consumer')} with {held}{each}.")
 
 
 def _scaling_active(observation: Observation, scale: Scale) -> Finding:
@@ -298,9 +316,10 @@ def _order_preserved(observation: Observation) -> Finding:
     return Finding("OrderPreserved", TRUE, ORDER_KEPT, "Every shard waits for its parents.")
 
 
+# kstatus goes by the first of Reconciling and Stalled that is True: what will not get better by waiting must not be waited for.
 _RULES: tuple[Callable[[Observation, Scale], Finding], ...] = (
-    _reconciling,
     _stalled,
+    _reconciling,
     _source_reachable,
     _consumers_ready,
     _balanced,
@@ -317,10 +336,6 @@ def _trouble(observation: Observation) -> Trouble | None:
         return Trouble(QUOTA_EXCEEDED if "exceeded quota" in message else PODS_REJECTED, f"Pods cannot be made: {message}")
     troubles = [consumer.trouble for consumer in observation.consumers if consumer.trouble is not None]
     return min(troubles, key=lambda trouble: trouble.reason not in STALLING, default=None)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _shards(names: Sequence[str]) -> str:

@@ -81,7 +81,7 @@ def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -
         if not shard.present or not shard.lag_records:
             continue
         if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still:
-            yield Stuck(shard.shard, NO_PROGRESS, _why_still(view, shard), still[shard.shard])
+            yield Stuck(shard.shard, NO_PROGRESS, _why_still(observation, view, shard), still[shard.shard])
         elif shard.state is ShardState.TRANSFER and shard.state_age >= GRANTING:
             message = f"{shard.holder} has not given it up yet; {shard.next_consumer} is to have it"
             yield Stuck(shard.shard, NOT_GIVEN_UP, message, shard.state_age)
@@ -92,14 +92,15 @@ def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -
             yield Stuck(shard.shard, WAITS_FOR_PARENTS, message, shard.state_age)
 
 
-def _why_still(view: GroupView, shard: ShardView) -> str:
+def _why_still(observation: Observation, view: GroupView, shard: ShardView) -> str:
     """Why this shard's holder gets on with nothing."""
     said = f"{shard.holder} holds it and has checkpointed nothing"
     if cause := next((cause for cause in view.withheld if cause.reason in STOPPED_FOR_ALL), None):
         return f"{said}: {cause.message}"
     if not view.source_reachable:
         return f"{said}: the source does not answer: {view.source_error}"
-    return f"{said}; see: kubectl logs {shard.holder}"
+    without = ", and has no executor" if shard.holder in observation.without_executors() else ""
+    return f"{said}{without}; see: kubectl logs {shard.holder}"
 
 
 def _why_free(view: GroupView, shard: ShardView) -> str:

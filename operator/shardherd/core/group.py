@@ -14,7 +14,6 @@ reads no clock: `now` is monotonic seconds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -34,7 +33,7 @@ from shardherd.core.model import (
     ShardInfo,
     ShardView,
 )
-from shardherd.core.naming import selects, split
+from shardherd.core.naming import split
 from shardherd.core.notes import text
 from shardherd.core.records import Clocks, GroupRecord, Ownership, Session
 from shardherd.core.requests import (
@@ -52,6 +51,7 @@ from shardherd.core.requests import (
     Tick,
 )
 from shardherd.core.state import IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Event, Put, State, Table, Told
+from shardherd.core.topics import PatternError, selects
 
 __all__ = ["Event", "Group", "Put", "Result", "Told"]
 
@@ -355,7 +355,7 @@ def _named(spec: GroupSpec, shard: ShardId) -> bool:
     topic, partition = split(shard)
     try:
         return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
-    except re.error:
+    except PatternError:
         return True
 
 

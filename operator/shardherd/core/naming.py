@@ -1,13 +1,9 @@
 """The natural order of names: `clicks/10` comes after `clicks/2`, and consumer `g-10` after `g-2`.
 
-Used wherever an order must be the same for everybody. Decides besides which
-topics a source names.
+Used wherever an order must be the same for everybody.
 """
 
 from __future__ import annotations
-
-import re
-from collections.abc import Collection
 
 from shardherd.core.model import ConsumerId, ShardId
 
@@ -24,11 +20,6 @@ def split(shard: ShardId) -> tuple[str, int]:
     if slash and partition.isdecimal():
         return (topic, int(partition))
     return (shard, -1)
-
-
-def selects(topics: Collection[str], pattern: str, topic: str) -> bool:
-    """Whether a source with these topics, or with this pattern for whole names, reads this topic. Raises re.error."""
-    return re.fullmatch(pattern, topic) is not None if pattern else topic in topics
 
 
 def consumer_key(consumer: ConsumerId) -> tuple[str, int, str]:

@@ -124,7 +124,7 @@ class Trouble:
 @dataclass(frozen=True, slots=True)
 class ConsumerPod:
     """A driver's pod. `current` tells whether it was made from what is declared now, `cordoned` whether its label asks that it
-    holds no shards.
+    holds no shards, `running` whether the driver's container runs.
     """
 
     name: ConsumerId
@@ -135,6 +135,7 @@ class ConsumerPod:
     current: bool = True
     trouble: Trouble | None = None
     cordoned: bool = False
+    running: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +268,13 @@ class Observation:
             return True
         held = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
         return any(consumer in (shard.holder, shard.next_consumer) for shard in self.view.shards if shard.state in held)
+
+    def without_executors(self) -> tuple[ConsumerId, ...]:
+        """The consumers whose drivers run and have no executor, where they are to have some."""
+        if not self.declared.executors:
+            return ()
+        served = {executor.incarnation.pod_uid for executor in self.executors if not executor.ended}
+        return tuple(pod.name for pod in self.consumers if pod.running and not pod.deleting and pod.uid not in served)
 
     def is_dead(self, incarnation: Incarnation) -> bool:
         """Whether the driver of this incarnation has terminated; the end of a later start of its pod proves that too."""

@@ -16,6 +16,7 @@ from shardherd.core.rollout import COMPLETE, PROGRESSING, ROLLED_BACK, Rolling, 
 from shardherd.core.scaling import Scale, remember, scale
 from shardherd.core.sizing import RECOMMEND_ONLY, WAITING_FOR_SHARDS, Decision
 from shardherd.core.status import status
+from shardherd.core.words import count, part
 
 REPLACE_AFTER = 20.0
 """Seconds that an expired incarnation has to end by itself before its pod is replaced: its agent ends it when it is told."""
@@ -283,7 +284,7 @@ def _scale_events(observation: Observation, scaled: Scale, actions: Iterable[Act
         if not isinstance(action, ApplyStatefulSet) or action.replicas == observation.replicas:
             continue
         reason = "ScaledUp" if action.replicas > observation.replicas else "ScaledDown"
-        moved = f"From {observation.replicas} to {action.replicas} consumers"
+        moved = f"From {observation.replicas} to {count(action.replicas, 'consumer')}"
         yield Event(reason, f"{moved}. {scaled.decision.message}", cause=scaled.decision.reason)
         timeout = observation.declared.drain_timeout
         going = {observation.name_of(ordinal) for ordinal in range(action.replicas, observation.replicas)}
@@ -314,7 +315,8 @@ def _decision_events(observation: Observation, scaled: Scale) -> Iterable[Event]
     if decision.reason == RECOMMEND_ONLY and decision.recommended != observation.previous.get("recommendedReplicas"):
         yield Event("ScaleRecommended", decision.message, cause=RECOMMEND_ONLY)
     elif observation.stateful_set is not None and decision.desired < int(known.get("desired", 0)):
-        message = f"From {known['desired']} to {decision.desired} consumers, once the last have drained. {decision.message}"
+        fewer = f"From {known['desired']} to {count(decision.desired, 'consumer')}, once the last have drained"
+        message = f"{fewer}. {decision.message}"
         yield Event("Draining", message, cause=decision.reason)
 
 
@@ -330,10 +332,8 @@ def _rolled_out(observation: Observation, scaled: Scale) -> Iterable[Event]:
         return
     now = rolling(observation, scaled)
     if now.state == COMPLETE:
-        yield Event(
-            "RolledOut",
-            f"{now.updated} of {now.total} consumers run what generation {observation.declared.generation} declares.",
-        )
+        new = part(now.updated, now.total, "consumer", "runs", "run")
+        yield Event("RolledOut", f"{new} what generation {observation.declared.generation} declares.")
 
 
 def _condition_events(observation: Observation, scaled: Scale) -> Iterable[Event]:

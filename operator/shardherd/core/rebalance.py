@@ -14,6 +14,7 @@ from shardherd.core.model import ConsumerId, ShardId, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import ShardRecord
 from shardherd.core.state import State, Told
+from shardherd.core.words import count
 
 GATHER = 1.0
 """Seconds after a join in which further joins are gathered into one rebalance."""
@@ -131,7 +132,7 @@ def _report(state: State, steps: _Steps, reason: str, now: float) -> None:
     state.tell(
         Told(
             "Rebalanced",
-            f"{steps.granted} shards granted and {steps.revoked} revoked, because of {reason}",
+            f"{count(steps.granted, 'shard')} granted and {steps.revoked} revoked, because of {reason}",
             cause=reason,
             moved=steps.moved,
         )

@@ -14,6 +14,7 @@ from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.model import Heartbeat, Offset, ShardId, ShardState
 from shardherd.core.notes import Note
 from shardherd.core.state import State, Told
+from shardherd.core.words import count, verb
 
 
 def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, Offset], now: float) -> None:
@@ -30,8 +31,8 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
     state.tell(
         Told(
             "OwnershipLost",
-            f"who holds which shard was lost, and is found out from {len(notes)} committed positions and from the consumers; "
-            f"nothing is granted or committed for {timeout:g} s",
+            f"who holds which shard was lost, and is found out from {count(len(notes), 'committed position')} and from the "
+            f"consumers; nothing is granted or committed for {timeout:g} s",
             warning=True,
         )
     )
@@ -80,7 +81,8 @@ def end_if_due(state: State, now: float) -> None:
         state.put_shard(record._replace(owner_epoch=highest))
     state.put_clocks(resumed_at=now)
     held = len(state.shards) - len(free)
-    state.tell(Told("OwnershipRebuilt", f"{held} shards were claimed by their holders, {len(free)} are free"))
+    claimed = f"{count(held, 'shard')} {verb(held, 'was claimed by its holder', 'were claimed by their holders')}"
+    state.tell(Told("OwnershipRebuilt", f"{claimed}, {len(free)} {verb(len(free), 'is', 'are')} free"))
     grants.want_rebalance(state, "OwnershipRebuilt")
 
 

@@ -24,6 +24,7 @@ from shardherd.core.model import (
 from shardherd.core.records import InFlight
 from shardherd.core.requests import ResetDue
 from shardherd.core.state import State, Told
+from shardherd.core.words import count, verb
 
 SHOWN = 20
 """Rows of a report that are kept once it is made, and that the status has."""
@@ -142,10 +143,10 @@ def _decide(state: State, declared: Reset, request: ResetDue) -> ResetReport | N
         return None
     rows = tuple(ResetRow(name, state.positions.get(name), offset) for name, offset in targets.items())
     if declared.dry_run:
-        told = f"A dry run, nothing was changed. {_figures(rows, 'would be')}."
+        told = f"A dry run, nothing was changed. {_figures(rows, 'would be', 'would be')}."
         _conclude(state, declared, _report(declared, ResetState.PLANNED, told, rows, request.wall))
         return None
-    begun = _report(declared, ResetState.APPLYING, f"{_figures(rows, 'are being')}.", rows, request.wall)
+    begun = _report(declared, ResetState.APPLYING, f"{_figures(rows, 'is being', 'are being')}.", rows, request.wall)
     state.put_record(reset=begun)
     state.put_clocks(unset=None)
     return begun
@@ -197,7 +198,7 @@ def _left(state: State, begun: ResetReport, unset: frozenset[ShardId]) -> None:
     state.put_clocks(unset=unset)
     if unset:
         return
-    done = replace(begun, state=ResetState.DONE, message=f"{_figures(begun.rows, 'were')}.", rows=begun.rows[:SHOWN])
+    done = replace(begun, state=ResetState.DONE, message=f"{_figures(begun.rows, 'was', 'were')}.", rows=begun.rows[:SHOWN])
     state.put_record(reset=done, last_reset=done, reset_ids=_with_id(state, begun.id))
     state.put_clocks(unset=None)
     by = f" (declared by field manager {begun.manager})" if begun.manager else ""
@@ -245,14 +246,15 @@ def _moved(rows: Iterable[ResetRow]) -> tuple[int, int]:
     return sum(max(0, move) for move in moves), sum(max(0, -move) for move in moves)
 
 
-def _figures(rows: tuple[ResetRow, ...], verb: str) -> str:
-    """What it comes to, in a sentence."""
+def _figures(rows: tuple[ResetRow, ...], one: str, many: str) -> str:
+    """What it comes to, in a sentence; `one` and `many` are its verb."""
     repeated, skipped = _moved(rows)
     unknown = sum(1 for row in rows if row.before is None)
     lost = f", of {unknown} the position before is not known" if unknown else ""
     first = ", ".join(f"{row.shard} {'?' if row.before is None else row.before} -> {row.after}" for row in rows[:NAMED])
     more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
-    return (
-        f"The positions of {len(rows)} shards {verb} set, {repeated} records are read again and {skipped} not at "
-        f"all{lost}: {first}{more}"
+    positions = (
+        f"The {verb(len(rows), 'position', 'positions')} of {count(len(rows), 'shard')} {verb(len(rows), one, many)} set"
     )
+    again = f"{count(repeated, 'record')} {verb(repeated, 'is', 'are')} read again"
+    return f"{positions}, {again} and {skipped} not at all{lost}: {first}{more}"

@@ -15,6 +15,7 @@ from shardherd.core.model import GroupView, ShardState
 from shardherd.core.observed import Ceiling, Observation, ScalingMode, Sizing, Trial
 from shardherd.core.times import seconds_since_1970
 from shardherd.core.traffic import watched
+from shardherd.core.words import count, verb
 
 ACTIVE = (ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
 """States of shards that somebody should read now; WAIT and OVER need nobody."""
@@ -153,17 +154,17 @@ def _by_mode(observation: Observation, view: GroupView, sizing: Sizing) -> Wish:
 
 
 def _of_shards(shards: int, wanted: int, each: int) -> Wish:
-    message = f"{_count(shards, 'shard')} to read, {each} for each consumer: {_count(wanted, 'consumer')}."
+    message = f"{count(shards, 'shard')} to read, {each} for each consumer: {count(wanted, 'consumer')}."
     return Wish(wanted, FOLLOWING_SHARDS, message, recommended=wanted)
 
 
 def _limited(observation: Observation, wish: Wish) -> Wish:
     scaling, wanted = observation.declared.scaling, wish.replicas
     if wanted > scaling.max_replicas:
-        message = f"The shards ask for {wanted} consumers; spec.scaling.maxReplicas allows {scaling.max_replicas}."
+        message = f"The shards ask for {count(wanted, 'consumer')}; spec.scaling.maxReplicas allows {scaling.max_replicas}."
         return replace(wish, replicas=scaling.max_replicas, recommended=scaling.max_replicas, limit=(MAX_REPLICAS, message))
     if wanted < scaling.min_replicas:
-        message = f"The shards ask for {wanted} consumers; spec.scaling.minReplicas keeps {scaling.min_replicas}."
+        message = f"The shards ask for {count(wanted, 'consumer')}; spec.scaling.minReplicas keeps {scaling.min_replicas}."
         return replace(wish, replicas=scaling.min_replicas, recommended=scaling.min_replicas, limit=(MIN_REPLICAS, message))
     return wish
 
@@ -179,17 +180,15 @@ def _unless_paused(observation: Observation, decision: Decision, sizing: Sizing)
     pauses = observation.declared.pauses
     before = observation.replicas if sizing.goal is None else sizing.goal
     if pauses.scale_in and decision.desired < before:
-        message = f"The annotation shardherd.dev/pause-scale-in keeps {before} consumers; {decision.desired} would be enough."
+        kept = f"The annotation shardherd.dev/pause-scale-in keeps {count(before, 'consumer')}"
+        message = f"{kept}; {decision.desired} would be enough."
         return replace(decision, desired=before, reason=SCALE_IN_PAUSED, message=message, limit=(SCALE_IN_PAUSED, message))
     if pauses.scale_out and decision.desired > before:
-        message = f"The annotation shardherd.dev/pause-scale-out keeps {before} consumers; {decision.desired} are wanted."
+        kept = f"The annotation shardherd.dev/pause-scale-out keeps {count(before, 'consumer')}"
+        message = f"{kept}; {decision.desired} {verb(decision.desired, 'is', 'are')} wanted."
         return replace(decision, desired=before, reason=SCALE_OUT_PAUSED, message=message, limit=(SCALE_OUT_PAUSED, message))
     return decision
 
 
 def _remembered(decision: Decision, sizing: Sizing) -> Decision:
     return replace(decision, sizing=replace(sizing, goal=decision.desired, said=(decision.reason, decision.message)))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

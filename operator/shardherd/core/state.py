@@ -228,7 +228,10 @@ class State:
 
     def put_clocks(self, **changes: Any) -> None:
         """Change remembered scalars of the group."""
-        self._put_group("clocks", replace(self.clocks, **changes))
+        clocks = self.clocks
+        # Every look at the source says what is known already; to make another value of it costs more than to compare.
+        if any(getattr(clocks, name) != value for name, value in changes.items()):
+            self._put(Table.GROUP, "clocks", clocks, replace(clocks, **changes))
 
     def put_spec(self, spec: GroupSpec) -> None:
         """Change the spec."""

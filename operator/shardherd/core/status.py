@@ -6,7 +6,8 @@ when it is worth a write.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from shardherd.core.conditions import dated, findings, ready_consumers
 from shardherd.core.conditions import unreadable as conditions_of_unreadable
@@ -28,8 +29,9 @@ STATUS_INTERVAL = 1.0
 LAG_INTERVAL = 5.0
 """The same if only the lag differs, as it always does while records are produced."""
 
-LOADING = 30.0
-"""Seconds for which a restarted operator leaves a status as it was until its coordinator has looked at the source."""
+LOADING, SOON = 30.0, 5.0
+"""Seconds for which a restarted operator leaves a status as it was until its coordinator has looked at the source, and for how
+long a new group has none: there is little to say before."""
 
 
 def status(observation: Observation, scale: Scale) -> dict[str, object]:
@@ -175,7 +177,7 @@ def _of_reset(report: ResetReport) -> dict[str, object]:
 def write_due(before: Mapping[str, object], after: Mapping[str, object], *, loaded: bool, known: float, written: float) -> bool:
     """Whether this status should be written now.
 
-    `loaded`: the coordinator has looked at the source. `known`: seconds since this process first saw the group. `written`:
+    `loaded`: the coordinator has looked at the source. `known`: seconds since this process first read the group. `written`:
     seconds since its last write.
     """
     if before == after:
@@ -183,7 +185,15 @@ def write_due(before: Mapping[str, object], after: Mapping[str, object], *, load
     if not loaded and "conditions" in before and known < LOADING:
         # The operator was restarted: what was written last is likelier true than that nothing is known.
         return False
+    if not loaded and "conditions" not in before and known < SOON and not _stalled(after):
+        return False
     return written >= (STATUS_INTERVAL if _without_lag(before) != _without_lag(after) else LAG_INTERVAL)
+
+
+def _stalled(value: Mapping[str, object]) -> bool:
+    """Whether waiting does not help: of that a user is told at once."""
+    conditions = cast("Sequence[Mapping[str, str]]", value.get("conditions", ()))
+    return any(condition["type"] == "Stalled" and condition["status"] == "True" for condition in conditions)
 
 
 def _without_lag(value: Mapping[str, object]) -> dict[str, object]:

@@ -15,7 +15,6 @@ import kafka.errors as kafka_errors
 from kafka.protocol.metadata import MetadataRequest
 
 from shardherd.core.model import Offset, ShardId
-from shardherd.core.naming import selects
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from shardherd.spark.options import Selection
 from shardherd.spark.places import EARLIEST
@@ -63,7 +62,7 @@ class Listing:
         shards: set[ShardId] = set()
         topics: dict[str, str] = {}
         for topic in response.topics:
-            if (topic.is_internal and topic.name not in names) or not selects(names, self._selection.pattern, topic.name):
+            if (topic.is_internal and topic.name not in names) or not self._selection.reads(topic.name):
                 continue
             error = kafka_errors.for_code(topic.error_code)
             if issubclass(error, kafka_errors.RetriableError):

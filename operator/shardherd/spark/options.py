@@ -173,6 +173,10 @@ class Selection:
         """The topics that must be there; none with a pattern."""
         return tuple(sorted({split(shard)[0] for shard in self.shards})) or self.topics
 
+    def reads(self, topic: str) -> bool:
+        """Whether this topic is read. The user's own process matches the user's own pattern, as Spark's source does."""
+        return re.fullmatch(self.pattern, topic) is not None if self.pattern else topic in self.names()
+
     def takes(self, shard: ShardId) -> bool:
         """Whether this shard of a selected topic is read."""
         return not self.shards or shard in self.shards

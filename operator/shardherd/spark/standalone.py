@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from shardherd.core.model import Offset, ShardId
-from shardherd.core.naming import selects, split
+from shardherd.core.naming import split
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError
 from shardherd.spark.holder import Facts, Latest
@@ -211,7 +211,7 @@ class Standalone:
         waiting: set[ShardId] = set()
         selection = self._settings.selection
         for topic, known in topics.items():
-            if not selects(selection.names(), selection.pattern, topic):
+            if not selection.reads(topic):
                 continue
             found = listed.topics.get(topic)
             if found is None:

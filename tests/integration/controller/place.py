@@ -1,7 +1,7 @@
 """A group that is read while its control plane is in trouble, and what a test looks at meanwhile.
 
 One operator as a process of its own reaches the real API server through `ApiProxy`; its pods run plain consumers on the real
-protocol, played by `PlayedKubelet`, which reaches the API server directly. Used by `test_faults` and `test_damage`.
+protocol, played by `PlayedKubelet`, which reaches the API server directly. Used by the tests of faults.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError
 from tests.harness.api_proxy import ApiProxy
 from tests.harness.cluster import Tell
 from tests.harness.kubelet import PlayedKubelet
-from tests.integration.controller.bench import until
+from tests.integration.controller.bench import fill_topic, until
 from tests.integration.controller.process import OperatorProcess, operating
 
 SHARDS = 4
@@ -128,8 +128,22 @@ class Place:
 
 
 @contextlib.contextmanager
-def reading(cluster: Cluster, namespace: str, folder: Path, **settings: str) -> Iterator[Place]:
-    """A group whose four shards two consumers read, in a namespace that is made for it; `settings` are the operator's."""
+def reading(
+    cluster: Cluster,
+    namespace: str,
+    folder: Path,
+    *,
+    source: Mapping[str, Any] | None = None,
+    declared: Mapping[str, Any] | None = None,
+    played: Mapping[str, Any] | None = None,
+    records: int = 0,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Place]:
+    """A group whose four shards two consumers read, in a namespace that is made for it; `settings` are the operator's.
+
+    `source` and `declared` are more of the source of Kafka and of the group, `played` of the played kubelet. Each shard has
+    `records` to begin with.
+    """
     with contextlib.ExitStack() as stack:
         operator = stack.enter_context(operating(cluster, namespace, folder))
         address = f"http://127.0.0.1:{operator.api_port}"
@@ -140,13 +154,14 @@ def reading(cluster: Cluster, namespace: str, folder: Path, **settings: str) -> 
         # Ends before the proxy does.
         stack.callback(operator.close)
         operator.reach_through(proxy.url)
-        operator.start(**settings)
+        operator.start(**(settings or {}))
         topic = f"{namespace}-clicks"
-        cluster.kafka_tool("kafka-topics", "--create", "--topic", topic, "--partitions", str(SHARDS))
-        kubelet = PlayedKubelet(operator.api, namespace, address, starting=0.2, missing=(MISSING,), ways={FAR: far.url})
+        fill_topic(cluster, topic, SHARDS, records)
+        more = played or {}
+        kubelet = PlayedKubelet(operator.api, namespace, address, starting=0.2, missing=(MISSING,), ways={FAR: far.url}, **more)
         stack.enter_context(kubelet.running())
         place = Place(operator, proxy, far, kubelet, topic)
-        operator.group("clicks", topic)
+        operator.group("clicks", topic, declared, **(source or {}))
         place.until_ready()
         place.until_read()
         yield place

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,8 @@ class OperatorProcess:
         """Where the groups of its namespace are."""
         return f"/apis/shardherd.dev/v1alpha1/namespaces/{self.namespace}/consumergroups"
 
-    def group(self, name: str, topic: str, **kafka: Any) -> None:
-        """Make a group of this topic, two shards a consumer; `kafka` is more of its source."""
+    def group(self, name: str, topic: str, declared: Mapping[str, Any] | None = None, **kafka: Any) -> None:
+        """Make a group of this topic, two shards a consumer; `kafka` is more of its source, `declared` more of its spec."""
         body = {
             "apiVersion": "shardherd.dev/v1alpha1",
             "kind": "ConsumerGroup",
@@ -125,6 +125,7 @@ class OperatorProcess:
                 "source": {"kafka": {"bootstrapServers": self.cluster.kafka_bootstrap, "topics": [topic], **kafka}},
                 "scaling": {"shardsPerConsumer": 2},
                 "application": {"image": "example/clicks:1", "mainApplicationFile": "/app.py"},
+                **(declared or {}),
             },
         }
         self.api.call("POST", self.groups, body)

@@ -99,6 +99,16 @@ MUTUAL = {"protocol": "SSL", "tls": {"certificateSecretRef": {"name": "clicks-tl
             id="topics and a pattern",
         ),
         pytest.param(
+            {"source": {"kafka": {"topics": None, "topicPattern": "(?!internal).*"}}},
+            f"{KAFKA}.topicPattern must be a regular expression of RE2, which has no lookaround and no backreferences",
+            id="a pattern that cannot be matched in bounded time",
+        ),
+        pytest.param(
+            {"source": {"kafka": {"topics": None, "topicPattern": "clicks("}}},
+            "error parsing regexp: missing closing )",
+            id="a pattern that is none",
+        ),
+        pytest.param(
             {"source": {"kafka": {"topics": None}}},
             f"{KAFKA} has neither topics nor topicPattern: set one of them",
             id="neither topics nor a pattern",

@@ -40,7 +40,7 @@ def test_while_the_api_server_is_away_for_less_than_the_lease_checkpoints_go_on(
 def test_when_the_api_server_is_away_for_longer_the_operator_steps_down_and_its_next_start_goes_on(
     cluster: Cluster, names: Names, tmp_path: Path, tell: Tell
 ) -> None:
-    with reading(cluster, unique(names, "faults"), tmp_path, **QUICK) as place:
+    with reading(cluster, unique(names, "faults"), tmp_path, settings=QUICK) as place:
         owners, pods, begun = place.owners(), place.pods(), time.monotonic()
         place.proxy.faults.refuse = True
         place.proxy.cut()

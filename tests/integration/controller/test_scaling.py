@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
-from shardherd.core.model import ConsumerId, GroupView, ShardId, ShardState
+from shardherd.core.model import ConsumerId, GroupIdentity, GroupView, ShardId, ShardState
+from shardherd.telemetry.collector import GroupCollector
 from tests.harness.cluster import Names
+from tests.harness.external_metrics import external_metrics
+from tests.integration.controller.autoscaling import autoscaler, seen
 from tests.integration.controller.bench import GROUPS, RESOURCE, ControllerBench, until
 from tests.unit.controller.builders import consumers, shards, view
 
@@ -63,6 +68,24 @@ def test_an_autoscaler_sets_the_number_through_the_scale_subresource(bench: Cont
     until(lambda: bench.api.call("GET", f"{bench.path(GROUPS, name)}/scale")["status"]["replicas"] == 3)
     selector = bench.api.call("GET", f"{bench.path(GROUPS, name)}/scale")["status"]["selector"]
     assert len(bench.all("pods", labelSelector=selector)) == 3
+
+
+def test_a_horizontal_pod_autoscaler_follows_the_lag_that_the_operator_shows(bench: ControllerBench, name: str) -> None:
+    registry = CollectorRegistry()
+    identity = GroupIdentity(bench.namespace, name, "uid")
+    registry.register(GroupCollector(lambda: {identity: bench.coordination.pictures[name]}, 100))
+    bench.coordination.pictures[name] = picture(name, 4, end=160)
+    bench.group(name, scaling={"mode": "External", "shardsPerConsumer": None}, replicas=1)
+    becomes(bench, name, lambda: desired(bench, name) == 1)
+    with external_metrics(bench.cluster, bench.namespace, lambda: generate_latest(registry).decode()):
+        manifest = autoscaler(bench.namespace, name, most=4, each=100)
+        bench.cluster.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+        # 240 records wait.
+        until(lambda: desired(bench, name) == 3, lambda: bench.kubectl("describe", "hpa", name))
+        becomes(bench, name, lambda: scaling(bench, name) == (3, "External"))
+        assert seen(bench.cluster, bench.namespace, name) == ("True", "ValidMetricFound")
+        bench.coordination.pictures[name] = picture(name, 4)
+        until(lambda: desired(bench, name) == 1, lambda: bench.kubectl("describe", "hpa", name))
 
 
 def test_the_lag_adds_consumers_and_kubectl_says_why(bench: ControllerBench, name: str) -> None:

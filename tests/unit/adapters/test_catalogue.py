@@ -1,13 +1,16 @@
-"""Which partitions the catalogue takes for new ones, that begin at 0 before their broker says so."""
+"""Which partitions the catalogue takes for new ones, which begin at 0 before their broker says so; what groups share."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from shardherd.adapters.kafka import catalogue as module
 from shardherd.adapters.kafka.catalogue import BORN_WITHIN, Catalogue, Extent, Interest, Look
 from shardherd.adapters.kafka.connection import KafkaConnection
+from shardherd.adapters.kafka.source import KafkaShardSource
+from shardherd.core.model import KafkaSource, ShardId, ShardInfo
 
 INTERESTS = frozenset({Interest(("t", "u"))})
 
@@ -48,3 +51,72 @@ def test_a_topic_that_was_made_again_is_another_one() -> None:
 
 def test_a_topic_that_was_not_there_is_not_taken_for_grown() -> None:
     assert after(look())._grown({"new": "id-new", "t": "id-t", "u": "id-u"}, 101.0) == {"t", "u"}
+
+
+def test_the_shards_of_a_topic_in_which_nothing_changed_are_not_made_anew() -> None:
+    extents = {("t", 10): Extent(0, 5), ("t", 9): Extent(0, 5), ("u", 0): Extent(0, 7)}
+    ids, zones = {"t": "id-t", "u": "id-u"}, {("t", 9): "a"}
+    before = module._shards(extents, ids, zones, {})
+
+    after = module._shards({**extents, ("u", 0): Extent(0, 8)}, ids, zones, before)
+
+    nine = ShardInfo(ShardId("t/9"), 0, 5, source_id="id-t", zone="a")
+    assert after == {
+        "t": (nine, ShardInfo(ShardId("t/10"), 0, 5, source_id="id-t")),
+        "u": (ShardInfo(ShardId("u/0"), 0, 8, source_id="id-u"),),
+    }
+    assert after["t"] is before["t"]
+
+
+class Brokers:
+    """A connection that answers each look after so many seconds, with one shard in each of two topics."""
+
+    def __init__(self, takes: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.looks, self._takes = 100.0, 0, takes
+        monkeypatch.setattr(module, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def run(self, _what: str, _work: Any, _within: float) -> Look:
+        self.looks += 1
+        self.now += self._takes
+        shards = {name: (ShardInfo(ShardId(f"{name}/0"), 0, self.looks),) for name in ("t", "u")}
+        return Look(self.now, INTERESTS | {Interest(("t",)), Interest((), "[tu]")}, {"t": "id-t", "u": "id-u"}, shards=shards)
+
+
+@pytest.mark.parametrize(("takes", "serves"), [(0.01, 0.4), (0.2, 0.8), (3.0, 2.0)], ids=["quick", "slow", "very slow"])
+async def test_a_look_serves_other_groups_for_longer_the_longer_it_took(
+    takes: float, serves: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = Brokers(takes, monkeypatch)
+    catalogue = Catalogue(cast(KafkaConnection, brokers))
+    await catalogue.look(Interest(("t", "u")))
+
+    brokers.now += serves - 0.01
+    await catalogue.look(Interest(("t", "u")))
+    assert brokers.looks == 1
+
+    brokers.now += 0.02
+    await catalogue.look(Interest(("t", "u")))
+    assert brokers.looks == 2
+
+
+async def leave() -> None:
+    """Nobody else uses the connection."""
+
+
+async def test_groups_of_one_topic_have_one_value_of_its_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers(0.01, monkeypatch)
+    connection = cast(KafkaConnection, brokers)
+    catalogue = Catalogue(connection)
+    await catalogue.look(Interest(("t", "u")))
+
+    def source(*topics: str, pattern: str = "") -> KafkaShardSource:
+        return KafkaShardSource(connection, catalogue, KafkaSource("b:9092", topics, pattern, "g"), leave)
+
+    known = catalogue._last
+    assert known is not None
+    assert await source("t").discover() is await source("t").discover()
+    assert await source("t", "u").discover() == known.shards["t"] + known.shards["u"]
+    assert await source(pattern="[tu]").discover() == known.shards["t"] + known.shards["u"]

@@ -156,7 +156,7 @@ def by_the_public_key() -> str:
         pytest.param(lambda: signed(claims(exp=None)), id="never expires"),
         pytest.param(lambda: signed(claims(nbf=int(time.time()) + 600)), id="not valid yet"),
         pytest.param(lambda: signed(claims(sub="system:serviceaccount:shop:admin")), id="names disagree"),
-        pytest.param(lambda: signed(bound(namespace="elsewhere")), id="a namespace that is not served"),
+        pytest.param(lambda: signed(bound(namespace="elsewhere")), id="namespaces disagree"),
         pytest.param(lambda: signed(bound(pod={"name": "clicks-0", "uid": "earlier"})), id="an earlier pod of that name"),
         pytest.param(lambda: signed(bound(pod={"name": "gone", "uid": "pod-uid"})), id="a pod that is gone"),
         pytest.param(
@@ -167,6 +167,20 @@ def by_the_public_key() -> str:
 )
 async def test_a_token_that_does_not_hold_is_nobodys(tokens: PublishedKeysTokens, token: Callable[[], str]) -> None:
     assert await tokens.review(token()) is None
+
+
+async def test_a_token_of_a_namespace_that_is_not_served_is_nobodys_and_nothing_is_asked_there(
+    api: PlayedApi, tokens: PublishedKeysTokens
+) -> None:
+    there = "/api/v1/namespaces/elsewhere"
+    api.objects |= {f"{there}/pods/clicks-0": {"metadata": {"uid": "pod-uid"}}}
+    api.objects |= {f"{there}/serviceaccounts/spark": {"metadata": {"uid": "account-uid"}}}
+    told = claims()["kubernetes.io"] | {"namespace": "elsewhere"}
+    foreign = claims(**{"kubernetes.io": told, "sub": "system:serviceaccount:elsewhere:spark"})
+
+    assert await tokens.review(signed(foreign)) is None
+
+    assert [path for path in api.requests if path.startswith(there)] == []
 
 
 async def test_an_account_that_is_being_deleted_has_no_say(api: PlayedApi, tokens: PublishedKeysTokens) -> None:

@@ -63,6 +63,30 @@ def test_a_group_is_known_once_it_was_read() -> None:
     assert (names(found), found.service, found.budget) == (["clicks-0"], None, None)
 
 
+def test_nobody_need_read_a_group_that_is_made_after_everything_was_listed() -> None:
+    seen = Seen()
+    seen.listing()([])
+
+    seen.see(GROUP, body(spec={}))
+
+    assert seen.whole(KEY) == GroupObjects(slim(GROUP, body(spec={})))
+
+
+def test_a_new_group_is_read_if_there_may_be_more_of_it_than_the_watches_have_told() -> None:
+    unlisted, begun_anew, listed, known, left = Seen(), Seen(), Seen(), Seen(), Seen()
+    for seen in (begun_anew, listed, known, left):
+        seen.listing()([])
+    begun_anew.see(POD, pod("others-0", metadata={**body("others-0")["metadata"], "labels": {}}), listed=True)
+    known.see(POD, pod("clicks-0"))
+    left.learn(KEY, None, left.touched(KEY))
+
+    for seen in (unlisted, begun_anew, known, left):
+        seen.see(GROUP, body(spec={}))
+    listed.see(GROUP, body(spec={}), listed=True)
+
+    assert [seen.whole(KEY) for seen in (unlisted, begun_anew, listed, known, left)] == [None] * 5
+
+
 def test_somebody_elses_object_under_the_groups_name_is_not_remembered_as_no_watch_tells_when_it_goes() -> None:
     seen = Seen()
     theirs = body()

@@ -44,8 +44,8 @@ def test_pods_get_addresses_of_their_instance_only() -> None:
 
 def test_the_broker_is_reached_under_the_address_that_it_advertises(layout: Layout) -> None:
     settings = dict(line.split("=", 1) for line in config.kafka(layout, Addresses(4)).splitlines())
-    assert settings["advertised.listeners"] == "PLAINTEXT://10.88.4.2:9092"
-    assert settings["listeners"].split(",")[0] == settings["advertised.listeners"]
+    assert settings["advertised.listeners"] == "PLAINTEXT://10.88.4.2:9092,DETOUR://10.88.4.1:9094"
+    assert settings["listeners"] == "PLAINTEXT://10.88.4.2:9092,DETOUR://10.88.4.2:9094,CONTROLLER://127.0.0.1:9093"
     assert settings["log.dirs"] == "/cache/clusters/demo/kafka-data"
 
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shardherd.core.conditions import Finding, dated, findings, unreadable
-from shardherd.core.model import Condition, ConsumerId, GroupSettings, Growth, ShardId, ShardState
-from shardherd.core.observed import Memory, Observation, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
+from shardherd.core.model import Condition, ConsumerId, GroupSettings, Growth, Incarnation, ShardId, ShardState
+from shardherd.core.observed import (
+    ExecutorPod,
+    Memory,
+    Observation,
+    Owned,
+    OwnedSet,
+    Pauses,
+    Scaling,
+    ScalingMode,
+    Trouble,
+)
 from shardherd.core.scaling import Scale, scale
 from shardherd.core.sizing import Decision
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
@@ -108,14 +119,17 @@ class TestReady:
         seen = found(
             observation(view=view(shards(1), consumers=consumers(1)), stateful_set=OwnedSet(replicas=1), consumers=pods(0))
         )
-        assert {
-            kind: message for kind, (_, _, message) in seen.items() if kind in ("Ready", "Reconciling", "SourceReachable")
-        } == {
-            "Ready": "1 consumer read 1 shard.",
+        assert {kind: message for kind, (_, _, message) in seen.items()} == {
+            "Ready": "1 consumer reads 1 shard.",
             "Reconciling": "1 consumer as declared.",
+            "Stalled": "Nothing is in the way.",
             "SourceReachable": "1 shard found.",
+            "ConsumersReady": "1 of 1 consumer is ready.",
+            "Balanced": "1 consumer with 1 shard.",
+            "ScalingActive": "1 shard to read, 4 for each consumer: 1 consumer.",
+            "ScalingLimited": "No limit is in the way.",
+            "CheckpointLost": "No durable position is missing.",
         }
-        assert seen["Balanced"][2] == "1 consumer with 1 shards each."
 
     @pytest.mark.parametrize(
         ("count", "named"),
@@ -132,11 +146,11 @@ class TestReady:
 
     def test_it_needs_every_wanted_consumer(self) -> None:
         seen = found(observation(consumers=(*pods(0), *pods(1, ready=False))))
-        assert seen["Ready"] == ("False", "Starting", "1 of 2 consumers are ready.")
+        assert seen["Ready"] == ("False", "Starting", "1 of 2 consumers is ready.")
 
     def test_a_consumer_that_is_about_to_go_does_not_count(self) -> None:
         seen = found(observation(consumers=(*pods(0), *pods(1, deleting=True))))
-        assert seen["ConsumersReady"] == ("False", "Starting", "1 of 2 consumers are ready.")
+        assert seen["ConsumersReady"] == ("False", "Starting", "1 of 2 consumers is ready.")
 
     def test_a_group_that_is_being_deleted_is_not_ready(self) -> None:
         seen = found(observation(declared=declared(deleting=True)))
@@ -176,6 +190,46 @@ class TestSource:
         assert found(observation(view=silent))["SourceReachable"] == expected
 
 
+class TestExecutors:
+    """Spark makes executors' pods: why it could not is in the log of the driver that waits for them."""
+
+    def of(self, *executors: ExecutorPod, count: int = 1, **fields: Any) -> tuple[str, str, str]:
+        waiting = pods(0, 1, ready=False, running=True)
+        fields = {"consumers": waiting, "executors": executors, **fields}
+        return found(observation(declared=declared(executors=count), **fields))["ConsumersReady"]
+
+    def executor(self, ordinal: int, **fields: Any) -> ExecutorPod:
+        return ExecutorPod(f"exec-{ordinal}", f"uid-of-exec-{ordinal}", Incarnation(f"uid-{ordinal}", 1), **fields)
+
+    def test_a_driver_that_has_none_is_named_with_where_to_look(self) -> None:
+        message = "0 of 2 consumers are ready. clicks-1 has no executor yet; if it stays so, the driver's log says why: "
+        assert self.of(self.executor(0)) == ("False", "Starting", f"{message}kubectl logs clicks-1")
+
+    def test_several_are_named(self) -> None:
+        assert self.of()[2].startswith("0 of 2 consumers are ready. clicks-0, clicks-1 have no executor yet; ")
+        many = pods(0, 1, 2, 3, ready=False, running=True)
+        said = self.of(consumers=many, stateful_set=OwnedSet(replicas=4), view=view(shards(16)))[2]
+        assert said.startswith("0 of 4 consumers are ready. clicks-0, clicks-1, clicks-2 and others have no executor yet; ")
+
+    def test_one_that_ended_is_none(self) -> None:
+        assert "clicks-0, clicks-1 have" in self.of(self.executor(0, ended=True))[2]
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            pytest.param({"count": 0}, id="the driver runs the tasks itself"),
+            pytest.param({"consumers": pods(0, 1, ready=False)}, id="the drivers do not run yet"),
+            pytest.param({"consumers": pods(0, 1, ready=False, running=True, deleting=True)}, id="they are about to go"),
+        ],
+    )
+    def test_nobody_is_named_where_none_is_missed(self, fields: dict[str, Any]) -> None:
+        assert self.of(**fields)[2] == "0 of 2 consumers are ready."
+
+    def test_one_that_was_ready_once_is_no_matter_of_starting(self) -> None:
+        consumers = (*pods(0, running=True), *pods(1, ready=False, running=True))
+        assert self.of(consumers=consumers)[2].startswith("1 of 2 consumers is ready. clicks-1 has no executor yet; ")
+
+
 class TestConsumers:
     @pytest.mark.parametrize(
         ("warning", "reason"),
@@ -197,7 +251,7 @@ class TestConsumers:
         once = found(observation(consumers=pods(1), warnings=warnings[:1]))["ConsumersReady"]
         assert once == ("False", "QuotaExceeded", "Pods cannot be made: exceeded quota: small")
         all_there = found(observation(consumers=(*pods(0), *pods(1, ready=False)), warnings=warnings))["ConsumersReady"]
-        assert all_there == ("False", "Starting", "1 of 2 consumers are ready.")
+        assert all_there == ("False", "Starting", "1 of 2 consumers is ready.")
 
     def test_all_that_run_are_enough_while_the_shards_are_not_known(self) -> None:
         assert found(observation(view=None))["ConsumersReady"] == ("True", "AllReady", "2 of 2 consumers are ready.")
@@ -244,13 +298,19 @@ class TestReconciling:
 
     def test_draining(self) -> None:
         seen = found(observation(view=view(shards(4))))
-        message = "clicks-1 must go: waiting until they have given up their shards."
+        message = "clicks-1 must go: waiting until it has given up its shards."
         assert seen["Reconciling"] == ("True", "Draining", message)
 
     def test_draining_several(self) -> None:
         seen = found(observation(view=view(shards(4)), stateful_set=OwnedSet(replicas=3), consumers=pods(0, 1, 2)))
         message = "clicks-1, clicks-2 must go: waiting until they have given up their shards."
         assert seen["Reconciling"] == ("True", "Draining", message)
+
+    def test_one_that_drains_for_too_long_is_told_in_the_singular(self) -> None:
+        held = (*shards(3), *shards(1, holder=ConsumerId("clicks-1")))
+        late = observation(view=view(held), memory=Memory(draining_since={ConsumerId("clicks-1"): NOW - 60}))
+        message = "clicks-1 did not give up all shards within spec.drainTimeout (60 s) and is ended."
+        assert found(late)["Reconciling"] == ("True", "DrainTimedOut", message)
 
     def test_draining_for_too_long(self) -> None:
         held = (*shards(2), *shards(1, holder=ConsumerId("clicks-1")), *shards(1, holder=ConsumerId("clicks-2")))
@@ -261,7 +321,7 @@ class TestReconciling:
         assert found(late)["Reconciling"] == (
             "True",
             "DrainTimedOut",
-            "clicks-1, clicks-2 did not give up all shards within spec.drainTimeout (60 s) and is ended.",
+            "clicks-1, clicks-2 did not give up all shards within spec.drainTimeout (60 s) and are ended.",
         )
 
     def test_paused_by_the_annotation(self) -> None:
@@ -292,12 +352,12 @@ class TestReconciling:
         assert seen["Reconciling"] == (
             "True",
             "RollingOut",
-            "1 of 2 consumers run what is declared; clicks-1 still run what was declared before. "
+            "1 of 2 consumers runs what is declared; clicks-1 still runs what was declared before. "
             "clicks-1 gives up its shards first.",
         )
 
     def test_pods_that_are_missing(self) -> None:
-        assert found(observation(consumers=pods(0)))["Reconciling"] == ("True", "Starting", "1 of 2 pods exist.")
+        assert found(observation(consumers=pods(0)))["Reconciling"] == ("True", "Starting", "1 of 2 pods exists.")
 
 
 def test_a_taken_name_stalls_the_group() -> None:
@@ -369,7 +429,7 @@ def test_shards_that_nobody_holds_are_counted() -> None:
     ("count", "limited"),
     [
         (12, ("True", "MaxReplicas", "The shards ask for 3 consumers; spec.scaling.maxReplicas allows 2.")),
-        (4, ("True", "MinReplicas", "The shards ask for 1 consumers; spec.scaling.minReplicas keeps 2.")),
+        (4, ("True", "MinReplicas", "The shards ask for 1 consumer; spec.scaling.minReplicas keeps 2.")),
         (8, ("False", "WithinLimits", "No limit is in the way.")),
     ],
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from shardherd.core.diagnosis import stuck_shards
 from shardherd.core.model import Condition, ConsumerId, GroupView, ShardId, ShardState, ShardView
 from shardherd.core.observed import Memory
 from shardherd.core.plan import plan
-from tests.unit.controller.builders import NOW, WALL, consumers, observation, view
+from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, view
 
 C0, C1 = ConsumerId("clicks-0"), ConsumerId("clicks-1")
 
@@ -60,6 +60,20 @@ def test_a_shard_whose_holder_may_not_get_on_says_why() -> None:
     assert why(source_reachable=False, source_error="no broker at kafka:9092") == (
         "clicks-0 holds it and has checkpointed nothing: the source does not answer: no broker at kafka:9092"
     )
+
+
+def test_a_shard_whose_holder_has_no_executors_says_so() -> None:
+    lacking = observation(
+        view=view((shard(7),), consumers=consumers(1)),
+        declared=declared(executors=2),
+        consumers=pods(0, running=True),
+    )
+    memory = Memory()
+    for second in range(76):
+        planned = plan(replace(lacking, now=NOW + second, wall=WALL + second, memory=memory))
+        memory = planned.memory
+    (found,) = cast("list[dict[str, Any]]", planned.status["stuckShards"])
+    assert found["message"] == "clicks-0 holds it and has checkpointed nothing, and has no executor; see: kubectl logs clicks-0"
 
 
 def test_a_shard_that_is_not_given_up_is_named_with_both_consumers() -> None:

@@ -88,7 +88,7 @@ def test_fewer_shards_drain_the_highest_ordinal_before_it_goes() -> None:
     second = plan(observation(view=drained, memory=first.memory, now=NOW + 5))
     assert second.actions == (spec(1, C1), ApplyStatefulSet(1))
     why = "4 shards to read, 4 for each consumer: 1 consumer."
-    assert second.done == (Event("ScaledDown", f"From 2 to 1 consumers. {why}", cause="FollowingShards"),)
+    assert second.done == (Event("ScaledDown", f"From 2 to 1 consumer. {why}", cause="FollowingShards"),)
 
 
 def test_a_group_that_is_being_deleted_is_left_to_its_owner_references() -> None:
@@ -245,7 +245,7 @@ class TestEvents:
 
     def test_that_there_will_be_fewer_is_told_when_it_is_decided(self) -> None:
         fewer: dict[str, Any] = {"view": view(shards(4)), "previous": {"scaling": {"desired": 2}}}
-        why = "From 2 to 1 consumers, once the last have drained. 4 shards to read, 4 for each consumer: 1 consumer."
+        why = "From 2 to 1 consumer, once the last have drained. 4 shards to read, 4 for each consumer: 1 consumer."
         draining = Event("Draining", why, cause="FollowingShards")
         assert draining in plan(observation(**fewer)).turned
         unlikes: list[dict[str, Any]] = [{"stateful_set": None}, {"previous": {"scaling": {"desired": 1}}}, {"previous": {}}]

@@ -16,11 +16,19 @@ UID = "aaaaaaaa-0000-0000-0000-000000000001"
 
 def test_a_ready_driver_has_no_trouble_whatever_it_went_through() -> None:
     pod = driver_pod(1, ready=True, template_hash="now", lastState=terminated(1), restartCount=7)
-    assert driver(pod, "now") == ConsumerPod(ConsumerId("clicks-1"), UID, 1, ready=True)
+    assert driver(pod, "now") == ConsumerPod(ConsumerId("clicks-1"), UID, 1, ready=True, running=True)
 
 
 def test_a_driver_of_an_older_declaration_is_not_current() -> None:
-    assert driver(driver_pod(1, template_hash="before"), "now") == ConsumerPod(ConsumerId("clicks-1"), UID, 1, current=False)
+    old = ConsumerPod(ConsumerId("clicks-1"), UID, 1, current=False, running=True)
+    assert driver(driver_pod(1, template_hash="before"), "now") == old
+
+
+@pytest.mark.parametrize("state", [{}, {"waiting": {"reason": "ContainerCreating"}}, terminated(1)])
+def test_a_driver_whose_container_does_not_run_is_not_running(state: dict[str, Any]) -> None:
+    found = driver(driver_pod(1, state=state), "")
+    assert found is not None
+    assert not found.running
 
 
 @pytest.mark.parametrize(("value", "cordoned"), [("true", True), ("false", False), ("", False), (None, False)])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from shardherd.controller.manifests import Manifests
+from shardherd.controller.reconcile import AT_ONCE
 from shardherd.core.model import ConsumerId, GroupIdentity, Incarnation
 from shardherd.core.observed import Observation
 from shardherd.core.plan import Plan, plan
@@ -243,6 +245,35 @@ async def test_a_death_is_reported_although_the_api_server_does_not_answer(bench
     assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
 
 
+async def test_so_many_groups_are_read_at_once_and_a_death_waits_for_none_of_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.reconcile()
+    reading: list[str] = []
+    answers = asyncio.Event()
+
+    async def read(_namespace: str, name: str) -> None:
+        reading.append(name)
+        await answers.wait()
+
+    monkeypatch.setattr(bench.cluster, "read", read)
+    others = [("shop", f"clicks-{number}") for number in range(AT_ONCE + 4)]
+    for key in others:
+        bench.controller.saw_object(key)
+    at_work = [asyncio.create_task(bench.controller.reconcile(key)) for key in others]
+    await asyncio.sleep(0)
+    bench.controller.saw_pod(KEY, driver_pod(0, state=terminated(3)), gone=False)
+    at_work.append(asyncio.create_task(bench.reconcile()))
+    await asyncio.sleep(0)
+
+    assert reading == [name for _, name in others[:AT_ONCE]]
+    assert bench.coordination.deaths == [(IDENTITY, ConsumerId("clicks-0"), Incarnation(POD, 3))]
+
+    answers.set()
+    await asyncio.gather(*at_work)
+    assert reading == [*(name for _, name in others), "clicks"]
+
+
 async def test_a_death_waits_until_the_coordinator_has_loaded_the_group(bench: Bench) -> None:
     picture = bench.coordination.pictures.pop(IDENTITY)
     bench.controller.saw_pod(KEY, driver_pod(0, state=terminated(3)), gone=False)
@@ -469,7 +500,7 @@ async def test_looks_at_many_groups_are_as_far_apart_as_planning_for_all_of_them
     bench = Bench()
 
     def slow_plan(observation: Observation) -> Plan:
-        bench.clock.advance(0.05)
+        bench.clock.advance(0.02)
         return plan(observation)
 
     monkeypatch.setattr("shardherd.controller.reconcile.plan", slow_plan)

@@ -102,7 +102,7 @@ class TestPausesOfOneDirection:
         message = "The annotation shardherd.dev/pause-scale-in keeps 4 consumers; 3 would be enough."
         kept = Decision(4, "ScaleInPaused", message, 3, limit=("ScaleInPaused", message))
         assert decided(known=Sizing(goal=4), **self.pausing(scale_in=True)) == kept
-        message = "The annotation shardherd.dev/pause-scale-out keeps 1 consumers; 3 are wanted."
+        message = "The annotation shardherd.dev/pause-scale-out keeps 1 consumer; 3 are wanted."
         kept = Decision(1, "ScaleOutPaused", message, 3, limit=("ScaleOutPaused", message))
         assert decided(known=Sizing(goal=1), **self.pausing(scale_out=True)) == kept
 

@@ -53,7 +53,7 @@ def test_the_status_counts_consumers_and_shards() -> None:
         "lag": {"records": 70},
         "lastRebalance": {"time": "2023-11-14T22:13:20Z", "reason": "ConsumerJoined", "moved": 2},
     }
-    assert [condition["type"] for condition in conditions][:4] == ["Ready", "Reconciling", "Stalled", "SourceReachable"]
+    assert [condition["type"] for condition in conditions][:4] == ["Ready", "Stalled", "Reconciling", "SourceReachable"]
 
 
 def test_what_only_the_coordinator_knows_stays_until_it_has_loaded_the_group() -> None:
@@ -72,9 +72,11 @@ def test_no_numbers_of_shards_are_made_up_before_the_source_was_read() -> None:
     assert not {"shards", "lag"} & set(status(seen, scale(seen)))
 
 
-OLD: dict[str, object] = {"conditions": [1], "lag": {"records": 1}}
-LAG: dict[str, object] = {"conditions": [1], "lag": {"records": 2}}
-NEW: dict[str, object] = {"conditions": [2], "lag": {"records": 1}}
+NOT_STALLED, STALLED = ({"type": "Stalled", "status": status} for status in ("False", "True"))
+OLD: dict[str, object] = {"conditions": [], "lag": {"records": 1}}
+LAG: dict[str, object] = {"conditions": [], "lag": {"records": 2}}
+NEW: dict[str, object] = {"conditions": [NOT_STALLED], "lag": {"records": 1}}
+HELPLESS: dict[str, object] = {"conditions": [STALLED]}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,10 @@ NEW: dict[str, object] = {"conditions": [2], "lag": {"records": 1}}
         pytest.param(OLD, LAG, True, 100, 5, True, id="only the lag changed, five seconds ago"),
         pytest.param(OLD, NEW, False, 29, 100, False, id="restarted, and the coordinator has not looked yet"),
         pytest.param(OLD, NEW, False, 30, 100, True, id="the coordinator does not get to look"),
-        pytest.param({}, NEW, False, 0, 100, True, id="a new group"),
+        pytest.param({}, NEW, False, 4.9, 100, False, id="a new group that the coordinator will have looked at soon"),
+        pytest.param({}, NEW, False, 5, 100, True, id="a new group that the coordinator does not get to look at"),
+        pytest.param({}, HELPLESS, False, 0, 100, True, id="a new group that no waiting helps"),
+        pytest.param({}, NEW, True, 0, 100, True, id="a new group that the coordinator has looked at"),
     ],
 )
 def test_a_status_is_written_when_it_is_due(

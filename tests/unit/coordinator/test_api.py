@@ -15,7 +15,7 @@ import pytest
 from shardherd import protocol
 from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
-from shardherd.coordinator import CoordinatorServer, Tls, openapi
+from shardherd.coordinator import CoordinatorServer, Tls, limits, openapi
 from shardherd.coordinator.auth import REMEMBER
 from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError
 from shardherd.core.liveness import KEPT_FOR
@@ -327,6 +327,26 @@ async def test_a_body_of_the_limit_is_read_and_one_byte_more_is_refused(rig: Rig
     )
 
 
+async def test_a_large_body_that_does_not_arrive_is_refused_and_the_next_one_is_read(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LARGE_WITHIN", 0.05)
+    await leading(service)
+    whole, told = protocol.dumps(HEARTBEAT), asyncio.Event()
+
+    async def never() -> AsyncIterator[bytes]:
+        yield whole[:10]
+        await told.wait()
+        yield whole[10:]
+
+    status, _, answer = await asyncio.wait_for(send(service, "POST", f"{BASE}/heartbeat", never()), timeout=10)
+    told.set()
+    after = await send(service, "POST", f"{BASE}/heartbeat", whole + b" " * (limits.LARGE + 1))
+
+    assert (status, answer["error"]["code"], after[0]) == (503, "CoordinatorUnavailable", 200)
+    assert "the body did not arrive within 10 s of its turn; ask again" in answer["error"]["message"]
+
+
 async def test_a_heartbeat_is_parked_no_longer_than_the_api_allows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openapi, "MAX_WAIT", 0.05)
     await leading(service)
@@ -430,23 +450,53 @@ async def test_who_calls_too_often_is_told_when_to_come_again_and_counted(rig: R
     rig.tokens.callers |= {
         f"token-{number}": Caller("demo", "default", f"clicks-{number}", f"uid-{number}", "clicks") for number in range(2)
     }
-    server = CoordinatorServer(rig.ports, host=HOST, port=0, unknown_group_grace=0.0, requests_per_second=0.2)
+    server = CoordinatorServer(rig.ports, host=HOST, port=0, unknown_group_grace=0.0, requests_per_second=0.4)
     await server.start()
     service = Service(rig, server)
     await leading(service)
     mine, other = {"Authorization": "Bearer token-0"}, {"Authorization": "Bearer token-1"}
 
-    assert (await send(service, "GET", BASE, b"", **mine))[0] == 200
+    assert [(await send(service, "GET", BASE, b"", **mine))[0] for _ in range(2)] == [200, 200]
     status, headers, answer = await send(service, "GET", BASE, b"", **mine)
     assert (await send(service, "GET", BASE, b"", **other))[0] == 200
     refused = rig.registry.get_sample_value("shardherd_callers_refused_total", {"reason": "TooManyRequests"})
-    rig.clock.advance(5.0)
+    rig.clock.advance(2.5)
     again = await send(service, "GET", BASE, b"", **mine)
     await server.stop()
 
-    assert (status, headers["Retry-After"], answer["error"]["code"]) == (429, "5", "TooManyRequests")
+    assert (status, headers["Retry-After"], answer["error"]["code"]) == (429, "3", "TooManyRequests")
     assert answer["error"]["message"] == (
-        "'clicks-0' calls more often than api.requestsPerSecond of the chart allows; call again after 5.00 s"
+        "'clicks-0' calls more often than api.requestsPerSecond of the chart allows; call again after 2.50 s"
     )
     assert refused == 1
     assert again[0] == 200
+
+
+async def test_an_address_that_shows_unknown_tokens_too_often_is_told_so_and_the_known_go_on(rig: Rig) -> None:
+    rig.tokens.callers["known"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks")
+    server = CoordinatorServer(rig.ports, host=HOST, port=0, unknown_group_grace=0.0, requests_per_second=1)
+    await server.start()
+    service = Service(rig, server)
+    await leading(service)
+
+    async def shown(token: str) -> tuple[int, dict[str, str], dict[str, Any]]:
+        return await send(service, "GET", BASE, b"", Authorization=f"Bearer {token}")
+
+    assert (await shown("known"))[0] == 200
+    assert [(await shown(f"forged-{number}"))[0] for number in range(4)] == [401] * 4
+    reviewed = rig.tokens.reviews
+    status, headers, answer = await shown("forged-4")
+    forged_before = (await shown("forged-0"))[0]
+    known = (await shown("known"))[0]
+    rig.clock.advance(1.0)
+    again = (await shown("forged-4"))[0]
+    await server.stop()
+
+    assert (status, headers["Retry-After"], answer["error"]["code"]) == (429, "1", "TooManyRequests")
+    assert answer["error"]["message"] == (
+        f"{HOST} shows tokens that are not known more often than api.requestsPerSecond of the chart allows; "
+        "call again after 1.00 s"
+    )
+    assert (forged_before, known, again) == (401, 200, 401)
+    assert (reviewed, rig.tokens.reviews) == (5, 6)
+    assert rig.registry.get_sample_value("shardherd_callers_refused_total", {"reason": "TooManyRequests"}) == 1

@@ -93,20 +93,57 @@ async def test_a_remembered_caller_is_let_in_while_no_review_can_be_made(gate: G
 async def test_no_token_is_kept(gate: Gate) -> None:
     await gate.door.caller("Bearer good")
 
-    assert b"good" not in gate.door._reviewed
-    assert "good" not in repr(gate.door._reviewed)
+    with pytest.raises(UnauthenticatedError):
+        await gate.door.caller("Bearer forged")
+
+    kept = [*gate.door._known, *gate.door._nobodys]
+    assert len(kept) == 2
+    assert [key for key in kept if b"good" in key or b"forged" in key] == []
+    assert "good" not in repr((gate.door._known, gate.door._nobodys))
 
 
-async def test_the_oldest_reviews_make_room(gate: Gate) -> None:
+async def test_forged_tokens_make_room_for_each_other_and_push_nobody_out_who_is_known(gate: Gate) -> None:
     await gate.door.caller("Bearer good")
-    for number in range(10_000):
+    for number in range(10_001):
         with pytest.raises(UnauthenticatedError):
             await gate.door.caller(f"Bearer forged-{number}")
+    assert gate.tokens.reviews == 10_002
 
     await gate.door.caller("Bearer good")
 
-    assert len(gate.door._reviewed) == 10_000
     assert gate.tokens.reviews == 10_002
+    assert (len(gate.door._known), len(gate.door._nobodys)) == (1, 10_000)
+    assert [gate.door.needs_review(f"Bearer forged-{number}") for number in (0, 1)] == [True, False]
+
+
+async def test_callers_who_were_reviewed_longest_ago_make_room(gate: Gate) -> None:
+    for number in range(10_001):
+        gate.tokens.callers[f"good-{number}"] = POD
+        await gate.door.caller(f"Bearer good-{number}")
+
+    assert [gate.door.needs_review(f"Bearer good-{number}") for number in (0, 1)] == [True, False]
+
+
+async def test_a_token_needs_a_review_until_it_had_one_and_when_that_is_old(gate: Gate) -> None:
+    assert [gate.door.needs_review(header) for header in (None, "", "Basic good")] == [False, False, False]
+    assert gate.door.needs_review("Bearer good")
+    await gate.door.caller("Bearer good")
+    assert not gate.door.needs_review("Bearer good")
+
+    gate.clock.advance(60.0)
+
+    assert gate.door.needs_review("Bearer good")
+
+
+async def test_a_token_that_is_good_no_more_is_nobodys_at_the_next_review(gate: Gate) -> None:
+    await gate.door.caller("Bearer good")
+    del gate.tokens.callers["good"]
+    gate.clock.advance(60.0)
+
+    with pytest.raises(UnauthenticatedError):
+        await gate.door.caller("Bearer good")
+
+    assert (len(gate.door._known), len(gate.door._nobodys)) == (0, 1)
 
 
 def test_the_very_pod_may_speak_for_itself(gate: Gate) -> None:

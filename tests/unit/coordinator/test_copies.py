@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from shardherd.coordinator.copies import Copies
 from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import CheckpointResult, ShardId
+from shardherd.core.model import CheckpointResult, GroupIdentity, ShardId
 from shardherd.core.requests import ForceCheckpoint
 from shardherd.ports import OwnershipUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, spec_of
@@ -19,8 +22,7 @@ async def copied(rig: Rig) -> Consumer:
     """A consumer with all shards at 7, and copies of these positions."""
     (consumer,) = await rig.serving(session_timeout=10_000.0)
     await consumer.commit(7)
-    assert IDENTITY not in rig.ownership.copies
-    await rig.advance(601.0)
+    await rig.advance(301.0)
     await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 7))
     return consumer
 
@@ -35,21 +37,54 @@ async def successor(rig: Rig) -> Rig:
     return again
 
 
-async def test_positions_are_copied_every_ten_minutes(rig: Rig) -> None:
-    consumer = await copied(rig)
-    await consumer.commit(8)
-    await rig.advance(60.0)
-
-    assert rig.ownership.copies[IDENTITY] == dict.fromkeys(consumer.held, 7)
-
-
-async def test_a_copy_that_cannot_be_written_is_written_another_time(rig: Rig) -> None:
+async def test_a_group_that_was_taken_over_has_copies_after_some_minutes(rig: Rig) -> None:
     (consumer,) = await rig.serving(session_timeout=10_000.0)
-    rig.ownership.faults.fail("save_copies", REFUSED)
-    await rig.advance(700.0)
+    await consumer.commit(7)
+    await rig.advance(59.0)
     assert IDENTITY not in rig.ownership.copies
 
-    await rig.advance(601.0)
+    await rig.advance(242.0)
+    await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 7))
+
+
+async def test_after_that_positions_are_copied_every_ten_minutes(rig: Rig) -> None:
+    consumer = await copied(rig)
+    await consumer.commit(8)
+    await rig.advance(470.0)
+    assert rig.ownership.copies[IDENTITY] == dict.fromkeys(consumer.held, 7)
+
+    await rig.advance(131.0)
+    await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 8))
+
+
+async def test_positions_that_did_not_change_are_not_copied_again(rig: Rig) -> None:
+    await copied(rig)
+    rig.ownership.faults.fail("save_copies", REFUSED)
+
+    await rig.advance(700.0)
+
+    assert list(rig.ownership.faults.before["save_copies"]) == [REFUSED]
+
+
+def test_many_groups_that_are_taken_over_together_are_copied_one_after_the_other(rig: Rig) -> None:
+    groups = [GroupIdentity("demo", f"g-{number}", f"6a1f2c34-0000-4000-8000-{number:012d}") for number in range(1000)]
+    begun = rig.clock.now()
+
+    due = [Copies(rig.ports, group, positions=dict).due - begun for group in groups]
+
+    assert 60.0 <= min(due) < max(due) < 300.0
+    per_second = Counter(int(each) for each in due)
+    assert max(per_second.values()) < 20
+
+
+async def test_a_copy_that_cannot_be_written_is_written_a_minute_later(rig: Rig) -> None:
+    (consumer,) = await rig.serving(session_timeout=10_000.0)
+    rig.ownership.faults.fail("save_copies", REFUSED)
+    await rig.advance(213.0)  # by its UID, the first copy of this group is due after 212 s
+    await rig.becomes(lambda: not rig.ownership.faults.before["save_copies"])
+    assert IDENTITY not in rig.ownership.copies
+
+    await rig.advance(61.0)
     await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 0))
 
 

@@ -1,11 +1,14 @@
-"""A caller that calls too often is told to wait; the others are not, and neither is one that keeps to the limit."""
+"""A caller that calls too often is told to wait, and one that sends much waits for its turn; the others do not."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
 from shardherd.adapters.memory.clock import SimulatedClock
-from shardherd.coordinator.limits import BURST_SECONDS, MAX_CALLERS, RateLimit
+from shardherd.coordinator import limits
+from shardherd.coordinator.limits import BURST_SECONDS, LARGE_AT_ONCE, MAX_CALLERS, LargeBodies, RateLimit
 
 
 @pytest.fixture
@@ -63,3 +66,67 @@ def test_those_who_have_not_called_for_longest_are_forgotten(limit: RateLimit) -
     # Only the first has been forgotten: its bucket is full again.
     assert limit.take("second") == 0.25
     assert limit.take("first") == 0.0
+
+
+class Reading:
+    """Large bodies under way: who is read now, and how it goes on."""
+
+    def __init__(self) -> None:
+        self.bodies = LargeBodies()
+        self.now: list[str] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.go_on = asyncio.Event()
+
+    async def begin(self, *callers: str) -> list[str]:
+        """They send a body each; who is read."""
+        self.tasks += [asyncio.create_task(self._read(caller)) for caller in callers]
+        return await self.read_now()
+
+    async def read_now(self) -> list[str]:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return sorted(self.now)
+
+    async def _read(self, caller: str) -> None:
+        async with self.bodies.turn(caller):
+            self.now.append(caller)
+            try:
+                await self.go_on.wait()
+            finally:
+                self.now.remove(caller)
+
+
+async def test_large_bodies_of_one_caller_are_read_one_after_the_other() -> None:
+    reading = Reading()
+    assert await reading.begin("clicks-0", "clicks-0", "clicks-1") == ["clicks-0", "clicks-1"]
+    reading.tasks[0].cancel()
+    reading.tasks[2].cancel()
+    await asyncio.wait(reading.tasks[::2])
+
+    assert await reading.read_now() == ["clicks-0"]
+
+    reading.go_on.set()
+    await reading.tasks[1]
+    assert reading.bodies._lines == {}
+
+
+async def test_of_all_callers_a_few_large_bodies_are_read_at_a_time() -> None:
+    reading = Reading()
+    callers = [f"clicks-{number}" for number in range(LARGE_AT_ONCE + 1)]
+    assert await reading.begin(*callers) == callers[:-1]
+
+    reading.go_on.set()
+    await asyncio.gather(*reading.tasks)
+
+    assert reading.bodies._lines == {}
+
+
+async def test_a_large_body_that_does_not_arrive_gives_its_turn_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LARGE_WITHIN", 0.01)
+    reading = Reading()
+    await reading.begin("clicks-0")
+
+    with pytest.raises(TimeoutError):
+        await reading.tasks[0]
+
+    assert reading.bodies._lines == {}

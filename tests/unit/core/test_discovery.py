@@ -334,7 +334,7 @@ class TestWhatIsTold:
         )
         assert play.told == [
             Told("PartitionGrowth", grew, shards=shards("0", "1"), warning=True),
-            Told("ShardsAppeared", "1 new shards: t/2", shards=shards("2")),
+            Told("ShardsAppeared", "1 new shard: t/2", shards=shards("2")),
         ]
 
     def test_of_shards_that_are_others_than_before_is_a_warning_and_told_once(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardherd.core.model import ConsumerId, ShardId
-from shardherd.core.naming import consumer_key, selects, shard_key, split
+from shardherd.core.naming import consumer_key, shard_key, split
 from shardherd.core.times import rfc3339, seconds_since_1970
 
 
@@ -39,21 +39,6 @@ def test_shards_are_in_the_order_of_their_numbers() -> None:
 )
 def test_a_consumer_is_a_prefix_and_an_ordinal(name: str, key: tuple[str, int, str]) -> None:
     assert consumer_key(ConsumerId(name)) == key
-
-
-@pytest.mark.parametrize(
-    ("topics", "pattern", "selected"),
-    [
-        (("clicks", "views"), "", ["clicks", "views"]),
-        ((), "cl.*", ["clicks", "clicks2"]),
-        (("views",), "clicks", ["clicks"]),
-        ((), "", []),
-    ],
-)
-def test_a_source_names_its_topics_or_whole_names_by_a_pattern(
-    topics: tuple[str, ...], pattern: str, selected: list[str]
-) -> None:
-    assert [topic for topic in ("clicks", "clicks2", "views", "my-clicks") if selects(topics, pattern, topic)] == selected
 
 
 @pytest.fixture

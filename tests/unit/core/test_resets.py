@@ -137,7 +137,7 @@ def test_what_is_being_made_says_what_it_comes_to() -> None:
     play.hold_commits = True
     declare(play, reset())
     go_on(play)
-    message = "The positions of 1 shards are being set, 40 records are read again and 0 not at all: t/0 40 -> 0."
+    message = "The position of 1 shard is being set, 40 records are read again and 0 not at all: t/0 40 -> 0."
     rows = (ResetRow(shard("0"), 40, 0),)
     assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.APPLYING, message, WALL, 1, 40, 0, rows)
 
@@ -455,7 +455,7 @@ def test_a_lost_checkpoint_is_found_by_a_reset_of_its_shard() -> None:
     declare(play, reset(shards=(shard("1"),)))
     go_on(play)
     assert report(play).message == (
-        "The positions of 1 shards were set, 0 records are read again and 0 not at all, of 1 the position before is not known: "
+        "The position of 1 shard was set, 0 records are read again and 0 not at all, of 1 the position before is not known: "
         "t/1 ? -> 0."
     )
     declare(play, None, paused=False)

@@ -1,14 +1,13 @@
 """What one Kafka cluster holds of the topics that our groups read, looked at once for all of them.
 
 Called by the sources of the groups that share a connection. One look asks for everything that is registered, so that ten groups
-cost as many requests as one. Decides nothing about shards.
+cost as many requests as one, and its shards are one value for all of them. Decides nothing about shards.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +19,9 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
-from shardherd.adapters.kafka.shards import Partition
-from shardherd.core.naming import selects
+from shardherd.adapters.kafka.shards import Partition, shard_of
+from shardherd.core.model import ShardInfo
+from shardherd.core.topics import PatternError, check, selects
 from shardherd.ports import SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,9 @@ log = logging.getLogger(__name__)
 LOOK_TIMEOUT = 5.0
 """Seconds that one look may take."""
 
-FRESH = 0.4
-"""A look this young (seconds) serves another group too; below half of the discovery interval of 1 s."""
+FRESH, FRESH_SHARE, FRESH_MOST = 0.4, 4.0, 2.0
+"""A look this young (seconds) serves another group too; below half of the discovery interval of 1 s. One that took long, by its
+very many partitions, serves for so many times as long as it took, but never for more than the last of these (seconds)."""
 
 BORN_WITHIN = 60.0
 """A partition that was not there so many seconds ago, in a topic that was, begins at 0. Its broker takes a while to say so."""
@@ -67,7 +68,8 @@ class Extent:
 class Look:
     """One look at the cluster: topic ids and extents, and which topics do not exist. `leaderless` have no known extent.
 
-    `leaders` are the nodes that lead partitions, `racks` those of the nodes that have one.
+    `leaders` are the nodes that lead partitions. `shards` are those of each topic, by their numbers, without their sizes; those
+    of a topic in which nothing has changed are the very ones of the look before.
     """
 
     taken: float
@@ -77,7 +79,7 @@ class Look:
     refused: Mapping[str, str] = field(default_factory=dict)
     leaderless: frozenset[Partition] = frozenset()
     leaders: Mapping[Partition, int] = field(default_factory=dict)
-    racks: Mapping[int, str] = field(default_factory=dict)
+    shards: Mapping[str, tuple[ShardInfo, ...]] = field(default_factory=dict)
 
 
 class Catalogue:
@@ -88,6 +90,7 @@ class Catalogue:
         self._interests: list[Interest] = []
         self._looking = asyncio.Lock()
         self._last: Look | None = None
+        self._took = 0.0
         self._begins: dict[Partition, int] = {}
         self._begins_taken = 0.0
         self._sizes: Mapping[Partition, int] = {}
@@ -96,10 +99,10 @@ class Catalogue:
     def register(self, interest: Interest) -> None:
         if interest.pattern:
             try:
-                re.compile(interest.pattern)
-            except re.error as error:
+                check(interest.pattern)
+            except PatternError as error:
                 raise SourceUnavailableError(
-                    f"spec.source.kafka.topicPattern {interest.pattern!r} is not a regular expression: {error}"
+                    f"spec.source.kafka.topicPattern {interest.pattern!r} is not a regular expression of RE2: {error}"
                 ) from error
         self._interests.append(interest)
 
@@ -109,11 +112,13 @@ class Catalogue:
     async def look(self, interest: Interest) -> Look:
         """A look that covers `interest` and is fresh. Raises SourceUnavailableError."""
         async with self._looking:
-            last = self._last
-            if last is not None and interest in last.interests and time.monotonic() - last.taken < FRESH:
+            last, begun = self._last, time.monotonic()
+            fresh = min(max(FRESH, FRESH_SHARE * self._took), FRESH_MOST)
+            if last is not None and interest in last.interests and begun - last.taken < fresh:
                 return last
             wanted = frozenset([*self._interests, interest])
             self._last = await self._connection.run("list its topics", lambda wire: self._take(wire, wanted), LOOK_TIMEOUT)
+            self._took = time.monotonic() - begun
             return self._last
 
     async def sizes(self, look: Look) -> Mapping[Partition, int]:
@@ -170,7 +175,9 @@ class Catalogue:
             elif partition[0] in grown:
                 extents[partition] = Extent(0, 0)
         missing = frozenset((leaders.keys() | leaderless) - extents.keys())
-        return Look(taken, interests, ids, extents, refused, missing, leaders, racks)
+        zones = {partition: racks.get(node, "") for partition, node in leaders.items()}
+        before = self._last.shards if self._last is not None else {}
+        return Look(taken, interests, ids, extents, refused, missing, leaders, _shards(extents, ids, zones, before))
 
     def _grown(self, ids: Mapping[str, str], now: float) -> frozenset[str]:
         """The topics of which any partition that was not seen before is a new one."""
@@ -189,6 +196,22 @@ class Catalogue:
             self._begins = await _offsets(wire, leaders, EARLIEST)
             self._begins_taken = time.monotonic()
         return self._begins
+
+
+def _shards(
+    extents: Mapping[Partition, Extent],
+    ids: Mapping[str, str],
+    zones: Mapping[Partition, str],
+    before: Mapping[str, tuple[ShardInfo, ...]],
+) -> dict[str, tuple[ShardInfo, ...]]:
+    """The shards of each topic. A thousand groups hold what is returned here: what is as it was before is not made anew."""
+    found: dict[str, list[ShardInfo]] = {}
+    for (topic, number), extent in sorted(extents.items()):
+        zone = zones.get((topic, number), "")
+        info = ShardInfo(shard_of(topic, number), extent.begin, extent.end, source_id=ids[topic], zone=zone)
+        found.setdefault(topic, []).append(info)
+    made = {topic: tuple(infos) for topic, infos in found.items()}
+    return {topic: known if (known := before.get(topic)) == infos else infos for topic, infos in made.items()}
 
 
 async def _topics(wire: Wire, interests: Iterable[Interest]) -> tuple[list[Any], dict[int, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import chain
 from typing import Any
 
 import kafka.errors as errors
@@ -11,7 +12,7 @@ from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from shardherd.adapters.kafka.catalogue import Catalogue, Interest
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.coordinators import ask_coordinator
-from shardherd.adapters.kafka.shards import shard_of
+from shardherd.adapters.kafka.shards import partition_of, shard_of
 from shardherd.core.model import KafkaSource, Offset, ShardId, ShardInfo
 from shardherd.ports import SourceUnavailableError
 
@@ -50,25 +51,20 @@ class KafkaShardSource:
         for partition in sorted(look.leaderless):
             if self._interest.matches(partition[0]):
                 raise SourceUnavailableError(f"Kafka at {servers}: {shard_of(*partition)} has no leader; start its broker")
-        known = await self._catalogue.sizes(look) if sizes else {}
-        shards = tuple(
-            ShardInfo(
-                shard_of(*partition),
-                extent.begin,
-                extent.end,
-                source_id=look.topic_ids[partition[0]],
-                zone=look.racks.get(look.leaders.get(partition, -1), ""),
-                size=known.get(partition),
-            )
-            for partition, extent in sorted(look.extents.items())
-            if self._interest.matches(partition[0])
+        topics = [topic for topic in look.shards if self._interest.matches(topic)]
+        # Where there is one topic, it is the look's own value.
+        shards = (
+            look.shards[topics[0]] if len(topics) == 1 else tuple(chain.from_iterable(look.shards[topic] for topic in topics))
         )
         if not shards:
             raise SourceUnavailableError(
                 f"no topic at {servers} matches spec.source.kafka.topicPattern {self._source.topic_pattern!r}; create one or"
                 " correct the pattern"
             )
-        return shards
+        if not sizes:
+            return shards
+        known = await self._catalogue.sizes(look)
+        return tuple(info._replace(size=known.get(partition_of(info.shard))) for info in shards)
 
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
         """By the timestamps of the records, as Kafka keeps them: of their creation, or of their appending to the log."""

@@ -25,6 +25,9 @@ from shardherd.ports import PortError
 TIMEOUT = 10.0
 """Seconds for one call, connecting included."""
 
+CALLERS = 4
+"""Connections kept for those who block in threads of their own, beside those of `acall`."""
+
 APPLY = "application/apply-patch+yaml"
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -62,7 +65,7 @@ class KubernetesApi:
                 loader.load_incluster_config(client_configuration=configuration)
             except config.ConfigException:
                 loader.load_kube_config(client_configuration=configuration)
-        configuration.connection_pool_maxsize = connections
+        configuration.connection_pool_maxsize = connections + CALLERS
         configuration.retries = urllib3.Retry(0)
         self._configuration = configuration
         self._count = count

@@ -26,12 +26,13 @@ JSON_PATCH = "application/json-patch+json"
 LOG_LINES = 40
 """Lines of a crashed driver's log that are read: a Python traceback and what Spark says after it."""
 
-WARNINGS_AGE = 4.0
-"""Seconds for which the warnings of a namespace serve all groups in it that wait for pods."""
+WARNINGS_AGE, WARNINGS_SHARE = 4.0, 50.0
+"""Seconds for which the warnings of a namespace serve all groups in it that wait for pods, at least; and for how many times as
+long as it took to ask for them: the API server looks through all Events of a namespace to find these."""
 
-LISTING_AGE = 300.0
-"""Seconds after which everything is listed once more: a watch that was cut off long enough tells nothing of what was deleted
-meanwhile."""
+LISTING_AGE, LISTING_EACH = 300.0, 3.0
+"""Seconds after which everything is listed once more, at least, and for each group that is known: a watch that was cut off long
+enough tells nothing of what was deleted meanwhile, and nothing at all if nothing is left."""
 
 LISTING_PAUSE = 5.0
 """Seconds between two listings because watches began anew: those of all kinds do so at about the same time."""
@@ -122,7 +123,7 @@ class KubernetesCluster:
 
     def _listing_due(self, seen: Seen) -> bool:
         age = time.monotonic() - self._listed_at
-        return age >= LISTING_AGE or (seen.relisted and age >= LISTING_PAUSE)
+        return age >= max(LISTING_AGE, LISTING_EACH * len(seen)) or (seen.relisted and age >= LISTING_PAUSE)
 
     async def _everything(self, kind: str, namespace: str) -> list[tuple[str, Manifest]]:
         """Every object of this kind that may be ours, slimmed page by page."""
@@ -224,11 +225,13 @@ class KubernetesCluster:
     async def _warnings_in(self, namespace: str) -> list[Any]:
         """The warnings about StatefulSets in this namespace, asked for once for all groups that wait in it."""
         async with self._warning:
-            taken, events = self._warned.get(namespace, (float("-inf"), []))
-            if time.monotonic() - taken >= WARNINGS_AGE:
+            until, events = self._warned.get(namespace, (float("-inf"), []))
+            begun = time.monotonic()
+            if begun >= until:
                 selector = "involvedObject.kind=StatefulSet,type=Warning"
                 events = await self._list(f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": selector})
-                self._warned[namespace] = (time.monotonic(), events)
+                now = time.monotonic()
+                self._warned[namespace] = (now + max(WARNINGS_AGE, WARNINGS_SHARE * (now - begun)), events)
             return events
 
     async def _last_words(self, namespace: str, pods: Iterable[Any]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import binascii
 import gzip
 import json
 import logging
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -53,20 +54,25 @@ class ConfigMapCopies:
                 copies |= _unpack(found, group)
         return copies
 
-    async def save_copies(self, group: GroupIdentity, copies: Mapping[ShardId, Offset]) -> None:
-        """See OwnershipStore."""
+    async def save_copies(
+        self, group: GroupIdentity, copies: Mapping[ShardId, Offset], before: Mapping[ShardId, Offset] | None = None
+    ) -> None:
+        """See OwnershipStore. `before` says which ConfigMaps there are: of a group of few shards one request writes all."""
         shards = sorted(copies)
         parts = [shards[at : at + SHARDS_EACH] for at in range(0, len(shards), SHARDS_EACH)] or [[]]
+        there = None if before is None else math.ceil(len(before) / SHARDS_EACH)
         try:
             for number, part in enumerate(parts):
-                await self._write(group, f"offsets-{number}", part, copies)
-            await self._remove(group, f"offsets-{len(parts)}")
+                await self._write(group, f"offsets-{number}", part, copies, new=there is not None and number >= there)
+            if there is None or there > len(parts):
+                await self._remove(group, f"offsets-{len(parts)}")
         except (ApiError, ApiUnavailableError) as error:
             raise OwnershipUnavailableError(f"cannot copy the positions of group {group}: {error}") from error
 
     async def _write(
-        self, group: GroupIdentity, part: str, shards: Sequence[ShardId], copies: Mapping[ShardId, Offset]
+        self, group: GroupIdentity, part: str, shards: Sequence[ShardId], copies: Mapping[ShardId, Offset], *, new: bool
     ) -> None:
+        """Write one ConfigMap. `new`: it is likely not there yet; else it likely is."""
         stored = {"format": FORMAT, "shards": shards, "offsets": [copies[shard] for shard in shards]}
         packed = gzip.compress(json.dumps(stored, separators=(",", ":")).encode(), compresslevel=6, mtime=0)
         body = {
@@ -75,12 +81,15 @@ class ConfigMapCopies:
             "metadata": metadata(group, part),
             "binaryData": {KEY: base64.b64encode(packed).decode()},
         }
+        replace = ("PUT", path(group, part))
+        create = ("POST", f"/api/v1/namespaces/{group.namespace}/configmaps")
+        likely, otherwise = (create, replace) if new else (replace, create)
         try:
-            await self._api.acall("PUT", path(group, part), body, timeout=TIMEOUT)
+            await self._api.acall(*likely, body, timeout=TIMEOUT)
         except ApiError as error:
-            if error.status != 404:
+            if error.status != (409 if new else 404):
                 raise
-            await self._api.acall("POST", f"/api/v1/namespaces/{group.namespace}/configmaps", body, timeout=TIMEOUT)
+            await self._api.acall(*otherwise, body, timeout=TIMEOUT)
 
     async def _remove(self, group: GroupIdentity, part: str) -> None:
         """The part after the last, if there were more shards before."""

@@ -46,6 +46,13 @@ class Seen:
         self.relisted = False
         """Whether a watch began anew: what was deleted in between was told by nobody."""
         self._entries: dict[Key, _Entry] = {}
+        self._listed = False
+        self._left: set[Key] = set()
+        """Groups that went since everything was listed: what is left of them may be there still."""
+
+    def __len__(self) -> int:
+        """How many groups are known."""
+        return len(self._entries)
 
     def see(self, kind: str, body: Manifest, *, gone: bool = False, listed: bool = False) -> bool:
         """An object appeared, changed or went. Whether that is news to the controller: anything that it looks at differs.
@@ -71,6 +78,9 @@ class Seen:
             return False
         made = slim(kind, body)
         entry.objects[kind, name] = made
+        if kind == GROUP and entry.touched == 1 and self._listed and not (listed or self.relisted or key in self._left):
+            # Of one that is new the watches have told, or will tell, all that there is.
+            entry.whole = True
         return known is None or not _alike(known, made)
 
     def touched(self, key: Key) -> int:
@@ -84,6 +94,7 @@ class Seen:
             return  # something changed meanwhile, and the two cannot be told apart: it is read once more
         if found is None:
             self._entries.pop(key, None)
+            self._left.add(key)
             return
         single = ((GROUP, found.group), (STATEFUL_SET, found.stateful_set), (SERVICE, found.service), (BUDGET, found.budget))
         bodies = [*((kind, body) for kind, body in single if body is not None), *((POD, pod) for pod in found.pods)]
@@ -110,6 +121,8 @@ class Seen:
                 if entry.touched == before.get(key, 0):
                     entry.objects = found.get(key, {})
                     entry.whole = True
+            self._listed = True
+            self._left.clear()
 
         return listed
 

@@ -5,12 +5,12 @@ Shared by every coordinator of a test, as a real cluster is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardherd.adapters.memory.faults import Faults
 from shardherd.core.model import GroupSpec, KafkaSource, Offset, ShardId, ShardInfo
+from shardherd.core.topics import PatternError, check, selects
 from shardherd.ports import CommitFencedError, SourceUnavailableError
 
 
@@ -78,7 +78,13 @@ class MemoryShardSource:
                     " spec.source.kafka.topics"
                 )
         pattern = self._source.topic_pattern
-        names = [n for n in sorted(self._kafka.topics) if re.fullmatch(pattern, n)] if pattern else sorted(self._source.topics)
+        try:
+            check(pattern)
+        except PatternError as error:
+            raise SourceUnavailableError(
+                f"spec.source.kafka.topicPattern {pattern!r} is not a regular expression of RE2: {error}"
+            ) from error
+        names = [name for name in sorted(self._kafka.topics) if selects(self._source.topics, pattern, name)]
         if not names:
             raise SourceUnavailableError(
                 f"no topic at {self._source.bootstrap_servers} matches spec.source.kafka.topicPattern {pattern!r}; create one"

@@ -55,7 +55,10 @@ class MemoryOwnership:
         await self.faults.enter("load_copies")
         return dict(self.copies.get(group, {}))
 
-    async def save_copies(self, group: GroupIdentity, copies: Mapping[ShardId, Offset]) -> None:
+    async def save_copies(
+        self, group: GroupIdentity, copies: Mapping[ShardId, Offset], before: Mapping[ShardId, Offset] | None = None
+    ) -> None:
+        del before  # it is of use only where copies are in several places
         await self.faults.enter("save_copies")
         self.copies[group] = dict(copies)
         self.faults.leave("save_copies")

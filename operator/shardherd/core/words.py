@@ -1,0 +1,18 @@
+"""Numbers in sentences, as they are said. Called wherever a message counts something; decides nothing."""
+
+from __future__ import annotations
+
+
+def count(number: int, noun: str) -> str:
+    """So many of these: `1 shard`, `2 shards`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def verb(number: int, one: str, many: str) -> str:
+    """The verb that goes with so many."""
+    return one if number == 1 else many
+
+
+def part(number: int, whole: int, noun: str, one: str, many: str) -> str:
+    """So many of all, with their verb: `1 of 2 consumers is`, `0 of 1 consumer is`, `0 of 2 consumers are`."""
+    return f"{number} of {count(whole, noun)} {one if 1 in (number, whole) else many}"

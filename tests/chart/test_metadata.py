@@ -1,0 +1,74 @@
+"""What the chart says of itself: to Helm, to Artifact Hub, and to who has just installed it."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+import yaml
+
+from dev.cluster import Cluster, ClusterError
+from tests.chart.rendering import CHART, ROOT, Chart, Json
+from tests.harness.definition import define_resource
+
+ABOUT: Json = yaml.safe_load((CHART / "Chart.yaml").read_text())
+NOTES: Json = ABOUT["annotations"]
+
+
+def annotation(name: str) -> list[Json]:
+    """One of Artifact Hub's annotations, which are YAML in themselves."""
+    found: list[Json] = yaml.safe_load(NOTES[f"artifacthub.io/{name}"])
+    return found
+
+
+def test_its_versions_are_those_of_the_package(chart: Chart) -> None:
+    assert ABOUT["version"] == ABOUT["appVersion"] == version("shardherd")
+
+
+def test_artifact_hub_is_told_of_the_image_that_is_run(chart: Chart) -> None:
+    (container,) = chart.one("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert annotation("images") == [{"name": "operator", "image": container["image"]}]
+
+
+def test_artifact_hub_is_told_of_the_definition(chart: Chart) -> None:
+    definition = yaml.safe_load((ROOT / "crds" / "consumergroup.yaml").read_text())
+    (told,) = annotation("crds")
+    names = {"kind": definition["spec"]["names"]["kind"], "name": definition["metadata"]["name"]}
+    assert told.items() >= {**names, "version": definition["spec"]["versions"][0]["name"]}.items()
+
+
+def test_the_example_for_artifact_hub_is_accepted(cluster: Cluster) -> None:
+    define_resource(cluster)
+    (example,) = annotation("crdsExamples")
+    said = cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", input=yaml.safe_dump(example))
+    assert said.strip() == "consumergroup.shardherd.dev/clickstream created (server dry run)"
+
+
+def test_an_older_kubernetes_is_refused(cluster: Cluster) -> None:
+    render = ("template", "shardherd", str(CHART), "--kube-version")
+    with pytest.raises(ClusterError, match=r"chart requires kubeVersion: >=1\.30\.0-0"):
+        cluster.helm(*render, "1.29.14")
+    assert "kind: ValidatingAdmissionPolicy\n" in cluster.helm(*render, "1.30.0")
+
+
+@pytest.mark.parametrize(
+    ("values", "told", "not_told"),
+    [
+        ({}, ["2 operators, of which one leads", "kubectl delete crd consumergroups"], ["over plain HTTP", "nobody stands by"]),
+        ({"tls": {"mode": "disabled"}}, ["TLS is disabled: consumers show their tokens over plain HTTP"], []),
+        ({"replicaCount": 1}, ["With one operator nobody stands by"], []),
+        ({"crds": {"enabled": False}}, ["apply crds/consumergroup.yaml, also before each upgrade"], ["delete crd"]),
+        ({"watchNamespaces": ["shop"]}, ["kubectl get consumergroups.shardherd.dev -n shop"], ["--all-namespaces"]),
+    ],
+)
+def test_who_has_installed_it_is_told_what_to_do_next(
+    cluster: Cluster, values: dict[str, Any], told: list[str], not_told: list[str]
+) -> None:
+    options = [part for name, value in values.items() for part in ("--set-json", f"{name}={json.dumps(value)}")]
+    notes = cluster.helm("install", "tried", str(CHART), "--dry-run=client", *options).partition("\nNOTES:\n")[2]
+    assert "kubectl -n default rollout status deployment/tried-shardherd" in notes
+    assert "helm test tried -n default" in notes
+    assert [words for words in told if words not in notes] == []
+    assert [words for words in not_told if words in notes] == []
