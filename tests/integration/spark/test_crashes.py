@@ -70,6 +70,15 @@ class Application:
         self._coordinator.commits = True
         return Counter((shard, offset) for shard, offset in self._site.counted() if offset >= durable[shard])
 
+    def until_warm(self) -> None:
+        """Wait until this very run is ready: before, a signal ends Python itself."""
+
+        def ready() -> bool:
+            heartbeat = self._coordinator.heartbeats["clicks-0"]
+            return heartbeat.incarnation.start == self._starts and heartbeat.ready
+
+        self._coordinator.wait_until(ready, f"run {self._starts} is warm", START)
+
     def all_durable(self) -> bool:
         return sum(self._coordinator.positions().values()) == self.written.total()
 
@@ -100,6 +109,7 @@ def test_an_application_that_is_killed_at_any_step_repeats_what_it_wrote_and_did
         coordinator.wait_until(application.all_durable, f"it goes on after it was killed when {step}", START)
         assert site.counted() == application.written + repeated, step
 
+    application.until_warm()
     assert application.driver.terminate() == 0
 
 
