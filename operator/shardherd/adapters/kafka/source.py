@@ -51,7 +51,8 @@ class KafkaShardSource:
         for partition in sorted(look.leaderless):
             if self._interest.matches(partition[0]):
                 raise SourceUnavailableError(f"Kafka at {servers}: {shard_of(*partition)} has no leader; start its broker")
-        topics = [topic for topic in look.shards if self._interest.matches(topic)]
+        named = look.shards.keys() & self._source.topics
+        topics = [topic for topic in look.shards if self._interest.matches(topic)] if self._interest.pattern else sorted(named)
         # Where there is one topic, it is the look's own value.
         shards = (
             look.shards[topics[0]] if len(topics) == 1 else tuple(chain.from_iterable(look.shards[topic] for topic in topics))
