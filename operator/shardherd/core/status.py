@@ -6,8 +6,7 @@ when it is worth a write.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Mapping
 
 from shardherd.core.conditions import dated, findings, ready_consumers
 from shardherd.core.conditions import unreadable as conditions_of_unreadable
@@ -185,15 +184,17 @@ def write_due(before: Mapping[str, object], after: Mapping[str, object], *, load
     if not loaded and "conditions" in before and known < LOADING:
         # The operator was restarted: what was written last is likelier true than that nothing is known.
         return False
-    if not loaded and "conditions" not in before and known < SOON and not _stalled(after):
+    if not loaded and known < SOON and not _stalled(after):
         return False
     return written >= (STATUS_INTERVAL if _without_lag(before) != _without_lag(after) else LAG_INTERVAL)
 
 
 def _stalled(value: Mapping[str, object]) -> bool:
     """Whether waiting does not help: of that a user is told at once."""
-    conditions = cast("Sequence[Mapping[str, str]]", value.get("conditions", ()))
-    return any(condition["type"] == "Stalled" and condition["status"] == "True" for condition in conditions)
+    conditions = value.get("conditions")
+    return isinstance(conditions, list) and any(
+        condition["type"] == "Stalled" and condition["status"] == "True" for condition in conditions
+    )
 
 
 def _without_lag(value: Mapping[str, object]) -> dict[str, object]:
