@@ -205,11 +205,14 @@ class TestExecutors:
         message = "0 of 2 consumers are ready. clicks-1 has no executor yet; if it stays so, the driver's log says why: "
         assert self.of(self.executor(0)) == ("False", "Starting", f"{message}kubectl logs clicks-1")
 
-    def test_several_are_named(self) -> None:
-        assert self.of()[2].startswith("0 of 2 consumers are ready. clicks-0, clicks-1 have no executor yet; ")
-        many = pods(0, 1, 2, 3, ready=False, running=True)
-        said = self.of(consumers=many, stateful_set=OwnedSet(replicas=4), view=view(shards(16)))[2]
-        assert said.startswith("0 of 4 consumers are ready. clicks-0, clicks-1, clicks-2 and others have no executor yet; ")
+    @pytest.mark.parametrize(
+        ("drivers", "named"),
+        [(2, "clicks-0, clicks-1"), (3, "clicks-0, clicks-1, clicks-2"), (4, "clicks-0, clicks-1, clicks-2 and others")],
+    )
+    def test_up_to_three_are_named(self, drivers: int, named: str) -> None:
+        consumers = pods(*range(drivers), ready=False, running=True)
+        said = self.of(consumers=consumers, stateful_set=OwnedSet(replicas=drivers), view=view(shards(drivers * 4)))[2]
+        assert said.startswith(f"0 of {drivers} consumers are ready. {named} have no executor yet; ")
 
     def test_one_that_ended_is_none(self) -> None:
         assert "clicks-0, clicks-1 have" in self.of(self.executor(0, ended=True))[2]
