@@ -14,15 +14,11 @@ import json
 import logging
 import os
 import signal
-import ssl
 import sys
 import threading
-import time
-import urllib.request
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from http.client import HTTPException
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,9 +47,6 @@ FAILED, MISCONFIGURED = 1, 2
 DEFINITION_INTERVAL = 1.0
 """Seconds between looks whether ConsumerGroups are defined, while they are not."""
 
-PING_INTERVAL, PING_TIMEOUT = 1.0, 5.0
-"""Seconds between the attempts of `ping`, and for each."""
-
 REVIEWS = 8
 """Tokens that are reviewed at a time."""
 
@@ -76,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(version("shardherd"))
         return 0
     if options.command == "ping":
-        return ping(options.url, options.within, options.ca_file)
+        from shardherd.client.ping import ping
+
+        return 0 if ping(options.url, options.within, options.ca_file) else FAILED
     try:
         settings = load(os.environ)
     except SettingsError as error:
@@ -92,26 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ports = f"ports {settings.api.port}{tls} and {settings.telemetry.metrics_port}"
         logger.error("cannot start: %s (it listens on %s: are they free?)", error, ports)  # noqa: TRY400
         return FAILED
-
-
-def ping(url: str, within: float, ca_file: Path | None = None) -> int:
-    """Wait until what answers at `url` leads and has loaded its groups; FAILED if it does not within so many seconds."""
-    until = time.monotonic() + within
-    while True:
-        try:
-            # Read at each attempt: the operator may have just made it.
-            context = None if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
-            with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=PING_TIMEOUT, context=context) as response:
-                said = response.read().decode(errors="replace").strip()
-        except (OSError, HTTPException) as error:
-            said = str(error)
-        if said == "ok":
-            print(f"{url} answers and leads")
-            return 0
-        if time.monotonic() >= until:
-            print(f"shardherd: no operator that leads answers at {url} within {within:g} s: {said}", file=sys.stderr)
-            return FAILED
-        time.sleep(PING_INTERVAL)
 
 
 async def operate(settings: Settings, configuration: Configuration | None = None) -> int:

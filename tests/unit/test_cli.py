@@ -45,7 +45,7 @@ class Answers(BaseHTTPRequestHandler):
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[tuple[int, str]]]]:
     """The address of an operator, and what it will say."""
-    monkeypatch.setattr("shardherd.cli.PING_INTERVAL", 0.01)
+    monkeypatch.setattr("shardherd.client.ping.INTERVAL", 0.01)
     server = HTTPServer(("127.0.0.1", 0), Answers)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

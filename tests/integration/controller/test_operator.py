@@ -12,8 +12,8 @@ import pytest
 from dev.cluster import Cluster
 from dev.cluster.kafka import PASSWORDS, SUPER
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError
-from shardherd.cli import ping
 from shardherd.client import ConsumerClient
+from shardherd.client.ping import ping
 from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
 from shardherd.core.model import ConsumerId, Heartbeat, Incarnation, ShardId
 from tests.harness.cluster import Names
@@ -186,7 +186,7 @@ def test_with_tls_consumers_believe_it_by_what_it_publishes_beside_them(cluster:
             pytest.raises(CoordinatorUnavailableError, match=f"the coordinator at {url} is not believed"),
         ):
             stranger.group()
-        assert ping(url, 1.0, file) == 0
+        assert ping(url, 1.0, file)
         assert 'shardherd_callers_refused_total{reason="InvalidToken"} 1.0' in process.metrics()
         assert re.search(r"^shardherd_certificate_expiry_timestamp_seconds 1\.[0-9]+e\+09$", process.metrics(), re.MULTILINE)
         assert [line for line in process.logged() if line["level"] != "INFO"] == []
