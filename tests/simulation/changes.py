@@ -12,6 +12,7 @@ from tests.simulation.faults_of_servers import be_late
 from tests.simulation.ledger import Shard, applying
 
 if TYPE_CHECKING:
+    from tests.simulation.consumer import ConsumerRun
     from tests.simulation.world import World
 
 
@@ -28,14 +29,7 @@ def force_position(world: World) -> bool:
         _force_finished(world)
         return True
 
-    def wait(left: int) -> None:
-        if world.healed:
-            return
-        reading = [run for run in world.pods.runs() if run.alive and run.reading()]
-        if not reading and left:
-            world.timeline.after(0.5, wait, left - 1)
-            return
-        run = world.rng.choice(reading) if reading else None
+    def force(run: ConsumerRun | None) -> None:
         shard = world.rng.choice(run.reading()) if run is not None else world.rng.choice(books).name
         leader = world.leader()
         if leader is None:
@@ -49,8 +43,23 @@ def force_position(world: World) -> bool:
         elif run is not None:
             world.timeline.after(world.rng.uniform(0.0, 2.0), run.restart_query)
 
-    wait(200)
+    _with_a_reader(world, force)
     return True
+
+
+def _with_a_reader(world: World, then: Callable[[ConsumerRun | None], None]) -> None:
+    """Do it to some consumer once one reads; without any if none does within 100 s."""
+
+    def wait(left: int) -> None:
+        if world.healed:
+            return
+        reading = [run for run in world.pods.runs() if run.alive and run.reading()]
+        if not reading and left:
+            world.timeline.after(0.5, wait, left - 1)
+            return
+        then(world.rng.choice(reading) if reading else None)
+
+    wait(200)
 
 
 def _force_finished(world: World) -> None:
@@ -164,20 +173,13 @@ def _perhaps_in_a_rebalance(world: World, change: Callable[[], None]) -> None:
         change()
         return
 
-    def wait(left: int) -> None:
-        if world.healed:
-            return
-        reading = [run for run in world.pods.runs() if run.alive and run.reading()]
-        if not reading and left:
-            world.timeline.after(0.5, wait, left - 1)
-            return
-        if reading:
-            run = world.rng.choice(reading)
+    def drain(run: ConsumerRun | None) -> None:
+        if run is not None:
             run.hang_until = world.time + world.rng.uniform(20.0, 60.0)
             world.pods.delete(run.run.consumer)
         world.timeline.after(1.0, change)
 
-    wait(200)
+    _with_a_reader(world, drain)
 
 
 _CLOSE = change_lineage(1, 0)
