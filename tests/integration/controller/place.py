@@ -122,6 +122,16 @@ class Place:
             read = {each.begin for each in (*durable, *fenced)}
             assert read == set(range(durable[-1].end)), (shard, durable, fenced)
 
+    def held(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Who reads each shard, and which pods there are."""
+        return self.owners(), self.pods()
+
+    def went_on(self, held: tuple[dict[str, str], dict[str, str]]) -> None:
+        """The same pods read the same shards as then; and the group is ready, with nothing lost or repeated."""
+        assert self.held() == held
+        self.until_ready()
+        self.nothing_lost_or_repeated()
+
     def explain(self) -> object:
         status = self.find("consumergroups", "clicks").get("status", {})
         return status, self.pods(), self.kubelet.failures, self.operator.log.read_text()[-6000:]
@@ -169,10 +179,8 @@ def reading(
 
 def undisturbed(place: Place, trouble: Callable[[], None], tell: Tell, what: str) -> None:
     """Trouble during which every shard is read on by who held it, and after which the group is as it was."""
-    owners, pods, begun = place.owners(), place.pods(), time.monotonic()
+    held, begun = place.held(), time.monotonic()
     trouble()
     place.until_read()
     tell(f"{what}: for {time.monotonic() - begun:.1f} s; the longest that a shard was not read: {place.pauses(begun):.1f} s")
-    assert (place.owners(), place.pods()) == (owners, pods)
-    place.until_ready()
-    place.nothing_lost_or_repeated()
+    place.went_on(held)
