@@ -52,12 +52,16 @@ class TestByShards:
 
 
 @pytest.mark.parametrize(("mode", "reason"), [(ScalingMode.FIXED, "Fixed"), (ScalingMode.EXTERNAL, "External")])
-def test_a_number_that_somebody_else_chose(mode: ScalingMode, reason: str) -> None:
-    asked = declared(scaling=Scaling(mode=mode), replicas=5)
-    assert decided(declared=asked) == Decision(5, reason, "spec.replicas says 5.")
-    paused = replace(asked, pauses=Pauses(scale_out=True))
-    message = "The annotation shardherd.dev/pause-scale-out keeps 2 consumers; 5 are wanted."
-    assert decided(declared=paused) == Decision(2, "ScaleOutPaused", message, limit=("ScaleOutPaused", message))
+@pytest.mark.parametrize(
+    ("asked", "now", "kept"), [(5, 2, "keeps 2 consumers; 5 are wanted."), (1, 0, "keeps 0 consumers; 1 is wanted.")]
+)
+def test_a_number_that_somebody_else_chose(mode: ScalingMode, reason: str, asked: int, now: int, kept: str) -> None:
+    group = declared(scaling=Scaling(mode=mode), replicas=asked)
+    assert decided(declared=group) == Decision(asked, reason, f"spec.replicas says {asked}.")
+    paused = replace(group, pauses=Pauses(scale_out=True))
+    message = f"The annotation shardherd.dev/pause-scale-out {kept}"
+    expected = Decision(now, "ScaleOutPaused", message, limit=("ScaleOutPaused", message))
+    assert decided(declared=paused, stateful_set=OwnedSet(replicas=now)) == expected
 
 
 @pytest.mark.parametrize(

@@ -382,6 +382,14 @@ def test_at_the_end_what_nobody_claimed_is_free_above_all_epochs() -> None:
     assert state.journal == []
 
 
+def test_a_single_shard_that_was_claimed_and_one_that_is_free_are_told_as_one_each() -> None:
+    state = remains(free("0", 4), held("1", 7))
+    rebuild.end_if_due(state, 1045.0)
+    assert [event for event in state.journal if isinstance(event, Told)] == [
+        Told("OwnershipRebuilt", "1 shard was claimed by its holder, 1 is free")
+    ]
+
+
 def test_a_group_whose_shards_are_gone_is_rebuilt_too() -> None:
     state = remains()
     rebuild.end_if_due(state, 1045.0)
