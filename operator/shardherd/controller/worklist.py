@@ -31,6 +31,11 @@ class _Worker:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
+    @property
+    def works(self) -> bool:
+        """Whether its task goes on. Kopf's end cancels every task of the loop, and so perhaps this one."""
+        return self.task is not None and not self.task.done()
+
 
 class Worklist:
     """Calls `work(key)` for keys that were added.
@@ -58,16 +63,17 @@ class Worklist:
         worker.woken.set()
         if news:
             worker.news.set()
-        if worker.task is None:
+        if not worker.works:
             worker.task = asyncio.create_task(self._run(key, worker), name=f"reconcile {key[0]}/{key[1]}")
 
     async def close(self) -> None:
-        """Stop all workers; a run under way is cancelled."""
-        tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._workers.clear()
+        """Stop all workers, also those that are begun meanwhile; a run under way is cancelled."""
+        while self._workers:
+            tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._workers = {key: worker for key, worker in self._workers.items() if worker.works}
 
     async def _run(self, key: Key, worker: _Worker) -> None:
         retry = self._first_retry

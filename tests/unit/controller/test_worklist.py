@@ -121,3 +121,47 @@ async def test_closing_ends_a_run_under_way() -> None:
     await work.until_runs(1)
     await todo.close()
     assert work.running == 0
+
+
+async def cancelled_by_somebody_else(key: Key) -> None:
+    """What Kopf and its end do with every task of their loop."""
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == f"reconcile {'/'.join(key)}")
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_a_key_is_worked_on_again_after_somebody_else_cancelled_its_run() -> None:
+    work = Work()
+    work.gate.clear()
+    todo = worklist(work)
+    todo.add(A)
+    await work.until_runs(1)
+    await cancelled_by_somebody_else(A)
+    work.gate.set()
+    todo.add(A)
+    await work.until_runs(2)
+    await todo.close()
+
+
+async def test_a_key_is_worked_on_although_somebody_else_cancelled_its_worker_before_the_first_run() -> None:
+    work = Work()
+    todo = worklist(work)
+    todo.add(A)
+    await cancelled_by_somebody_else(A)
+    assert work.runs == []
+    todo.add(A)
+    await work.until_runs(1)
+    await todo.close()
+
+
+async def test_closing_ends_also_what_is_added_meanwhile() -> None:
+    work = Work()
+    work.gate.clear()
+    todo = worklist(work)
+    todo.add(A)
+    await work.until_runs(1)
+    closing = asyncio.create_task(todo.close())
+    await asyncio.sleep(0)
+    todo.add(B)
+    await closing
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("reconcile")] == []
