@@ -272,6 +272,9 @@ class TestEvents:
         for unlike in ({"state": "Complete"}, {"proven": ""}):
             assert done not in plan(observation(previous={"rollout": {**before, **unlike}})).turned
         assert done not in plan(observation(previous={"rollout": before}, consumers=pods(0))).turned
+        one: dict[str, Any] = {"stateful_set": OwnedSet(replicas=1), "consumers": pods(0), "view": view(shards(4))}
+        done = Event("RolledOut", "1 of 1 consumer runs what generation 1 declares.")
+        assert done in plan(observation(previous={"rollout": before}, **one)).turned
 
 
 def test_the_coordinator_is_told_who_is_cordoned_and_since_when_there_is_the_group() -> None:
