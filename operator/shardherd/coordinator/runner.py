@@ -274,7 +274,8 @@ class GroupRunner:
         notes = await committer.notes(unread)
         if self._facts.source_error:
             self._learn(replace(self._facts, source_error=""))
-        self._mailbox().put(Tell(ShardsDiscovered(shards, durable, notes, copied), insist=False))
+        if unread or group.changed_by(shards):
+            self._mailbox().put(Tell(ShardsDiscovered(shards, durable, notes, copied), insist=False))
         return len(shards)
 
     async def _reset(self, source: ShardSource) -> None:
