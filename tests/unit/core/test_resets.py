@@ -132,14 +132,24 @@ def test_up_to_three_shards_are_named_and_who_declared_it_only_if_that_is_known(
     assert play.told == [Told("ResetDone", done, shards=shards("0", "1", "2"), warning=True)]
 
 
-def test_what_is_being_made_says_what_it_comes_to() -> None:
-    play = reading(40)
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        ((40,), "The position of 1 shard is being set, 40 records are read again and 0 not at all: t/0 40 -> 0."),
+        (
+            (40, 60),
+            "The positions of 2 shards are being set, 100 records are read again and 0 not at all: t/0 40 -> 0, t/1 60 -> 0.",
+        ),
+    ],
+)
+def test_what_is_being_made_says_what_it_comes_to(read: tuple[int, ...], said: str) -> None:
+    play = reading(*read)
     play.hold_commits = True
     declare(play, reset())
     go_on(play)
-    message = "The position of 1 shard is being set, 40 records are read again and 0 not at all: t/0 40 -> 0."
-    rows = (ResetRow(shard("0"), 40, 0),)
-    assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.APPLYING, message, WALL, 1, 40, 0, rows)
+    rows = tuple(ResetRow(shard(str(number)), offset, 0) for number, offset in enumerate(read))
+    begun = ResetReport("r1", ResetTo.EARLIEST, ResetState.APPLYING, said, WALL, len(read), sum(read), 0, rows)
+    assert report(play) == begun
 
 
 def test_a_group_that_is_not_paused_is_left_alone_and_its_user_told_why() -> None:
@@ -172,6 +182,16 @@ def test_a_dry_run_changes_nothing_needs_no_pause_and_says_what_would_be_done() 
     assert (positions(play), play.group.ownership) == ({"0": 40, "1": 60}, before)
     assert play.group.reset_due is None
     assert play.told == [Told("ResetPlanned", f"reset r1 to Earliest: {message}")]
+
+
+def test_a_dry_run_for_one_record_of_one_shard_is_told_as_one_each() -> None:
+    play = reading(1)
+    declare(play, reset(dry_run=True))
+    go_on(play)
+    assert report(play).message == (
+        "A dry run, nothing was changed. The position of 1 shard would be set, 1 record is read again and 0 not at all: "
+        "t/0 1 -> 0."
+    )
 
 
 def test_a_dry_run_is_made_under_its_id_once_it_is_none_any_more() -> None:
