@@ -137,6 +137,25 @@ def test_the_same_look_again_changes_nothing_in_a_group_that_is_at_rest() -> Non
     assert play.group.changed_by(topic(1)), "the topic was made anew with less"
 
 
+def test_a_look_that_showed_something_new_is_taken_once_more() -> None:
+    play = started(2, 2)
+    play.discover(topic(2))
+    play.discover(topic(2))
+    play.discover(topic(2, end=200))
+    assert play.group.changed_by(topic(2, end=200))
+    play.discover(topic(2, end=200))
+    assert not play.group.changed_by(topic(2, end=200))
+
+
+def test_a_group_whose_declaration_changed_takes_the_next_look() -> None:
+    play = started(2, 2)
+    play.discover(topic(2))
+    play.discover(topic(2))
+    result = play.ask(SettingsChanged(replace(play.group.spec, created="2026-01-01T00:00:00Z")))
+    assert [event.key for event in result.events if isinstance(event, Put)] == ["spec"]
+    assert play.group.changed_by(topic(2))
+
+
 def test_a_group_in_which_something_changed_takes_the_next_look_whatever_it_shows() -> None:
     play = started(2, 2)
     play.discover(topic(2))
