@@ -333,7 +333,9 @@ def _trouble(observation: Observation) -> Trouble | None:
     """The first cause why consumers are missing: pods that could not be made, then pods that do not run."""
     if observation.warnings and len(observation.consumers) < observation.replicas:
         _, message = observation.warnings[-1]
-        return Trouble(QUOTA_EXCEEDED if "exceeded quota" in message else PODS_REJECTED, f"Pods cannot be made: {message}")
+        if "exceeded quota" in message:
+            return Trouble(QUOTA_EXCEEDED, f"Pods cannot be made: {message}. Raise the quota, or declare fewer consumers.")
+        return Trouble(PODS_REJECTED, f"Pods cannot be made: {message}")
     troubles = [consumer.trouble for consumer in observation.consumers if consumer.trouble is not None]
     return min(troubles, key=lambda trouble: trouble.reason not in STALLING, default=None)
 

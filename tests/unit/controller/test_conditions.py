@@ -24,6 +24,8 @@ from shardherd.core.scaling import Scale, scale
 from shardherd.core.sizing import Decision
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
 
+MORE_ROOM = ". Raise the quota, or declare fewer consumers."
+
 
 def found(seen: Observation) -> dict[str, tuple[str, str, str]]:
     """Conditions by type: status, reason, message."""
@@ -232,15 +234,15 @@ class TestExecutors:
 
 class TestConsumers:
     @pytest.mark.parametrize(
-        ("warning", "reason"),
+        ("warning", "reason", "remedy"),
         [
-            ('pods "clicks-0" is forbidden: violates PodSecurity "restricted:latest"', "PodsRejected"),
-            ('pods "clicks-0" is forbidden: exceeded quota: small, requested: cpu=1', "QuotaExceeded"),
+            ('pods "clicks-0" is forbidden: violates PodSecurity "restricted:latest"', "PodsRejected", ""),
+            ('pods "clicks-0" is forbidden: exceeded quota: small, requested: cpu=1', "QuotaExceeded", MORE_ROOM),
         ],
     )
-    def test_pods_that_cannot_be_made_say_why(self, warning: str, reason: str) -> None:
+    def test_pods_that_cannot_be_made_say_why(self, warning: str, reason: str, remedy: str) -> None:
         seen = found(observation(consumers=pods(1), warnings=(("FailedCreate", "older"), ("FailedCreate", warning))))
-        expected = (reason, f"Pods cannot be made: {warning}")
+        expected = (reason, f"Pods cannot be made: {warning}{remedy}")
         assert seen["ConsumersReady"] == ("False", *expected)
         assert seen["Stalled"] == ("True", *expected)
 
@@ -249,7 +251,7 @@ class TestConsumers:
         missing = found(observation(consumers=pods(1), warnings=warnings))["ConsumersReady"]
         assert missing == ("False", "PodsRejected", "Pods cannot be made: no such volume")
         once = found(observation(consumers=pods(1), warnings=warnings[:1]))["ConsumersReady"]
-        assert once == ("False", "QuotaExceeded", "Pods cannot be made: exceeded quota: small")
+        assert once == ("False", "QuotaExceeded", f"Pods cannot be made: exceeded quota: small{MORE_ROOM}")
         all_there = found(observation(consumers=(*pods(0), *pods(1, ready=False)), warnings=warnings))["ConsumersReady"]
         assert all_there == ("False", "Starting", "1 of 2 consumers is ready.")
 

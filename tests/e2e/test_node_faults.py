@@ -1,0 +1,295 @@
+"""Faults of a real node: an image that cannot be had, a quota, an eviction, memory, a drained node; and consumers that read on.
+
+The consumers are plain Python on the real protocol. No record is skipped, and none is read twice but by a consumer that was
+killed in the middle of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from dev.demo.kube import Json
+from dev.demo.lab import Lab
+from dev.demo.report import DemoError, await_that
+from shardherd.core.model import Incarnation
+from tests.e2e.groups import FAULTS as NAMESPACE
+from tests.e2e.plain import (
+    IMAGE,
+    SAME_IMAGE,
+    Plain,
+    Read,
+    longest_pause,
+    prepare,
+    reading,
+    repeated,
+    skipped,
+)
+from tests.harness.cluster import Tell
+from tests.harness.long import long
+
+pytestmark = pytest.mark.timeout(300)
+
+MISSING = "shardherd/not-there:dev"
+
+
+@pytest.fixture(scope="module")
+def place(installed: Lab) -> Lab:
+    prepare(installed)
+    return installed
+
+
+@contextmanager
+def three(lab: Lab, name: str, **changes: object) -> Iterator[Plain]:
+    """Three consumers that read six shards, two each."""
+    with reading(lab, name, consumers=3, shards=6, **changes) as group:  # type: ignore[arg-type]
+        group.await_calm(everybody(group))
+        group.await_read_since(time.time(), set(everybody(group)))
+        yield group
+
+
+def everybody(group: Plain) -> dict[str, int]:
+    return {f"{group.name}-{ordinal}": 2 for ordinal in range(3)}
+
+
+def others(group: Plain, away: str) -> dict[str, int]:
+    """What the other two hold while one is away."""
+    return {name: 3 for name in everybody(group) if name != away}
+
+
+def assert_each_record_was_read_once(reads: list[Read]) -> None:
+    assert (skipped(reads), repeated(reads)) == ([], [])
+
+
+def cannot_have(pod: str, image: str) -> re.Pattern[str]:
+    """What the message says of a pod that cannot have its image, whatever the kubelet calls that."""
+    return re.compile(
+        rf'Pod {pod} cannot get the image "{image}" \((ErrImagePull|ImagePullBackOff)\)\. Correct spec\.application\.image,'
+        r" or spec\.application\.imagePullSecrets\. The kubelet says: .*no such host"
+    )
+
+
+def test_an_image_that_cannot_be_had_is_named_and_once_it_is_mended_the_group_reads(place: Lab) -> None:
+    with reading(place, "imageless", consumers=1, shards=2, image=MISSING) as group:
+        pod = f"{group.name}-0"
+        message = group.await_condition("ConsumersReady", "False", "ImageUnavailable")
+        assert cannot_have(pod, MISSING).fullmatch(message)
+        assert [group.condition(kind)[:2] for kind in ("Stalled", "Ready")] == [
+            ("True", "ImageUnavailable"),
+            ("False", "ImageUnavailable"),
+        ]
+        told = group.until("has an event", lambda: [e for e in group.events() if e[1] == "ImageUnavailable"], 30)
+        assert [(kind, bool(cannot_have(pod, MISSING).fullmatch(said))) for kind, _, said in told] == [("Warning", True)]
+        group.change({"application": {"image": IMAGE}})
+        group.await_calm({pod: 2})
+        assert group.condition("ConsumersReady") == ("True", "AllReady", "1 of 1 consumer is ready.")
+        assert_each_record_was_read_once(group.finish())
+
+
+@long
+def test_a_rollout_to_an_image_that_cannot_be_had_is_taken_back_while_others_read(place: Lab, tell: Tell) -> None:
+    deadline = {"strategy": "Drain", "progressDeadline": "10s"}
+    with three(place, "rolled", rollout=deadline) as group:
+        away, before, begun = f"{group.name}-2", group.runs(), time.time()
+        group.change({"application": {"image": MISSING}})
+        message = group.await_condition("ConsumersReady", "False", "ImageUnavailable")
+        assert cannot_have(away, MISSING).fullmatch(message)
+        assert group.spread() == others(group, away)
+        group.await_read_since(time.time(), set(others(group, away)))
+        why = group.await_condition("Stalled", "True", "RolledBack")
+        generation = group.resource()["metadata"]["generation"]
+        assert re.fullmatch(
+            rf"What generation {generation} declares did not run within spec\.rollout\.progressDeadline \(10 s\): "
+            rf"{cannot_have(away, MISSING).pattern}\. All pods went back to what ran before: change spec\.application\.",
+            why,
+        )
+        group.until("has all consumers back", lambda: group.spread() == everybody(group), 90)
+        group.await_read_since(time.time(), set(everybody(group)))
+        ended = time.time()
+        assert group.resource()["status"]["rollout"]["state"] == "RolledBack"
+        assert [kind for kind, reason, _ in group.events() if reason == "RolledBack"] == ["Warning"]
+        after = group.runs()
+        assert {name for name in before if after[name] != before[name]} == {away}
+        assert {image(pod) for pod in group.pods()} == {IMAGE}
+        pause, restart = longest_pause(group.reads(), begun, ended), absence(group, away)
+        tell(f"an image that cannot be had: longest pause of a shard {pause:.1f} s, {away} was away for {restart:.1f} s")
+        assert pause < restart
+
+        group.change({"application": {"image": SAME_IMAGE}})
+        group.until("has rolled out", lambda: group.resource()["status"]["rollout"]["state"] == "Complete", 120)
+        group.await_calm(everybody(group))
+        assert {image(pod) for pod in group.pods()} == {SAME_IMAGE}
+        assert group.condition("Stalled") == ("False", "NotStalled", "Nothing is in the way.")
+        assert_each_record_was_read_once(group.finish())
+
+
+def image(pod: Json) -> str:
+    return str(pod["spec"]["containers"][0]["image"])
+
+
+def absence(group: Plain, consumer: str) -> float:
+    """Seconds from the last record that a consumer's first run read to the first of its next one."""
+    theirs = [read for read in group.reads() if read.consumer == consumer]
+    first = theirs[0].run
+    return next(read.at for read in theirs if read.run != first) - max(read.at for read in theirs if read.run == first)
+
+
+@long
+def test_a_quota_that_refuses_the_third_pod_is_named_and_the_other_two_keep_what_they_hold(place: Lab, tell: Tell) -> None:
+    with reading(place, "counted", consumers=2, shards=6) as group:
+        two = {f"{group.name}-{ordinal}": 3 for ordinal in range(2)}
+        group.await_calm(two)
+        quota = f"only-{group.name}"
+        there = len(place.kube.items("pods", "-n", NAMESPACE))
+        place.kube.apply(quota_of(quota, there))
+        counted = lambda: place.kube.get("resourcequota", quota, "-n", NAMESPACE).get("status", {}).get("used")  # noqa: E731
+        await_that("the quota counts", counted, within=30)
+        try:
+            grants, runs, begun = group.grants(), group.runs(), time.time()
+            group.change({"replicas": 3})
+            message = group.await_condition("ConsumersReady", "False", "QuotaExceeded")
+            third = f"{group.name}-2"
+            assert message == (
+                f"Pods cannot be made: create Pod {third} in StatefulSet {group.name} failed error:"
+                f' pods "{third}" is forbidden: exceeded quota: {quota}, requested: pods=1, used: pods={there},'
+                f" limited: pods={there}. Raise the quota, or declare fewer consumers."
+            )
+            assert [group.condition(kind) for kind in ("Stalled", "Ready")] == [
+                ("True", "QuotaExceeded", message),
+                ("False", "QuotaExceeded", message),
+            ]
+            group.until("has an event", lambda: ("Warning", "QuotaExceeded", message) in group.events(), 30)
+            group.await_read_since(time.time(), set(two))
+            assert (group.grants(), group.runs()) == (grants, runs)
+            place.kube.apply(quota_of(quota, there + 1))
+            raised = time.time()
+            group.await_calm(everybody(group))
+            tell(f"a quota raised: evenly read by three {time.time() - raised:.1f} s later")
+        finally:
+            place.kube.run("delete", "resourcequota", quota, "-n", NAMESPACE)
+        assert {name: group.runs()[name] for name in two} == runs
+        reads = group.finish()
+        tell(f"a quota used up: longest pause of a shard {longest_pause(reads, begun, raised):.1f} s")
+        assert_each_record_was_read_once(reads)
+
+
+def quota_of(name: str, pods: int) -> Json:
+    """A quota of pods."""
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": str(pods)}}}
+
+
+@long
+def test_an_evicted_consumer_hands_over_and_gets_back_and_the_budget_lets_no_second_one_go(place: Lab, tell: Tell) -> None:
+    with three(place, "evicted") as group:
+        name = group.name
+        budget = lambda: place.kube.get("poddisruptionbudget", name, "-n", NAMESPACE)["status"]["disruptionsAllowed"]  # noqa: E731
+        group.until("may lose one", lambda: budget() == 1, 30)
+        before, theirs, begun = group.runs(), group.shards_of(f"{name}-1"), time.time()
+        assert evict(place, f"{name}-1") == ""
+        refused = evict(place, f"{name}-2")
+        assert "Cannot evict pod as it would violate the pod's disruption budget." in refused
+        group.await_replaced(f"{name}-1", before[f"{name}-1"][0])
+        group.await_calm(everybody(group))
+        back = time.time()
+        after = group.runs()
+        assert {pod for pod in before if after[pod] != before[pod]} == {f"{name}-1"}
+        group.await_read_since(back, set(everybody(group)))
+        reads = group.finish()
+        by_others = {read.shard for read in reads if begun < read.at < back and read.consumer != f"{name}-1"}
+        assert theirs <= by_others
+        tell(f"a pod evicted: longest pause of a shard {longest_pause(reads, begun, back):.1f} s")
+        assert_each_record_was_read_once(reads)
+
+
+def evict(lab: Lab, pod: str) -> str:
+    """Ask for an eviction; what was said against it, empty if it was granted."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
+    return lab.kube.attempt("create", "--raw", path, "-f", "-", stdin=json.dumps(body)).stderr
+
+
+@long
+def test_a_consumer_that_runs_out_of_memory_is_started_again_and_keeps_its_shards(place: Lab, tell: Tell) -> None:
+    """With `rejoinGrace` nothing moves while the kubelet starts a container again."""
+    with three(place, "greedy", limit="512Mi", rejoinGrace="45s") as group:
+        victim, before, begun = f"{group.name}-1", group.grants(), time.time()
+        uid, _ = group.runs()[victim]
+        pid = place.child_of_init(NAMESPACE, victim)
+        place.kube.shell(NAMESPACE, victim, f"kill -USR1 {pid}")
+        group.until("starts it again", lambda: group.runs()[victim] == (uid, 1), 60, every=0.5)
+        group.until("has all grants back", lambda: group.grants().keys() == before.keys() and again(group, victim, uid), 60)
+        group.await_calm(everybody(group))
+        (pod,) = [pod for pod in group.pods() if pod["metadata"]["name"] == victim]
+        ended = pod["status"]["containerStatuses"][0]["lastState"]["terminated"]
+        assert (ended["exitCode"], ended["reason"], json.loads(ended["message"])) == (137, "OOMKilled", {"start": 1})
+        after, back = group.grants(), time.time()
+        for shard, (holder, incarnation, epoch) in before.items():
+            if holder == victim:
+                assert after[shard][:2] == (victim, Incarnation(uid, 2))
+                assert after[shard][2] > epoch
+            else:
+                assert after[shard] == (holder, incarnation, epoch)
+        group.await_read_since(back, set(everybody(group)))
+        reads = group.finish()
+        tell(f"out of memory: longest pause of a shard {longest_pause(reads, begun, back):.1f} s")
+        assert {read.shard: read.consumer for read in reads} == {shard: holder for shard, (holder, _, _) in before.items()}
+        assert skipped(reads) == []
+        assert {(read.consumer, read.run) for read in repeated(reads)} <= {(victim, f"{uid}.2")}
+
+
+def again(group: Plain, consumer: str, uid: str) -> bool:
+    """Whether the second run of this pod holds what its name holds."""
+    return {run for holder, run, _ in group.grants().values() if holder == consumer} == {Incarnation(uid, 2)}
+
+
+@long
+def test_a_node_that_is_drained_costs_one_consumer_which_waits_for_a_node(place: Lab, tell: Tell) -> None:
+    """There is no other node, so the budget keeps the other two where they are."""
+    node = place.cluster.node_name
+    with three(place, "drained") as group:
+        before, begun = group.runs(), time.time()
+        try:
+            refused = drain(place, node, group.name)
+            waiting = group.until("has one that waits", lambda: [pod for pod in group.pods() if not placed(pod)], 60)
+            assert len(waiting) == 1
+            away = waiting[0]["metadata"]["name"]
+            for name in others(group, away):
+                assert f'error when evicting pods/"{name}" -n "{NAMESPACE}"' in refused
+            assert "Cannot evict pod as it would violate the pod's disruption budget." in refused
+            message = group.await_condition("ConsumersReady", "False", "Unschedulable")
+            assert message == (
+                f"Pod {away} has no node: 0/1 nodes are available: 1 node(s) were unschedulable. no new claims to deallocate,"
+                " preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+            )
+            assert group.condition("Ready") == ("False", "Unschedulable", message)
+            assert group.condition("Stalled") == ("False", "NotStalled", "Nothing is in the way.")
+            assert group.spread() == others(group, away)
+            group.await_read_since(time.time(), set(others(group, away)))
+        finally:
+            place.kube.run("uncordon", node)
+        group.await_calm(everybody(group))
+        back, after = time.time(), group.runs()
+        assert {name for name in before if after[name] != before[name]} == {away}
+        group.await_read_since(back, set(everybody(group)))
+        reads = group.finish()
+        tell(f"a node drained: longest pause of a shard {longest_pause(reads, begun, back):.1f} s")
+        assert_each_record_was_read_once(reads)
+
+
+def drain(lab: Lab, node: str, group: str) -> str:
+    """`kubectl drain` of this group's pods, which gives up after a while; what it said."""
+    chosen = f"--pod-selector=shardherd.dev/consumergroup={group}"
+    done = lab.kube.attempt("drain", node, chosen, "--delete-emptydir-data", "--timeout=8s")
+    if done.returncode == 0:
+        raise DemoError(f"all pods of {group} were drained at once: {done.stdout}")
+    return done.stderr
+
+
+def placed(pod: Json) -> bool:
+    return "nodeName" in pod["spec"]
