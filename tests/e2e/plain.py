@@ -172,18 +172,18 @@ def prepare(lab: Lab) -> None:
 
 @contextmanager
 def reading(
-    lab: Lab, name: str, *, consumers: int, shards: int, image: str = IMAGE, limit: str = "", **changes: Any
+    lab: Lab, name: str, *, consumers: int, shards: int, image: str = IMAGE, limits: Json | None = None, **changes: Any
 ) -> Iterator[Plain]:
     """A group of so many consumers, not awaited, whose topic is being written to; it is deleted afterwards.
 
-    Its name begins with `name`, and is that of no group of an earlier run. `limit` is the memory that a container may have.
-    `changes` are those of `group`.
+    Its name begins with `name`, and is that of no group of an earlier run. `limits` are those of its
+    container. `changes` are those of `group`.
     """
     name = f"{name}-{os.getpid()}"
     lab.create_topic(name, shards)
     traffic = Traffic(lab, name)
     traffic.start(backlog=0, rate=RATE)
-    lab.kube.apply(_manifest(name, consumers, image, limit, **changes))
+    lab.kube.apply(_manifest(name, consumers, image, limits or {}, **changes))
     notes = lab.shared / FAULTS / CLAIM / name
     try:
         yield Plain(lab, FAULTS, name, traffic, notes)
@@ -192,12 +192,11 @@ def reading(
         lab.kube.run("delete", RESOURCE, name, "-n", FAULTS, "--wait=false")
 
 
-def _manifest(name: str, consumers: int, image: str, limit: str, **changes: Any) -> Json:
+def _manifest(name: str, consumers: int, image: str, limits: Json, **changes: Any) -> Json:
     mounts = [{"name": "notes", "mountPath": "/notes"}, {"name": "code", "mountPath": FOLDER}]
-    resources = {"resources": {"limits": {"memory": limit}}} if limit else {}
     template = {
         "spec": {
-            "containers": [{"name": "driver", "volumeMounts": mounts, **resources}],
+            "containers": [{"name": "driver", "volumeMounts": mounts, "resources": {"limits": limits}}],
             "volumes": [
                 {"name": "notes", "persistentVolumeClaim": {"claimName": CLAIM}},
                 {"name": "code", "configMap": {"name": CODE}},

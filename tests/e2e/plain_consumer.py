@@ -1,8 +1,8 @@
 """An application that is not of Spark: it reads Kafka's records, and notes in a file of this run what it read and when.
 
 Runs in the pods of `plain`'s groups, to which a ConfigMap brings it; the argument is the folder of the notes. It notes a range
-before it checkpoints it, so what is there twice was read again. At SIGUSR1 it takes more memory than its container may have.
-Decides nothing: the consumer on the real protocol does.
+before it checkpoints it, so what is there twice was read again. At SIGUSR1 it takes more memory than its container may have, at
+SIGUSR2 more of the disk. Decides nothing: the consumer on the real protocol does.
 """
 
 from __future__ import annotations
@@ -52,6 +52,11 @@ def take_too_much(*_: object) -> None:
     raise RuntimeError(f"{len(taken)} blocks of memory were given: there is no limit")
 
 
+def write_too_much(*_: object) -> None:
+    """More than any pod here may have on disk, into its working directory, which is a volume of the pod."""
+    Path("too-much").write_bytes(b"x" * (128 << 20))
+
+
 async def read(notes: TextIO) -> None:
     """Read what this pod is given, until it has to stop."""
     sources: dict[str, Records] = {}
@@ -76,6 +81,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name, uid, start = (os.environ[f"SHARDHERD_{each}"] for each in ("CONSUMER", "POD_UID", "START"))
     signal.signal(signal.SIGUSR1, take_too_much)
+    signal.signal(signal.SIGUSR2, write_too_much)
     with (folder / f"{name}.{uid}.{start}").open("a", buffering=1) as notes:
         asyncio.run(read(notes))
 

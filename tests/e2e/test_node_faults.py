@@ -6,15 +6,17 @@ killed in the middle of it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from dev.demo.kube import Json
+from dev.demo.kube import Json, is_ready
 from dev.demo.lab import Lab
 from dev.demo.report import DemoError, await_that
 from shardherd.core.model import Incarnation
@@ -110,33 +112,32 @@ def test_a_rollout_to_an_image_that_cannot_be_had_is_taken_back_while_others_rea
         )
         group.until("has all consumers back", lambda: group.spread() == everybody(group), 90)
         group.await_read_since(time.time(), set(everybody(group)))
-        ended = time.time()
         assert group.resource()["status"]["rollout"]["state"] == "RolledBack"
-        assert [kind for kind, reason, _ in group.events() if reason == "RolledBack"] == ["Warning"]
+        assert ("Warning", "RolledBack", why) in group.events()
         after = group.runs()
         assert {name for name in before if after[name] != before[name]} == {away}
         assert {image(pod) for pod in group.pods()} == {IMAGE}
-        pause, restart = longest_pause(group.reads(), begun, ended), absence(group, away)
-        tell(f"an image that cannot be had: longest pause of a shard {pause:.1f} s, {away} was away for {restart:.1f} s")
-        assert pause < restart
 
         group.change({"application": {"image": SAME_IMAGE}})
         group.until("has rolled out", lambda: group.resource()["status"]["rollout"]["state"] == "Complete", 120)
         group.await_calm(everybody(group))
         assert {image(pod) for pod in group.pods()} == {SAME_IMAGE}
         assert group.condition("Stalled") == ("False", "NotStalled", "Nothing is in the way.")
-        assert_each_record_was_read_once(group.finish())
+        reads = group.finish()
+        pause, restart = longest_pause(reads, begun, time.time()), absences(reads, away)[-1]
+        tell(f"an image that cannot be had: longest pause of a shard {pause:.1f} s, a consumer restarts in {restart:.1f} s")
+        assert pause < restart
+        assert_each_record_was_read_once(reads)
 
 
 def image(pod: Json) -> str:
     return str(pod["spec"]["containers"][0]["image"])
 
 
-def absence(group: Plain, consumer: str) -> float:
-    """Seconds from the last record that a consumer's first run read to the first of its next one."""
-    theirs = [read for read in group.reads() if read.consumer == consumer]
-    first = theirs[0].run
-    return next(read.at for read in theirs if read.run != first) - max(read.at for read in theirs if read.run == first)
+def absences(reads: list[Read], consumer: str) -> list[float]:
+    """Seconds from the last record that a run of this consumer read to the first of its next run."""
+    theirs = [read for read in reads if read.consumer == consumer]
+    return [later.at - earlier.at for earlier, later in itertools.pairwise(theirs) if later.run != earlier.run]
 
 
 @long
@@ -217,11 +218,10 @@ def evict(lab: Lab, pod: str) -> str:
 @long
 def test_a_consumer_that_runs_out_of_memory_is_started_again_and_keeps_its_shards(place: Lab, tell: Tell) -> None:
     """With `rejoinGrace` nothing moves while the kubelet starts a container again."""
-    with three(place, "greedy", limit="512Mi", rejoinGrace="45s") as group:
+    with three(place, "greedy", limits={"memory": "512Mi"}, rejoinGrace="45s") as group:
         victim, before, begun = f"{group.name}-1", group.grants(), time.time()
         uid, _ = group.runs()[victim]
-        pid = place.child_of_init(NAMESPACE, victim)
-        place.kube.shell(NAMESPACE, victim, f"kill -USR1 {pid}")
+        tell_process(place, victim, "USR1")
         group.until("starts it again", lambda: group.runs()[victim] == (uid, 1), 60, every=0.5)
         group.until("has all grants back", lambda: group.grants().keys() == before.keys() and again(group, victim, uid), 60)
         group.await_calm(everybody(group))
@@ -293,3 +293,75 @@ def drain(lab: Lab, node: str, group: str) -> str:
 
 def placed(pod: Json) -> bool:
     return "nodeName" in pod["spec"]
+
+
+@long
+def test_a_pod_that_the_kubelet_evicts_for_its_use_of_the_disk_is_made_anew(place: Lab, tell: Tell) -> None:
+    """No budget is asked, and no drain waited for: its container's end is the proof that moves its shards."""
+    with three(place, "voluminous", limits={"ephemeral-storage": "32Mi"}) as group:
+        victim, before, begun = f"{group.name}-1", group.runs(), time.time()
+        theirs = group.shards_of(victim)
+        tell_process(place, victim, "USR2")
+        group.await_replaced(victim, before[victim][0])
+        group.await_calm(everybody(group))
+        back, after = time.time(), group.runs()
+        assert {name for name in before if after[name] != before[name]} == {victim}
+        events = place.kube.items("events", "-n", NAMESPACE, f"--field-selector=involvedObject.name={victim},reason=Evicted")
+        assert [event["source"]["component"] for event in events] == ["kubelet"]
+        group.await_read_since(back, set(everybody(group)))
+        reads = group.finish()
+        assert theirs <= {read.shard for read in reads if begun < read.at < back and read.consumer != victim}
+        tell(f"evicted by the kubelet: longest pause of a shard {longest_pause(reads, begun, back):.1f} s")
+        assert skipped(reads) == []
+        assert {read.shard for read in repeated(reads)} <= theirs
+
+
+@long
+def test_a_consumer_that_hangs_is_fenced_and_replaced_and_others_read_its_shards(place: Lab, tell: Tell) -> None:
+    """Nothing proves its death; the kubelet kills it in the end, since it does not hear that it is to go."""
+    with three(place, "hanging", sessionTimeout="10s", drainTimeout="1s") as group:
+        victim, before, grants, begun = f"{group.name}-1", group.runs(), group.grants(), time.time()
+        tell_process(place, victim, "STOP")
+        group.until("is read by the others", lambda: group.spread() == others(group, victim), 60, every=0.5)
+        taken = time.time()
+        kept = {shard: grant for shard, grant in grants.items() if grant[0] != victim}
+        assert {shard: group.grants()[shard] for shard in kept} == kept
+        group.await_read_since(taken, set(others(group, victim)))
+        group.await_replaced(victim, before[victim][0])
+        group.await_calm(everybody(group))
+        back, after = time.time(), group.runs()
+        assert {name for name in before if after[name] != before[name]} == {victim}
+        group.await_read_since(back, set(everybody(group)))
+        reads = group.finish()
+        pause = longest_pause(reads, begun, back)
+        tell(f"a consumer that hangs: longest pause of a shard {pause:.1f} s, replaced after {back - begun:.1f} s")
+        assert skipped(reads) == []
+        assert {read.shard for read in repeated(reads)} <= grants.keys() - kept.keys()
+
+
+@long
+def test_a_kubelet_that_falls_silent_moves_no_shard_and_nobody_stops_reading(place: Lab, tell: Tell) -> None:
+    """The control plane takes the node for lost, and all that is on it for not ready: the operator too."""
+    node = place.cluster.node_name
+    with three(place, "unheard") as group:
+        grants, runs, begun = group.grants(), group.runs(), time.time()
+        place.cluster.signal("kubelet", signal.SIGSTOP)
+        try:
+            assert group.await_condition("ConsumersReady", "False", "Starting", 120) == "0 of 3 consumers are ready."
+            assert (group.grants(), group.runs()) == (grants, runs)
+            group.await_read_since(time.time(), set(everybody(group)))
+        finally:
+            place.cluster.signal("kubelet", signal.SIGCONT)
+        await_that(f"{node} is ready", lambda: is_ready(place.kube.get("node", node)), within=60)
+        group.await_calm(everybody(group))
+        back = time.time()
+        group.await_read_since(back, set(everybody(group)))
+        reads = group.finish()
+        tell(f"a kubelet silent: longest pause of a shard {longest_pause(reads, begun, back):.1f} s in {back - begun:.1f} s")
+        assert (group.grants(), group.runs()) == (grants, runs)
+        assert_each_record_was_read_once(reads)
+
+
+def tell_process(lab: Lab, pod: str, name: str) -> None:
+    """Send a signal to the consumer's process."""
+    lab.kube.shell(NAMESPACE, pod, f"kill -{name} {lab.child_of_init(NAMESPACE, pod)}")
