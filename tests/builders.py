@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardherd.core.group import Group, Result, Told
+from shardherd.core.group import Group, Put, Result, Told
 from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
@@ -175,7 +175,11 @@ class Play:
     def discover(self, infos: Sequence[ShardInfo]) -> Result:
         unread = [shard for shard in self.group.unread(infos) if shard in self.log]
         notes = {shard: self.noted[shard] for shard in unread if shard in self.noted}
-        return self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread}, notes, self.copies))
+        changes = bool(self.group.unread(infos)) or self.group.changed_by(tuple(infos))
+        result = self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread}, notes, self.copies))
+        before_and_after = [(event.before, event.after) for event in result.events if isinstance(event, Put)]
+        assert changes or before_and_after == [(self.group.infos, self.group.infos)], "what was said to change nothing"
+        return result
 
     def change(self, spec: GroupSpec) -> Result:
         return self.ask(SettingsChanged(spec))

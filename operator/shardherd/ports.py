@@ -265,7 +265,10 @@ class CoordinatorMetrics(Protocol):
 
 
 class Coordination(Protocol):
-    """What the controller may ask of the coordinator. Thread-safe; each call goes through the group's mailbox."""
+    """What the controller may ask of the coordinator. Changes are made by one thread; pictures may be taken by any.
+
+    Changes are made soon, in the order of the calls.
+    """
 
     def apply(self, spec: GroupSpec) -> None:
         """Create the group or give it this spec; a no-op if nothing changed."""

@@ -1,54 +1,44 @@
-"""The coordinator as the controller's threads see it: every call goes over to the coordinator's event loop."""
+"""The coordinator as the controller's and the metrics' threads see it.
+
+What changes something goes over to the coordinator's event loop, in the order of the calls, and is not waited for; pictures are
+taken on the caller's thread, between two decisions of the group. So nobody waits for a loop that has much to do.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
 
-T = TypeVar("T")
-
-TIMEOUT = 10.0
-"""Seconds that a caller waits for the loop; it answers within milliseconds unless it hangs."""
-
 
 class ThreadSafeCoordination:
-    """`Coordination` for threads other than the loop's; on the loop's own thread the calls are made directly.
-
-    Raises TimeoutError if the coordinator's loop does not answer, RuntimeError once it is closed.
-    """
+    """`Coordination` for any thread. What changes something raises RuntimeError once the coordinator's loop is closed."""
 
     def __init__(self, runtime: Runtime, loop: asyncio.AbstractEventLoop) -> None:
         self._runtime = runtime
         self._loop = loop
+        self._told: dict[tuple[str, str], GroupSpec] = {}
 
     def apply(self, spec: GroupSpec) -> None:
-        self._on_loop(lambda: self._runtime.apply(spec))
+        key = (spec.identity.namespace, spec.identity.name)
+        if self._told.get(key) == spec:
+            return
+        self._loop.call_soon_threadsafe(self._runtime.apply, spec)
+        self._told[key] = spec
 
     def forget(self, group: GroupIdentity) -> None:
-        self._on_loop(lambda: self._runtime.forget(group))
+        told = self._told.get((group.namespace, group.name))
+        if told is not None and told.identity == group:
+            del self._told[group.namespace, group.name]
+        self._loop.call_soon_threadsafe(self._runtime.forget, group)
 
     def view(self, group: GroupIdentity) -> GroupView | None:
-        return self._on_loop(lambda: self._runtime.view(group))
+        return self._runtime.view(group)
 
     def views(self) -> Mapping[GroupIdentity, GroupView]:
-        return self._on_loop(self._runtime.views)
+        return self._runtime.views()
 
     def consumer_died(self, group: GroupIdentity, consumer: ConsumerId, incarnation: Incarnation) -> None:
-        self._on_loop(lambda: self._runtime.consumer_died(group, consumer, incarnation))
-
-    def _on_loop(self, call: Callable[[], T]) -> T:
-        try:
-            if asyncio.get_running_loop() is self._loop:
-                return call()
-        except RuntimeError:
-            # No loop runs in this thread: the usual case.
-            pass
-
-        async def work() -> T:
-            return call()
-
-        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(TIMEOUT)
+        self._loop.call_soon_threadsafe(self._runtime.consumer_died, group, consumer, incarnation)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.core.errors import CoordinatorUnavailableError, ShardherdError
 from shardherd.core.group import Group, Result, Told
-from shardherd.core.model import GroupIdentity, Heartbeat, Offset, ShardId
+from shardherd.core.model import GroupIdentity, GroupView, Heartbeat, Offset, ShardId
 from shardherd.core.requests import ClockGap, ConditionsChanged, Request, SettingsChanged, Tick
 from shardherd.ports import OwnershipTooLargeError, OwnershipUnavailableError
 
@@ -27,6 +28,9 @@ log = logging.getLogger(__name__)
 
 INSIST_AFTER = 1.0
 """Seconds until something that could not be stored is told, or timed out, again."""
+
+VIEW_TIMEOUT = 10.0
+"""Seconds for which another thread waits for the end of a decision; one takes milliseconds."""
 
 _STATES = (SettingsChanged, ConditionsChanged)
 """Requests that say how things are, not what happened: only the newest of each holds."""
@@ -57,6 +61,7 @@ class Mailbox:
         woke: Callable[[float], None],
     ) -> None:
         self.group = group
+        self._deciding = threading.Lock()
         self._ports = ports
         self._identity = identity
         self._storage = storage
@@ -76,6 +81,15 @@ class Mailbox:
             self._newest[type(item.request)] = item
         self._items.append(item)
         self._filled.set()
+
+    def view(self) -> GroupView:
+        """A consistent picture of the group as it is now. From any thread; raises TimeoutError while a decision takes too long."""
+        if not self._deciding.acquire(timeout=VIEW_TIMEOUT):
+            raise TimeoutError(f"group {self._identity} was being decided on for {VIEW_TIMEOUT:g} s")
+        try:
+            return self.group.view(self._ports.clock.now(), self._ports.clock.wall())
+        finally:
+            self._deciding.release()
 
     def gap(self, seconds: float) -> None:
         """This process did not run for so long: before anything else, every deadline is that much later."""
@@ -133,10 +147,11 @@ class Mailbox:
     async def _turn(self, batch: list[Item]) -> None:
         handled: list[_Handled] = []
         for item in batch:
-            result = self._handle(item)
-            if result is not None:
-                self.group.apply(result.events)
-                handled.append(_Handled(item, result))
+            with self._deciding:
+                result = self._handle(item)
+                if result is not None:
+                    self.group.apply(result.events)
+                    handled.append(_Handled(item, result))
         if any(each.result.persist or isinstance(each.item, Prove) for each in handled):
             try:
                 await self._storage.save(self.group.ownership)
@@ -177,8 +192,9 @@ class Mailbox:
     def _take_back(self, handled: list[_Handled], error: Exception) -> None:
         log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(handled))
         self._tick_after = self._ports.clock.now() + INSIST_AFTER
-        for each in reversed(handled):
-            self.group.revert(each.result.events)
+        with self._deciding:
+            for each in reversed(handled):
+                self.group.revert(each.result.events)
         refusal = CoordinatorUnavailableError(f"group {self._identity}: {error}; ask again", group=str(self._identity))
         for each in handled:
             if isinstance(each.item, Outcome) or (isinstance(each.item, Tell) and each.item.insist):

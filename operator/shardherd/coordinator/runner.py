@@ -141,9 +141,10 @@ class GroupRunner:
         return reply
 
     def view(self) -> GroupView | None:
-        """The group as it is now; before it is loaded what is known, None if nothing is."""
-        if self.mailbox is not None:
-            return self.mailbox.group.view(self._ports.clock.now(), self._ports.clock.wall())
+        """The group as it is now; before it is loaded what is known, None if nothing is. From any thread."""
+        mailbox = self.mailbox
+        if mailbox is not None:
+            return mailbox.view()
         if self._ownership is None and not self._problem and self._not_admitted is None:
             return None
         return view_of_stored(self._ownership, self._facts, self._problem, self._unreadable)
@@ -273,7 +274,8 @@ class GroupRunner:
         notes = await committer.notes(unread)
         if self._facts.source_error:
             self._learn(replace(self._facts, source_error=""))
-        self._mailbox().put(Tell(ShardsDiscovered(shards, durable, notes, copied), insist=False))
+        if unread or group.changed_by(shards):
+            self._mailbox().put(Tell(ShardsDiscovered(shards, durable, notes, copied), insist=False))
         return len(shards)
 
     async def _reset(self, source: ShardSource) -> None:

@@ -128,13 +128,13 @@ class Runtime:
             stopping.add_done_callback(lambda _: log.info("no longer serving group %s", group))
 
     def view(self, group: GroupIdentity) -> GroupView | None:
-        """A picture of the group, None while nothing is known of it."""
+        """A picture of the group, None while nothing is known of it. From any thread."""
         runner = self._groups.get((group.namespace, group.name))
         return runner.view() if runner is not None and runner.spec.identity == group else None
 
     def views(self) -> Mapping[GroupIdentity, GroupView]:
-        """Pictures of all groups of which something is known."""
-        views = {runner.spec.identity: runner.view() for runner in self._groups.values()}
+        """Pictures of all groups of which something is known. From any thread."""
+        views = {runner.spec.identity: runner.view() for runner in tuple(self._groups.values())}
         return {identity: view for identity, view in views.items() if view is not None}
 
     def consumer_died(self, group: GroupIdentity, consumer: ConsumerId, incarnation: Incarnation) -> None:

@@ -50,7 +50,7 @@ from shardherd.core.requests import (
     ShardsDiscovered,
     Tick,
 )
-from shardherd.core.state import IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Event, Put, State, Table, Told
+from shardherd.core.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Event, Put, State, Table, Told
 from shardherd.core.topics import PatternError, selects
 
 __all__ = ["Event", "Group", "Put", "Result", "Told"]
@@ -81,6 +81,7 @@ class Group:
         self._decided: tuple[Event, ...] | None = None
         self._deadline: float | None = None
         self._deadline_known = False
+        self._nothing_new = False
 
     @classmethod
     def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0, assignors: Assignors = ASSIGNORS) -> Group:
@@ -158,11 +159,12 @@ class Group:
         else:
             self._state.redo(events)
         self._deadline_known = self._deadline_known and _only_postpone(self._rows, events)
+        self._nothing_new = (self._nothing_new and _only_sessions(events)) or _only_the_same_look(events)
 
     def revert(self, events: tuple[Event, ...]) -> None:
         """Take the changes of a result back. Only the newest ones that were applied can be."""
         self._state.undo(events)
-        self._deadline_known = False
+        self._deadline_known = self._nothing_new = False
 
     def next_deadline(self) -> float | None:
         """When a Tick is due at the latest, on the caller's clock; None while nothing can time out.
@@ -202,6 +204,20 @@ class Group:
             if (info.shard not in rows or rows[info.shard].started if info.shard not in positions else info.shard in copies)
         )
 
+    def changed_by(self, shards: tuple[ShardInfo, ...]) -> bool:
+        """Whether ShardsDiscovered with these may change anything; with `unread` shards it always may.
+
+        What was shown last changed nothing, nothing has changed since but sessions, and nothing waits for the next look: then
+        the same again changes nothing either. So a group that is at rest costs next to nothing.
+        """
+        state = self._state
+        return (
+            not self._nothing_new
+            or bool(state.clocks.due or state.moving or state.unsettled)
+            or balance.looks_at_weights(state)
+            or tuple(state.infos.values()) != shards
+        )
+
     def wants_sizes(self, now: float) -> bool:
         """Whether the next ShardsDiscovered should have the shards' sizes in bytes."""
         return balance.wants_sizes(self._state, now - self._state.clocks.gap)
@@ -231,6 +247,11 @@ class Group:
     def ownership(self) -> Ownership:
         """What must survive the coordinator, as a value of its own."""
         return self._state.ownership()
+
+    @property
+    def infos(self) -> Mapping[ShardId, ShardInfo]:
+        """What the source showed last. Must not be changed."""
+        return self._state.infos
 
     @property
     def spec(self) -> GroupSpec:
@@ -357,6 +378,19 @@ def _named(spec: GroupSpec, shard: ShardId) -> bool:
         return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
     except PatternError:
         return True
+
+
+def _only_the_same_look(events: tuple[Event, ...]) -> bool:
+    """Whether the source was looked at and showed what it had shown before."""
+    if len(events) != 1 or isinstance(events[0], Told):
+        return False
+    table, key, before, after = events[0]
+    return table is GROUP and key == "infos" and bool(before == after)
+
+
+def _only_sessions(events: tuple[Event, ...]) -> bool:
+    """Whether these changes are of what no look at the source has to do with."""
+    return all(isinstance(event, Told) or event.table is SESSIONS or event.table is TOUCHED for event in events)
 
 
 def _only_postpone(state: State, events: tuple[Event, ...]) -> bool:

@@ -123,6 +123,50 @@ def test_what_is_only_remembered_is_not_stored_and_wakes_nobody() -> None:
     assert asked(play.ask(play.consumer("g-0").heartbeat())) == (False, {}, frozenset())
 
 
+def test_the_same_look_again_changes_nothing_in_a_group_that_is_at_rest() -> None:
+    play = started(2, 2)
+    play.discover(topic(2))
+    assert play.group.changed_by(topic(2)), "that look told who has something to read"
+    play.discover(topic(2))
+    assert not play.group.changed_by(topic(2))
+
+    play.wait(6.0, ["g-0", "g-1"])
+    assert not play.group.changed_by(topic(2)), "heartbeats have nothing to do with it"
+    assert play.group.changed_by(topic(2, end=200)), "records were written"
+    assert play.group.changed_by(topic(3)), "the topic grew"
+    assert play.group.changed_by(topic(1)), "the topic was made anew with less"
+
+
+def test_a_group_in_which_something_changed_takes_the_next_look_whatever_it_shows() -> None:
+    play = started(2, 2)
+    play.discover(topic(2))
+    play.discover(topic(2))
+    play.checkpoint("g-0", "0", 100)
+    assert play.group.changed_by(topic(2)), "its holder has read all by now"
+    play.discover(topic(2))
+    play.discover(topic(2))
+    assert not play.group.changed_by(topic(2))
+    result = play.ask(Tick())
+    play.group.revert(result.events)
+    assert play.group.changed_by(topic(2)), "what was taken back may have hidden something"
+
+
+def test_a_group_that_waits_for_something_takes_every_look() -> None:
+    moving = started(2, 1)
+    moving.discover(topic(2))
+    moving.discover(topic(2))
+    assert not moving.group.changed_by(topic(2))
+    moving.beat("g-1")
+    moving.wait(2.0)
+    moving.discover(topic(2))
+    moving.discover(topic(2))
+    assert moving.group.changed_by(topic(2)), "a shard is in transfer"
+    weighing = started(2, 1, assignor="Weighted")
+    weighing.discover(topic(2))
+    weighing.discover(topic(2))
+    assert weighing.group.changed_by(topic(2)), "how fast shards grow is seen by looking when they do not"
+
+
 def test_a_commit_that_begins_and_one_whose_outcome_comes_in_are_told_apart() -> None:
     play = started(2, 2)
     play.hold_commits = True
