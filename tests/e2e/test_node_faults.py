@@ -319,13 +319,17 @@ def test_a_pod_that_the_kubelet_evicts_for_its_use_of_the_disk_is_made_anew(plac
 @long
 def test_a_consumer_that_hangs_is_fenced_and_replaced_and_others_read_its_shards(place: Lab, tell: Tell) -> None:
     """Nothing proves its death; the kubelet kills it in the end, since it does not hear that it is to go."""
-    with three(place, "hanging", sessionTimeout="10s", drainTimeout="1s") as group:
+    with three(place, "hanging", sessionTimeout="10s", progressTimeout="20s", drainTimeout="1s") as group:
         victim, before, grants, begun = f"{group.name}-1", group.runs(), group.grants(), time.time()
         tell_process(place, victim, "STOP")
         group.until("is read by the others", lambda: group.spread() == others(group, victim), 60, every=0.5)
         taken = time.time()
         kept = {shard: grant for shard, grant in grants.items() if grant[0] != victim}
         assert {shard: group.grants()[shard] for shard in kept} == kept
+        assert group.await_condition("ConsumersReady", "False", "ConsumerSilent") == (
+            f"{victim} runs, but answers neither the kubelet nor the operator. If it stays so for spec.progressTimeout (20 s),"
+            " its pod is replaced."
+        )
         group.await_read_since(taken, set(others(group, victim)))
         group.await_replaced(victim, before[victim][0])
         group.await_calm(everybody(group))

@@ -57,6 +57,7 @@ ALL_READY = "AllReady"
 IMAGE_UNAVAILABLE = "ImageUnavailable"
 CRASH_LOOPING = "CrashLooping"
 CONSUMER_ENDED = "ConsumerEnded"
+CONSUMER_SILENT = "ConsumerSilent"
 PODS_REJECTED = "PodsRejected"
 QUOTA_EXCEEDED = "QuotaExceeded"
 UNSCHEDULABLE = "Unschedulable"
@@ -246,7 +247,21 @@ def _consumers_ready(observation: Observation, scale: Scale) -> Finding:
         return Finding("ConsumersReady", FALSE, trouble.reason, trouble.message)
     if scale.held == WAITING_FOR_SHARDS and observation.stateful_set is None:
         return Finding("ConsumersReady", FALSE, WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
+    hanging = [pod.name for pod in observation.hanging()]
+    if hanging:
+        return Finding("ConsumersReady", FALSE, CONSUMER_SILENT, _silence(hanging, observation))
     return Finding("ConsumersReady", FALSE, STARTING, f"{told}{_without_executors(observation)}")
+
+
+def _silence(hanging: Sequence[str], observation: Observation) -> str:
+    names = f"{', '.join(hanging[:3])}{' and others' if len(hanging) > 3 else ''}"
+    one = len(hanging) == 1
+    said = f"{names} runs, but answers" if one else f"{names} run, but answer"
+    limit = f"spec.progressTimeout ({observation.declared.settings.progress_timeout:g} s)"
+    return (
+        f"{said} neither the kubelet nor the operator. If it stays so for {limit},"
+        f" {'its pod is' if one else 'their pods are'} replaced."
+    )
 
 
 def _without_executors(observation: Observation) -> str:

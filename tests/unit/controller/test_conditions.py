@@ -255,6 +255,32 @@ class TestConsumers:
         all_there = found(observation(consumers=(*pods(0), *pods(1, ready=False)), warnings=warnings))["ConsumersReady"]
         assert all_there == ("False", "Starting", "1 of 2 consumers is ready.")
 
+    def test_one_that_hangs_is_named_and_what_becomes_of_it(self) -> None:
+        silent = ((ConsumerId("clicks-1"), Incarnation("uid-1", 1)),)
+        seen = observation(consumers=(*pods(0), *pods(1, ready=False, running=True)), view=view(shards(8), silent=silent))
+        expected = (
+            "ConsumerSilent",
+            "clicks-1 runs, but answers neither the kubelet nor the operator. If it stays so for spec.progressTimeout (300 s),"
+            " its pod is replaced.",
+        )
+        assert found(seen)["ConsumersReady"] == ("False", *expected)
+        assert found(seen)["Ready"] == ("False", *expected)
+        assert found(seen)["Stalled"][0] == "False"
+
+    def test_several_that_hang_are_named_as_such(self) -> None:
+        silent = tuple((ConsumerId(f"clicks-{number}"), Incarnation(f"uid-{number}", 1)) for number in range(4))
+        seen = observation(consumers=pods(0, 1, 2, 3, ready=False, running=True), view=view(shards(8), silent=silent))
+        assert found(seen)["ConsumersReady"][2].startswith(
+            "clicks-0, clicks-1, clicks-2 and others run, but answer neither the kubelet nor the operator. "
+        )
+        assert found(seen)["ConsumersReady"][2].endswith(" their pods are replaced.")
+
+    def test_what_the_kubelet_says_of_another_pod_comes_before_one_that_hangs(self) -> None:
+        silent = ((ConsumerId("clicks-1"), Incarnation("uid-1", 1)),)
+        crashing = pods(0, ready=False, trouble=Trouble("CrashLooping", "It crashes."))
+        seen = observation(consumers=(*crashing, *pods(1, ready=False, running=True)), view=view(shards(8), silent=silent))
+        assert found(seen)["ConsumersReady"] == ("False", "CrashLooping", "It crashes.")
+
     def test_all_that_run_are_enough_while_the_shards_are_not_known(self) -> None:
         assert found(observation(view=None))["ConsumersReady"] == ("True", "AllReady", "2 of 2 consumers are ready.")
 
