@@ -2,7 +2,7 @@
 
 Runs in the pods of `plain`'s groups, to which a ConfigMap brings it; the argument is the folder of the notes. It notes a range
 before it checkpoints it, so what is there twice was read again. At SIGUSR1 it takes more memory than its container may have, at
-SIGUSR2 more of the disk. Decides nothing: the consumer on the real protocol does.
+SIGUSR2 more of the disk, and does not drain any more. Decides nothing: the consumer on the real protocol does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def take_too_much(*_: object) -> None:
 
 
 def write_too_much(*_: object) -> None:
-    """More than any pod here may have on disk, into its working directory, which is a volume of the pod."""
+    """More than any pod here may have on disk, into its working directory, a volume of the pod; and hear no SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path("too-much").write_bytes(b"x" * (128 << 20))
 
 

@@ -297,7 +297,7 @@ def placed(pod: Json) -> bool:
 
 @long
 def test_a_pod_that_the_kubelet_evicts_for_its_use_of_the_disk_is_made_anew(place: Lab, tell: Tell) -> None:
-    """No budget is asked, and no drain waited for: its container's end is the proof that moves its shards."""
+    """It asks no budget, and gives a second to drain. Who does not ends all the same, and that proves it dead."""
     with three(place, "voluminous", limits={"ephemeral-storage": "32Mi"}) as group:
         victim, before, begun = f"{group.name}-1", group.runs(), time.time()
         theirs = group.shards_of(victim)
@@ -327,8 +327,8 @@ def test_a_consumer_that_hangs_is_fenced_and_replaced_and_others_read_its_shards
         kept = {shard: grant for shard, grant in grants.items() if grant[0] != victim}
         assert {shard: group.grants()[shard] for shard in kept} == kept
         assert group.await_condition("ConsumersReady", "False", "ConsumerSilent") == (
-            f"{victim} runs, but answers neither the kubelet nor the operator. If it stays so for spec.progressTimeout (20 s),"
-            " its pod is replaced."
+            f"{victim} runs, but is not ready, and the operator hears nothing more. If it stays so for spec.progressTimeout"
+            " (20 s), its pod is replaced."
         )
         group.await_read_since(taken, set(others(group, victim)))
         group.await_replaced(victim, before[victim][0])

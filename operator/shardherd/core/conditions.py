@@ -256,12 +256,10 @@ def _consumers_ready(observation: Observation, scale: Scale) -> Finding:
 def _silence(hanging: Sequence[str], observation: Observation) -> str:
     names = f"{', '.join(hanging[:3])}{' and others' if len(hanging) > 3 else ''}"
     one = len(hanging) == 1
-    said = f"{names} runs, but answers" if one else f"{names} run, but answer"
+    said = f"{names} runs, but is not ready, and" if one else f"{names} run, but are not ready, and"
     limit = f"spec.progressTimeout ({observation.declared.settings.progress_timeout:g} s)"
-    return (
-        f"{said} neither the kubelet nor the operator. If it stays so for {limit},"
-        f" {'its pod is' if one else 'their pods are'} replaced."
-    )
+    pods = "its pod is" if one else "their pods are"
+    return f"{said} the operator hears nothing more. If it stays so for {limit}, {pods} replaced."
 
 
 def _without_executors(observation: Observation) -> str:

@@ -279,7 +279,7 @@ class Observation:
         return tuple(pod.name for pod in self.consumers if pod.running and not pod.deleting and pod.uid not in served)
 
     def hanging(self) -> tuple[ConsumerPod, ...]:
-        """The consumers that run, and answer neither the kubelet nor the coordinator.
+        """The consumers that run, but are not ready, and of which the coordinator hears nothing more.
 
         One that is only cut off from us is ready for the kubelet; one that starts was never heard.
         """

@@ -260,8 +260,8 @@ class TestConsumers:
         seen = observation(consumers=(*pods(0), *pods(1, ready=False, running=True)), view=view(shards(8), silent=silent))
         expected = (
             "ConsumerSilent",
-            "clicks-1 runs, but answers neither the kubelet nor the operator. If it stays so for spec.progressTimeout (300 s),"
-            " its pod is replaced.",
+            "clicks-1 runs, but is not ready, and the operator hears nothing more. If it stays so for spec.progressTimeout"
+            " (300 s), its pod is replaced.",
         )
         assert found(seen)["ConsumersReady"] == ("False", *expected)
         assert found(seen)["Ready"] == ("False", *expected)
@@ -271,7 +271,7 @@ class TestConsumers:
         silent = tuple((ConsumerId(f"clicks-{number}"), Incarnation(f"uid-{number}", 1)) for number in range(4))
         seen = observation(consumers=pods(0, 1, 2, 3, ready=False, running=True), view=view(shards(8), silent=silent))
         assert found(seen)["ConsumersReady"][2].startswith(
-            "clicks-0, clicks-1, clicks-2 and others run, but answer neither the kubelet nor the operator. "
+            "clicks-0, clicks-1, clicks-2 and others run, but are not ready, and the operator hears nothing more. "
         )
         assert found(seen)["ConsumersReady"][2].endswith(" their pods are replaced.")
 

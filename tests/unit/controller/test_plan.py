@@ -139,7 +139,7 @@ def test_the_end_of_a_later_start_proves_the_end_of_earlier_ones() -> None:
 
 
 class TestAConsumerThatHangs:
-    """It answers neither the kubelet nor the coordinator, and would end by itself if it could: its pod is replaced."""
+    """It is neither ready nor heard any more, and would end by itself if it could: its pod is replaced."""
 
     hanging = pods(0, ready=False, running=True)
     seen = observation(consumers=(*hanging, *pods(1)), view=view(shards(8), silent=((C0, DEAD),)))
@@ -163,7 +163,7 @@ class TestAConsumerThatHangs:
     @pytest.mark.parametrize(
         "changed",
         [
-            pytest.param({"consumers": pods(0, 1)}, id="it answers the kubelet, so it is cut off from us"),
+            pytest.param({"consumers": pods(0, 1)}, id="it is ready, so it is cut off from us"),
             pytest.param({"consumers": (*pods(0, ready=False), *pods(1))}, id="its container does not run"),
             pytest.param({"consumers": (*pods(0, ready=False, running=True, deleting=True), *pods(1))}, id="it goes already"),
             pytest.param({"view": view(shards(8))}, id="the coordinator hears it again"),
