@@ -18,7 +18,7 @@ def run() -> int:
     plain = threading.Thread.run
 
     def profiled(thread: threading.Thread) -> None:
-        if thread.name != "kopf":
+        if thread.name != "kopf" and not thread.name.startswith("kafka-io"):
             plain(thread)
             return
         profile = cProfile.Profile()

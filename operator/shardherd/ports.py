@@ -270,8 +270,11 @@ class Coordination(Protocol):
     Changes are made soon, in the order of the calls.
     """
 
-    def apply(self, spec: GroupSpec) -> None:
-        """Create the group or give it this spec; a no-op if nothing changed."""
+    def apply(self, spec: GroupSpec, *, new: bool = False) -> None:
+        """Create the group or give it this spec; a no-op if nothing changed.
+
+        `new`: as far as its resource tells, no coordinator has ever served it.
+        """
         ...
 
     def forget(self, group: GroupIdentity) -> None:
@@ -297,6 +300,10 @@ Manifest = Mapping[str, Any]
 
 class ClusterUnavailableError(PortError):
     """The API server cannot be reached or is too busy; the same call may succeed later."""
+
+
+class ClusterChangedError(ClusterUnavailableError):
+    """Somebody else's object is where the last reading showed nothing. Nothing was written; the next reading shows it."""
 
 
 class ClusterRefusedError(PortError):

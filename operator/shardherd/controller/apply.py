@@ -68,7 +68,8 @@ class Applier:
     async def apply(
         self, actions: Iterable[Action], objects: GroupObjects, deaths: Deaths, refusals: Refusals, now: float, proven: str = ""
     ) -> Outcome:
-        """Carry these out in their order. `refusals` is read and kept up to date. Raises ClusterUnavailableError.
+        """Carry these out in their order. `refusals` is read and kept up to date. Raises ClusterUnavailableError, and
+        ClusterChangedError if there is somebody else's object.
 
         `proven` is the hash of the last declaration that all consumers ran: the one to go back to.
         """
@@ -79,7 +80,7 @@ class Applier:
         refusals.clear()
         for action in actions:
             if isinstance(action, TellCoordinator | ReportDeath):
-                self._tell(action, group, deaths)
+                self._tell(action, group, deaths, new=not objects.group.get("status"))
                 continue
             known = before.get(repr(action))
             if known is not None and known.generation == generation and now - known.at < RETRY_REFUSED:
@@ -93,10 +94,10 @@ class Applier:
                 refusals[repr(action)] = Refusal(str(error), generation, now)
         return Outcome(tuple(refusal.message for refusal in refusals.values()), wrote)
 
-    def _tell(self, action: TellCoordinator | ReportDeath, group: GroupIdentity, deaths: Deaths) -> None:
+    def _tell(self, action: TellCoordinator | ReportDeath, group: GroupIdentity, deaths: Deaths, *, new: bool) -> None:
         match action:
             case TellCoordinator(spec):
-                self._coordination.apply(spec)
+                self._coordination.apply(spec, new=new)
             case ReportDeath(consumer, incarnation):
                 logger.info(
                     "start %d of pod UID %s is dead",

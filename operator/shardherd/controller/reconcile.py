@@ -25,7 +25,7 @@ from shardherd.core.model import GroupIdentity
 from shardherd.core.observed import Memory, Observation
 from shardherd.core.plan import Event, Plan, ReportDeath, plan
 from shardherd.core.status import unreadable, write_due
-from shardherd.ports import Clock, Cluster, Coordination, EventRecorder, GroupObjects
+from shardherd.ports import Clock, Cluster, ClusterChangedError, Coordination, EventRecorder, GroupObjects
 from shardherd.telemetry.logs import fields
 from shardherd.telemetry.metrics import OperatorMetrics
 
@@ -179,6 +179,10 @@ class Controller:
                 started = self._clock.now()
                 try:
                     return await self._reconcile(key, group)
+                except ClusterChangedError as error:
+                    logger.info("reading it again: %s", error, extra=fields(group="/".join(key)))
+                    self._wake(key)
+                    return True
                 finally:
                     self._metrics.reconcile_duration.observe(self._clock.now() - started)
         except BaseException:

@@ -21,11 +21,11 @@ class ThreadSafeCoordination:
         self._loop = loop
         self._told: dict[tuple[str, str], GroupSpec] = {}
 
-    def apply(self, spec: GroupSpec) -> None:
+    def apply(self, spec: GroupSpec, *, new: bool = False) -> None:
         key = (spec.identity.namespace, spec.identity.name)
         if self._told.get(key) == spec:
             return
-        self._loop.call_soon_threadsafe(self._runtime.apply, spec)
+        self._loop.call_soon_threadsafe(self._runtime.apply, spec, new)
         self._told[key] = spec
 
     def forget(self, group: GroupIdentity) -> None:

@@ -41,9 +41,10 @@ class Copies:
         self.due = ports.clock.now() + FIRST + SPREAD * _place(identity)
         self._writing = asyncio.Lock()
 
-    async def load(self) -> Mapping[ShardId, Offset]:
-        """The copies as they were written last. Raises OwnershipUnavailableError."""
-        self._stored = await self._ports.ownership.load_copies(self._identity)
+    async def load(self, *, new: bool = False) -> Mapping[ShardId, Offset]:
+        """The copies as they were written last; of a group that is surely `new` none. Raises OwnershipUnavailableError."""
+        if not new:
+            self._stored = await self._ports.ownership.load_copies(self._identity)
         self._sure = True
         return self._stored
 

@@ -83,7 +83,7 @@ class Mailbox:
         self._filled.set()
 
     def view(self) -> GroupView:
-        """A consistent picture of the group as it is now. From any thread; raises TimeoutError while a decision takes too long."""
+        """A consistent picture of the group as it is now. From any thread. Raises TimeoutError if a decision takes too long."""
         if not self._deciding.acquire(timeout=VIEW_TIMEOUT):
             raise TimeoutError(f"group {self._identity} was being decided on for {VIEW_TIMEOUT:g} s")
         try:

@@ -61,7 +61,7 @@ MEMBERS_INTERVAL = 60.0
 class GroupRunner:
     """One group. `step_down` is called with the reason when this process may not lead any more.
 
-    `woke` is called with the time before anything of the group may time out.
+    `woke` is called with the time before anything of the group may time out. `new`: it is likely that nothing is stored of it.
     """
 
     def __init__(
@@ -72,8 +72,10 @@ class GroupRunner:
         *,
         step_down: Callable[[str], None],
         woke: Callable[[float], None],
+        new: bool = False,
     ) -> None:
         self.spec = spec
+        self._new = new
         self.mailbox: Mailbox | None = None
         self._ports = ports
         self._interval = discovery_interval
@@ -86,7 +88,6 @@ class GroupRunner:
         self._early: list[Tell] = []
         self._not_admitted: Condition | None = None
         self._admitted = asyncio.Event()
-        self._admitted.set()
         self._opened = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -113,14 +114,17 @@ class GroupRunner:
         self.tell(SettingsChanged(spec))
 
     def admit(self, refusal: Condition | None) -> None:
-        """Whether the group may be served beside the others; None: it may. One that may not is granted and commits nothing."""
-        if refusal == self._not_admitted:
-            return
-        self._not_admitted = refusal
+        """Whether the group may be served beside the others; None: it may. One that may not is granted and commits nothing.
+
+        Before the first word it is not served.
+        """
         if refusal is None:
             self._admitted.set()
         else:
             self._admitted.clear()
+        if refusal == self._not_admitted:
+            return
+        self._not_admitted = refusal
         self._learn(replace(self._facts, not_admitted=refusal))
 
     def tell(self, request: Request) -> None:
@@ -208,7 +212,7 @@ class GroupRunner:
     async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer, copies: Copies) -> None:
         """Take the group over, open it, then look at its source for ever."""
         ports = self._ports
-        ownership = self._ownership = await self._patiently(storage.take)
+        ownership = self._ownership = await self._patiently(lambda: storage.take(new=self._new))
         self._unreadable = ""
         if storage.damage:
             self._report_loss(storage.damage)
@@ -219,7 +223,7 @@ class GroupRunner:
         # Taking over would fence the group that keeps its positions in the same place.
         await self._admitted.wait()
         stored = tuple(ownership.shards)
-        copied = await self._patiently(copies.load)
+        copied = await self._patiently(lambda: copies.load(new=storage.created))
         await self._patiently(committer.take_over)
         durable = await self._patiently(lambda: committer.read(stored))
         notes = await self._patiently(lambda: committer.notes(stored))

@@ -25,6 +25,10 @@ GAP = 1.0
 """A beat late by more than this (seconds) means that requests could not be received meanwhile."""
 
 
+ADMIT_SHARE = 20.0
+"""Who may be served is not looked at again for so many times as long as that took last: a thousand groups may come at once."""
+
+
 class Runtime:
     """The groups by namespace and name."""
 
@@ -41,6 +45,8 @@ class Runtime:
         self._interval = discovery_interval
         self._grace = unknown_group_grace
         self._groups: dict[tuple[str, str], GroupRunner] = {}
+        self._admitting: asyncio.TimerHandle | None = None
+        self._admit_from = float("-inf")
         self._leading_since: float | None = None
         self._lost: asyncio.Event = asyncio.Event()
         self._lost_reason = ""
@@ -95,6 +101,8 @@ class Runtime:
 
     async def stop(self) -> None:
         """Close every group."""
+        if self._admitting is not None:
+            self._admitting.cancel()
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
@@ -102,8 +110,8 @@ class Runtime:
 
     # What the controller asks.
 
-    def apply(self, spec: GroupSpec) -> None:
-        """Create the group, or give it this spec."""
+    def apply(self, spec: GroupSpec, new: bool = False) -> None:
+        """Create the group, or give it this spec. `new`: nobody has ever served it, as far as its resource tells."""
         key = (spec.identity.namespace, spec.identity.name)
         current = self._groups.get(key)
         if current is not None and current.spec == spec:
@@ -111,9 +119,9 @@ class Runtime:
         if current is not None and (current.spec.identity, current.spec.source) == (spec.identity, spec.source):
             current.change(spec)
             return
-        runner = GroupRunner(self.ports, spec, self._interval, step_down=self.step_down, woke=self._woke)
+        runner = GroupRunner(self.ports, spec, self._interval, step_down=self.step_down, woke=self._woke, new=new)
         self._groups[key] = runner
-        self._admit()
+        self._admit_soon()
         if self._leading_since is not None:
             runner.start(current.stop() if current is not None else None)
 
@@ -123,7 +131,7 @@ class Runtime:
         runner = self._groups.get(key)
         if runner is not None and runner.spec.identity == group:
             del self._groups[key]
-            self._admit()
+            self._admit_soon()
             stopping = asyncio.create_task(runner.stop(), name=f"forget {group}")
             stopping.add_done_callback(lambda _: log.info("no longer serving group %s", group))
 
@@ -143,11 +151,24 @@ class Runtime:
         if runner is not None and runner.spec.identity == group:
             runner.tell(ConsumerDied(consumer, incarnation))
 
+    def _admit_soon(self) -> None:
+        """Look again at which groups may be served beside each other; until then a new one is not served."""
+        wait = self._admit_from - self.ports.clock.now()
+        if wait <= 0.0:
+            self._admit()
+        elif self._admitting is None:
+            self._admitting = asyncio.get_running_loop().call_later(wait, self._admit)
+
     def _admit(self) -> None:
-        """Look again at which groups may be served beside each other."""
+        if self._admitting is not None:
+            self._admitting.cancel()
+            self._admitting = None
+        begun = self.ports.clock.now()
         refusals = admission.refused((runner.spec for runner in self._groups.values()), self._max_groups)
         for runner in self._groups.values():
             runner.admit(refusals.get(runner.spec.identity))
+        ended = self.ports.clock.now()
+        self._admit_from = ended + ADMIT_SHARE * (ended - begun)
 
     # What the API asks.
 

@@ -46,18 +46,22 @@ class GroupStorage:
         self._version: str | None = None
         self._written = b""
         self.leader_epoch = 0
+        self.created = False
+        """Whether it was taken without a look, because there was none."""
         self.damage = ""
         """Why what was stored could not be read when it was taken; empty if it could, or if there was nothing."""
 
-    async def take(self) -> Ownership:
+    async def take(self, *, new: bool = False) -> Ownership:
         """The stored ownership, now under a leader epoch of our own. Nobody else's write succeeds after this.
 
-        It is empty if nothing is stored, or nothing that can be read; it may have been lost, then, or the group is new.
+        It is empty if nothing is stored, or nothing that can be read; it may have been lost, then, or the group is new. Of a
+        group that is likely `new` it is made at once, and read only if there is one nevertheless.
         Raises OwnershipUnavailableError if the store does not answer, OwnershipFormatError if another version wrote it,
         LeadershipLostError.
         """
-        for _ in range(TAKE_ATTEMPTS):
-            stored = await self._store.load(self._group)
+        for attempt in range(TAKE_ATTEMPTS):
+            unseen = new and attempt == 0
+            stored = None if unseen else await self._store.load(self._group)
             found = self._read(stored)
             # A revision of our own is news to every consumer: the first heartbeat of each is answered at once, not parked.
             # One of an ordered group that heard nothing for long would stop itself, though there is a leader again.
@@ -77,6 +81,7 @@ class GroupStorage:
                 raise OwnershipUnavailableError(str(error)) from error
             self.leader_epoch = ours.group.leader_epoch
             self._written = data
+            self.created = unseen
             return ours
         raise OwnershipUnavailableError(f"the ownership of group {self._group} is being written by another coordinator")
 

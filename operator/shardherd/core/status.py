@@ -29,7 +29,7 @@ STATUS_INTERVAL = 1.0
 LAG_INTERVAL = 5.0
 """The same if only the lag differs, as it always does while records are produced."""
 
-LOADING, SOON = 30.0, 5.0
+LOADING, SOON = 30.0, 15.0
 """Seconds for which a restarted operator leaves a status as it was until its coordinator has looked at the source, and for how
 long a new group has none: there is little to say before."""
 

@@ -380,6 +380,32 @@ def cut_off(api: KubernetesApi) -> None:
     api._configuration.host = "http://127.0.0.1:1"
 
 
+async def test_a_member_of_kafkas_newer_protocol_is_seen_and_described_by_what_its_broker_lists(
+    cluster: Cluster, names: Names
+) -> None:
+    topic = names.fresh("newer")
+    lab = KafkaLab(cluster.kafka_bootstrap)
+    await lab.create(topic, 1)
+    source = lab.open((topic,), "", topic)
+    assert await source.live_members() == ()
+
+    options = ("--topic", topic, "--group", topic, "--consumer-property", "group.protocol=consumer", "--timeout-ms", "8000")
+    reading = asyncio.create_task(asyncio.to_thread(cluster.kafka_tool, "kafka-console-consumer", *options))
+
+    async def seen() -> bool:
+        return await source.live_members() == ("a group of type consumer in state Stable",)
+
+    await eventually(seen)
+    await reading
+
+    async def gone() -> bool:
+        return await source.live_members() == ()
+
+    await eventually(gone)
+    await source.close()
+    await lab.close()
+
+
 async def test_groups_of_one_cluster_share_a_connection_until_the_last_is_closed(cluster: Cluster) -> None:
     others = kafka_threads()
     connector = KafkaConnector()

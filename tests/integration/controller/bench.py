@@ -83,7 +83,7 @@ class PlayedCoordination:
         self.forgotten: list[str] = []
         self.deaths: list[tuple[str, ConsumerId, Incarnation]] = []
 
-    def apply(self, spec: GroupSpec) -> None:
+    def apply(self, spec: GroupSpec, *, new: bool = False) -> None:
         told = self.specs.setdefault(spec.identity.name, [])
         if not told or told[-1] != spec:
             told.append(spec)

@@ -9,7 +9,7 @@ import pytest
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.cluster import KubernetesCluster
 from shardherd.adapters.kubernetes.seen import Seen
-from shardherd.ports import ClusterRefusedError, ClusterUnavailableError
+from shardherd.ports import ClusterChangedError, ClusterRefusedError, ClusterUnavailableError
 
 SERVICE = {"kind": "Service", "metadata": {"namespace": "shop", "name": "clicks"}}
 
@@ -114,3 +114,85 @@ async def test_everything_is_listed_once_more_the_later_the_more_there_is(
     assert (await cluster.read("shop", "clicks"), nothing.listed) == (None, 1)
     nothing.now += 2
     assert (await cluster.read("shop", "clicks"), nothing.listed) == (None, 2)
+
+
+class Objects:
+    """An API server that has these objects of the group, by their plurals, and notes what it is asked."""
+
+    def __init__(self, *there: str) -> None:
+        self.there = set(there)
+        self.asked: list[str] = []
+
+    async def acall(self, method: str, path: str, *_: Any, query: dict[str, str] | None = None, **__: Any) -> Any:
+        plural = path.split("/")[-2] if path.endswith("/clicks") else path.split("/")[-1]
+        if method == "PATCH":
+            forced = (query or {}).get("force") == "true"
+            self.asked.append(f"write {plural}" + (", by force" if forced else ""))
+            if plural in self.there and not forced:
+                raise ApiError("conflict with another manager", 409, "Conflict")
+            return labelled(plural)
+        if not path.endswith("/clicks"):
+            return {"items": [labelled("consumergroups")] if plural == "consumergroups" else [], "metadata": {}}
+        if plural == "consumergroups":
+            return labelled(plural)
+        self.asked.append(f"read {plural}")
+        if plural not in self.there:
+            raise ApiError("there is none", 404, "NotFound")
+        return {"metadata": {"namespace": "shop", "name": "clicks", "uid": "of another"}, "spec": {"replicas": 1}}
+
+
+def labelled(plural: str) -> dict[str, Any]:
+    labels = {"shardherd.dev/consumergroup": "clicks"}
+    about = {"namespace": "shop", "name": "clicks", "uid": f"uid of {plural}", "resourceVersion": "7", "labels": labels}
+    return {"metadata": about, "spec": {"replicas": 1}}
+
+
+def manifest(kind: str) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"namespace": "shop", "name": "clicks"}}
+
+
+async def test_what_the_watches_do_not_show_is_looked_for_before_the_first_write_only() -> None:
+    objects = Objects()
+    cluster = KubernetesCluster(cast(KubernetesApi, objects), Seen())
+    found = await cluster.read("shop", "clicks")
+    assert found is not None
+    assert objects.asked == [], "the listing has told all"
+
+    for kind in ("Service", "StatefulSet", "Service", "StatefulSet"):
+        await cluster.apply(manifest(kind))
+
+    assert objects.asked == [
+        "read services",
+        "write services, by force",
+        "write statefulsets",
+        "write services, by force",
+        "write statefulsets, by force",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural", "part"),
+    [("Service", "services", "service"), ("StatefulSet", "statefulsets", "stateful_set")],
+    ids=["looked for", "kept by the API server"],
+)
+async def test_somebody_elses_object_is_not_written_over_and_is_shown_until_it_goes(kind: str, plural: str, part: str) -> None:
+    objects = Objects(plural)
+    cluster = KubernetesCluster(cast(KubernetesApi, objects), Seen())
+    await cluster.read("shop", "clicks")
+
+    with pytest.raises(ClusterChangedError, match=f"there is a {kind} shop/clicks that the watches do not show"):
+        await cluster.apply(manifest(kind))
+    assert not any(asked.endswith("by force") for asked in objects.asked)
+    found = await cluster.read("shop", "clicks")
+    assert found is not None
+    assert getattr(found, part)["metadata"]["uid"] == "of another"
+
+    objects.there.clear()
+    found = await cluster.read("shop", "clicks")
+    assert found is not None
+    assert getattr(found, part) is None
+    await cluster.apply(manifest(kind))
+    objects.asked.clear()
+    found = await cluster.read("shop", "clicks")
+    assert found is not None
+    assert (getattr(found, part)["metadata"]["uid"], objects.asked) == (f"uid of {plural}", [])

@@ -29,7 +29,7 @@ class FakeCoordination:
         self.forgotten: list[GroupIdentity] = []
         self.deaths: list[tuple[GroupIdentity, ConsumerId, Incarnation]] = []
 
-    def apply(self, spec: GroupSpec) -> None:
+    def apply(self, spec: GroupSpec, *, new: bool = False) -> None:
         if not self.specs or self.specs[-1] != spec:
             self.specs.append(spec)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 
 import pytest
 
 from shardherd.coordinator.runtime import Runtime
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, Heartbeat, HeartbeatReply, Incarnation
+from shardherd.core.admission import refused
+from shardherd.core.model import Condition, ConsumerId, GroupIdentity, GroupSpec, Heartbeat, HeartbeatReply, Incarnation
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 
 
@@ -55,6 +56,30 @@ async def test_a_second_group_of_a_topic_is_granted_nothing_until_the_first_goes
     await rig.becomes(lambda: strict.views()[second.identity].discovered)
     await rig.becomes(lambda: all(row.checkpoint == 0 for row in strict.views()[second.identity].shards))
     assert len((await beat(strict, second, 2)).confirmed) == 4
+
+
+async def test_groups_that_come_at_once_are_looked_at_together_and_not_served_before(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def slow(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Condition]:
+        rig.clock.advance(0.005)
+        looks.append(len(known := tuple(specs)))
+        return refused(known, most)
+
+    monkeypatch.setattr("shardherd.coordinator.runtime.admission.refused", slow)
+    (consumer,) = await rig.serving()
+    twins = [named(f"twin-{number}", "2026-01-02T00:00:00Z", group_id="demo.clicks") for number in range(3)]
+    for twin in twins:
+        rig.runtime.apply(twin)
+    await drain()
+    assert looks == [1], "the look took 5 ms, so the next is 100 ms later"
+    assert {str(result) for result in await consumer.commit(7)} == {"ok"}, "none of them has fenced the first"
+
+    await rig.becomes(lambda: [reasons(rig.runtime, twin.identity) for twin in twins] == [["GroupIdTaken"]] * 3)
+    assert looks == [1, 4]
+    assert {str(result) for result in await consumer.commit(8)} == {"ok"}
 
 
 async def test_a_group_that_would_share_the_positions_of_another_does_not_fence_it(rig: Rig) -> None:

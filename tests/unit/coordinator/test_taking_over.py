@@ -291,6 +291,38 @@ async def test_live_members_withhold_grants_until_they_are_gone(rig: Rig) -> Non
     assert len(consumer.held) == 4
 
 
+async def test_a_new_group_is_served_without_a_look_at_what_may_be_stored_of_it(rig: Rig) -> None:
+    rig.ownership.faults.hold("load")
+    rig.ownership.faults.hold("load_copies")
+
+    rig.runtime.apply(spec_of(), new=True)
+    await rig.becomes(lambda: rig.runtime.ready and rig.view.discovered)
+    await rig.becomes(lambda: all(row.checkpoint == 0 for row in rig.view.shards))
+
+    consumer = rig.consumer()
+    await consumer.heartbeat()
+    assert len(consumer.held) == 4
+
+
+async def test_a_group_that_only_looks_new_is_taken_over_as_any_other(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.commit(7)
+    held = dict(consumer.held)
+    rig.ownership.copies[IDENTITY] = {ShardId("t/0"): 9}
+    await rig.runtime.stop()
+
+    again = Rig(beside=rig)
+    again.runtime.apply(spec_of(), new=True)
+    consumer.rig = again
+    await again.becomes(lambda: again.runtime.ready)
+    await consumer.heartbeat()
+
+    assert again.reasons() == ["CheckpointLost"], "its copies were read too"
+    assert consumer.held == {shard: epoch for shard, epoch in held.items() if shard != "t/0"}
+    assert {row.checkpoint for row in again.view.shards} == {7}
+    await again.runtime.stop()
+
+
 async def test_a_pause_of_our_own_expires_nobody(rig: Rig) -> None:
     await rig.serving(2, session_timeout=45.0)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kafka.errors as errors
-from kafka.protocol.admin import DescribeLogDirsRequest
+from kafka.protocol.admin import DescribeLogDirsRequest, ListGroupsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
@@ -41,6 +41,9 @@ BEGIN_MAX_AGE = 10.0
 
 SIZES_MAX_AGE = 20.0
 """Sizes of logs serve to know the mean size of records; they are asked for this often (seconds), and only if somebody wants."""
+
+GROUPS_MAX_AGE = 1.0
+"""A broker lists all of its groups to show one; a list this young (seconds) serves others too."""
 
 EARLIEST, LATEST = -2, -1
 
@@ -82,6 +85,14 @@ class Look:
     shards: Mapping[str, tuple[ShardInfo, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """What a broker's list says of a Kafka group: the protocol that it is of, and its state."""
+
+    type: str
+    state: str
+
+
 class Catalogue:
     """The shared look. Groups register their interest while their source is open."""
 
@@ -95,6 +106,8 @@ class Catalogue:
         self._begins_taken = 0.0
         self._sizes: Mapping[Partition, int] = {}
         self._sizes_taken = float("-inf")
+        self._listing = asyncio.Lock()
+        self._groups: dict[int, tuple[float, Mapping[str, ListedGroup]]] = {}
 
     def register(self, interest: Interest) -> None:
         if interest.pattern:
@@ -133,6 +146,17 @@ class Catalogue:
                 )
                 self._sizes_taken = time.monotonic()
             return self._sizes
+
+    async def groups(self, node: int) -> Mapping[str, ListedGroup]:
+        """The Kafka groups that this broker coordinates, by their ids. Raises SourceUnavailableError."""
+        async with self._listing:
+            taken, found = self._groups.get(node, (float("-inf"), {}))
+            if time.monotonic() - taken < GROUPS_MAX_AGE:
+                return found
+            taken = time.monotonic()
+            found = await self._connection.run("list its groups", lambda wire: _groups(wire, node), LOOK_TIMEOUT)
+            self._groups[node] = (taken, found)
+            return found
 
     async def first_since(self, look: Look, interest: Interest, milliseconds: int) -> Mapping[Partition, int]:
         """Of each partition of interest the offset of its first record at or after this time; one without is absent.
@@ -212,6 +236,18 @@ def _shards(
         found.setdefault(topic, []).append(info)
     made = {topic: tuple(infos) for topic, infos in found.items()}
     return {topic: known if (known := before.get(topic)) == infos else infos for topic, infos in made.items()}
+
+
+async def _groups(wire: Wire, node: int) -> dict[str, ListedGroup]:
+    listing = await wire.send(ListGroupsRequest(), node)
+    if listing.error_code:
+        raise errors.for_code(listing.error_code)(f"listing the groups of broker {node}")
+    return {
+        listed.group_id: ListedGroup(
+            getattr(listed, "group_type", None) or "unknown", getattr(listed, "group_state", None) or ""
+        )
+        for listed in listing.groups
+    }
 
 
 async def _topics(wire: Wire, interests: Iterable[Interest]) -> tuple[list[Any], dict[int, str]]:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 import kafka.errors as errors
-from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.admin import DescribeGroupsRequest
 
 from shardherd.adapters.kafka.catalogue import Catalogue, Interest
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
@@ -18,6 +18,12 @@ from shardherd.ports import SourceUnavailableError
 
 MEMBERS_TIMEOUT = 10.0
 """Seconds for the look at the group's members; a fresh cluster creates its internal topic first."""
+
+_UNKNOWN = frozenset({"", "Dead"})
+"""What a broker says of a group that it has never heard of, or that is of another protocol."""
+
+_NOBODY = frozenset({"", "Empty", "Dead", "Unknown"})
+"""States of a group that has no members."""
 
 
 class KafkaShardSource:
@@ -76,9 +82,18 @@ class KafkaShardSource:
 
     async def live_members(self) -> tuple[str, ...]:
         """One description a member: client id and address. Raises SourceUnavailableError."""
-        return await self._connection.run(f"describe the group {self._source.group_id!r}", self._members, MEMBERS_TIMEOUT)
+        what, group = f"describe the group {self._source.group_id!r}", self._source.group_id
+        described, node = await self._connection.run(what, self._describe, MEMBERS_TIMEOUT)
+        if described.members:
+            return tuple(sorted(_name(member) for member in described.members))
+        if described.group_state not in _UNKNOWN:
+            return ()
+        # Groups of Kafka's newer protocols are not described by this request, but they are listed.
+        listed = (await self._catalogue.groups(node)).get(group)
+        return () if listed is None or listed.state in _NOBODY else (f"a group of type {listed.type} in state {listed.state}",)
 
-    async def _members(self, wire: Wire) -> tuple[str, ...]:
+    async def _describe(self, wire: Wire) -> tuple[Any, int]:
+        """What the group's coordinator says of it, and which broker that is."""
         group = self._source.group_id
         response, node = await ask_coordinator(
             wire,
@@ -87,16 +102,7 @@ class KafkaShardSource:
             lambda answer: int(answer.groups[0].error_code),
             accept=(errors.GroupIdNotFoundError,),
         )
-        described = response.groups[0]
-        if described.members:
-            return tuple(sorted(_name(member) for member in described.members))
-        # Groups of Kafka's newer protocols are not described by this request, but they are listed.
-        listing = await wire.send(ListGroupsRequest(), node)
-        for listed in listing.groups:
-            state = getattr(listed, "group_state", "") or ""
-            if listed.group_id == group and state not in ("", "Empty", "Dead", "Unknown"):
-                return (f"a group of type {getattr(listed, 'group_type', 'unknown')} in state {state}",)
-        return ()
+        return response.groups[0], node
 
     async def close(self) -> None:
         if self._registered:

@@ -17,7 +17,7 @@ from typing import Any
 from shardherd.adapters.kubernetes.api import APPLY, ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.seen import BUDGET, GROUP, GROUP_LABEL, POD, SERVICE, STATEFUL_SET, Key, Seen, slim
 from shardherd.core.model import GroupIdentity
-from shardherd.ports import ClusterRefusedError, ClusterUnavailableError, GroupObjects, Manifest
+from shardherd.ports import ClusterChangedError, ClusterRefusedError, ClusterUnavailableError, GroupObjects, Manifest
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class KubernetesCluster:
         self._logs: dict[str, tuple[int, str]] = {}
         self._listed_at = float("-inf")
         self._listing = asyncio.Lock()
+        self._others: set[tuple[str, str, str]] = set()
         self._warned: dict[str, tuple[float, list[Any]]] = {}
         self._warning = asyncio.Lock()
 
@@ -94,7 +95,7 @@ class KubernetesCluster:
         await self._look_around(seen)
         found = seen.whole(key)
         if found is not None:
-            return await self._with_what_has_no_label(found, namespace, name)
+            return await self._with_what_others_made(found, namespace, name)
         touched = seen.touched(key)
         found = await self._read(namespace, name)
         seen.learn(key, found, touched)
@@ -139,14 +140,18 @@ class KubernetesCluster:
                 return found
             query["continue"] = more
 
-    async def _with_what_has_no_label(self, found: GroupObjects, namespace: str, name: str) -> GroupObjects:
-        """What no watch shows may still be there under the group's name: somebody else's, which must not be written over."""
+    async def _with_what_others_made(self, found: GroupObjects, namespace: str, name: str) -> GroupObjects:
+        """No watch shows what stands under the group's name and is somebody else's; it was met by a write before."""
         kinds = {"stateful_set": STATEFUL_SET, "service": SERVICE, "budget": BUDGET}
-        missing = [part for part in kinds if getattr(found, part) is None]
-        if not missing:
+        met = {part: kind for part, kind in kinds.items() if (kind, namespace, name) in self._others}
+        if not met:
             return found
-        bodies = await asyncio.gather(*(self._get(kinds[part], namespace, name) for part in missing))
-        return dataclasses.replace(found, **dict(zip(missing, bodies, strict=True)))
+        bodies = {}
+        for part, kind in met.items():
+            bodies[part] = getattr(found, part) or await self._get(kind, namespace, name)
+            if bodies[part] is None:
+                self._others.discard((kind, namespace, name))
+        return dataclasses.replace(found, **bodies)
 
     async def _read(self, namespace: str, name: str) -> GroupObjects | None:
         """The group and its objects, slimmed, as the API server has them now."""
@@ -162,17 +167,35 @@ class KubernetesCluster:
         return GroupObjects(group, stateful_set, service, budget, tuple(slim(POD, pod) for pod in pods))
 
     async def apply(self, manifest: Manifest) -> None:
-        base, plural = _WRITTEN[manifest["kind"]]
-        metadata = manifest["metadata"]
-        await self._write(
-            (metadata["namespace"], metadata["name"]),
-            manifest["kind"],
-            "PATCH",
-            f"{base}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}",
-            dict(manifest),
-            query={"fieldManager": FIELD_MANAGER, "force": "true"},
-            content_type=APPLY,
-        )
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        base, plural = _WRITTEN[kind]
+        key = (metadata["namespace"], metadata["name"])
+        known = self._seen is None or kind not in _COLLECTIONS or self._seen.has(key, kind)
+        # The selector of a StatefulSet is one value that all must have, so the API server itself keeps us from another's.
+        careful = not known and kind == STATEFUL_SET
+        if not known and not careful:
+            await self._must_not_be_there(kind, *key)
+        try:
+            await self._write(
+                key,
+                kind,
+                "PATCH",
+                f"{base}/namespaces/{key[0]}/{plural}/{key[1]}",
+                dict(manifest),
+                query={"fieldManager": FIELD_MANAGER, "force": "false" if careful else "true"},
+                content_type=APPLY,
+            )
+        except ClusterUnavailableError as error:
+            if careful and isinstance(error.__cause__, ApiError):
+                await self._must_not_be_there(kind, *key)
+            raise
+
+    async def _must_not_be_there(self, kind: str, namespace: str, name: str) -> None:
+        """Raise ClusterChangedError if somebody else's object stands where ours would be made: it must not be written over."""
+        if await self._get(kind, namespace, name) is None:
+            return
+        self._others.add((kind, namespace, name))
+        raise ClusterChangedError(f"there is a {kind} {namespace}/{name} that the watches do not show")
 
     async def write_status(self, group: GroupIdentity, status: Manifest) -> None:
         # The group may have been deleted and made again since it was read: the server compares the UID itself.

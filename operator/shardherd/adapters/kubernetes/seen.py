@@ -136,6 +136,11 @@ class Seen:
             if key[0] == namespace and (POD, name) in entry.objects:
                 entry.whole = False
 
+    def has(self, key: Key, kind: str) -> bool:
+        """Whether the group's object of this kind, which bears its name, is known."""
+        entry = self._entries.get(key)
+        return entry is not None and (kind, key[1]) in entry.objects
+
     def whole(self, key: Key) -> GroupObjects | None:
         """All there is of a group; None if that is not known, or if the group is not there."""
         entry = self._entries.get(key)
