@@ -146,10 +146,11 @@ def test_a_quota_that_refuses_the_third_pod_is_named_and_the_other_two_keep_what
         two = {f"{group.name}-{ordinal}": 3 for ordinal in range(2)}
         group.await_calm(two)
         quota = f"only-{group.name}"
-        there = len(place.kube.items("pods", "-n", NAMESPACE))
-        place.kube.apply(quota_of(quota, there))
-        counted = lambda: place.kube.get("resourcequota", quota, "-n", NAMESPACE).get("status", {}).get("used")  # noqa: E731
-        await_that("the quota counts", counted, within=30)
+        group.until("is alone", lambda: len(place.kube.items("pods", "-n", NAMESPACE)) == 2, 90)
+        place.kube.apply(quota_of(quota, 2))
+        group.until(
+            "has a quota that counts", lambda: place.kube.get("resourcequota", quota, "-n", NAMESPACE).get("status"), 30
+        )
         try:
             grants, runs, begun = group.grants(), group.runs(), time.time()
             group.change({"replicas": 3})
@@ -157,8 +158,8 @@ def test_a_quota_that_refuses_the_third_pod_is_named_and_the_other_two_keep_what
             third = f"{group.name}-2"
             assert message == (
                 f"Pods cannot be made: create Pod {third} in StatefulSet {group.name} failed error:"
-                f' pods "{third}" is forbidden: exceeded quota: {quota}, requested: pods=1, used: pods={there},'
-                f" limited: pods={there}. Raise the quota, or declare fewer consumers."
+                f' pods "{third}" is forbidden: exceeded quota: {quota}, requested: pods=1, used: pods=2,'
+                " limited: pods=2. Raise the quota, or declare fewer consumers."
             )
             assert [group.condition(kind) for kind in ("Stalled", "Ready")] == [
                 ("True", "QuotaExceeded", message),
@@ -167,7 +168,7 @@ def test_a_quota_that_refuses_the_third_pod_is_named_and_the_other_two_keep_what
             group.until("has an event", lambda: ("Warning", "QuotaExceeded", message) in group.events(), 30)
             group.await_read_since(time.time(), set(two))
             assert (group.grants(), group.runs()) == (grants, runs)
-            place.kube.apply(quota_of(quota, there + 1))
+            place.kube.apply(quota_of(quota, 3))
             raised = time.time()
             group.await_calm(everybody(group))
             tell(f"a quota raised: evenly read by three {time.time() - raised:.1f} s later")
@@ -189,8 +190,7 @@ def quota_of(name: str, pods: int) -> Json:
 def test_an_evicted_consumer_hands_over_and_gets_back_and_the_budget_lets_no_second_one_go(place: Lab, tell: Tell) -> None:
     with three(place, "evicted") as group:
         name = group.name
-        budget = lambda: place.kube.get("poddisruptionbudget", name, "-n", NAMESPACE)["status"]["disruptionsAllowed"]  # noqa: E731
-        group.until("may lose one", lambda: budget() == 1, 30)
+        group.until("may lose one", lambda: may_go(place, name) == 1, 30)
         before, theirs, begun = group.runs(), group.shards_of(f"{name}-1"), time.time()
         assert evict(place, f"{name}-1") == ""
         refused = evict(place, f"{name}-2")
@@ -206,6 +206,12 @@ def test_an_evicted_consumer_hands_over_and_gets_back_and_the_budget_lets_no_sec
         assert theirs <= by_others
         tell(f"a pod evicted: longest pause of a shard {longest_pause(reads, begun, back):.1f} s")
         assert_each_record_was_read_once(reads)
+
+
+def may_go(lab: Lab, budget: str) -> int:
+    """How many pods may be evicted now."""
+    found: int = lab.kube.get("poddisruptionbudget", budget, "-n", NAMESPACE)["status"]["disruptionsAllowed"]
+    return found
 
 
 def evict(lab: Lab, pod: str) -> str:
@@ -351,7 +357,8 @@ def test_a_kubelet_that_falls_silent_moves_no_shard_and_nobody_stops_reading(pla
         grants, runs, begun = group.grants(), group.runs(), time.time()
         place.cluster.signal("kubelet", signal.SIGSTOP)
         try:
-            assert group.await_condition("ConsumersReady", "False", "Starting", 120) == "0 of 3 consumers are ready."
+            nobody = ("False", "Starting", "0 of 3 consumers are ready.")
+            group.until("has no ready consumer", lambda: group.condition("ConsumersReady") == nobody, 120)
             assert (group.grants(), group.runs()) == (grants, runs)
             group.await_read_since(time.time(), set(everybody(group)))
         finally:
