@@ -352,7 +352,7 @@ class Cluster:
         identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         properties = str(self.layout.config / "kafka.properties")
         command = daemons.java(self.tools, "kafka.tools.StorageTool", "format")
-        self._tool([*command, "--config", properties, "--cluster-id", identity], None, 60.0)
+        self._tool([*command, "--config", properties, f"--cluster-id={identity}"], None, 60.0)
 
     def _await_kafka(self) -> None:
         host = self.node_address

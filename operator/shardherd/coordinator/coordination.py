@@ -7,10 +7,13 @@ taken on the caller's thread, between two decisions of the group. So nobody wait
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
+
+log = logging.getLogger(__name__)
 
 
 class ThreadSafeCoordination:
@@ -25,13 +28,20 @@ class ThreadSafeCoordination:
         key = (spec.identity.namespace, spec.identity.name)
         if self._told.get(key) == spec:
             return
-        self._loop.call_soon_threadsafe(self._runtime.apply, spec, new)
         self._told[key] = spec
+        self._loop.call_soon_threadsafe(self._apply, key, spec, new)
+
+    def _apply(self, key: tuple[str, str], spec: GroupSpec, new: bool) -> None:
+        try:
+            self._runtime.apply(spec, new)
+        except Exception:
+            log.exception("group %s: its spec was not taken over; it is told again", spec.identity)
+            self._told.pop(key, None)
 
     def forget(self, group: GroupIdentity) -> None:
         told = self._told.get((group.namespace, group.name))
         if told is not None and told.identity == group:
-            del self._told[group.namespace, group.name]
+            self._told.pop((group.namespace, group.name), None)
         self._loop.call_soon_threadsafe(self._runtime.forget, group)
 
     def view(self, group: GroupIdentity) -> GroupView | None:

@@ -218,7 +218,7 @@ async def test_a_deleted_group_is_no_longer_served(rig: Rig, name: str, topic: s
 
     coordinator.server.coordination.forget(spec.identity)
 
-    assert coordinator.server.coordination.view(spec.identity) is None
+    await becomes(lambda: coordinator.server.coordination.view(spec.identity) is None)
     assert dict(coordinator.server.coordination.views()) == {}
 
 

@@ -360,6 +360,30 @@ async def test_the_controller_calls_from_a_thread_of_its_own(rig: Rig) -> None:
     assert await asyncio.to_thread(coordination.views) == {}
 
 
+async def test_what_could_not_be_taken_over_is_told_again_and_what_was_is_not(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordination = ThreadSafeCoordination(rig.runtime, asyncio.get_running_loop())
+    apply, told = rig.runtime.apply, []
+
+    def failing_at_first(spec: GroupSpec, new: bool = False) -> None:
+        told.append((spec.wanted, new))
+        if len(told) == 1:
+            raise RuntimeError("a failure of ours")
+        apply(spec, new)
+
+    monkeypatch.setattr(rig.runtime, "apply", failing_at_first)
+    for spec, new in ((spec_of(1), True), (spec_of(1), True), (spec_of(1), False), (spec_of(2), False)):
+        coordination.apply(spec, new=new)
+        await drain()
+
+    assert told == [(1, True), (1, True), (2, False)]
+    coordination.forget(IDENTITY)
+    coordination.apply(spec_of(2))
+    await drain()
+    assert told[3:] == [(2, False)], "another group of the same name"
+
+
 def rows(rig: Rig) -> Collection[ShardRecord]:
     """The stored rows of the group's shards."""
     assert rig.group.mailbox is not None
