@@ -177,8 +177,8 @@ class Play:
         notes = {shard: self.noted[shard] for shard in unread if shard in self.noted}
         changes = bool(self.group.unread(infos)) or self.group.changed_by(tuple(infos))
         result = self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread}, notes, self.copies))
-        before_and_after = [(event.before, event.after) for event in result.events if isinstance(event, Put)]
-        assert changes or before_and_after == [(self.group.infos, self.group.infos)], "what was said to change nothing"
+        same = [isinstance(event, Put) and event.before == event.after for event in result.events]
+        assert changes or same == [True], "it was said to change nothing"
         return result
 
     def change(self, spec: GroupSpec) -> Result:

@@ -1,19 +1,35 @@
-"""ConsumerGroups for the end-to-end tests, made from the example application's own manifest. Holds no assertion."""
+"""ConsumerGroups for the end-to-end tests, made from the example application's own manifest, and what is seen of them.
+
+Holds no assertion.
+"""
 
 from __future__ import annotations
 
+import base64
 import copy
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from dev.demo.kube import Json
+from dev.demo.kube import Json, condition, is_true
+from dev.demo.lab import Lab
+from dev.demo.report import await_that
 from dev.demo.story import MANIFEST
 from dev.demo.story import NAMESPACE as DEMO
+from shardherd.adapters.kubernetes.ownership import KEY
+from shardherd.core.model import ConsumerId, Incarnation, ShardId
+from shardherd.core.ownership import decode
 
 RESOURCE = "consumergroups.shardherd.dev"
-CALLERS, VARIANTS, WRONG = "callers", "variants", "wrong"
-NAMESPACES = (DEMO, CALLERS, VARIANTS, WRONG)
+CALLERS, FAULTS, VARIANTS, WRONG = "callers", "faults", "variants", "wrong"
+NAMESPACES = (DEMO, CALLERS, FAULTS, VARIANTS, WRONG)
+
+Grant = tuple[ConsumerId | None, Incarnation | None, int]
+"""Holder, run and epoch of a shard."""
 
 
 def example() -> Json:
@@ -36,3 +52,55 @@ def group(name: str, namespace: str, **changes: Any) -> Json:
         else:
             place[last] = value
     return made
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """One group on the cluster, by its namespace and name."""
+
+    lab: Lab
+    namespace: str
+    name: str
+
+    def resource(self) -> Json:
+        return self.lab.kube.get(RESOURCE, self.name, "-n", self.namespace)
+
+    def condition(self, kind: str) -> tuple[str, str, str]:
+        """Status, reason and message of a condition that is about what is declared now; empty until there is one."""
+        resource = self.resource()
+        found = condition(resource, kind)
+        if found is None or found["observedGeneration"] != resource["metadata"]["generation"]:
+            return ("", "", "")
+        return (found["status"], found["reason"], found["message"])
+
+    def pods(self, component: str = "") -> list[Json]:
+        """Its pods, or those of drivers (`consumer`) or of executors (`executor`) alone."""
+        chosen = f",app.kubernetes.io/component={component}" if component else ""
+        return self.lab.kube.pods(self.namespace, f"shardherd.dev/consumergroup={self.name}{chosen}")
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """Type, reason and message of the events about the group."""
+        about = f"--field-selector=involvedObject.name={self.name},involvedObject.kind=ConsumerGroup"
+        found = self.lab.kube.items("events", "-n", self.namespace, about)
+        return [(event["type"], event["reason"], event["message"]) for event in found]
+
+    def grants(self) -> dict[ShardId, Grant]:
+        """Who holds each shard, in which run, and under which epoch: what the coordinator has stored."""
+        stored = self.lab.kube.get("configmap", f"{self.name}-state", "-n", self.namespace)["binaryData"][KEY]
+        shards = decode(json.loads(gzip.decompress(base64.b64decode(stored)))).shards
+        return {shard: (record.holder, record.incarnation, record.owner_epoch) for shard, record in shards.items()}
+
+    def change(self, spec: Json) -> None:
+        """Declare something else, by a merge patch of `spec`."""
+        patch = json.dumps({"spec": spec})
+        self.lab.kube.run("patch", RESOURCE, self.name, "-n", self.namespace, "--type=merge", "-p", patch)
+
+    def explain(self) -> str:
+        return self.lab.kube.explain(self.namespace, self.name)
+
+    def await_ready(self, within: float) -> None:
+        self.until("is Ready", lambda: is_true(self.resource(), "Ready"), within)
+
+    def until(self, what: str, probe: Callable[[], Any], within: float, every: float = 1.0) -> Any:
+        """What `probe` returns once that is true; `within` and `every` in seconds."""
+        return await_that(f"{self.name} {what}", probe, within=within, every=every, seen=self.explain)

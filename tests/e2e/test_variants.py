@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from dev.demo.account import moved_shards
-from dev.demo.kube import Json, is_ready, is_true
+from dev.demo.kube import is_ready
 from dev.demo.lab import Lab
-from dev.demo.report import await_that
 from dev.demo.sink import Sink, count, disorder, duplicates
 from dev.demo.story import CLAIM
 from dev.demo.traffic import Traffic
-from shardherd.adapters.kubernetes.ownership import KEY
-from shardherd.core.model import ConsumerId, Incarnation, ShardId
-from shardherd.core.ownership import decode
-from tests.e2e.groups import RESOURCE, group
+from tests.e2e.groups import RESOURCE, Deployed, group
 from tests.e2e.groups import VARIANTS as NAMESPACE
 from tests.harness.cluster import Tell
 from tests.harness.long import long
@@ -33,40 +27,13 @@ EXECUTORS, ORDERED = "executors", "ordered"
 BACKLOG = 20_000
 START_S = 240
 
-Grant = tuple[ConsumerId | None, Incarnation | None, int]
-"""Holder, run and epoch of a shard."""
-
 
 @dataclass(frozen=True)
-class Running:
+class Running(Deployed):
     """One running group with its producer and its sink."""
 
-    lab: Lab
-    name: str
     traffic: Traffic
     sink: Sink
-
-    def resource(self) -> Json:
-        return self.lab.kube.get(RESOURCE, self.name, "-n", NAMESPACE)
-
-    def pods(self, component: str = "") -> list[Json]:
-        chosen = f",app.kubernetes.io/component={component}" if component else ""
-        return self.lab.kube.pods(NAMESPACE, f"shardherd.dev/consumergroup={self.name}{chosen}")
-
-    def grants(self) -> dict[ShardId, Grant]:
-        """Who holds each shard, in which run, and under which epoch: what the coordinator has stored."""
-        stored = self.lab.kube.get("configmap", f"{self.name}-state", "-n", NAMESPACE)["binaryData"][KEY]
-        shards = decode(json.loads(gzip.decompress(base64.b64decode(stored)))).shards
-        return {shard: (record.holder, record.incarnation, record.owner_epoch) for shard, record in shards.items()}
-
-    def explain(self) -> str:
-        return self.lab.kube.explain(NAMESPACE, self.name)
-
-    def await_ready(self) -> None:
-        self.until("is Ready", lambda: is_true(self.resource(), "Ready"), START_S)
-
-    def until(self, what: str, probe: Callable[[], Any], within: float) -> Any:
-        return await_that(f"{self.name} {what}", probe, within=within, every=1, seen=self.explain)
 
     def finish(self) -> Mapping[str, int]:
         """Stop the producer and wait until all that it wrote is in the sink; what it wrote, by shard."""
@@ -90,7 +57,7 @@ def start(lab: Lab, name: str, partitions: int, rate: int, **changes: Any) -> Ru
             **changes,
         )
     )
-    return Running(lab, name, traffic, Sink(lab.shared / NAMESPACE / CLAIM / name / "rows"))
+    return Running(lab, NAMESPACE, name, traffic, Sink(lab.shared / NAMESPACE / CLAIM / name / "rows"))
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +78,7 @@ def groups(installed: Lab, tell: Tell) -> Iterator[dict[str, Running]]:
         ORDERED: start(lab, ORDERED, 4, 500, ordered=True, scaling__shardsPerConsumer=2),
     }
     for one in running.values():
-        one.await_ready()
+        one.await_ready(START_S)
         tell(f"group {one.name} is ready")
     yield running
     for one in running.values():

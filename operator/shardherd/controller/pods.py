@@ -86,10 +86,12 @@ def trouble(pod: Pod, log: str) -> Trouble | None:
     waiting = status.get("state", {}).get("waiting", {})
     if waiting.get("reason") in _IMAGE:
         image = status.get("image") or _image(pod)
-        detail = waiting.get("message", "")
+        remedy = "Correct spec.application.image, or spec.application.imagePullSecrets."
+        # What the kubelet says may be long and comes last: an Event is cut off.
+        detail = f" The kubelet says: {waiting['message']}" if waiting.get("message") else ""
         return Trouble(
             conditions.IMAGE_UNAVAILABLE,
-            f'Pod {name} cannot get the image "{image}" ({waiting["reason"]}): {detail}'.rstrip(": "),
+            f'Pod {name} cannot get the image "{image}" ({waiting["reason"]}). {remedy}{detail}',
         )
     if waiting.get("reason") in _CONFIG:
         return Trouble(

@@ -57,6 +57,7 @@ ALL_READY = "AllReady"
 IMAGE_UNAVAILABLE = "ImageUnavailable"
 CRASH_LOOPING = "CrashLooping"
 CONSUMER_ENDED = "ConsumerEnded"
+CONSUMER_SILENT = "ConsumerSilent"
 PODS_REJECTED = "PodsRejected"
 QUOTA_EXCEEDED = "QuotaExceeded"
 UNSCHEDULABLE = "Unschedulable"
@@ -246,7 +247,19 @@ def _consumers_ready(observation: Observation, scale: Scale) -> Finding:
         return Finding("ConsumersReady", FALSE, trouble.reason, trouble.message)
     if scale.held == WAITING_FOR_SHARDS and observation.stateful_set is None:
         return Finding("ConsumersReady", FALSE, WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
+    hanging = [pod.name for pod in observation.hanging()]
+    if hanging:
+        return Finding("ConsumersReady", FALSE, CONSUMER_SILENT, _silence(hanging, observation))
     return Finding("ConsumersReady", FALSE, STARTING, f"{told}{_without_executors(observation)}")
+
+
+def _silence(hanging: Sequence[str], observation: Observation) -> str:
+    names = f"{', '.join(hanging[:3])}{' and others' if len(hanging) > 3 else ''}"
+    one = len(hanging) == 1
+    said = f"{names} runs, but is not ready, and" if one else f"{names} run, but are not ready, and"
+    limit = f"spec.progressTimeout ({observation.declared.settings.progress_timeout:g} s)"
+    pods = "its pod is" if one else "their pods are"
+    return f"{said} the operator hears nothing more. If it stays so for {limit}, {pods} replaced."
 
 
 def _without_executors(observation: Observation) -> str:
@@ -333,7 +346,9 @@ def _trouble(observation: Observation) -> Trouble | None:
     """The first cause why consumers are missing: pods that could not be made, then pods that do not run."""
     if observation.warnings and len(observation.consumers) < observation.replicas:
         _, message = observation.warnings[-1]
-        return Trouble(QUOTA_EXCEEDED if "exceeded quota" in message else PODS_REJECTED, f"Pods cannot be made: {message}")
+        if "exceeded quota" in message:
+            return Trouble(QUOTA_EXCEEDED, f"Pods cannot be made: {message}. Raise the quota, or declare fewer consumers.")
+        return Trouble(PODS_REJECTED, f"Pods cannot be made: {message}")
     troubles = [consumer.trouble for consumer in observation.consumers if consumer.trouble is not None]
     return min(troubles, key=lambda trouble: trouble.reason not in STALLING, default=None)
 

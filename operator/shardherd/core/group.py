@@ -249,11 +249,6 @@ class Group:
         return self._state.ownership()
 
     @property
-    def infos(self) -> Mapping[ShardId, ShardInfo]:
-        """What the source showed last. Must not be changed."""
-        return self._state.infos
-
-    @property
     def spec(self) -> GroupSpec:
         """The group's spec."""
         return self._state.spec

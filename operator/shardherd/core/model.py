@@ -361,7 +361,8 @@ class GroupView:
     the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced. `growths` are
     those of an ordered group that are not read past yet. `source` is the kind of the source (`kafka`). `reset` is the declared
     reset, `last_reset` the last that was made, each with its first rows. `superseded` are the UIDs of pods that are refused for
-    ever, the newest few of each name: one that runs all the same should be replaced.
+    ever, the newest few of each name: one that runs all the same should be replaced. `silent` are the incarnations that were
+    expired for their silence and have not ended, as far as is known: they may come back.
     """
 
     group_epoch: int
@@ -381,6 +382,7 @@ class GroupView:
     reset: ResetReport | None = None
     last_reset: ResetReport | None = None
     superseded: tuple[tuple[ConsumerId, str], ...] = ()
+    silent: tuple[tuple[ConsumerId, Incarnation], ...] = ()
 
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""

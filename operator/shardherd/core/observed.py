@@ -209,11 +209,13 @@ class Memory:
     """What planning has to remember from one observation to the next; monotonic seconds.
 
     `draining_since`: since when a consumer that has to go was told so. `expired_since`: since when an incarnation is known to
-    be expired and still there. `rolling`: the consumer that is being replaced, and since when it is to give up its shards.
+    be expired and still there. `hanging_since`: since when the pod of this UID hangs. `rolling`: the consumer that is being
+    replaced, and since when it is to give up its shards.
     """
 
     draining_since: Mapping[ConsumerId, float] = field(default_factory=dict)
     expired_since: Mapping[Incarnation, float] = field(default_factory=dict)
+    hanging_since: Mapping[str, float] = field(default_factory=dict)
     sizing: Sizing = Sizing()
     rolling: tuple[ConsumerId, float] | None = None
 
@@ -275,6 +277,18 @@ class Observation:
             return ()
         served = {executor.incarnation.pod_uid for executor in self.executors if not executor.ended}
         return tuple(pod.name for pod in self.consumers if pod.running and not pod.deleting and pod.uid not in served)
+
+    def hanging(self) -> tuple[ConsumerPod, ...]:
+        """The consumers that run, but are not ready, and of which the coordinator hears nothing more.
+
+        One that is only cut off from us is ready for the kubelet; one that starts was never heard.
+        """
+        silent = {} if self.view is None else {incarnation.pod_uid: incarnation for _, incarnation in self.view.silent}
+        return tuple(
+            pod
+            for pod in self.consumers
+            if pod.uid in silent and pod.running and not pod.ready and not pod.deleting and not self.is_dead(silent[pod.uid])
+        )
 
     def is_dead(self, incarnation: Incarnation) -> bool:
         """Whether the driver of this incarnation has terminated; the end of a later start of its pod proves that too."""

@@ -219,6 +219,14 @@ def _replace_expired(observation: Observation, _course: Course) -> Iterable[Acti
             yield DeletePod(pod.name, pod.uid, "it was expired and did not end")
 
 
+def _replace_hanging(observation: Observation, _course: Course) -> Iterable[Action]:
+    """Its shards are read by others already; it would end by itself, and be started again, if it could."""
+    for pod in observation.hanging():
+        since = observation.memory.hanging_since.get(pod.uid, observation.now)
+        if observation.now - since >= observation.declared.settings.progress_timeout:
+            yield DeletePod(pod.name, pod.uid, "it was silent for spec.progressTimeout, and is not ready")
+
+
 def _replace_superseded(observation: Observation, _course: Course) -> Iterable[Action]:
     """A pod that the coordinator refuses for ever: a request of an earlier pod of its name, late, was heard after its own."""
     for pod in _superseded(observation):
@@ -265,6 +273,7 @@ POLICIES: tuple[Policy, ...] = (
     _apply_stateful_set,
     _roll_back,
     _replace_expired,
+    _replace_hanging,
     _replace_superseded,
     _replace_outdated,
 )

@@ -114,7 +114,7 @@ def _failing(staying: list[ConsumerPod]) -> list[ConsumerPod]:
 
 
 def _why(observation: Observation, failing: list[ConsumerPod]) -> str:
-    troubles = [pod.trouble.message for pod in failing if pod.trouble is not None]
+    troubles = [f"{pod.trouble.message.removesuffix('.')}." for pod in failing if pod.trouble is not None]
     deadline = observation.declared.rollout.progress_deadline
     said = troubles[0] if troubles else f"Pod {failing[0].name} was not ready."
     generation = observation.declared.generation

@@ -93,6 +93,7 @@ def remember(observation: Observation, scale: Scale, rolling: ConsumerId | None 
             for _, incarnation in expired
             if not observation.is_dead(incarnation)
         },
+        hanging_since={pod.uid: known.hanging_since.get(pod.uid, observation.now) for pod in observation.hanging()},
         sizing=scale.decision.sizing,
         rolling=None if rolling is None else _since(known.rolling, rolling, observation.now),
     )

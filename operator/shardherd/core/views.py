@@ -53,6 +53,11 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
             for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
             for uid in record.superseded[-SUPERSEDED:]
         ),
+        silent=tuple(
+            (record.consumer, record.incarnation)
+            for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
+            if not record.present and not record.has_ended(record.incarnation)
+        ),
     )
 
 

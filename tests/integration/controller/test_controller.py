@@ -205,8 +205,8 @@ def test_a_pod_that_cannot_run_is_replaced_when_the_image_is_corrected(bench: Co
     bench.pod_status(f"{name}-0", {"containerStatuses": [{**status, "state": {"waiting": waiting}}]})
     message = bench.until_condition(name, "ConsumersReady", "False", "ImageUnavailable")
     assert message == (
-        f'Pod {name}-0 cannot get the image "example/clicsk:1" (ErrImageNeverPull): '
-        'Container image "example/clicsk:1" is not present'
+        f'Pod {name}-0 cannot get the image "example/clicsk:1" (ErrImageNeverPull). Correct spec.application.image, or'
+        ' spec.application.imagePullSecrets. The kubelet says: Container image "example/clicsk:1" is not present'
     )
     assert bench.until_condition(name, "Stalled", "True", "ImageUnavailable") == message
     assert bench.until_condition(name, "Ready", "False", "ImageUnavailable") == message

@@ -85,6 +85,7 @@ VIEW = GroupView(
         manager="kubectl-edit",
     ),
     superseded=((NAME, "uid-old"),),
+    silent=((ConsumerId("clicks-1"), RUN),),
 )
 
 

@@ -24,6 +24,8 @@ from shardherd.core.scaling import Scale, scale
 from shardherd.core.sizing import Decision
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
 
+MORE_ROOM = ". Raise the quota, or declare fewer consumers."
+
 
 def found(seen: Observation) -> dict[str, tuple[str, str, str]]:
     """Conditions by type: status, reason, message."""
@@ -235,15 +237,15 @@ class TestExecutors:
 
 class TestConsumers:
     @pytest.mark.parametrize(
-        ("warning", "reason"),
+        ("warning", "reason", "remedy"),
         [
-            ('pods "clicks-0" is forbidden: violates PodSecurity "restricted:latest"', "PodsRejected"),
-            ('pods "clicks-0" is forbidden: exceeded quota: small, requested: cpu=1', "QuotaExceeded"),
+            ('pods "clicks-0" is forbidden: violates PodSecurity "restricted:latest"', "PodsRejected", ""),
+            ('pods "clicks-0" is forbidden: exceeded quota: small, requested: cpu=1', "QuotaExceeded", MORE_ROOM),
         ],
     )
-    def test_pods_that_cannot_be_made_say_why(self, warning: str, reason: str) -> None:
+    def test_pods_that_cannot_be_made_say_why(self, warning: str, reason: str, remedy: str) -> None:
         seen = found(observation(consumers=pods(1), warnings=(("FailedCreate", "older"), ("FailedCreate", warning))))
-        expected = (reason, f"Pods cannot be made: {warning}")
+        expected = (reason, f"Pods cannot be made: {warning}{remedy}")
         assert seen["ConsumersReady"] == ("False", *expected)
         assert seen["Stalled"] == ("True", *expected)
 
@@ -252,9 +254,35 @@ class TestConsumers:
         missing = found(observation(consumers=pods(1), warnings=warnings))["ConsumersReady"]
         assert missing == ("False", "PodsRejected", "Pods cannot be made: no such volume")
         once = found(observation(consumers=pods(1), warnings=warnings[:1]))["ConsumersReady"]
-        assert once == ("False", "QuotaExceeded", "Pods cannot be made: exceeded quota: small")
+        assert once == ("False", "QuotaExceeded", f"Pods cannot be made: exceeded quota: small{MORE_ROOM}")
         all_there = found(observation(consumers=(*pods(0), *pods(1, ready=False)), warnings=warnings))["ConsumersReady"]
         assert all_there == ("False", "Starting", "1 of 2 consumers is ready.")
+
+    def test_one_that_hangs_is_named_and_what_becomes_of_it(self) -> None:
+        silent = ((ConsumerId("clicks-1"), Incarnation("uid-1", 1)),)
+        seen = observation(consumers=(*pods(0), *pods(1, ready=False, running=True)), view=view(shards(8), silent=silent))
+        expected = (
+            "ConsumerSilent",
+            "clicks-1 runs, but is not ready, and the operator hears nothing more. If it stays so for spec.progressTimeout"
+            " (300 s), its pod is replaced.",
+        )
+        assert found(seen)["ConsumersReady"] == ("False", *expected)
+        assert found(seen)["Ready"] == ("False", *expected)
+        assert found(seen)["Stalled"][0] == "False"
+
+    def test_several_that_hang_are_named_as_such(self) -> None:
+        silent = tuple((ConsumerId(f"clicks-{number}"), Incarnation(f"uid-{number}", 1)) for number in range(4))
+        seen = observation(consumers=pods(0, 1, 2, 3, ready=False, running=True), view=view(shards(8), silent=silent))
+        assert found(seen)["ConsumersReady"][2].startswith(
+            "clicks-0, clicks-1, clicks-2 and others run, but are not ready, and the operator hears nothing more. "
+        )
+        assert found(seen)["ConsumersReady"][2].endswith(" their pods are replaced.")
+
+    def test_what_the_kubelet_says_of_another_pod_comes_before_one_that_hangs(self) -> None:
+        silent = ((ConsumerId("clicks-1"), Incarnation("uid-1", 1)),)
+        crashing = pods(0, ready=False, trouble=Trouble("CrashLooping", "It crashes."))
+        seen = observation(consumers=(*crashing, *pods(1, ready=False, running=True)), view=view(shards(8), silent=silent))
+        assert found(seen)["ConsumersReady"] == ("False", "CrashLooping", "It crashes.")
 
     def test_all_that_run_are_enough_while_the_shards_are_not_known(self) -> None:
         assert found(observation(view=None))["ConsumersReady"] == ("True", "AllReady", "2 of 2 consumers are ready.")

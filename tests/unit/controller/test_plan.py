@@ -138,6 +138,48 @@ def test_the_end_of_a_later_start_proves_the_end_of_earlier_ones() -> None:
     assert actions(executors=executors, dead=later) == (DeletePod("clicks-0-1-exec-1", "e1", "its driver is dead"),)
 
 
+class TestAConsumerThatHangs:
+    """It is neither ready nor heard any more, and would end by itself if it could: its pod is replaced."""
+
+    hanging = pods(0, ready=False, running=True)
+    seen = observation(consumers=(*hanging, *pods(1)), view=view(shards(8), silent=((C0, DEAD),)))
+    limit = seen.declared.settings.progress_timeout
+    why = "it was silent for spec.progressTimeout, and is not ready"
+
+    def after(self, seconds: float, **fields: object) -> tuple[Action, ...]:
+        memory = plan(self.seen).memory
+        return plan(replace(self.seen, now=NOW + seconds, memory=memory, **fields)).actions[1:]  # type: ignore[arg-type]
+
+    def test_is_given_time_to_come_back(self) -> None:
+        assert self.after(self.limit - 1) == ()
+
+    def test_is_replaced_after_that(self) -> None:
+        assert self.after(self.limit) == (DeletePod("clicks-0", "uid-0", self.why),)
+
+    def test_is_left_alone_while_nothing_is_to_be_changed(self) -> None:
+        declared = replace(self.seen.declared, pauses=Pauses(reconcile=True))
+        assert DeletePod("clicks-0", "uid-0", self.why) not in self.after(self.limit, declared=declared)
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"consumers": pods(0, 1)}, id="it is ready, so it is cut off from us"),
+            pytest.param({"consumers": (*pods(0, ready=False), *pods(1))}, id="its container does not run"),
+            pytest.param({"consumers": (*pods(0, ready=False, running=True, deleting=True), *pods(1))}, id="it goes already"),
+            pytest.param({"view": view(shards(8))}, id="the coordinator hears it again"),
+            pytest.param({"view": view(shards(8), silent=((C0, Incarnation("uid-9", 2)),))}, id="another pod was silent"),
+            pytest.param({"view": None}, id="the coordinator does not show it"),
+            pytest.param({"dead": (DEAD,)}, id="its container was started again"),
+        ],
+    )
+    def test_is_left_alone_and_has_all_of_its_time_anew_when_it_does_not_hang(self, changed: dict[str, Any]) -> None:
+        between = replace(self.seen, now=NOW + 10, memory=plan(self.seen).memory, **changed)
+        planned = plan(between)
+        assert DeletePod("clicks-0", "uid-0", self.why) not in planned.actions
+        again = replace(self.seen, now=NOW + 10 + self.limit - 1, memory=planned.memory)
+        assert plan(again).actions[1:] == ()
+
+
 class TestAnExpiredConsumer:
     """Its agent ends it when it is told; if it does not, its pod is replaced."""
 

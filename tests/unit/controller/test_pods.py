@@ -12,6 +12,7 @@ from shardherd.core.observed import ConsumerPod, ExecutorPod, Trouble
 from tests.unit.controller.builders import driver_pod, executor_pod, terminated
 
 UID = "aaaaaaaa-0000-0000-0000-000000000001"
+REMEDY = "Correct spec.application.image, or spec.application.imagePullSecrets. The kubelet says:"
 
 
 def test_a_ready_driver_has_no_trouble_whatever_it_went_through() -> None:
@@ -56,12 +57,12 @@ def test_an_executor_is_no_driver_and_the_other_way_round() -> None:
         (
             {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "is not present"}}},
             "ImageUnavailable",
-            'Pod clicks-0 cannot get the image "example/clicks:1" (ErrImageNeverPull): is not present',
+            f'Pod clicks-0 cannot get the image "example/clicks:1" (ErrImageNeverPull). {REMEDY} is not present',
         ),
         (
             {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling"}}},
             "ImageUnavailable",
-            'Pod clicks-0 cannot get the image "example/clicks:1" (ImagePullBackOff): Back-off pulling',
+            f'Pod clicks-0 cannot get the image "example/clicks:1" (ImagePullBackOff). {REMEDY} Back-off pulling',
         ),
         (
             {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}}},

@@ -212,9 +212,10 @@ class TestGoingBack:
         why = "What generation 7 declares did not run within spec.rollout.progressDeadline (60 s): Pod clicks-1 was not ready."
         assert self.back() == stands(progressed=WALL - 60.0, back=True, why=why)
 
-    def test_names_the_first_cause_that_is_known(self) -> None:
+    @pytest.mark.parametrize("cause", ["It crashes.", "It crashes"])
+    def test_names_the_first_cause_that_is_known_in_a_whole_sentence(self, cause: str) -> None:
         troubled = (
-            pods(1, ready=False, trouble=Trouble("CrashLooping", "It crashes.")),
+            pods(1, ready=False, trouble=Trouble("CrashLooping", cause)),
             pods(2, ready=False, trouble=Trouble("ImagePull", "No image.")),
         )
         standing = self.back(consumers=(*pods(0, ready=False), *troubled[0], *troubled[1]), desired=3)

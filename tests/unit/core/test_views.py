@@ -134,6 +134,17 @@ class TestConsumers:
             state.put_consumer(ConsumerRecord(ConsumerId(name), incarnation(name), ended=ended, end_reason=reason))
         assert seen(state).expired == ((G2, incarnation("g-2")), (G10, incarnation("g-10")))
 
+    def test_those_that_were_silent_for_too_long_and_may_come_back_are_told(self) -> None:
+        state = of()
+        for name, present, ended in (
+            ("g-10", False, None),
+            ("g-2", False, incarnation("g-2", pod=2)),
+            ("g-3", False, incarnation("g-3")),
+            ("g-4", True, None),
+        ):
+            state.put_consumer(ConsumerRecord(ConsumerId(name), incarnation(name), present=present, ended=ended))
+        assert seen(state).silent == ((G2, incarnation("g-2")), (G10, incarnation("g-10")))
+
     def test_of_the_pods_that_are_refused_for_ever_the_newest_of_each_name_are_told(self) -> None:
         state = of()
         for name in (G10, G2):
