@@ -303,7 +303,7 @@ class ClusterUnavailableError(PortError):
 
 
 class ClusterChangedError(ClusterUnavailableError):
-    """Somebody else's object is where the last reading showed nothing. Nothing was written; the next reading shows it."""
+    """An object is where the last reading showed nothing. Nothing was written; the next reading shows it."""
 
 
 class ClusterRefusedError(PortError):

@@ -32,6 +32,7 @@ def driver(pod: Pod, template_hash: str, log: str = "") -> ConsumerPod | None:
     ready = any(
         condition["type"] == "Ready" and condition["status"] == "True" for condition in pod["status"].get("conditions", ())
     )
+    status = container(pod, names.DRIVER_CONTAINER)
     return ConsumerPod(
         name=ConsumerId(metadata["name"]),
         uid=metadata["uid"],
@@ -41,7 +42,8 @@ def driver(pod: Pod, template_hash: str, log: str = "") -> ConsumerPod | None:
         current=metadata.get("annotations", {}).get(names.TEMPLATE_HASH) == template_hash,
         trouble=None if ready else trouble(pod, log),
         cordoned=metadata["labels"].get(names.CORDONED_LABEL) == "true",
-        running="running" in container(pod, names.DRIVER_CONTAINER).get("state", {}),
+        running="running" in status.get("state", {}),
+        answers=bool(status.get("ready")),
     )
 
 

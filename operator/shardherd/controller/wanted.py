@@ -61,5 +61,8 @@ class Renderings:
 
 
 def applied(manifest: Resource) -> str:
-    """The hash of the manifest that an object was made from; empty if it does not say."""
+    """The hash of the manifest that an object was made from; empty if it does not say, or is not labelled as the group's."""
+    metadata = manifest["metadata"]
+    if metadata.get("labels", {}).get(names.GROUP_LABEL) != metadata["name"]:
+        return ""  # no watch shows it
     return str(manifest["metadata"].get("annotations", {}).get(names.MANIFEST_HASH, ""))

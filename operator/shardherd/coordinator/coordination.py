@@ -17,7 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class ThreadSafeCoordination:
-    """`Coordination` for any thread. What changes something raises RuntimeError once the coordinator's loop is closed."""
+    """`Coordination` for one thread that changes something, and any that take pictures.
+
+    What changes something raises RuntimeError once the coordinator's loop is closed.
+    """
 
     def __init__(self, runtime: Runtime, loop: asyncio.AbstractEventLoop) -> None:
         self._runtime = runtime

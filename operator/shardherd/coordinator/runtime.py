@@ -1,6 +1,6 @@
 """All groups of this coordinator, and whether it may answer. Called by the API and, over `coordination`, by the controller.
 
-Holds no rule of the protocol. Everything here runs on one event loop.
+Holds no rule of the protocol. Everything here runs on one event loop, but for the pictures, which any thread may take.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ GAP = 1.0
 """A beat late by more than this (seconds) means that requests could not be received meanwhile."""
 
 
-ADMIT_SHARE = 20.0
-"""Who may be served is not looked at again for so many times as long as that took last: a thousand groups may come at once."""
+ADMIT_SHARE, ADMIT_MOST = 20.0, 2.0
+"""Who may be served is not looked at again for so many times as long as that took last, but for no more than so many seconds:
+a thousand groups may come at once."""
 
 
 class Runtime:
@@ -168,7 +169,7 @@ class Runtime:
         for runner in self._groups.values():
             runner.admit(refusals.get(runner.spec.identity))
         ended = self.ports.clock.now()
-        self._admit_from = ended + ADMIT_SHARE * (ended - begun)
+        self._admit_from = ended + min(ADMIT_SHARE * (ended - begun), ADMIT_MOST)
 
     # What the API asks.
 

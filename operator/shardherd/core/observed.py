@@ -124,7 +124,8 @@ class Trouble:
 @dataclass(frozen=True, slots=True)
 class ConsumerPod:
     """A driver's pod. `current` tells whether it was made from what is declared now, `cordoned` whether its label asks that it
-    holds no shards, `running` whether the driver's container runs.
+    holds no shards, `running` whether the driver's container runs, `answers` whether its last probe by the kubelet did well:
+    of a node that is silent the control plane says that its pods are not ready.
     """
 
     name: ConsumerId
@@ -136,6 +137,7 @@ class ConsumerPod:
     trouble: Trouble | None = None
     cordoned: bool = False
     running: bool = False
+    answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +289,10 @@ class Observation:
         return tuple(
             pod
             for pod in self.consumers
-            if pod.uid in silent and pod.running and not pod.ready and not pod.deleting and not self.is_dead(silent[pod.uid])
+            if pod.uid in silent
+            and pod.running
+            and not (pod.ready or pod.answers or pod.deleting)
+            and not self.is_dead(silent[pod.uid])
         )
 
     def is_dead(self, incarnation: Incarnation) -> bool:

@@ -224,7 +224,7 @@ def _replace_hanging(observation: Observation, _course: Course) -> Iterable[Acti
     for pod in observation.hanging():
         since = observation.memory.hanging_since.get(pod.uid, observation.now)
         if observation.now - since >= observation.declared.settings.progress_timeout:
-            yield DeletePod(pod.name, pod.uid, "it was silent for spec.progressTimeout, and is not ready")
+            yield DeletePod(pod.name, pod.uid, "it stayed silent for spec.progressTimeout, and is not ready")
 
 
 def _replace_superseded(observation: Observation, _course: Course) -> Iterable[Action]:

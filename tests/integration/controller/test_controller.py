@@ -309,6 +309,24 @@ def test_a_name_that_is_taken_is_not_taken_over(bench: ControllerBench, name: st
     bench.until_pods(name, 1)
 
 
+def test_what_lost_its_label_by_hand_is_found_and_labelled_again(bench: ControllerBench, name: str) -> None:
+    play(bench, name, 2)
+    bench.group(name, scaling={"minReplicas": 1})
+    pods = bench.until_pods(name, 2)
+    for kind in OWNED:
+        bench.kubectl("label", kind, name, "shardherd.dev/consumergroup-")
+
+    def labelled() -> bool:
+        found = [bench.find(kind, name) for kind in OWNED]
+        return all(item and item["metadata"]["labels"].get("shardherd.dev/consumergroup") == name for item in found)
+
+    until(labelled)
+    assert {pod["metadata"]["uid"] for pod in bench.until_pods(name, 2)} == {pod["metadata"]["uid"] for pod in pods}
+    # Its watch shows it again.
+    bench.delete("services", name)
+    until(lambda: bench.find("services", name) is not None)
+
+
 def test_what_the_api_server_refuses_is_told_in_its_words(bench: ControllerBench, name: str) -> None:
     play(bench, name, 1)
     bench.group(name)

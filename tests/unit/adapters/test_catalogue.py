@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kafka.errors import CoordinatorNotAvailableError
 
 from shardherd.adapters.kafka import catalogue as module
-from shardherd.adapters.kafka.catalogue import BORN_WITHIN, Catalogue, Extent, Interest, Look
+from shardherd.adapters.kafka.catalogue import BORN_WITHIN, Catalogue, Extent, Interest, ListedGroup, Look
 from shardherd.adapters.kafka.connection import KafkaConnection
 from shardherd.adapters.kafka.source import KafkaShardSource
 from shardherd.core.model import KafkaSource, ShardId, ShardInfo
@@ -120,3 +123,49 @@ async def test_groups_of_one_topic_have_one_value_of_its_shards(monkeypatch: pyt
     assert await source("t").discover() is await source("t").discover()
     assert await source("t", "u").discover() == known.shards["t"] + known.shards["u"]
     assert await source(pattern="[tu]").discover() == known.shards["t"] + known.shards["u"]
+
+
+class Listing:
+    """A connection over which each broker lists one group of its own; `hangs` is the one that never answers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.asked, self.hangs = 100.0, list[int](), -1
+        monkeypatch.setattr(module, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def run(self, _what: str, work: Any, _within: float) -> Any:
+        return await work(self)
+
+    async def send(self, _request: Any, node: int) -> Any:
+        self.asked.append(node)
+        if node == self.hangs:
+            await asyncio.Event().wait()
+        group = SimpleNamespace(group_id=f"of-{node}", group_type="consumer", group_state="Stable")
+        return SimpleNamespace(error_code=0 if node < 9 else 15, groups=[group])
+
+
+async def test_a_list_of_a_brokers_groups_serves_all_who_ask_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = Listing(monkeypatch)
+    catalogue = Catalogue(cast("KafkaConnection", listing))
+    of_one = {"of-1": ListedGroup("consumer", "Stable")}
+
+    assert list(await asyncio.gather(*(catalogue.groups(1) for _ in range(5)))) == [of_one] * 5
+    assert await catalogue.groups(2) == {"of-2": ListedGroup("consumer", "Stable")}
+    assert listing.asked == [1, 2]
+
+    listing.now += 1.0
+    assert (await catalogue.groups(1), listing.asked) == (of_one, [1, 2, 1])
+
+
+async def test_a_broker_that_cannot_list_its_groups_is_no_broker_without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = Listing(monkeypatch)
+    catalogue = Catalogue(cast("KafkaConnection", listing))
+    with pytest.raises(CoordinatorNotAvailableError, match="listing the groups of broker 9"):
+        await catalogue.groups(9)
+
+    listing.hangs = 1
+    waiting = asyncio.create_task(catalogue.groups(1))
+    assert await catalogue.groups(2) == {"of-2": ListedGroup("consumer", "Stable")}, "another does not wait for it"
+    waiting.cancel()

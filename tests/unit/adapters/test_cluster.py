@@ -138,7 +138,7 @@ class Objects:
         self.asked.append(f"read {plural}")
         if plural not in self.there:
             raise ApiError("there is none", 404, "NotFound")
-        return {"metadata": {"namespace": "shop", "name": "clicks", "uid": "of another"}, "spec": {"replicas": 1}}
+        return {"metadata": {"namespace": "shop", "name": "clicks", "uid": "without our label"}, "spec": {"replicas": 1}}
 
 
 def labelled(plural: str) -> dict[str, Any]:
@@ -175,7 +175,7 @@ async def test_what_the_watches_do_not_show_is_looked_for_before_the_first_write
     [("Service", "services", "service"), ("StatefulSet", "statefulsets", "stateful_set")],
     ids=["looked for", "kept by the API server"],
 )
-async def test_somebody_elses_object_is_not_written_over_and_is_shown_until_it_goes(kind: str, plural: str, part: str) -> None:
+async def test_what_no_watch_shows_is_not_written_over_and_is_shown_until_it_goes(kind: str, plural: str, part: str) -> None:
     objects = Objects(plural)
     cluster = KubernetesCluster(cast(KubernetesApi, objects), Seen())
     await cluster.read("shop", "clicks")
@@ -185,8 +185,15 @@ async def test_somebody_elses_object_is_not_written_over_and_is_shown_until_it_g
     assert not any(asked.endswith("by force") for asked in objects.asked)
     found = await cluster.read("shop", "clicks")
     assert found is not None
-    assert getattr(found, part)["metadata"]["uid"] == "of another"
+    assert getattr(found, part)["metadata"]["uid"] == "without our label"
 
+    await cluster.apply(manifest(kind))
+    assert objects.asked[-1] == f"write {plural}, by force", "the plan has judged that it is ours, and lost its label"
+
+    objects = Objects(plural)
+    cluster = KubernetesCluster(cast(KubernetesApi, objects), Seen())
+    with pytest.raises(ClusterChangedError):
+        await cluster.apply(manifest(kind))
     objects.there.clear()
     found = await cluster.read("shop", "clicks")
     assert found is not None
@@ -196,3 +203,15 @@ async def test_somebody_elses_object_is_not_written_over_and_is_shown_until_it_g
     found = await cluster.read("shop", "clicks")
     assert found is not None
     assert (getattr(found, part)["metadata"]["uid"], objects.asked) == (f"uid of {plural}", [])
+
+
+async def test_what_a_reading_finds_without_our_label_is_shown_by_the_next_one_too() -> None:
+    objects, seen = Objects("statefulsets"), Seen()
+    cluster = KubernetesCluster(cast(KubernetesApi, objects), seen)
+    await cluster.read("shop", "clicks")
+    seen.distrust(("shop", "clicks"))
+
+    for _ in range(3):
+        found = await cluster.read("shop", "clicks")
+        assert found is not None
+        assert (found.stateful_set or {})["metadata"]["uid"] == "without our label"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from shardherd.adapters.kubernetes.seen import BUDGET, GROUP, POD, SERVICE, STATEFUL_SET, Seen, slim
 from shardherd.ports import GroupObjects
 
@@ -121,6 +123,18 @@ def test_watches_keep_what_is_known_up_to_date() -> None:
     assert names(found) == ["clicks-1"]
     assert found is not None
     assert (found.stateful_set or {})["spec"] == {"replicas": 3}
+
+
+@pytest.mark.parametrize("kind", [STATEFUL_SET, SERVICE, BUDGET])
+def test_what_lost_its_label_is_told_as_gone_and_may_be_there_still(kind: str) -> None:
+    seen = Seen()
+    read(seen, pod("clicks-0"))
+    seen.see(kind, stateful_set(2, 5))
+    assert seen.has(KEY, kind)
+
+    assert seen.see(kind, stateful_set(2, 6), gone=True)
+
+    assert (seen.has(KEY, kind), seen.whole(KEY)) == (False, None)
 
 
 def test_an_older_version_changes_nothing() -> None:
@@ -254,6 +268,7 @@ def test_of_an_object_only_what_is_looked_at_is_kept() -> None:
                 {
                     "name": "driver",
                     "image": "i",
+                    "ready": False,
                     "restartCount": 1,
                     "state": {"running": {}},
                     "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "boom"}},

@@ -144,7 +144,7 @@ class TestAConsumerThatHangs:
     hanging = pods(0, ready=False, running=True)
     seen = observation(consumers=(*hanging, *pods(1)), view=view(shards(8), silent=((C0, DEAD),)))
     limit = seen.declared.settings.progress_timeout
-    why = "it was silent for spec.progressTimeout, and is not ready"
+    why = "it stayed silent for spec.progressTimeout, and is not ready"
 
     def after(self, seconds: float, **fields: object) -> tuple[Action, ...]:
         memory = plan(self.seen).memory
@@ -164,6 +164,10 @@ class TestAConsumerThatHangs:
         "changed",
         [
             pytest.param({"consumers": pods(0, 1)}, id="it is ready, so it is cut off from us"),
+            pytest.param(
+                {"consumers": (*pods(0, ready=False, running=True, answers=True), *pods(1))},
+                id="its node is silent, and the kubelet heard it last",
+            ),
             pytest.param({"consumers": (*pods(0, ready=False), *pods(1))}, id="its container does not run"),
             pytest.param({"consumers": (*pods(0, ready=False, running=True, deleting=True), *pods(1))}, id="it goes already"),
             pytest.param({"view": view(shards(8))}, id="the coordinator hears it again"),

@@ -82,6 +82,19 @@ async def test_groups_that_come_at_once_are_looked_at_together_and_not_served_be
     assert {str(result) for result in await consumer.commit(8)} == {"ok"}
 
 
+async def test_a_look_that_took_very_long_does_not_keep_new_groups_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Condition]:
+        rig.clock.advance(3600.0)
+        return refused(specs, most)
+
+    monkeypatch.setattr("shardherd.coordinator.runtime.admission.refused", slow)
+    monkeypatch.setattr("shardherd.coordinator.runtime.ADMIT_MOST", 0.01)
+    rig.runtime.apply(named("first", "2026-01-01T00:00:00Z"))
+    twin = named("twin", "2026-01-02T00:00:00Z", group_id="demo.first")
+    rig.runtime.apply(twin)
+    await rig.becomes(lambda: reasons(rig.runtime, twin.identity) == ["GroupIdTaken"])
+
+
 async def test_a_group_that_would_share_the_positions_of_another_does_not_fence_it(rig: Rig) -> None:
     (consumer,) = await rig.serving()
     twin = named("twin", "2026-01-02T00:00:00Z", group_id="demo.clicks")

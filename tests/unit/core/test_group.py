@@ -170,6 +170,15 @@ def test_a_group_in_which_something_changed_takes_the_next_look_whatever_it_show
     assert play.group.changed_by(topic(2)), "what was taken back may have hidden something"
 
 
+def test_a_group_that_was_just_made_takes_the_first_look_also_if_there_is_nothing_to_see() -> None:
+    play = Play(spec(1))
+    play.ask(ConditionsChanged(withheld=()))
+    assert play.group.changed_by(())
+    play.discover(())
+    play.discover(())
+    assert not play.group.changed_by(())
+
+
 def test_a_group_that_waits_for_something_takes_every_look() -> None:
     moving = started(2, 1)
     moving.discover(topic(2))

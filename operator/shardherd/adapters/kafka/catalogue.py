@@ -106,7 +106,7 @@ class Catalogue:
         self._begins_taken = 0.0
         self._sizes: Mapping[Partition, int] = {}
         self._sizes_taken = float("-inf")
-        self._listing = asyncio.Lock()
+        self._listing: dict[int, asyncio.Lock] = {}
         self._groups: dict[int, tuple[float, Mapping[str, ListedGroup]]] = {}
 
     def register(self, interest: Interest) -> None:
@@ -149,7 +149,8 @@ class Catalogue:
 
     async def groups(self, node: int) -> Mapping[str, ListedGroup]:
         """The Kafka groups that this broker coordinates, by their ids. Raises SourceUnavailableError."""
-        async with self._listing:
+        # A broker that hangs keeps nobody from asking another.
+        async with self._listing.setdefault(node, asyncio.Lock()):
             taken, found = self._groups.get(node, (float("-inf"), {}))
             if time.monotonic() - taken < GROUPS_MAX_AGE:
                 return found

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import APPLY, ApiError, ApiUnavailableError, KubernetesApi
-from shardherd.adapters.kubernetes.seen import BUDGET, GROUP, GROUP_LABEL, POD, SERVICE, STATEFUL_SET, Key, Seen, slim
+from shardherd.adapters.kubernetes.seen import BUDGET, GROUP, GROUP_LABEL, POD, SERVICE, STATEFUL_SET, Key, Seen, group_of, slim
 from shardherd.core.model import GroupIdentity
 from shardherd.ports import ClusterChangedError, ClusterRefusedError, ClusterUnavailableError, GroupObjects, Manifest
 
@@ -50,6 +50,9 @@ _COLLECTIONS = {
     BUDGET: ("/apis/policy/v1", "poddisruptionbudgets"),
 }
 _LISTED = {GROUP: (_GROUPS, "consumergroups"), POD: ("/api/v1", "pods"), **_COLLECTIONS}
+_PARTS = {"stateful_set": STATEFUL_SET, "service": SERVICE, "budget": BUDGET}
+"""The kinds of the parts of GroupObjects that bear the group's name."""
+
 _WRITTEN = {**_COLLECTIONS, "ConfigMap": ("/api/v1", "configmaps")}
 
 
@@ -66,7 +69,7 @@ class KubernetesCluster:
         self._logs: dict[str, tuple[int, str]] = {}
         self._listed_at = float("-inf")
         self._listing = asyncio.Lock()
-        self._others: set[tuple[str, str, str]] = set()
+        self._unseen: set[tuple[str, str, str]] = set()
         self._warned: dict[str, tuple[float, list[Any]]] = {}
         self._warning = asyncio.Lock()
 
@@ -95,10 +98,15 @@ class KubernetesCluster:
         await self._look_around(seen)
         found = seen.whole(key)
         if found is not None:
-            return await self._with_what_others_made(found, namespace, name)
+            return await self._with_what_is_unseen(found, namespace, name)
         touched = seen.touched(key)
         found = await self._read(namespace, name)
         seen.learn(key, found, touched)
+        if found is not None:
+            for part, kind in _PARTS.items():
+                body = getattr(found, part)
+                if body is not None and group_of(kind, body) != key:
+                    self._unseen.add((kind, namespace, name))
         return found
 
     async def _look_around(self, seen: Seen) -> None:
@@ -140,18 +148,17 @@ class KubernetesCluster:
                 return found
             query["continue"] = more
 
-    async def _with_what_others_made(self, found: GroupObjects, namespace: str, name: str) -> GroupObjects:
-        """No watch shows what stands under the group's name and is somebody else's; it was met by a write before."""
-        kinds = {"stateful_set": STATEFUL_SET, "service": SERVICE, "budget": BUDGET}
-        met = {part: kind for part, kind in kinds.items() if (kind, namespace, name) in self._others}
-        if not met:
-            return found
+    async def _with_what_is_unseen(self, found: GroupObjects, namespace: str, name: str) -> GroupObjects:
+        """What stands under the group's name without our label, which no watch shows: it was met before."""
         bodies = {}
-        for part, kind in met.items():
-            bodies[part] = getattr(found, part) or await self._get(kind, namespace, name)
-            if bodies[part] is None:
-                self._others.discard((kind, namespace, name))
-        return dataclasses.replace(found, **bodies)
+        for part, kind in _PARTS.items():
+            if (kind, namespace, name) not in self._unseen:
+                continue
+            shown = getattr(found, part)
+            body = bodies[part] = shown or await self._get(kind, namespace, name)
+            if shown is not None or body is None:
+                self._unseen.discard((kind, namespace, name))
+        return dataclasses.replace(found, **bodies) if bodies else found
 
     async def _read(self, namespace: str, name: str) -> GroupObjects | None:
         """The group and its objects, slimmed, as the API server has them now."""
@@ -170,7 +177,8 @@ class KubernetesCluster:
         kind, metadata = manifest["kind"], manifest["metadata"]
         base, plural = _WRITTEN[kind]
         key = (metadata["namespace"], metadata["name"])
-        known = self._seen is None or kind not in _COLLECTIONS or self._seen.has(key, kind)
+        # What the watches do not show but a reading did, the plan has judged.
+        known = self._seen is None or kind not in _COLLECTIONS or self._seen.has(key, kind) or (kind, *key) in self._unseen
         # The selector of a StatefulSet is one value that all must have, so the API server itself keeps us from another's.
         careful = not known and kind == STATEFUL_SET
         if not known and not careful:
@@ -191,10 +199,10 @@ class KubernetesCluster:
             raise
 
     async def _must_not_be_there(self, kind: str, namespace: str, name: str) -> None:
-        """Raise ClusterChangedError if somebody else's object stands where ours would be made: it must not be written over."""
+        """Raise ClusterChangedError if an object that no watch shows stands where ours would be: the plan must judge it."""
         if await self._get(kind, namespace, name) is None:
             return
-        self._others.add((kind, namespace, name))
+        self._unseen.add((kind, namespace, name))
         raise ClusterChangedError(f"there is a {kind} {namespace}/{name} that the watches do not show")
 
     async def write_status(self, group: GroupIdentity, status: Manifest) -> None:

@@ -71,7 +71,8 @@ class Seen:
             # Another one may stand under the name already.
             if known is not None and _uid(known) == _uid(body):
                 del entry.objects[kind, name]
-            if kind == GROUP:
+            if kind != POD:
+                # It may be there still, without its label.
                 self.distrust(key)
             return True
         if known is not None and not _later(body, known):
@@ -220,7 +221,7 @@ def _pod_status(status: Manifest) -> dict[str, Any]:
     ]
     containers = [
         {
-            **_picked(container, ("name", "image", "restartCount")),
+            **_picked(container, ("name", "image", "ready", "restartCount")),
             "state": _state(container.get("state", {})),
             "lastState": _state(container.get("lastState", {})),
         }
