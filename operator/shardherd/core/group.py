@@ -207,8 +207,7 @@ class Group:
     def changed_by(self, shards: tuple[ShardInfo, ...]) -> bool:
         """Whether ShardsDiscovered with these may change anything; with `unread` shards it always may.
 
-        What was shown last changed nothing, nothing has changed since but sessions, and nothing waits for the next look: then
-        the same again changes nothing either. So a group that is at rest costs next to nothing.
+        What changed nothing the last time changes nothing again if only sessions changed since, and nothing waits for a look.
         """
         state = self._state
         return (
