@@ -270,11 +270,12 @@ class TestConsumers:
         assert found(seen)["Ready"] == ("False", *expected)
         assert found(seen)["Stalled"][0] == "False"
 
-    def test_several_that_hang_are_named_as_such(self) -> None:
-        silent = tuple((ConsumerId(f"clicks-{number}"), Incarnation(f"uid-{number}", 1)) for number in range(4))
-        seen = observation(consumers=pods(0, 1, 2, 3, ready=False, running=True), view=view(shards(8), silent=silent))
+    @pytest.mark.parametrize(("count", "others"), [(3, ""), (4, " and others")])
+    def test_several_that_hang_are_named_as_such(self, count: int, others: str) -> None:
+        silent = tuple((ConsumerId(f"clicks-{number}"), Incarnation(f"uid-{number}", 1)) for number in range(count))
+        seen = observation(consumers=pods(*range(count), ready=False, running=True), view=view(shards(8), silent=silent))
         assert found(seen)["ConsumersReady"][2].startswith(
-            "clicks-0, clicks-1, clicks-2 and others run, but are not ready, and the operator hears nothing more. "
+            f"clicks-0, clicks-1, clicks-2{others} run, but are not ready, and the operator hears nothing more. "
         )
         assert found(seen)["ConsumersReady"][2].endswith(" their pods are replaced.")
 

@@ -153,6 +153,10 @@ class TestAConsumerThatHangs:
     def test_is_given_time_to_come_back(self) -> None:
         assert self.after(self.limit - 1) == ()
 
+    def test_is_given_that_time_once(self) -> None:
+        later = plan(replace(self.seen, now=NOW + 10, memory=plan(self.seen).memory))
+        assert later.memory.hanging_since == {"uid-0": NOW}
+
     def test_is_replaced_after_that(self) -> None:
         assert self.after(self.limit) == (DeletePod("clicks-0", "uid-0", self.why),)
 
