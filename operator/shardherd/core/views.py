@@ -24,6 +24,7 @@ SUPERSEDED = 4
 def group_view(state: State, now: float, wall: float) -> GroupView:
     """The whole group; `wall` is the time since 1970 that `now` stands for."""
     clocks = state.clocks
+    consumers = sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
     last = None
     if clocks.rebalanced_at is not None:
         last = LastRebalance(wall - (now - clocks.rebalanced_at), clocks.rebalance_reason, clocks.rebalance_moved)
@@ -45,17 +46,13 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
         growths=tuple(growth.unread(each, state.positions) for each in state.record.growths),
         expired=tuple(
             (record.consumer, record.incarnation)
-            for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
+            for record in consumers
             if record.ended == record.incarnation and record.end_reason in EndReason.EXPIRED
         ),
-        superseded=tuple(
-            (record.consumer, uid)
-            for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
-            for uid in record.superseded[-SUPERSEDED:]
-        ),
+        superseded=tuple((record.consumer, uid) for record in consumers for uid in record.superseded[-SUPERSEDED:]),
         silent=tuple(
             (record.consumer, record.incarnation)
-            for record in sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
+            for record in consumers
             if not record.present and not record.has_ended(record.incarnation)
         ),
     )
