@@ -26,7 +26,7 @@ from shardherd.core.sizing import (
     WAITING_FOR_SHARDS,
 )
 from shardherd.core.times import rfc3339
-from shardherd.core.words import count, part, verb
+from shardherd.core.words import count, part, some, verb
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
@@ -193,8 +193,7 @@ def _reconciling(observation: Observation, scale: Scale) -> Finding:
     if old:
         roll = rolling(observation, scale)
         next_ = f" {roll.draining} gives up its shards first." if roll.draining is not None else ""
-        names = f"{', '.join(old[:5])}{' and others' if len(old) > 5 else ''}"
-        still = f"{names} still {verb(len(old), 'runs', 'run')} what was declared before."
+        still = f"{some(old, 5)} still {verb(len(old), 'runs', 'run')} what was declared before."
         new = part(roll.updated, roll.total, "consumer", "runs", "run")
         return finding(ROLLING_OUT, f"{new} what is declared; {still}{next_}")
     if len(observation.consumers) != current or any(consumer.deleting for consumer in observation.consumers):
@@ -254,12 +253,10 @@ def _consumers_ready(observation: Observation, scale: Scale) -> Finding:
 
 
 def _silence(hanging: Sequence[str], observation: Observation) -> str:
-    names = f"{', '.join(hanging[:3])}{' and others' if len(hanging) > 3 else ''}"
-    one = len(hanging) == 1
-    said = f"{names} runs, but is not ready, and" if one else f"{names} run, but are not ready, and"
+    said = f"{some(hanging, 3)} {verb(len(hanging), 'runs, but is', 'run, but are')} not ready"
     limit = f"spec.progressTimeout ({observation.declared.settings.progress_timeout:g} s)"
-    pods = "its pod is" if one else "their pods are"
-    return f"{said} the operator hears nothing more. If it stays so for {limit}, {pods} replaced."
+    pods = verb(len(hanging), "its pod is", "their pods are")
+    return f"{said}, and the operator hears nothing more. If it stays so for {limit}, {pods} replaced."
 
 
 def _without_executors(observation: Observation) -> str:
@@ -267,9 +264,8 @@ def _without_executors(observation: Observation) -> str:
     lacking = [pod.name for pod in observation.consumers if not pod.ready and pod.name in observation.without_executors()]
     if not lacking:
         return ""
-    names = f"{', '.join(lacking[:3])}{' and others' if len(lacking) > 3 else ''}"
     has = verb(len(lacking), "has", "have")
-    return f" {names} {has} no executor yet; if it stays so, the driver's log says why: kubectl logs {lacking[0]}"
+    return f" {some(lacking, 3)} {has} no executor yet; if it stays so, the driver's log says why: kubectl logs {lacking[0]}"
 
 
 def _balanced(observation: Observation, _scale: Scale) -> Finding:

@@ -15,7 +15,7 @@ from shardherd.core.notes import Note, of_group
 from shardherd.core.records import InFlight, ShardRecord
 from shardherd.core.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
 from shardherd.core.state import State, Told
-from shardherd.core.words import count
+from shardherd.core.words import count, some
 
 
 def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
@@ -166,8 +166,7 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
         grants.appear(state, record, state.spec.settings.ordered and not lineage.may_be_read(shard, parents, done))
     if above := {shard: copy for shard, copy in copies.items() if copy > request.durable.get(shard, copy)}:
         state.put_clocks(copies=above)
-    named = ", ".join(fresh[:5]) + (" and others" if len(fresh) > 5 else "")
-    state.tell(Told("ShardsAppeared", f"{count(len(fresh), 'new shard')}: {named}", shards=tuple(fresh)))
+    state.tell(Told("ShardsAppeared", f"{count(len(fresh), 'new shard')}: {some(fresh, 5)}", shards=tuple(fresh)))
 
 
 def _read_to_its_end(info: ShardInfo, position: Offset | None) -> bool:

@@ -16,7 +16,7 @@ from shardherd.core.rollout import COMPLETE, PROGRESSING, ROLLED_BACK, Rolling, 
 from shardherd.core.scaling import Scale, remember, scale
 from shardherd.core.sizing import RECOMMEND_ONLY, WAITING_FOR_SHARDS, Decision
 from shardherd.core.status import status
-from shardherd.core.words import count, part
+from shardherd.core.words import count, part, some
 
 REPLACE_AFTER = 20.0
 """Seconds that an expired incarnation has to end by itself before its pod is replaced: its agent ends it when it is told."""
@@ -314,7 +314,7 @@ def _superseded_events(observation: Observation) -> Iterable[Event]:
 def _held_by(observation: Observation, consumer: ConsumerId) -> str:
     view = observation.view
     names = [] if view is None else [shard.shard for shard in view.shards if shard.holder == consumer]
-    return f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}" if names else "its shards"
+    return some(names, 3) if names else "its shards"
 
 
 def _decision_events(observation: Observation, scaled: Scale) -> Iterable[Event]:

@@ -1,6 +1,8 @@
-"""Numbers in sentences, as they are said. Called wherever a message counts something; decides nothing."""
+"""Numbers and names in sentences, as they are said. Called wherever a message counts or lists something; decides nothing."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def count(number: int, noun: str) -> str:
@@ -11,6 +13,11 @@ def count(number: int, noun: str) -> str:
 def verb(number: int, one: str, many: str) -> str:
     """The verb that goes with so many."""
     return one if number == 1 else many
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first of these names: `a, b`, and of more than `most` of them `a, b and others`."""
+    return ", ".join(names[:most]) + (" and others" if len(names) > most else "")
 
 
 def part(number: int, whole: int, noun: str, one: str, many: str) -> str:

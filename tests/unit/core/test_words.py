@@ -1,10 +1,10 @@
-"""Numbers in sentences."""
+"""Numbers and names in sentences."""
 
 from __future__ import annotations
 
 import pytest
 
-from shardherd.core.words import count, part, verb
+from shardherd.core.words import count, part, some, verb
 
 
 @pytest.mark.parametrize(("number", "said"), [(0, "0 shards are"), (1, "1 shard is"), (2, "2 shards are")])
@@ -25,3 +25,10 @@ def test_one_is_told_in_the_singular_and_none_as_many(number: int, said: str) ->
 )
 def test_the_verb_of_a_part_is_that_of_one_where_there_is_one(number: int, whole: int, said: str) -> None:
     assert part(number, whole, "consumer", "is", "are") == said
+
+
+@pytest.mark.parametrize(
+    ("names", "said"), [((), ""), (("a",), "a"), (("a", "b"), "a, b"), (("a", "b", "c"), "a, b and others")]
+)
+def test_of_many_names_the_first_are_told(names: tuple[str, ...], said: str) -> None:
+    assert some(names, 2) == said
