@@ -48,12 +48,18 @@ def worklist(work: Work) -> Worklist:
     return Worklist(work, work.failures.append, min_interval=0.001, first_retry=0.001)
 
 
-async def test_wakings_during_a_run_become_one_more_run() -> None:
+async def under_way() -> tuple[Work, Worklist]:
+    """A worklist with a run of A that takes until the test lets it end."""
     work = Work()
     work.gate.clear()
     todo = worklist(work)
     todo.add(A)
     await work.until_runs(1)
+    return work, todo
+
+
+async def test_wakings_during_a_run_become_one_more_run() -> None:
+    work, todo = await under_way()
     for _ in range(10):
         todo.add(A)
     work.gate.set()
@@ -114,11 +120,7 @@ async def test_a_key_that_is_gone_may_come_back() -> None:
 
 
 async def test_closing_ends_a_run_under_way() -> None:
-    work = Work()
-    work.gate.clear()
-    todo = worklist(work)
-    todo.add(A)
-    await work.until_runs(1)
+    work, todo = await under_way()
     await todo.close()
     assert work.running == 0
 
@@ -131,11 +133,7 @@ async def cancelled_by_somebody_else(key: Key) -> None:
 
 
 async def test_a_key_is_worked_on_again_after_somebody_else_cancelled_its_run() -> None:
-    work = Work()
-    work.gate.clear()
-    todo = worklist(work)
-    todo.add(A)
-    await work.until_runs(1)
+    work, todo = await under_way()
     await cancelled_by_somebody_else(A)
     work.gate.set()
     todo.add(A)
@@ -155,11 +153,7 @@ async def test_a_key_is_worked_on_although_somebody_else_cancelled_its_worker_be
 
 
 async def test_closing_ends_also_what_is_added_meanwhile() -> None:
-    work = Work()
-    work.gate.clear()
-    todo = worklist(work)
-    todo.add(A)
-    await work.until_runs(1)
+    _, todo = await under_way()
     closing = asyncio.create_task(todo.close())
     await asyncio.sleep(0)
     todo.add(B)
