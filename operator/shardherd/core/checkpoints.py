@@ -129,7 +129,7 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
             group=identity,
             shard=request.shard,
         )
-    if request.shard in state.in_flight or request.shard in (state.clocks.unset or ()):
+    if request.shard in state.in_flight or resets.sets(state, request.shard):
         raise CoordinatorUnavailableError(
             f"a checkpoint of shard {request.shard} is being written; ask again", group=identity, shard=request.shard
         )
@@ -192,7 +192,9 @@ def _withheld(state: State, shard: ShardId) -> bool:
     For one: the source has no such shard any more. Its checkpoint would fail, and with it those of others.
     """
     clocks, infos = state.clocks, state.infos
-    return not clocks.commits or state.record.rebuilding or shard in clocks.recreated or (bool(infos) and shard not in infos)
+    if not clocks.commits or state.record.rebuilding or shard in clocks.recreated or resets.sets(state, shard):
+        return True
+    return bool(infos) and shard not in infos
 
 
 def _order_warning(state: State, shard: ShardId) -> str:

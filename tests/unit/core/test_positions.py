@@ -21,6 +21,9 @@ from shardherd.core.model import (
     CheckpointResult,
     ConsumerId,
     Offset,
+    ResetReport,
+    ResetState,
+    ResetTo,
     ShardCheckpoint,
     ShardId,
     ShardState,
@@ -427,6 +430,7 @@ def test_a_position_of_a_shard_whose_checkpoint_is_being_written_may_be_forced_l
 
     def after_a_reset(play: Play) -> None:
         play.commit()
+        play.group._state.put_record(reset=ResetReport("r1", ResetTo.EARLIEST, ResetState.APPLYING, ""))
         play.group._state.put_clocks(unset=frozenset(shards("1")))
         play.ask(ForceCheckpoint(shard("1"), 1))
 
