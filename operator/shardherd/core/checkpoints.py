@@ -24,7 +24,13 @@ from shardherd.core.model import (
 )
 from shardherd.core.naming import shard_key
 from shardherd.core.records import InFlight
-from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed, ForceCheckpoint, ForceCheckpointReply
+from shardherd.core.requests import (
+    CheckpointsCommitted,
+    CheckpointsFailed,
+    CheckpointsLost,
+    ForceCheckpoint,
+    ForceCheckpointReply,
+)
 from shardherd.core.state import State, Told
 
 # Looked up once: Python 3.11 finds a member of an enumeration by a call, and these are asked for with every shard.
@@ -74,8 +80,12 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
         if record is None:
             continue
         flight, before, info = in_flight.get(shard), positions.get(shard), infos.get(shard)
-        lost = grants.checkpoint_lost(state, record)
+        set_by_force = flight is not None and flight.forced and offset == flight.offset
         state.put_in_flight(shard, None)
+        if before is not None and offset < before and not set_by_force:
+            # Read back after an unknown outcome: nothing but a forced checkpoint sets one back. The next one puts it right.
+            continue
+        lost = grants.checkpoint_lost(state, record)
         state.put_position(shard, offset)
         if lost and not grants.checkpoint_lost(state, record):
             # While it was lost the balance left the shard out.
@@ -84,7 +94,7 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
         if not record.started:
             state.put_shard(record._replace(started=True))
             grants.want_rebalance(state, "ShardsAppeared")
-        if flight is not None and flight.forced and offset == flight.offset:
+        if set_by_force:
             _forced(state, shard, now)
             forced.append(shard)
         open_ = info is not None and info.open
@@ -102,6 +112,19 @@ def failed(state: State, request: CheckpointsFailed) -> None:
     """Phase two, the other way: nothing was written."""
     for shard in request.shards:
         state.put_in_flight(shard, None)
+
+
+def lost(state: State, request: CheckpointsLost) -> None:
+    """Phase two, when nothing can be read back: the new position may have been written, and is forgotten by now.
+
+    The position before it is then too old to go on from: records above it may have been handled. The holder, if it lives, knows
+    how far it came, and saves that again. Of a shard that never had a position nothing is lost: its start is written anew.
+    """
+    for shard in request.shards:
+        state.put_in_flight(shard, None)
+        record = state.shards.get(shard)
+        if record is not None and record.started:
+            state.put_position(shard, None)
 
 
 def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:

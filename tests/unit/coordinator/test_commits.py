@@ -10,7 +10,7 @@ from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.model import CheckpointResult, ShardId
 from shardherd.core.requests import ForceCheckpoint, ForceCheckpointReply
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
-from tests.unit.coordinator.rig import Rig, drain
+from tests.unit.coordinator.rig import IDENTITY, Rig, drain
 
 OK, WITHHELD = {CheckpointResult.OK}, {CheckpointResult.WITHHELD}
 GROUP_ID = "demo.clicks"
@@ -101,6 +101,43 @@ async def test_a_commit_of_unknown_outcome_that_did_not_happen_is_withheld(rig: 
     await consumer.heartbeat()
     assert consumer.positions == dict.fromkeys(consumer.held, 0)
     assert await consumer.commit(7) == OK
+
+
+async def test_a_position_that_is_absent_after_a_commit_of_unknown_outcome_is_lost_and_not_the_one_before(rig: Rig) -> None:
+    consumer, other = await rig.serving(2)
+    await consumer.commit(7)
+    rig.kafka.faults.fail("commit", UNKNOWN, done=True)
+    gate = rig.kafka.faults.hold("take_over")
+    committing = asyncio.create_task(consumer.commit(9))
+    await drain()
+    lost = sorted(consumer.held)
+    for shard in lost:
+        # It was written, and the broker has forgotten it before it was read back.
+        assert rig.kafka.committed[GROUP_ID].pop(shard) == 9
+    gate.set()
+    assert await committing == WITHHELD
+
+    rig.runtime.consumer_died(IDENTITY, consumer.name, consumer.incarnation)
+    for _ in range(3):
+        await other.heartbeat()
+    await rig.becomes(lambda: {row.shard for row in rig.view.shards if row.holder is None} == set(lost))
+    assert {row.shard: row.checkpoint for row in rig.view.shards if row.shard in lost} == dict.fromkeys(lost)
+    assert lost not in [sorted(other.held)]
+
+
+async def test_a_holder_whose_position_is_absent_after_a_commit_saves_it_again(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    rig.kafka.faults.fail("commit", UNKNOWN, done=True)
+    gate = rig.kafka.faults.hold("take_over")
+    committing = asyncio.create_task(consumer.commit(9))
+    await drain()
+    rig.kafka.committed[GROUP_ID].clear()
+    gate.set()
+    assert await committing == WITHHELD
+
+    assert await consumer.commit(9) == OK
+    await consumer.heartbeat()
+    assert consumer.positions == dict.fromkeys(consumer.held, 9)
 
 
 async def test_finding_out_goes_on_until_the_source_answers(rig: Rig) -> None:

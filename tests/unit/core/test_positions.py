@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.core import checkpoints
+from shardherd.core import checkpoints, grants
 from shardherd.core.errors import (
     CoordinatorUnavailableError,
     InvalidRequestError,
@@ -29,7 +29,13 @@ from shardherd.core.model import (
     ShardState,
 )
 from shardherd.core.records import InFlight, Session, ShardRecord
-from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed, ForceCheckpoint, ForceCheckpointReply
+from shardherd.core.requests import (
+    CheckpointsCommitted,
+    CheckpointsFailed,
+    CheckpointsLost,
+    ForceCheckpoint,
+    ForceCheckpointReply,
+)
 from shardherd.core.state import Put, State, Table, Told
 from tests.builders import Play, incarnation, info, shard, shards, started
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OVER, A, B, having, told
@@ -196,7 +202,7 @@ def test_a_durable_position_is_progress_of_its_holder_and_makes_deadlines_plain(
 def test_only_a_position_that_goes_on_makes_deadlines_plain(offset: Offset, doublings: int) -> None:
     state = reading(GRANT)
     commit(state, s0=offset)
-    assert (state.clocks.doublings, state.positions) == (doublings, {shard("0"): offset})
+    assert (state.clocks.doublings, state.positions) == (doublings, {shard("0"): max(offset, 40)})
 
 
 def test_a_first_position_starts_its_shard_and_is_a_reason_to_give_it_out() -> None:
@@ -251,6 +257,23 @@ def test_what_was_not_written_frees_its_shards_and_changes_nothing_else() -> Non
         state.put_in_flight(shard(name), InFlight(60))
     checkpoints.failed(state, CheckpointsFailed(frozenset(shards("0", "1"))))
     assert (state.in_flight, state.positions) == ({shard("2"): InFlight(60)}, {shard("0"): 40})
+
+
+def test_what_is_absent_after_an_unknown_outcome_is_lost_and_a_start_is_written_anew() -> None:
+    new = FREE._replace(shard=shard("2"), started=False)
+    state = having(GRANT, FREE._replace(shard=shard("1")), new, positions={shard("0"): 40, shard("1"): 50})
+    for name in ("0", "1", "2"):
+        state.put_in_flight(shard(name), InFlight(60))
+    checkpoints.lost(state, CheckpointsLost(frozenset(shards("0", "2", "9"))))
+    assert (state.in_flight, state.positions) == ({shard("1"): InFlight(60)}, {shard("1"): 50})
+    assert [grants.checkpoint_lost(state, row) for row in state.shards.values()] == [True, False, False]
+    assert asked(discovered(state), ("0", 4, 60)) == [CheckpointOutcome(shard("0"), OK, 60, 4, 4, A)]
+
+
+def test_what_the_store_shows_below_a_position_that_was_durable_does_not_take_it_back() -> None:
+    state = reading(GRANT)
+    commit(state, s0=39)
+    assert (state.in_flight, state.positions) == ({}, {shard("0"): 40})
 
 
 # Forced ones.
