@@ -131,10 +131,14 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
     """Phase one of a forced checkpoint: taken whoever holds the shard, in whatever state it is.
 
     Raises UnknownShardError, InvalidRequestError for a position that does not exist, CoordinatorUnavailableError while another
-    position of the shard is being written.
+    position of the shard is being written, or while its holder may still claim it: it would go on from its own position.
     """
     record = state.shards.get(request.shard)
     identity = str(state.spec.identity)
+    if not state.record.discovered or state.record.rebuilding:
+        raise CoordinatorUnavailableError(
+            f"who holds shard {request.shard} is being found out; ask again", group=identity, shard=request.shard
+        )
     if record is None:
         raise UnknownShardError(
             f"group {identity} has no shard {request.shard}; its shards are named topic/partition",

@@ -281,7 +281,7 @@ def test_what_the_store_shows_below_a_position_that_was_durable_does_not_take_it
 
 def forced(state: State, offset: Offset, found: Offset | None = None) -> str:
     """The warning of a forced checkpoint of shard 0 that was written, or after which another position was found."""
-    reply = checkpoints.force(state, ForceCheckpoint(shard("0"), offset))
+    reply = checkpoints.force(discovered(state), ForceCheckpoint(shard("0"), offset))
     assert state.in_flight[shard("0")] == InFlight(offset, forced=True)
     state.begin()
     commit(state, s0=offset if found is None else found)
