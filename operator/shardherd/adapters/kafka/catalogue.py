@@ -192,10 +192,12 @@ class Catalogue:
         begins = await self._begin_offsets(wire, leaders, ids)
         ends = await _offsets(wire, leaders, LATEST)
         last = self._last.extents if self._last is not None else {}
+        last_ids = self._last.topic_ids if self._last is not None else {}
         grown = self._grown(ids, taken)
         extents = {partition: Extent(begins[partition], end) for partition, end in ends.items() if partition in begins}
         for partition in (leaders.keys() | leaderless) - extents.keys():
-            if partition in last:
+            # Another topic of the same name has nothing of the one before.
+            if partition in last and last_ids.get(partition[0]) == ids[partition[0]]:
                 extents[partition] = last[partition]
             elif partition[0] in grown:
                 extents[partition] = Extent(0, 0)
