@@ -76,10 +76,7 @@ class Brokers:
 
     def __init__(self, takes: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.looks, self._takes = 100.0, 0, takes
-        monkeypatch.setattr(module, "time", self)
-
-    def monotonic(self) -> float:
-        return self.now
+        monkeypatch.setattr(module, "boot_time", lambda: self.now)
 
     async def run(self, _what: str, _work: Any, _within: float) -> Look:
         self.looks += 1
@@ -130,10 +127,7 @@ class Listing:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.asked, self.hangs = 100.0, list[int](), -1
-        monkeypatch.setattr(module, "time", self)
-
-    def monotonic(self) -> float:
-        return self.now
+        monkeypatch.setattr(module, "boot_time", lambda: self.now)
 
     async def run(self, _what: str, work: Any, _within: float) -> Any:
         return await work(self)
@@ -178,10 +172,7 @@ class OneTopic:
         self.id, self.now = "id-t", 100.0
         monkeypatch.setattr(module, "_topics", self._topics)
         monkeypatch.setattr(module, "_offsets", self._offsets)
-        monkeypatch.setattr(module, "time", self)
-
-    def monotonic(self) -> float:
-        return self.now
+        monkeypatch.setattr(module, "boot_time", lambda: self.now)
 
     async def _topics(self, _wire: Any, _interests: Any) -> Any:
         partitions = [SimpleNamespace(partition_index=number, leader_id=-number) for number in (0, 1)]
@@ -204,7 +195,9 @@ async def test_a_partition_whose_leader_is_not_known_keeps_its_extent(monkeypatc
     assert (taken.extents, taken.leaderless) == (whole("id-t").extents, frozenset())
 
 
-async def test_a_partition_of_a_topic_that_was_made_again_has_nothing_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_of_a_topic_that_was_made_again_has_nothing_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     OneTopic(monkeypatch)
 
     taken = await after(whole("id-of-before"))._take(cast(Any, None), INTERESTS)
