@@ -212,7 +212,9 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
         holder = record.holder
         reads = holder is not None and record.state is ShardState.ALREADY_ALLOC
         if reads and holder not in lagging and positions.get(shard, info.end) < info.end:
-            lagging.add(holder)
+            run = None if holder is None else state.consumers[holder].incarnation
+            if record.incarnation == run:  # what an earlier run of the name still holds, this one cannot read
+                lagging.add(holder)
     for record in unmarked:
         state.put_shard(record._replace(source_id=infos[record.shard].source_id))
     _note_recreated(state, tuple(sorted(recreated, key=shard_key)))
