@@ -218,7 +218,13 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
         position = positions.get(shard, info.end)
         if position < info.begin:
             unreadable.append(shard)
-        if position < info.end and holder not in lagging and record.state is ShardState.ALREADY_ALLOC:
+        if (
+            position < info.end
+            and holder not in lagging
+            and record.state is ShardState.ALREADY_ALLOC
+            and record.incarnation == state.consumers[holder].incarnation
+        ):
+            # What an earlier run of the name still holds, this one cannot read.
             lagging.add(holder)
     for record in unmarked:
         state.put_shard(record._replace(source_id=infos[record.shard].source_id))

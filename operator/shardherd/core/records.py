@@ -48,10 +48,14 @@ class ShardRecord(NamedTuple):
 
 
 class EndReason:
-    """Why an incarnation is over. `EXPIRED` are those that the coordinator ended: their pods must be replaced."""
+    """Why an incarnation is over. `EXPIRED` are those that the coordinator ended: their pods must be replaced.
+
+    One that has left busy may still write: it has named shards to the last, and did not say that nothing of it goes on.
+    """
 
     DIED = "Died"
     LEFT = "Left"
+    LEFT_BUSY = "LeftBusy"
     RELEASE_TIMEOUT = "ReleaseTimeout"
     PROGRESS_TIMEOUT = "ProgressTimeout"
     EXPIRED = frozenset({RELEASE_TIMEOUT, PROGRESS_TIMEOUT})
