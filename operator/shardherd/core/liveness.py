@@ -19,12 +19,13 @@ PROVEN = frozenset({EndReason.DIED, EndReason.LEFT})
 """Ends after which an incarnation writes nothing more."""
 AT_ONCE = float("-inf")
 """A moment that is past already, whenever it is asked."""
-KEPT_UIDS, KEPT_FOR = 64, 600.0
+KEPT_UIDS, KEPT_FOR = 4, 600.0
 """A superseded pod's UID is remembered while fewer than so many of its name came after it, and for so many seconds at least.
 
-UIDs do not compress, and those of a consumer that is replaced every few minutes would outgrow the stored form. A pod of a name
-begins to exist when the one before is gone, and the token of a pod that is gone is believed for a minute at most: so who is
-forgotten here has been refused by its token for long. See docs/design/0006."""
+UIDs do not compress, and those of a thousand consumers that were replaced now and then would make most of the stored form. A
+pod of a name begins to exist when the one before is gone, and the token of a pod that is gone is believed for a minute at most:
+so who is forgotten here has been refused by its token for long. The few that are kept nevertheless are those that are shown:
+the controller replaces one of them that runs. See docs/design/0006."""
 
 
 def check_group(state: State, request: Heartbeat | CheckpointRequest | Leave) -> None:
@@ -129,6 +130,14 @@ def expire_session(state: State, record: ConsumerRecord) -> None:
     state.put_consumer(replace(record, present=False))
     timeout = state.spec.settings.session_timeout
     _depart(state, record, "SessionTimeout", f"{record.consumer} was silent for {timeout:g} s", True)
+
+
+def forget_superseded(state: State, now: float) -> None:
+    """Forget the superseded UIDs that need not be remembered any more, of every name: it may be long until one speaks anew."""
+    for record in [record for record in state.consumers.values() if len(record.superseded) > KEPT_UIDS]:
+        left = _remembered(state, record.consumer, record.superseded, now)
+        if left != record.superseded:
+            state.put_consumer(replace(record, superseded=left))
 
 
 def settle(state: State, now: float) -> None:
@@ -237,6 +246,7 @@ def _supersede(state: State, record: ConsumerRecord, incarnation: Incarnation, n
     proven = record.proven
     ended, end_reason = record.ended, record.end_reason
     if before.pod_uid != incarnation.pod_uid:
+        state.put_superseded(record.consumer, before.pod_uid, now)
         superseded = _remembered(state, record.consumer, (*superseded, before.pod_uid), now)
         proven = _proofs(state, record)
         ended, end_reason = None, ""
@@ -254,12 +264,15 @@ def _supersede(state: State, record: ConsumerRecord, incarnation: Incarnation, n
 
 
 def _remembered(state: State, consumer: ConsumerId, superseded: tuple[str, ...], now: float) -> tuple[str, ...]:
-    """The superseded UIDs, of which the last is new, without those that may be forgotten by now."""
-    state.put_superseded(consumer, superseded[-1], now)
-    while len(superseded) > KEPT_UIDS and state.superseded.get((consumer, superseded[0]), state.restored_at) + KEPT_FOR <= now:
-        state.put_superseded(consumer, superseded[0], None)
-        superseded = superseded[1:]
-    return superseded
+    """The superseded UIDs of this name, the oldest first, without those that may be forgotten by now."""
+    known, first = state.superseded, 0
+    while len(superseded) - first > KEPT_UIDS and (
+        known.get((consumer, superseded[first]), state.restored_at) + KEPT_FOR <= now
+    ):
+        if (consumer, superseded[first]) in known:
+            state.put_superseded(consumer, superseded[first], None)
+        first += 1
+    return superseded[first:]
 
 
 def _depart(state: State, record: ConsumerRecord, told: str, message: str, was_present: bool) -> None:

@@ -28,6 +28,7 @@ def tick(state: State, now: float) -> None:
             if deadline <= now and consumer in state.sessions:
                 _end(state, consumer, reason)
     rebuild.end_if_due(state, now)
+    liveness.forget_superseded(state, now)
     state.put_clocks(ticked_at=now)
 
 
