@@ -55,7 +55,7 @@ def _with_a_reader(world: World, then: Callable[[ConsumerRun | None], None]) -> 
             return
         reading = [run for run in world.pods.runs() if run.alive and run.reading()]
         if not reading and left:
-            world.timeline.after(0.5, wait, left - 1)
+            world.timeline.after(0.5 * world.plan.pace, wait, left - 1)
             return
         then(world.rng.choice(reading) if reading else None)
 
@@ -77,7 +77,7 @@ def _force_finished(world: World) -> None:
         consumed = [shard for shard in over if shards[shard].end > shards[shard].begin]
         if leader is None or not consumed:
             if left:
-                world.timeline.after(4.0, wait, left - 1)
+                world.timeline.after(4.0 * world.plan.pace, wait, left - 1)
             return
         shard = world.rng.choice(consumed)
         target = world.rng.randint(shards[shard].begin, shards[shard].end - 1)
@@ -123,7 +123,7 @@ def reset_positions(world: World) -> bool:
         if not left or (not begun and report is not None and report.id == reset.id):
             world.change_spec(paused=False)
             return
-        world.timeline.after(0.5, lambda: wait(left - 1, crashes=crashes))
+        world.timeline.after(0.5 * world.plan.pace, lambda: wait(left - 1, crashes=crashes))
 
     world.timeline.after(rng.uniform(0.0, 30.0), declare)
     return True
@@ -148,7 +148,7 @@ def change_lineage(parents: int, children: int) -> Fault:
         names = tuple(book.name for book in chosen)
         for _ in range(children):
             name = ShardId(f"t/{len(world.ledger.shards)}")
-            world.add_shard(name, names)
+            world.source.add(name, names)
             world.ledger.shards[name].end = world.rng.randint(0, 40)
             world.say(f"{name} appears, a child of {names}")
 
@@ -175,7 +175,7 @@ def _perhaps_in_a_rebalance(world: World, change: Callable[[], None]) -> None:
 
     def drain(run: ConsumerRun | None) -> None:
         if run is not None:
-            run.hang_until = world.time + world.rng.uniform(20.0, 60.0)
+            run.hang_until = world.time + world.span(20.0, 60.0)
             world.pods.delete(run.run.consumer)
         world.timeline.after(1.0, change)
 
@@ -191,7 +191,7 @@ def add_shards(world: World) -> bool:
             return
         _note_rebalance(world, "shards appeared")
         for _ in range(world.rng.randint(1, 3)):
-            world.add_shard(ShardId(f"t/{len(world.ledger.shards)}"))
+            world.source.add(ShardId(f"t/{len(world.ledger.shards)}"))
 
     if len(world.ledger.shards) > 34:
         return False
@@ -200,7 +200,7 @@ def add_shards(world: World) -> bool:
 
 
 def scale_out(world: World) -> bool:
-    if len(world.pods.wanted) >= 5 or world.spec.leaving:
+    if len(world.pods.wanted) >= 5 or world.spec.leaving or world.asleep:
         return False
     world.pods.add(ConsumerId(f"g-{len(world.pods.wanted)}"))
     world.change_spec(wanted=len(world.pods.wanted))
@@ -217,7 +217,7 @@ def scale_in(world: World) -> bool:
         view = world.view()
         held = {each.consumer: each.shards for each in view.consumers} if view is not None else {name: 1}
         if held.get(name, 0) and left:
-            world.timeline.after(10.0, gone, left - 1)
+            world.timeline.after(10.0 * world.plan.pace, gone, left - 1)
             return
         world.pods.wanted.pop(name, None)
         world.pods.delete(name)
@@ -236,7 +236,7 @@ def drain_pod(world: World) -> bool:
 
 def pause_group(world: World) -> bool:
     world.change_spec(paused=True)
-    world.timeline.after(world.rng.uniform(10.0, 120.0), lambda: world.change_spec(paused=False))
+    world.timeline.after(world.span(10.0, 120.0), lambda: world.change_spec(paused=False))
     return True
 
 

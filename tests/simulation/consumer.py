@@ -20,7 +20,7 @@ from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.planning import ShardRange, plan_tasks
 from shardherd.spark.surroundings import AgentSettings
 from tests.simulation import calls
-from tests.simulation.ledger import Run
+from tests.simulation.ledger import Ledger, Run
 from tests.simulation.network import Process
 
 CANCEL_GRACE = 3.0
@@ -39,6 +39,7 @@ class Around(calls.Around, Protocol):
 
     rng: random.Random
     spec: GroupSpec
+    ledger: Ledger
 
     def reaches(self, source: str, target: str) -> bool: ...
 
@@ -108,14 +109,14 @@ class ConsumerRun:
         self.agent: Agent
         self._ended = ended
         self._engine: asyncio.Task[None] | None = None
-        self._trigger = world.rng.uniform(12.0, 40.0)
+        self._trigger = world.rng.uniform(12.0, 40.0) * world.plan.pace
         self._settings = AgentSettings(
             group_uid=world.spec.identity.uid,
             consumer=run.consumer,
             incarnation=run.incarnation,
             heartbeat_interval=settings.heartbeat_interval,
             session_timeout=settings.session_timeout,
-            coordinator_loss_limit=120.0,
+            coordinator_loss_limit=world.ledger.loss_limit,
             drain_timeout=60.0,
             ordered=settings.ordered,
         )
@@ -235,7 +236,7 @@ class ConsumerRun:
 
     async def _work(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
         while self.hang_until > self.world.time or not self.world.reaches(self.process.name, "kafka"):  # noqa: ASYNC110
-            await asyncio.sleep(2.0)
+            await asyncio.sleep(2.0 * self.world.plan.pace)
         for each in task:
             self.world.writes(each.shard, each.start, each.stop, ranges[each.shard].epoch, self.run)
 

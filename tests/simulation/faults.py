@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation import changes, faults_of_processes, faults_of_servers
+from tests.simulation import changes, days, faults_of_processes, faults_of_servers
 from tests.simulation.network import Weather
-from tests.simulation.plan import RESET
+from tests.simulation.plan import RESET, RESTARTS, SHUTDOWN
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -40,6 +40,7 @@ def heal(world: World) -> None:
         operator.process.die_at_await = 0
         _go_on(world, operator.process.loop)
         world.add_endpoint(operator)
+    days.wake(world)
     world.nothing_stands_still()
     world.change_spec(paused=False)
 
@@ -91,7 +92,7 @@ _KINDS: dict[str, Fault] = {
     "operator crashes in a commit": faults_of_processes.crash_in_commit,
     "reply to a commit is lost": faults_of_servers.arm("kafka", ("commit",), "unanswered"),
     "Kafka refuses": faults_of_servers.refuse("kafka"),
-    "offsets expire": faults_of_servers.expire_offsets,
+    "offsets are deleted": faults_of_servers.delete_offsets,
     "position is set by force": changes.force_position,
     "shard splits": changes.change_lineage(1, 2),
     "shards merge": changes.change_lineage(2, 1),
@@ -104,4 +105,6 @@ _KINDS: dict[str, Fault] = {
     "order changes": changes.drop_order,
     "assignor changes": changes.change_assignor,
     RESET: changes.reset_positions,
+    RESTARTS: days.restart_operators,
+    SHUTDOWN: days.shut_down,
 }

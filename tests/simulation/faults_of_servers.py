@@ -1,4 +1,4 @@
-"""What can happen to messages, to the API server and to Kafka: loss, delay, refusal, and offsets that expire."""
+"""What can happen to messages, to the API server and to Kafka: loss, delay, refusal, and what administrators delete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def change_weather(weather: Weather) -> Fault:
             if world.network.weather is weather:
                 world.network.weather = Weather()
 
-        world.timeline.after(world.rng.uniform(30.0, 150.0), clear)
+        world.timeline.after(world.span(30.0, 150.0), clear)
         return True
 
     return fault
@@ -72,7 +72,7 @@ def arm(server: str, operations: tuple[str, ...], fate: str) -> Fault:
 def refuse(server: str) -> Fault:
     def fault(world: World) -> bool:
         world.network.down[server] = True
-        world.timeline.after(world.rng.uniform(3.0, 60.0), world.network.down.pop, server, None)
+        world.timeline.after(world.span(3.0, 60.0), world.network.down.pop, server, None)
         return True
 
     return fault
@@ -81,7 +81,7 @@ def refuse(server: str) -> Fault:
 def delete_ownership(world: World) -> bool:
     """Somebody deletes the ConfigMap. Mostly the leader, which would write it anew, crashes before it has a reason to."""
     books = world.ledger.shards.values()
-    if world.api.stored is None or any(book.durable is None and book.highest is not None for book in books):
+    if world.asleep or world.api.stored is None or any(book.durable is None and book.highest is not None for book in books):
         return False  # positions that are gone too are no more than their copies, which may not be there yet
     world.api.delete()
     leader = world.leader()
@@ -90,11 +90,12 @@ def delete_ownership(world: World) -> bool:
     return True
 
 
-def expire_offsets(world: World) -> bool:
+def delete_offsets(world: World) -> bool:
+    """Somebody deletes some of the group's offsets with a tool for administrators."""
     if world.ledger.rebuilding:
         return False
     known = sorted(world.kafka.committed)
     for shard in world.rng.sample(known, min(len(known), 3)):
-        world.say(f"the offset of {shard} expires")
+        world.say(f"the offset of {shard} is deleted")
         world.kafka.forget(shard)
     return bool(known)

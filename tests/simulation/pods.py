@@ -37,6 +37,8 @@ class Pods:
         self.wanted: dict[ConsumerId, None] = {}
         self.zombies: list[ConsumerRun] = []
         self.locations: dict[ConsumerId, Location] = {}
+        self.sleeping: list[ConsumerId] = []
+        """The names that there should be again once all is started."""
         self.proofs: list[tuple[ConsumerId, Incarnation]] = []
         self._world = world
         self._uids = 0
@@ -143,6 +145,19 @@ class Pods:
             pod.run.caller.gone = True
             self._world.timeline.after(60.0, pod.run.caller.believed_by.clear)
         self._replace(name)
+
+    def sleep(self) -> None:
+        """All pods are deleted, and none is made."""
+        self.sleeping = list(self.wanted)
+        self.wanted.clear()
+        for name in self.sleeping:
+            self.delete(name)
+
+    def wake(self) -> None:
+        """As many pods as before."""
+        for name in self.sleeping:
+            self.wanted[name] = None
+            self._replace(name)
 
     def _replace_expired(self, pod: Pod, run: ConsumerRun) -> None:
         if self.existing.get(pod.name) is pod and pod.run is run and run.alive:

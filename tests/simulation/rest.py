@@ -27,7 +27,7 @@ def settle(world: World) -> None:
     world.healed, world.healed_at = True, world.time
     interval = world.spec.settings.heartbeat_interval
     while True:
-        world.until(world.time + 10.0)
+        world.until(world.time + 10.0 * world.plan.pace)
         why = unowned(world) or world.ledger.unfinished()
         if not why and not world.kafka.unanswered:
             grants = world.ledger.counts["grants"]
@@ -38,11 +38,11 @@ def settle(world: World) -> None:
             why = why or "shards still move"
         faults.reset_lost(world)
         bound = _bound(world)
-        since = world.time - max(world.healed_at, min(world.last_start, world.healed_at + 600.0))
+        since = world.time - max(world.healed_at, min(world.last_start, world.healed_at + 600.0 * world.plan.pace))
         if unowned(world):
             if since > bound:
                 raise BrokenError(f"{since:.0f} s after the last fault (bound {bound:.0f} s): {why}")
-        elif since > bound + CONSUMING:
+        elif since > bound + CONSUMING * world.plan.pace:
             raise BrokenError(f"{since:.0f} s after the last fault everything is owned, but {why}")
 
 
@@ -55,7 +55,7 @@ def _bound(world: World) -> float:
         + settings.rejoin_grace
         + settings.heartbeat_interval
         + (settings.session_timeout if world.ledger.counts["ownerships lost"] else 0.0)
-        + RESTARTS
+        + RESTARTS * world.plan.pace
     )
 
 

@@ -22,6 +22,7 @@ from shardherd.ports import (
 )
 from tests.simulation.ledger import BrokenError, Ledger
 from tests.simulation.network import Network, Process
+from tests.simulation.retention import Retention
 
 
 class ApiServer:
@@ -161,6 +162,7 @@ class Kafka:
         self.ledger = ledger
         self.committed: dict[ShardId, Offset] = {}
         self.notes: dict[ShardId, str] = {}
+        self.retention = Retention(ledger)
         self.epoch = 0
         self.initialised: dict[int, str] = {}
         """Which coordinator got which epoch."""
@@ -198,14 +200,23 @@ class Kafka:
                 self.ledger.reset(shard, offset)
             elif self.committed.get(shard) != offset or self.ledger.shards[shard].durable is None:
                 self.ledger.land(shard, offset, writer)
+            if self.committed.get(shard) == offset:
+                self.ledger.counts["positions committed again as they were"] += 1
             self.committed[shard] = offset
+            self.retention.committed(shard)
         self.notes.update(notes)
 
     def forget(self, shard: ShardId) -> None:
-        """Its offset expires."""
+        """Its offset is gone."""
         self.notes.pop(shard, None)
         if self.committed.pop(shard, None) is not None:
             self.ledger.forget(shard)
+
+    def expire(self) -> None:
+        """The broker forgets what was not committed again for long."""
+        for shard in [shard for shard in self.committed if self.retention.due(shard)]:
+            self.ledger.counts["offsets that expired"] += 1
+            self.forget(shard)
 
 
 class SimulatedConnector:

@@ -33,7 +33,8 @@ from tests.simulation.bugs import BUGS, planted
 from tests.simulation.campaign import REPLAY, ROOT, find_bugs, spread
 from tests.simulation.exhaustive import explore
 from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
-from tests.simulation.plan import CHANGES, FAULTS, RESET, plan
+from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
+from tests.simulation.retention import RETENTION, SERVED, Retention
 from tests.simulation.virtual import Timeline
 
 SCHEDULES = 100_000 if LONG else 10_000
@@ -68,6 +69,9 @@ HAPPENS = (
     "event ShardOver in the middle of a rebalance",
     "event ShardRevived",
     "resets whose leader crashed",
+    *DAYS,
+    "offsets that expired",
+    "positions committed again as they were",
 )
 """What the faults are for: each of these must really have happened, not only have been asked for."""
 
@@ -97,7 +101,9 @@ def test_a_schedule_is_of_the_size_and_has_the_faults_that_it_must() -> None:
     assert {each.operators for each in plans} == {1, 2}
     assert {(each.spec.settings.ordered, each.drift > 0) for each in plans} == set(itertools.product([False, True], repeat=2))
     assert min(sum(kind in FAULTS for _, kind in each.steps) for each in plans) == 3
-    assert {kind for each in plans for _, kind in each.steps} == {*FAULTS, *CHANGES, RESET}
+    assert {kind for each in plans for _, kind in each.steps} == {*FAULTS, *CHANGES, *DAYS, RESET}
+    days = [each.chaos / DAY for each in plans if each.chaos > DAY]
+    assert (20 < len(days) < 100, min(days) > 7.0) == (True, True)
     assert plans[7] == plan(7)
 
 
@@ -180,6 +186,24 @@ def test_the_ledger_sees_a_write_of_an_owner_that_was_replaced() -> None:
     books.write(T0, 0, 4, 2, run)
     with pytest.raises(BrokenError, match="under epoch 1 after a write under 2"):
         books.write(T0, 4, 5, 1, run)
+
+
+def expires_after(served: float) -> bool:
+    """Whether an offset expires that was not committed again for the time of retention, of which so much was service."""
+    books, _ = ledger()
+    retention = Retention(books)
+    retention.committed(T0)
+    books.timeline.now = RETENTION
+    assert not retention.due(T0)
+    retention.passes(served)
+    books.timeline.now = RETENTION + 1.0
+    return retention.due(T0)
+
+
+def test_an_offset_expires_when_nobody_was_there_to_commit_it_again_and_else_the_ledger_sees_that_it_was_not_kept() -> None:
+    assert expires_after(served=SERVED)
+    with pytest.raises(BrokenError, match=r"of which the group was served for 2\.1"):
+        expires_after(served=SERVED + 0.1 * DAY)
 
 
 def reset_of(state: ResetState, id: str = "one", after: int = 0) -> ResetReport:
