@@ -29,6 +29,7 @@ def heal(world: World) -> None:
     network.armed.clear()
     network.down.clear()
     network.weather = Weather()
+    world.api.limit = None
     for run in world.pods.zombies:
         run.exit("its node is gone")
     for pod in list(world.pods.existing.values()):
@@ -87,6 +88,7 @@ _KINDS: dict[str, Fault] = {
     "reply to a write is lost": faults_of_servers.arm("kube", ("save",), "unanswered"),
     "API server refuses": faults_of_servers.refuse("kube"),
     "ownership is deleted": faults_of_servers.delete_ownership,
+    "ownership grows too large": faults_of_servers.limit_ownership,
     "commits are slow": faults_of_servers.slow_commits,
     "commit lands late": faults_of_servers.arm("kafka", ("commit",), "late"),
     "operator crashes in a commit": faults_of_processes.crash_in_commit,

@@ -90,6 +90,20 @@ def delete_ownership(world: World) -> bool:
     return True
 
 
+def limit_ownership(world: World) -> bool:
+    """For a while the ConfigMap takes little more than what is in it, or no more."""
+    if world.api.stored is None:
+        return False
+    limit = world.api.limit = len(world.api.stored.data) + world.rng.choice((0, 0, 40, 400))
+
+    def lift() -> None:
+        if world.api.limit == limit:
+            world.api.limit = None
+
+    world.timeline.after(world.span(10.0, 100.0), lift)
+    return True
+
+
 def delete_offsets(world: World) -> bool:
     """Somebody deletes some of the group's offsets with a tool for administrators."""
     if world.ledger.rebuilding:

@@ -43,6 +43,7 @@ FAULTS = (
     "reply to a write is lost",
     "API server refuses",
     "ownership is deleted",
+    "ownership grows too large",
     "commits are slow",
     "commit lands late",
     "operator crashes in a commit",

@@ -16,6 +16,7 @@ from shardherd.ports import (
     OutcomeUnknownError,
     OwnershipConflictError,
     OwnershipGoneError,
+    OwnershipTooLargeError,
     OwnershipUnavailableError,
     SourceUnavailableError,
     StoredOwnership,
@@ -32,6 +33,8 @@ class ApiServer:
         self.lease: dict[str, Any] | None = None
         self.stored: StoredOwnership | None = None
         self.copies: dict[ShardId, Offset] = {}
+        self.limit: int | None = None
+        """Bytes of ownership that are taken, if there is a limit."""
         self.versions = 0
         self.written_at: dict[str, float] = {}
         """When each coordinator last wrote the ownership, or saw that what it wrote still stands."""
@@ -60,6 +63,9 @@ class ApiServer:
         if current != expected:
             self._ledger.counts["conflicts of writes"] += 1
             raise OwnershipConflictError(f"the ownership is at version {current}, not {expected}")
+        if self.limit is not None and len(data) > self.limit:
+            self._ledger.counts["writes of an ownership that is too large"] += 1
+            raise OwnershipTooLargeError(f"the ownership takes {len(data)} bytes, over the limit of {self.limit}")
         self._ledger.store(codec.loads(data), writer)
         self.written_at[writer] = self._ledger.now
         self.stored = StoredOwnership(data, self._version())

@@ -69,6 +69,7 @@ HAPPENS = (
     "event ShardOver in the middle of a rebalance",
     "event ShardRevived",
     "resets whose leader crashed",
+    "writes of an ownership that is too large",
     *DAYS,
     "offsets that expired",
     "positions committed again as they were",
