@@ -89,6 +89,7 @@ _KINDS: dict[str, Fault] = {
     "API server refuses": faults_of_servers.refuse("kube"),
     "ownership is deleted": faults_of_servers.delete_ownership,
     "ownership grows too large": faults_of_servers.limit_ownership,
+    "an older ownership is put back": faults_of_servers.put_back_ownership,
     "commits are slow": faults_of_servers.slow_commits,
     "commit lands late": faults_of_servers.arm("kafka", ("commit",), "late"),
     "operator crashes in a commit": faults_of_processes.crash_in_commit,

@@ -90,6 +90,19 @@ def delete_ownership(world: World) -> bool:
     return True
 
 
+def put_back_ownership(world: World) -> bool:
+    """Somebody writes back what the ConfigMap held some time ago. Mostly the leader crashes before it writes again."""
+    books = world.ledger.shards.values()
+    if world.asleep or any(book.durable is None and book.highest is not None for book in books):
+        return False  # as of one that is deleted: what was granted since is found out from notes of positions
+    if not world.api.put_back(world.rng):
+        return False
+    leader = world.leader()
+    if leader is not None and world.rng.random() < 0.7:
+        world.timeline.after(world.rng.uniform(0.0, 6.0), leader.process.kill)
+    return True
+
+
 def limit_ownership(world: World) -> bool:
     """For a while the ConfigMap takes little more than what is in it, or no more."""
     if world.api.stored is None:

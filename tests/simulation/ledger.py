@@ -7,7 +7,7 @@ sink. It knows nothing of how that came about. A broken promise raises BrokenErr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from shardherd.core.model import (
@@ -106,6 +106,12 @@ class Ledger:
     heard: dict[ConsumerId, float] = field(default_factory=dict)
     lost: bool = False
     """What was stored of the ownership has been deleted, and nothing was written since."""
+    older: Ownership | None = None
+    """What somebody has put back in place of what was stored last, and nothing was written since."""
+    outdated: bool = False
+    """A coordinator went on from such an ownership, and has not begun it anew."""
+    disturbed: Callable[[str], None] = lambda _: None
+    """Told why what consumers were about may be done again, none of them having failed."""
     unordered_at: float | None = None
     """When a user set `ordered` to false."""
     moving_since: float | None = None
@@ -129,11 +135,21 @@ class Ledger:
         self.writer = writer
         self.counts["ownership writes"] += 1
         lost, self.lost = self.lost, False
+        older, self.older = self.older, None
         # It is begun anew also by one who wrote it before, but could not take the group over since: his memory holds nothing.
         if lost and (taken_over or not after.group.discovered):
             self._begin_anew()
             return
         if before is None:
+            return
+        if older is not None and (taken_over or after.group.revision < before.group.revision):
+            # Who takes the group over can know nothing else. What it must find out shows in what it grants.
+            before, self.outdated = older, True
+            self.counts["ownerships taken over that were put back"] += 1
+            self.disturbed("an older ownership was put back")
+            self.resets.intersection_update(older.group.reset_ids)
+        elif self.outdated and _begun_anew(before, after):
+            self._begin_anew()
             return
         old, new = before.group, after.group
         if new.leader_epoch < old.leader_epoch or new.revision < old.revision or new.group_epoch < old.group_epoch:
@@ -190,11 +206,17 @@ class Ledger:
     def rebuilding(self) -> bool:
         """Whether it has to be found out who holds what, since the ownership was deleted."""
         group = self.stored.group if self.stored is not None else None
-        return self.lost or (group is not None and (group.rebuilding or not group.discovered))
+        return (
+            self.lost
+            or self.older is not None
+            or self.outdated
+            or (group is not None and (group.rebuilding or not group.discovered))
+        )
 
     def _begin_anew(self) -> None:
         """A coordinator takes over and finds nothing: what no note with a position says of epochs, nobody knows any more."""
         self.counts["ownerships lost"] += 1
+        self.outdated = False
         self.resets = set()
         for book in self.shards.values():
             # A reset that nobody knows of any more, and that was never said to be made, asks for nothing to be read again.
@@ -255,6 +277,11 @@ class Ledger:
     def lose(self) -> None:
         """Somebody has deleted the ownership."""
         self.lost = True
+
+    def put_back(self, older: Ownership) -> None:
+        """Somebody has put an earlier ownership in the place of what was stored last."""
+        self.older = older
+        self.counts["ownerships put back"] += 1
 
     # What consumers are told.
 
@@ -405,6 +432,12 @@ def applying(ownership: Ownership | None) -> ResetReport | None:
     """The reset that was decided and is not made yet."""
     report = ownership.group.reset if ownership is not None else None
     return report if report is not None and report.state is ResetState.APPLYING else None
+
+
+def _begun_anew(before: Ownership, after: Ownership) -> bool:
+    """Whether who went on from an older ownership has seen that it is one, and finds out who holds what."""
+    rebuilding = after.group.rebuilding and (not before.group.rebuilding or after.group.revision < before.group.revision)
+    return rebuilding or not after.group.discovered
 
 
 def _grant(row: ShardRecord) -> object:

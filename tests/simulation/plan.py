@@ -44,6 +44,7 @@ FAULTS = (
     "API server refuses",
     "ownership is deleted",
     "ownership grows too large",
+    "an older ownership is put back",
     "commits are slow",
     "commit lands late",
     "operator crashes in a commit",

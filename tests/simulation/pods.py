@@ -5,6 +5,7 @@ Faults and users delete pods here; containers that end are started again, and th
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,11 +69,11 @@ class Pods:
                 self._world.ledger.counts["pods that were superseded and run"] += 1
                 self.delete(name)
 
-    def silent(self, names: set[ConsumerId]) -> None:
-        """These have not claimed what they held while the ownership was rebuilt: others may read it again."""
+    def disturb(self, names: Collection[ConsumerId], why: str) -> None:
+        """Others may read again what these have read: they have not claimed what they held, or somebody meddled."""
         for run in self.everyone():
             if run.run.consumer in names:
-                run.run.violent = run.run.violent or "silent while the ownership was rebuilt"
+                run.run.violent = run.run.violent or why
 
     def add(self, name: ConsumerId) -> None:
         self._uids += 1

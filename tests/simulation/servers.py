@@ -5,6 +5,8 @@ The adapters here stand where the real ones do. The Lease is held by the real `L
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +27,9 @@ from tests.simulation.ledger import BrokenError, Ledger
 from tests.simulation.network import Network, Process
 from tests.simulation.retention import Retention
 
+KEPT = 30
+"""Earlier contents of the ConfigMap that somebody may have a copy of."""
+
 
 class ApiServer:
     """A Lease and a ConfigMap with resource versions."""
@@ -35,6 +40,7 @@ class ApiServer:
         self.copies: dict[ShardId, Offset] = {}
         self.limit: int | None = None
         """Bytes of ownership that are taken, if there is a limit."""
+        self._older: deque[bytes] = deque(maxlen=KEPT)
         self.versions = 0
         self.written_at: dict[str, float] = {}
         """When each coordinator last wrote the ownership, or saw that what it wrote still stands."""
@@ -44,6 +50,17 @@ class ApiServer:
         """Somebody changes something else in the ConfigMap: only its version is another."""
         if self.stored is not None:
             self.stored = StoredOwnership(self.stored.data, self._version())
+
+    def put_back(self, rng: random.Random) -> bool:
+        """Somebody writes what was stored before, as a change of his own. False: there was nothing else."""
+        older = [data for data in self._older if self.stored is not None and data != self.stored.data]
+        if not older:
+            return False
+        # Mostly what was true not long ago.
+        data = older[-min(len(older), 1 + int(rng.expovariate(0.2)))]
+        self.stored = StoredOwnership(data, self._version())
+        self._ledger.put_back(codec.loads(data))
+        return True
 
     def delete(self) -> None:
         """Somebody deletes the ConfigMap."""
@@ -69,6 +86,7 @@ class ApiServer:
         self._ledger.store(codec.loads(data), writer)
         self.written_at[writer] = self._ledger.now
         self.stored = StoredOwnership(data, self._version())
+        self._older.append(data)
         return self.stored.version
 
     def lease_call(self, method: str, body: Any) -> Any:

@@ -70,6 +70,8 @@ HAPPENS = (
     "event ShardRevived",
     "resets whose leader crashed",
     "writes of an ownership that is too large",
+    "ownerships put back",
+    "ownerships taken over that were put back",
     *DAYS,
     "offsets that expired",
     "positions committed again as they were",
@@ -217,7 +219,7 @@ def stored(holder: str | None, **changes: Any) -> Ownership:
     if holder is not None:
         run = Incarnation("uid-1", 1)
         row = row._replace(state=ShardState.ALREADY_ALLOC, holder=ConsumerId(holder), incarnation=run, owner_epoch=2)
-    return Ownership(GroupRecord("uid", leader_epoch=1, discovered=True, **changes), {T0: row}, {})
+    return Ownership(GroupRecord("uid", **{"leader_epoch": 1, "discovered": True, **changes}), {T0: row}, {})
 
 
 def test_the_ledger_sees_a_shard_that_is_given_away_while_a_reset_is_being_made() -> None:
@@ -266,6 +268,37 @@ def test_the_ledger_has_read_again_what_a_reset_asked_for_unless_it_was_lost_bef
     reset_to_the_beginning(made=False).land(T0, 5, "operator-2")
     with pytest.raises(BrokenError, match="records 0 to 5 never reached the sink"):
         reset_to_the_beginning(made=True).land(T0, 5, "operator-2")
+
+
+def put_back() -> Ledger:
+    """Epoch 2 of T0 was granted to g-0, then what was stored before that is put back."""
+    books, _ = ledger()
+    older = stored(None)
+    books.store(older, "operator-1")
+    books.store(stored("g-0", revision=1), "operator-1")
+    books.put_back(older)
+    return books
+
+
+def test_the_ledger_sees_a_grant_that_is_given_once_more_by_who_went_on_from_an_older_ownership() -> None:
+    books = put_back()
+    books.store(stored(None, leader_epoch=2), "operator-2")
+    with pytest.raises(BrokenError, match="epoch 2 was granted to"):
+        books.store(stored("g-1", leader_epoch=2, revision=1), "operator-2")
+
+
+def test_the_ledger_lets_who_still_leads_write_over_an_older_ownership_but_nothing_that_is_older_itself() -> None:
+    put_back().store(stored("g-0", revision=2), "operator-1")
+    with pytest.raises(BrokenError, match="without a leader epoch of its own"):
+        put_back().store(stored(None), "operator-1" * 2)
+
+
+def test_the_ledger_lets_who_finds_an_older_ownership_begin_it_anew() -> None:
+    books = put_back()
+    books.store(stored(None, leader_epoch=2), "operator-2")
+    books.store(stored(None, leader_epoch=2, rebuilding=True), "operator-2")
+    books.store(stored("g-1", leader_epoch=2, revision=1), "operator-2")
+    assert (books.counts["ownerships lost"], books.outdated) == (1, False)
 
 
 def test_the_ledger_sees_a_checkpoint_of_somebody_who_holds_nothing() -> None:

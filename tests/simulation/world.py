@@ -74,6 +74,7 @@ class World:
         self.spec = plan.spec
         self.discovery = plan.discovery
         self.pods = Pods(self)
+        self.ledger.disturbed = lambda why: self.pods.disturb(self.pods.existing.keys(), why)
         self.healed = False
         self.healed_at = 0.0
         self.last_start = 0.0
@@ -290,7 +291,7 @@ class World:
             # Whoever was not heard has claimed nothing, and was no consumer that could have been expired.
             since = self.time - self.spec.settings.session_timeout
             spoke = {name for (name, _), when in self._heard.items() if when >= since}
-            self.pods.silent(self.pods.wanted.keys() - spoke)
+            self.pods.disturb(self.pods.wanted.keys() - spoke, "silent while the ownership was rebuilt")
         if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout"):
             return
         name = ConsumerId(message.split()[0])
