@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shardherd.core.model import ConsumerId, Reset, ResetTo, ShardId, ShardState
+from tests.simulation.books import Shard
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late
-from tests.simulation.ledger import Shard, applying
+from tests.simulation.ledger import applying
 
 if TYPE_CHECKING:
     from tests.simulation.consumer import ConsumerRun

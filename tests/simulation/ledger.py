@@ -25,68 +25,10 @@ from shardherd.core.model import (
     ShardState,
 )
 from shardherd.core.records import Ownership, ShardRecord
+from tests.simulation.books import BrokenError, Run, Shard, Written
 from tests.simulation.virtual import Timeline
 
 HELD = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
-
-
-class BrokenError(AssertionError):
-    """A promise of the protocol does not hold."""
-
-
-@dataclass
-class Run:
-    """One run of a consumer, as the ledger judges it.
-
-    `violent`: it was killed, expired, fenced or ended by itself, so that what it wrote may be read again by others. `stood`:
-    the time until which its process last stood still: a write under way then may come late.
-    """
-
-    consumer: ConsumerId
-    incarnation: Incarnation
-    violent: str = ""
-    stood: float = float("-inf")
-    acknowledged: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.consumer} ({self.incarnation.pod_uid}, start {self.incarnation.start})"
-
-
-@dataclass(slots=True)
-class Written:
-    """Records of one shard that reached the sink together."""
-
-    start: Offset
-    stop: Offset
-    run: Run
-    epoch: int
-
-
-@dataclass
-class Shard:
-    """One shard of the source, what is durable of it, and what the sink has of it."""
-
-    name: ShardId
-    parents: tuple[ShardId, ...] = ()
-    begin: Offset = 0
-    end: Offset = 0
-    open: bool = True
-    born: float = 0.0
-    durable: Offset | None = None
-    highest: Offset | None = None
-    """The last durable position, also when the source has forgotten it."""
-    landed: tuple[Offset, int] = (-1, 0)
-    """The last position that became durable, and the epoch that was stored at that moment."""
-    prefix: Offset = 0
-    """All records below are in the sink since they were last asked for."""
-    beyond: list[tuple[Offset, Offset]] = field(default_factory=list)
-    before_reset: list[tuple[Offset, Offset]] = field(default_factory=list)
-    """What the sink had when a position of a reset became durable that is not made yet."""
-    written: list[Written] = field(default_factory=list)
-    newest_epoch: int = 0
-    rewound: bool = False
-    ordered_from_birth: bool = False
-    last_position: dict[int, Offset] = field(default_factory=dict)
 
 
 @dataclass

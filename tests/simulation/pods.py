@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from shardherd.core.model import ConsumerId, Incarnation
 from shardherd.core.records import Ownership
+from tests.simulation.books import Run
 from tests.simulation.consumer import ConsumerRun, Location
-from tests.simulation.ledger import Run
 from tests.simulation.network import Process
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shardherd.core.model import ShardState
 from tests.simulation import faults
-from tests.simulation.ledger import BrokenError
+from tests.simulation.books import BrokenError
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

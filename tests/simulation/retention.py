@@ -6,7 +6,8 @@ for which time the group was served: a coordinator that serves it commits every 
 
 from __future__ import annotations
 
-from tests.simulation.ledger import BrokenError, Ledger
+from tests.simulation.books import BrokenError
+from tests.simulation.ledger import Ledger
 from tests.simulation.plan import DAY
 
 RETENTION = 7 * DAY

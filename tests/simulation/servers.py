@@ -23,7 +23,8 @@ from shardherd.ports import (
     SourceUnavailableError,
     StoredOwnership,
 )
-from tests.simulation.ledger import BrokenError, Ledger
+from tests.simulation.books import BrokenError
+from tests.simulation.ledger import Ledger
 from tests.simulation.network import Network, Process
 from tests.simulation.retention import Retention
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from shardherd.core.model import Offset, ShardId
-from tests.simulation.ledger import Shard
+from tests.simulation.books import Shard
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -29,10 +29,11 @@ from shardherd.core.model import (
 )
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from tests.harness.long import LONG
+from tests.simulation.books import BrokenError, Run, Shard
 from tests.simulation.bugs import BUGS, planted
 from tests.simulation.campaign import REPLAY, ROOT, find_bugs, spread
 from tests.simulation.exhaustive import explore
-from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
+from tests.simulation.ledger import Ledger
 from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
 from tests.simulation.retention import RETENTION, SERVED, Retention
 from tests.simulation.virtual import Timeline

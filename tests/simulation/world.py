@@ -26,9 +26,10 @@ from shardherd.core.model import (
 from shardherd.core.tracker import ReadRange
 from shardherd.spark import agent
 from tests.simulation import days, faults
+from tests.simulation.books import BrokenError, Run
 from tests.simulation.calls import Call, HttpAnswer
 from tests.simulation.consumer import ConsumerRun
-from tests.simulation.ledger import BrokenError, Ledger, Run
+from tests.simulation.ledger import Ledger
 from tests.simulation.network import Network, Process
 from tests.simulation.operator import OperatorRun
 from tests.simulation.plan import FAULTS, Plan
