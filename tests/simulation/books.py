@@ -27,6 +27,8 @@ class Run:
     violent: str = ""
     stood: float = float("-inf")
     acknowledged: float = 0.0
+    sources: dict[ShardId, str] = field(default_factory=dict)
+    """Which shard it was that it read last under each name."""
 
     def __str__(self) -> str:
         return f"{self.consumer} ({self.incarnation.pod_uid}, start {self.incarnation.start})"
@@ -48,9 +50,17 @@ class Shard:
 
     name: ShardId
     parents: tuple[ShardId, ...] = ()
+    source_id: str = "id-1"
+    """Which shard bears the name: another one has another book."""
     begin: Offset = 0
     end: Offset = 0
     open: bool = True
+    present: bool = True
+    gone: bool = False
+    """It is not present, and never will be."""
+    was_away: bool = False
+    """It was not there for a while: who comes after it need not have waited."""
+    was_read: bool = False
     born: float = 0.0
     durable: Offset | None = None
     highest: Offset | None = None

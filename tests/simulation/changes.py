@@ -23,7 +23,7 @@ Fault = Callable[["World"], bool]
 
 def force_position(world: World) -> bool:
     """A user sets a position back, if possible of a shard that is being read; its consumer may fail soon after."""
-    books = [book for book in world.ledger.shards.values() if book.durable]
+    books = [book for book in world.source.present() if book.durable]
     if world.leader() is None or not books:
         return False
     if world.rng.random() < 0.4:
@@ -33,7 +33,7 @@ def force_position(world: World) -> bool:
     def force(run: ConsumerRun | None) -> None:
         shard = world.rng.choice(run.reading()) if run is not None else world.rng.choice(books).name
         leader = world.leader()
-        if leader is None:
+        if leader is None or not world.ledger.shards[shard].present:
             return
         target = world.rng.randint(0, world.ledger.shards[shard].durable or 0)
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, target)
@@ -65,7 +65,7 @@ def _with_a_reader(world: World, then: Callable[[ConsumerRun | None], None]) -> 
 
 def _force_finished(world: World) -> None:
     """A user sets back a shard that is closed and consumed; one is closed for it if there is none."""
-    closed = [book for book in world.ledger.shards.values() if not book.open]
+    closed = [book for book in world.source.present() if not book.open]
     if not closed and not _CLOSE(world):
         return
 
@@ -75,7 +75,7 @@ def _force_finished(world: World) -> None:
         view, leader = world.view(), world.leader()
         over = [] if view is None else [each.shard for each in view.shards if each.state is ShardState.OVER]
         shards = world.ledger.shards
-        consumed = [shard for shard in over if shards[shard].end > shards[shard].begin]
+        consumed = [shard for shard in over if shards[shard].present and shards[shard].end > shards[shard].begin]
         if leader is None or not consumed:
             if left:
                 world.timeline.after(4.0 * world.plan.pace, wait, left - 1)
@@ -89,7 +89,9 @@ def _force_finished(world: World) -> None:
 
 def reset_positions(world: World) -> bool:
     """A user pauses the group, declares a reset, and goes on once it is made; the leader may crash in the middle of it."""
-    books, rng = world.ledger.shards, world.rng
+    books, rng = {book.name: book for book in world.source.present()}, world.rng
+    if not books:
+        return False
     to = rng.choice(list(ResetTo))
     some = tuple(rng.sample(sorted(books), min(len(books), rng.randint(1, 3))))
     by_name = to is ResetTo.OFFSETS
@@ -134,7 +136,7 @@ def change_lineage(parents: int, children: int) -> Fault:
     what = "shards merged" if parents > 1 else "a shard split" if children else "a shard closed"
 
     def possible(world: World) -> list[Shard]:
-        books = [book for book in world.ledger.shards.values() if book.open]
+        books = [book for book in world.source.present() if book.open]
         return books if len(books) > parents and len(world.ledger.shards) <= 36 else []
 
     def change(world: World) -> None:

@@ -44,9 +44,11 @@ class Around(calls.Around, Protocol):
 
     def reaches(self, source: str, target: str) -> bool: ...
 
-    def end_of(self, shard: ShardId) -> Offset: ...
+    def end_of(self, shard: ShardId) -> Offset | None: ...
 
-    def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None: ...
+    def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> bool: ...
+
+    def gone(self, shard: ShardId) -> bool: ...
 
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None: ...
 
@@ -71,7 +73,8 @@ class Ends:
 
     def known(self) -> Mapping[ShardId, Offset]:
         if self._world.reaches(self._consumer.process.name, "kafka"):
-            self._known = {shard: self._world.end_of(shard) for shard in self._watched}
+            ends = {shard: self._world.end_of(shard) for shard in self._watched}
+            self._known = {shard: end for shard, end in ends.items() if end is not None}
         return self._known
 
 
@@ -202,6 +205,9 @@ class ConsumerRun:
     async def _query(self, startup: float) -> None:
         await asyncio.sleep(startup)
         agent, location, uid = self.agent, self.location, self._settings.group_uid
+        if location.planned and any(self.world.gone(shard) for shard in self.reading()):
+            # The user removes the log of a query that cannot go on.
+            location.planned = location.finished = ""
         start = parse(location.finished, uid) if location.finished else Offsets(uid)
         if location.planned:
             end = parse(location.planned, uid)
@@ -226,7 +232,9 @@ class ConsumerRun:
         tasks = plan_tasks(ranges, 2, every_slot=end.warm > start.warm)
         if any(tasks):
             for each in [each for task in tasks for each in task]:
-                world.reads(each.shard, each.start, each.stop, self.run)
+                if not world.reads(each.shard, each.start, each.stop, self.run):
+                    self.exit(f"failed: {each.shard} has no records {each.start} to {each.stop}")
+                    return
             for task in tasks:
                 await asyncio.sleep(rng.uniform(0.05, 3.0) if rng.random() < 0.9 else rng.uniform(3.0, 12.0))
                 await self._work(task, ranges)

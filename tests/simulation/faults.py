@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation import changes, days, faults_of_processes, faults_of_servers
+from tests.simulation import changes, changes_of_topics, days, faults_of_processes, faults_of_servers
 from tests.simulation.network import Weather
 from tests.simulation.plan import RESET, RESTARTS, SHUTDOWN
 
@@ -42,19 +42,21 @@ def heal(world: World) -> None:
         _go_on(world, operator.process.loop)
         world.add_endpoint(operator)
     days.wake(world)
+    world.source.come_back(list(world.ledger.shards.values()))
     world.nothing_stands_still()
     world.change_spec(paused=False)
 
 
 def reset_lost(world: World) -> None:
     """A user sets positions that were lost to what they were, and asks again where he does not know what became of it."""
+    world.source.put_right()
     leader = world.leader()
     if leader is None:
         return
     for shard, offset in sorted(world.kafka.unanswered.items()):
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, offset)
     for book in world.ledger.shards.values():
-        if book.durable is None and book.highest is not None:
+        if book.present and book.durable is None and book.highest is not None:
             world.timeline.at(world.time, leader.process.loop, leader.force, book.name, book.highest)
 
 
@@ -97,6 +99,9 @@ _KINDS: dict[str, Fault] = {
     "Kafka refuses": faults_of_servers.refuse("kafka"),
     "offsets are deleted": faults_of_servers.delete_offsets,
     "position is set by force": changes.force_position,
+    "topics are made anew": changes_of_topics.make_anew,
+    "shards vanish": changes_of_topics.vanish,
+    "all shards vanish": changes_of_topics.vanish_all,
     "shard splits": changes.change_lineage(1, 2),
     "shards merge": changes.change_lineage(2, 1),
     "shard closes": changes.change_lineage(1, 0),

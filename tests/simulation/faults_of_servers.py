@@ -80,8 +80,7 @@ def refuse(server: str) -> Fault:
 
 def delete_ownership(world: World) -> bool:
     """Somebody deletes the ConfigMap. Mostly the leader, which would write it anew, crashes before it has a reason to."""
-    books = world.ledger.shards.values()
-    if world.asleep or world.api.stored is None or any(book.durable is None and book.highest is not None for book in books):
+    if world.asleep or world.api.stored is None or _traces_gone(world):
         return False  # positions that are gone too are no more than their copies, which may not be there yet
     world.api.delete()
     leader = world.leader()
@@ -92,8 +91,7 @@ def delete_ownership(world: World) -> bool:
 
 def put_back_ownership(world: World) -> bool:
     """Somebody writes back what the ConfigMap held some time ago. Mostly the leader crashes before it writes again."""
-    books = world.ledger.shards.values()
-    if world.asleep or any(book.durable is None and book.highest is not None for book in books):
+    if world.asleep or _traces_gone(world):
         return False  # as of one that is deleted: what was granted since is found out from notes of positions
     if not world.api.put_back(world.rng):
         return False
@@ -101,6 +99,13 @@ def put_back_ownership(world: World) -> bool:
     if leader is not None and world.rng.random() < 0.7:
         world.timeline.after(world.rng.uniform(0.0, 6.0), leader.process.kill)
     return True
+
+
+def _traces_gone(world: World) -> bool:
+    """Whether some position is gone too, or is one of a shard that bore the name before."""
+    books = world.ledger.shards.values()
+    lost = any(book.durable is None and book.highest is not None for book in books)
+    return lost or bool(world.ledger.sightings.others(world.ledger.stored))
 
 
 def limit_ownership(world: World) -> bool:

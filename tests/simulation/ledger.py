@@ -26,6 +26,7 @@ from shardherd.core.model import (
 )
 from shardherd.core.records import Ownership, ShardRecord
 from tests.simulation.books import BrokenError, Run, Shard, Written
+from tests.simulation.sightings import Sightings
 from tests.simulation.virtual import Timeline
 
 HELD = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
@@ -40,6 +41,7 @@ class Ledger:
     session_timeout: float
     loss_limit: float
     shards: dict[ShardId, Shard] = field(default_factory=dict)
+    sightings: Sightings = field(init=False)
     stored: Ownership | None = None
     writer: str = ""
     """The coordinator that wrote the ownership last: the one that leads."""
@@ -60,6 +62,9 @@ class Ledger:
     """Since when some shard is in transfer; None while none is."""
     resets: set[str] = field(default_factory=set)
     """The ids of the declared resets that were made."""
+
+    def __post_init__(self) -> None:
+        self.sightings = Sightings(self.shards, self.loss_limit)
 
     @property
     def now(self) -> float:
@@ -111,6 +116,7 @@ class Ledger:
             self._grant_changed(was, row)
             if resetting and was is not None and row.holder not in (None, was.holder):
                 raise BrokenError(f"{name} was given to {row.holder} while a reset was being made")
+        self.sightings.stored(writer, before, after, self.now)
         if new.last_reset is not None and new.last_reset != old.last_reset:
             self._reset_made(new.last_reset)
         if gone := before.shards.keys() - after.shards.keys():
@@ -190,7 +196,8 @@ class Ledger:
     def force(self, shard: ShardId, offset: Offset) -> None:
         """A position that a user has asked for became durable."""
         book = self.shards[shard]
-        book.rewound = True
+        # Of a shard that was made anew, and that nobody has read yet, no less is promised than of any new one.
+        book.rewound = book.rewound or book.was_read or book.highest is not None
         book.highest = book.durable = offset
         row = self.stored.shards.get(shard) if self.stored is not None else None
         book.landed = (offset, row.owner_epoch if row is not None else 0)
@@ -240,6 +247,9 @@ class Ledger:
             if row.state is not ShardState.ALREADY_ALLOC:
                 raise BrokenError(f"{heartbeat.consumer} is told to read {each.shard}, which is {row.state}")
             book = self.shards[each.shard]
+            if self.sightings.another(self.stored, each.shard):
+                self.sightings.told(writer, heartbeat.consumer, each.shard, self.now)
+                continue
             if each.owner_epoch in book.last_position:
                 continue
             book.last_position[each.owner_epoch] = each.position
@@ -262,6 +272,8 @@ class Ledger:
                     f"{outcome.shard}: a checkpoint of {request.consumer} under epoch {outcome.expected_epoch} was accepted,"
                     f" which belongs to {self.grants.get((outcome.shard, outcome.expected_epoch))}"
                 )
+            if self.sightings.another(self.stored, outcome.shard):
+                continue  # a position of the shard that bore the name before
             if book.landed[0] < outcome.offset and not book.rewound:
                 raise BrokenError(f"{outcome.shard}: position {outcome.offset} is acknowledged, durable is {book.landed[0]}")
             if book.landed[1] > outcome.expected_epoch and book.landed[0] == outcome.offset and not book.rewound:
@@ -281,11 +293,12 @@ class Ledger:
     def read(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None:
         """A consumer begins to read a range."""
         book = self.shards[shard]
+        book.was_read = True
         if self.ordered and book.ordered_from_birth:
             for parent in self._ancestors(shard):
                 ancestor = self.shards[parent]
                 if ancestor.open or ancestor.prefix < ancestor.end:
-                    if ancestor.rewound:
+                    if ancestor.rewound or ancestor.was_away:
                         continue
                     raise BrokenError(f"{run} reads {shard} from {start} before its ancestor {parent} is consumed")
         if stop > book.end:
@@ -338,6 +351,8 @@ class Ledger:
     def unfinished(self) -> str:
         """What was produced and is not consumed and durable; empty if all is."""
         for book in self.shards.values():
+            if not book.present:
+                continue
             if book.prefix < book.end:
                 return f"{book.name}: records from {book.prefix} of {book.end} have not reached the sink"
             if book.durable != book.end and book.end > 0:

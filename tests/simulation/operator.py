@@ -129,15 +129,17 @@ class OperatorRun:
         self.process.loop.create_task(self._force(shard, offset))
 
     async def _force(self, shard: ShardId, offset: int) -> None:
-        identity = self.world.spec.identity
+        identity, book = self.world.spec.identity, self.world.ledger.shards[shard]
         self.world.kafka.forcing[shard] = self.world.kafka.unanswered[shard] = offset
         try:
             await self.runtime.group(identity.namespace, identity.name).ask(ForceCheckpoint(shard, offset))
             self.runtime.check_leading()  # else the connection is closed unanswered
-            if self.world.kafka.forcing.pop(shard, None) is not None:
+            now = self.world.ledger.shards[shard]
+            if self.world.kafka.forcing.pop(shard, None) is not None and now is book:
                 # It was durable already, which showed when a commit of unknown outcome was read back.
                 self.world.ledger.force(shard, offset)
-            self.world.ledger.forced(shard, offset)
+            if now is book or now.highest == offset:  # else it was done to the shard that bore the name before
+                self.world.ledger.forced(shard, offset)
             self.world.kafka.unanswered.pop(shard, None)
             self.world.say(f"a user has set {shard} to {offset}")
         except ShardherdError as error:

@@ -33,12 +33,12 @@ class Retention:
         """Its offset was committed just now."""
         self._committed[shard] = (self._ledger.now, self._served)
 
-    def due(self, shard: str) -> bool:
-        """Whether its offset is forgotten now. Raises BrokenError if the coordinator had the time to keep it."""
+    def due(self, shard: str, *, kept: bool = True) -> bool:
+        """Whether its offset is forgotten now. Raises BrokenError if it was to be `kept`, and the coordinator had the time."""
         at, served = self._committed[shard]
         if self._ledger.now - at <= RETENTION:
             return False
-        if self._served - served > SERVED:
+        if kept and self._served - served > SERVED:
             raise BrokenError(
                 f"{shard}: its offset expires {(self._ledger.now - at) / DAY:.1f} days after it was committed, of which the"
                 f" group was served for {(self._served - served) / DAY:.1f}"

@@ -13,6 +13,7 @@ from typing import Any
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
 from shardherd.core import ownership as codec
 from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo
+from shardherd.core.notes import parse
 from shardherd.ports import (
     CommitFencedError,
     OutcomeUnknownError,
@@ -199,7 +200,11 @@ class Kafka:
         """Positions that a user has asked for and does not know the fate of."""
 
     def infos(self) -> tuple[ShardInfo, ...]:
-        return tuple(ShardInfo(s.name, s.begin, s.end, s.open, s.parents, "id-1") for s in self.ledger.shards.values())
+        """Raises SourceUnavailableError if none of the shards is there, as for a topic that does not exist."""
+        present = [book for book in self.ledger.shards.values() if book.present]
+        if not present:
+            raise SourceUnavailableError("the topic does not exist")
+        return tuple(ShardInfo(s.name, s.begin, s.end, s.open, s.parents, s.source_id) for s in present)
 
     def initialise(self, writer: str, proven_at: float) -> int:
         """A new producer epoch; every earlier one is fenced."""
@@ -217,12 +222,17 @@ class Kafka:
         if epoch != self.epoch:
             self.ledger.counts["commits fenced"] += 1
             raise CommitFencedError(f"another producer has epoch {self.epoch}, this one had {epoch}")
+        if away := [shard for shard in offsets if not self.ledger.shards[shard].present]:
+            raise SourceUnavailableError(f"cannot commit {away}: there is no such partition")
         for shard, offset in offsets.items():
+            note = parse(notes.get(shard, ""))
             if self.forcing.get(shard) == offset:
                 del self.forcing[shard]
                 self.ledger.force(shard, offset)
             elif self.ledger.sets(shard, offset):
                 self.ledger.reset(shard, offset)
+            elif note is not None and note.source_id not in ("", self.ledger.shards[shard].source_id):
+                self.ledger.counts["positions of shards that bore the name before"] += 1
             elif self.committed.get(shard) != offset or self.ledger.shards[shard].durable is None:
                 self.ledger.land(shard, offset, writer)
             if self.committed.get(shard) == offset:
@@ -239,9 +249,11 @@ class Kafka:
 
     def expire(self) -> None:
         """The broker forgets what was not committed again for long."""
-        for shard in [shard for shard in self.committed if self.retention.due(shard)]:
-            self.ledger.counts["offsets that expired"] += 1
-            self.forget(shard)
+        for shard in list(self.committed):
+            kept = self.ledger.shards[shard].present and not self.ledger.sightings.another(self.ledger.stored, shard)
+            if self.retention.due(shard, kept=kept):
+                self.ledger.counts["offsets that expired"] += 1
+                self.forget(shard)
 
 
 class SimulatedConnector:
@@ -265,9 +277,12 @@ class SimulatedSource:
         self._process, self._network, self._kafka = process, network, kafka
 
     async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
-        return await self._network.call(
+        infos = await self._network.call(
             self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
         )
+        ledger = self._kafka.ledger
+        ledger.sightings.looked(self._process.name, infos, ledger.now)
+        return infos
 
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
         """Records have no times here, so none is young enough."""

@@ -198,8 +198,12 @@ class World:
 
     # The source.
 
-    def end_of(self, shard: ShardId) -> Offset:
+    def end_of(self, shard: ShardId) -> Offset | None:
         return self.source.end(shard)
+
+    def gone(self, shard: ShardId) -> bool:
+        """Whether a shard is not there and never will be."""
+        return self.ledger.shards[shard].gone
 
     # Operators.
 
@@ -364,10 +368,16 @@ class World:
             self.timeline.at(self.time, None, _throw, error)
             raise
 
-    def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None:
+    def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> bool:
+        """Whether there is something to read."""
         self.say(f"{run} reads {shard} from {start} to {stop}")
+        book = self.ledger.shards[shard]
+        if not book.present or (book.was_away and stop > book.end):
+            return False
+        run.sources[shard] = book.source_id
         self._judge(self.ledger.read, shard, start, stop, run)
         self._judge(self.ledger.late, run)
+        return True
 
     def replays(self, ranges: Mapping[ShardId, ReadRange], ours: Collection[ShardId], run: Run) -> None:
         self.say(f"{run} replays {sorted(ours)} of {ranges}")
@@ -377,6 +387,8 @@ class World:
 
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         self.say(f"{run} has written {shard} from {start} to {stop} under epoch {epoch}")
+        if run.sources.get(shard) != self.ledger.shards[shard].source_id:
+            return  # records of the shard that bore the name before
         self._judge(self.ledger.write, shard, start, stop, epoch, run)
 
 
