@@ -20,8 +20,9 @@ from shardherd import protocol
 from shardherd.client.aio import AsyncConsumerClient
 from shardherd.core.errors import CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model import CheckpointReply, CheckpointRequest, GroupIdentity, Heartbeat, HeartbeatReply, Leave
-from tests.simulation.ledger import Run
+from tests.simulation.books import Run
 from tests.simulation.network import Process
+from tests.simulation.plan import Plan
 
 TIMEOUT = 10.0
 
@@ -35,6 +36,7 @@ class Around(Protocol):
     """What a call finds around it in the world."""
 
     rng: random.Random
+    plan: Plan
 
     def call_coordinator(self, call: Call) -> bool: ...
 
@@ -114,7 +116,7 @@ async def exchange(caller: Caller, world: Around, request: Request, wait: float,
     loop = process.loop
     call = Call(caller, request, wait, loop.create_future(), world.time, http)
     if not world.call_coordinator(call):
-        await asyncio.sleep(8.0 if world.rng.random() < 0.7 else 0.02)  # unanswered, or refused
+        await asyncio.sleep(8.0 * min(world.plan.pace, 15.0) if world.rng.random() < 0.7 else 0.02)  # unanswered, or refused
         raise CoordinatorUnavailableError("no coordinator is ready")
     timer = loop.call_later(TIMEOUT + wait, call.resolve, CoordinatorUnavailableError("no answer from the coordinator"))
     try:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shardherd.core.model import ConsumerId, Reset, ResetTo, ShardId, ShardState
+from tests.simulation.books import Shard
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late
-from tests.simulation.ledger import Shard, applying
+from tests.simulation.ledger import applying
 
 if TYPE_CHECKING:
     from tests.simulation.consumer import ConsumerRun
@@ -22,7 +23,7 @@ Fault = Callable[["World"], bool]
 
 def force_position(world: World) -> bool:
     """A user sets a position back, if possible of a shard that is being read; its consumer may fail soon after."""
-    books = [book for book in world.ledger.shards.values() if book.durable]
+    books = [book for book in world.source.present() if book.durable]
     if world.leader() is None or not books:
         return False
     if world.rng.random() < 0.4:
@@ -32,7 +33,7 @@ def force_position(world: World) -> bool:
     def force(run: ConsumerRun | None) -> None:
         shard = world.rng.choice(run.reading()) if run is not None else world.rng.choice(books).name
         leader = world.leader()
-        if leader is None:
+        if leader is None or not world.ledger.shards[shard].present:
             return
         target = world.rng.randint(0, world.ledger.shards[shard].durable or 0)
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, target)
@@ -55,7 +56,7 @@ def _with_a_reader(world: World, then: Callable[[ConsumerRun | None], None]) -> 
             return
         reading = [run for run in world.pods.runs() if run.alive and run.reading()]
         if not reading and left:
-            world.timeline.after(0.5, wait, left - 1)
+            world.timeline.after(0.5 * world.plan.pace, wait, left - 1)
             return
         then(world.rng.choice(reading) if reading else None)
 
@@ -64,7 +65,7 @@ def _with_a_reader(world: World, then: Callable[[ConsumerRun | None], None]) -> 
 
 def _force_finished(world: World) -> None:
     """A user sets back a shard that is closed and consumed; one is closed for it if there is none."""
-    closed = [book for book in world.ledger.shards.values() if not book.open]
+    closed = [book for book in world.source.present() if not book.open]
     if not closed and not _CLOSE(world):
         return
 
@@ -74,10 +75,10 @@ def _force_finished(world: World) -> None:
         view, leader = world.view(), world.leader()
         over = [] if view is None else [each.shard for each in view.shards if each.state is ShardState.OVER]
         shards = world.ledger.shards
-        consumed = [shard for shard in over if shards[shard].end > shards[shard].begin]
+        consumed = [shard for shard in over if shards[shard].present and shards[shard].end > shards[shard].begin]
         if leader is None or not consumed:
             if left:
-                world.timeline.after(4.0, wait, left - 1)
+                world.timeline.after(4.0 * world.plan.pace, wait, left - 1)
             return
         shard = world.rng.choice(consumed)
         target = world.rng.randint(shards[shard].begin, shards[shard].end - 1)
@@ -88,7 +89,9 @@ def _force_finished(world: World) -> None:
 
 def reset_positions(world: World) -> bool:
     """A user pauses the group, declares a reset, and goes on once it is made; the leader may crash in the middle of it."""
-    books, rng = world.ledger.shards, world.rng
+    books, rng = {book.name: book for book in world.source.present()}, world.rng
+    if not books:
+        return False
     to = rng.choice(list(ResetTo))
     some = tuple(rng.sample(sorted(books), min(len(books), rng.randint(1, 3))))
     by_name = to is ResetTo.OFFSETS
@@ -123,7 +126,7 @@ def reset_positions(world: World) -> bool:
         if not left or (not begun and report is not None and report.id == reset.id):
             world.change_spec(paused=False)
             return
-        world.timeline.after(0.5, lambda: wait(left - 1, crashes=crashes))
+        world.timeline.after(0.5 * world.plan.pace, lambda: wait(left - 1, crashes=crashes))
 
     world.timeline.after(rng.uniform(0.0, 30.0), declare)
     return True
@@ -133,7 +136,7 @@ def change_lineage(parents: int, children: int) -> Fault:
     what = "shards merged" if parents > 1 else "a shard split" if children else "a shard closed"
 
     def possible(world: World) -> list[Shard]:
-        books = [book for book in world.ledger.shards.values() if book.open]
+        books = [book for book in world.source.present() if book.open]
         return books if len(books) > parents and len(world.ledger.shards) <= 36 else []
 
     def change(world: World) -> None:
@@ -148,7 +151,7 @@ def change_lineage(parents: int, children: int) -> Fault:
         names = tuple(book.name for book in chosen)
         for _ in range(children):
             name = ShardId(f"t/{len(world.ledger.shards)}")
-            world.add_shard(name, names)
+            world.source.add(name, names)
             world.ledger.shards[name].end = world.rng.randint(0, 40)
             world.say(f"{name} appears, a child of {names}")
 
@@ -175,7 +178,7 @@ def _perhaps_in_a_rebalance(world: World, change: Callable[[], None]) -> None:
 
     def drain(run: ConsumerRun | None) -> None:
         if run is not None:
-            run.hang_until = world.time + world.rng.uniform(20.0, 60.0)
+            run.hang_until = world.time + world.span(20.0, 60.0)
             world.pods.delete(run.run.consumer)
         world.timeline.after(1.0, change)
 
@@ -191,7 +194,7 @@ def add_shards(world: World) -> bool:
             return
         _note_rebalance(world, "shards appeared")
         for _ in range(world.rng.randint(1, 3)):
-            world.add_shard(ShardId(f"t/{len(world.ledger.shards)}"))
+            world.source.add(ShardId(f"t/{len(world.ledger.shards)}"))
 
     if len(world.ledger.shards) > 34:
         return False
@@ -200,7 +203,7 @@ def add_shards(world: World) -> bool:
 
 
 def scale_out(world: World) -> bool:
-    if len(world.pods.wanted) >= 5 or world.spec.leaving:
+    if len(world.pods.wanted) >= 5 or world.spec.leaving or world.asleep:
         return False
     world.pods.add(ConsumerId(f"g-{len(world.pods.wanted)}"))
     world.change_spec(wanted=len(world.pods.wanted))
@@ -217,7 +220,7 @@ def scale_in(world: World) -> bool:
         view = world.view()
         held = {each.consumer: each.shards for each in view.consumers} if view is not None else {name: 1}
         if held.get(name, 0) and left:
-            world.timeline.after(10.0, gone, left - 1)
+            world.timeline.after(10.0 * world.plan.pace, gone, left - 1)
             return
         world.pods.wanted.pop(name, None)
         world.pods.delete(name)
@@ -236,7 +239,7 @@ def drain_pod(world: World) -> bool:
 
 def pause_group(world: World) -> bool:
     world.change_spec(paused=True)
-    world.timeline.after(world.rng.uniform(10.0, 120.0), lambda: world.change_spec(paused=False))
+    world.timeline.after(world.span(10.0, 120.0), lambda: world.change_spec(paused=False))
     return True
 
 

@@ -20,7 +20,8 @@ from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.planning import ShardRange, plan_tasks
 from shardherd.spark.surroundings import AgentSettings
 from tests.simulation import calls
-from tests.simulation.ledger import Run
+from tests.simulation.books import Run
+from tests.simulation.ledger import Ledger
 from tests.simulation.network import Process
 
 CANCEL_GRACE = 3.0
@@ -39,12 +40,15 @@ class Around(calls.Around, Protocol):
 
     rng: random.Random
     spec: GroupSpec
+    ledger: Ledger
 
     def reaches(self, source: str, target: str) -> bool: ...
 
-    def end_of(self, shard: ShardId) -> Offset: ...
+    def end_of(self, shard: ShardId) -> Offset | None: ...
 
-    def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None: ...
+    def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> bool: ...
+
+    def gone(self, shard: ShardId) -> bool: ...
 
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None: ...
 
@@ -69,7 +73,8 @@ class Ends:
 
     def known(self) -> Mapping[ShardId, Offset]:
         if self._world.reaches(self._consumer.process.name, "kafka"):
-            self._known = {shard: self._world.end_of(shard) for shard in self._watched}
+            ends = {shard: self._world.end_of(shard) for shard in self._watched}
+            self._known = {shard: end for shard, end in ends.items() if end is not None}
         return self._known
 
 
@@ -108,14 +113,14 @@ class ConsumerRun:
         self.agent: Agent
         self._ended = ended
         self._engine: asyncio.Task[None] | None = None
-        self._trigger = world.rng.uniform(12.0, 40.0)
+        self._trigger = world.rng.uniform(12.0, 40.0) * world.plan.pace
         self._settings = AgentSettings(
             group_uid=world.spec.identity.uid,
             consumer=run.consumer,
             incarnation=run.incarnation,
             heartbeat_interval=settings.heartbeat_interval,
             session_timeout=settings.session_timeout,
-            coordinator_loss_limit=120.0,
+            coordinator_loss_limit=world.ledger.loss_limit,
             drain_timeout=60.0,
             ordered=settings.ordered,
         )
@@ -200,6 +205,9 @@ class ConsumerRun:
     async def _query(self, startup: float) -> None:
         await asyncio.sleep(startup)
         agent, location, uid = self.agent, self.location, self._settings.group_uid
+        if location.planned and any(self.world.gone(shard) for shard in self.reading()):
+            # The user removes the log of a query that cannot go on.
+            location.planned = location.finished = ""
         start = parse(location.finished, uid) if location.finished else Offsets(uid)
         if location.planned:
             end = parse(location.planned, uid)
@@ -224,7 +232,9 @@ class ConsumerRun:
         tasks = plan_tasks(ranges, 2, every_slot=end.warm > start.warm)
         if any(tasks):
             for each in [each for task in tasks for each in task]:
-                world.reads(each.shard, each.start, each.stop, self.run)
+                if not world.reads(each.shard, each.start, each.stop, self.run):
+                    self.exit(f"failed: {each.shard} has no records {each.start} to {each.stop}")
+                    return
             for task in tasks:
                 await asyncio.sleep(rng.uniform(0.05, 3.0) if rng.random() < 0.9 else rng.uniform(3.0, 12.0))
                 await self._work(task, ranges)
@@ -235,7 +245,7 @@ class ConsumerRun:
 
     async def _work(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
         while self.hang_until > self.world.time or not self.world.reaches(self.process.name, "kafka"):  # noqa: ASYNC110
-            await asyncio.sleep(2.0)
+            await asyncio.sleep(2.0 * self.world.plan.pace)
         for each in task:
             self.world.writes(each.shard, each.start, each.stop, ranges[each.shard].epoch, self.run)
 

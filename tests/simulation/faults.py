@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation import changes, faults_of_processes, faults_of_servers
+from tests.simulation import changes, changes_of_topics, days, faults_of_processes, faults_of_servers
 from tests.simulation.network import Weather
-from tests.simulation.plan import RESET
+from tests.simulation.plan import RESET, RESTARTS, SHUTDOWN
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -29,6 +29,7 @@ def heal(world: World) -> None:
     network.armed.clear()
     network.down.clear()
     network.weather = Weather()
+    world.api.limit = None
     for run in world.pods.zombies:
         run.exit("its node is gone")
     for pod in list(world.pods.existing.values()):
@@ -40,19 +41,22 @@ def heal(world: World) -> None:
         operator.process.die_at_await = 0
         _go_on(world, operator.process.loop)
         world.add_endpoint(operator)
+    days.wake(world)
+    world.source.come_back(list(world.ledger.shards.values()))
     world.nothing_stands_still()
     world.change_spec(paused=False)
 
 
 def reset_lost(world: World) -> None:
     """A user sets positions that were lost to what they were, and asks again where he does not know what became of it."""
+    world.source.put_right()
     leader = world.leader()
     if leader is None:
         return
     for shard, offset in sorted(world.kafka.unanswered.items()):
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, offset)
     for book in world.ledger.shards.values():
-        if book.durable is None and book.highest is not None:
+        if book.present and book.durable is None and book.highest is not None:
             world.timeline.at(world.time, leader.process.loop, leader.force, book.name, book.highest)
 
 
@@ -86,13 +90,18 @@ _KINDS: dict[str, Fault] = {
     "reply to a write is lost": faults_of_servers.arm("kube", ("save",), "unanswered"),
     "API server refuses": faults_of_servers.refuse("kube"),
     "ownership is deleted": faults_of_servers.delete_ownership,
+    "ownership grows too large": faults_of_servers.limit_ownership,
+    "an older ownership is put back": faults_of_servers.put_back_ownership,
     "commits are slow": faults_of_servers.slow_commits,
     "commit lands late": faults_of_servers.arm("kafka", ("commit",), "late"),
     "operator crashes in a commit": faults_of_processes.crash_in_commit,
     "reply to a commit is lost": faults_of_servers.arm("kafka", ("commit",), "unanswered"),
     "Kafka refuses": faults_of_servers.refuse("kafka"),
-    "offsets expire": faults_of_servers.expire_offsets,
+    "offsets are deleted": faults_of_servers.delete_offsets,
     "position is set by force": changes.force_position,
+    "topics are made anew": changes_of_topics.make_anew,
+    "shards vanish": changes_of_topics.vanish,
+    "all shards vanish": changes_of_topics.vanish_all,
     "shard splits": changes.change_lineage(1, 2),
     "shards merge": changes.change_lineage(2, 1),
     "shard closes": changes.change_lineage(1, 0),
@@ -104,4 +113,6 @@ _KINDS: dict[str, Fault] = {
     "order changes": changes.drop_order,
     "assignor changes": changes.change_assignor,
     RESET: changes.reset_positions,
+    RESTARTS: days.restart_operators,
+    SHUTDOWN: days.shut_down,
 }

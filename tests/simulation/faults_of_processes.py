@@ -60,7 +60,7 @@ def stand_still(anyone: Callable[[World], ConsumerRun | OperatorRun | None], low
     def fault(world: World) -> bool:
         found = anyone(world)
         if found is not None:
-            world.stand_still(found.process, world.rng.uniform(low, high))
+            world.stand_still(found.process, world.span(low, high))
         return found is not None
 
     return fault
@@ -69,7 +69,7 @@ def stand_still(anyone: Callable[[World], ConsumerRun | OperatorRun | None], low
 def hang(world: World) -> bool:
     run = any_consumer(world)
     if run is not None:
-        run.hang_until = world.time + world.rng.uniform(20.0, 300.0)
+        run.hang_until = world.time + world.span(20.0, 300.0)
     return run is not None
 
 
@@ -94,7 +94,7 @@ def cut_consumer(both: bool) -> Fault:
         links = [*inward, *outward] if both else world.rng.choice((inward, outward))
         if world.rng.random() < 0.3:
             links += [(name, "kafka"), ("kafka", name)]
-        _cut(world, links, world.rng.uniform(10.0, 260.0))
+        _cut(world, links, world.span(10.0, 260.0))
         return True
 
     return fault
@@ -108,11 +108,11 @@ def delete_by_force(world: World) -> bool:
     if world.rng.random() < 0.7:
         links = [(name, operator.name) for operator in world.operators]
         links += [(operator.name, name) for operator in world.operators]
-        _cut(world, links, world.rng.uniform(20.0, 160.0))
+        _cut(world, links, world.span(20.0, 160.0))
         for seconds in (3.0, 30.0, 60.0):
-            world.timeline.after(seconds, world.produce, run.holds())
+            world.timeline.after(seconds, world.source.write, run.holds())
     if world.rng.random() < 0.3:
-        world.stand_still(run.process, world.rng.uniform(2.0, 100.0))
+        world.stand_still(run.process, world.span(2.0, 100.0))
     world.pods.delete_by_force(run.run.consumer)
     return True
 
@@ -146,7 +146,7 @@ def make_two_leaders(world: World) -> bool:
     if len(world.operators) < 2:
         object.__setattr__(world.plan, "operators", 2)
         world.start_operator()
-    seconds = world.rng.uniform(26.0, 120.0)
+    seconds = world.span(26.0, 120.0)
     server, operation = world.rng.choice((("kafka", "commit"), ("kafka", "commit"), ("kube", "save"), ("", "")))
 
     def wait(left: int) -> None:
@@ -190,7 +190,7 @@ def cut_operator(world: World) -> bool:
         return False
     server = world.rng.choice(("kube", "kafka"))
     links = world.rng.choice(([(operator.name, server)], [(server, operator.name)]))
-    _cut(world, links, world.rng.uniform(5.0, 90.0))
+    _cut(world, links, world.span(5.0, 90.0))
     return True
 
 
@@ -199,7 +199,8 @@ def jump_clocks(world: World) -> bool:
     if world.rng.random() < 0.6:
         processes = [operator.process for operator in world.operators]
     else:
-        processes = [world.rng.choice(world._processes())]
+        everyone = world._processes()
+        processes = [world.rng.choice(everyone)] if everyone else []
     for process in processes:
         process.wall_offset += jump
-    return True
+    return bool(processes)

@@ -1,4 +1,4 @@
-"""What can happen to messages, to the API server and to Kafka: loss, delay, refusal, and offsets that expire."""
+"""What can happen to messages, to the API server and to Kafka: loss, delay, refusal, and what administrators delete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def change_weather(weather: Weather) -> Fault:
             if world.network.weather is weather:
                 world.network.weather = Weather()
 
-        world.timeline.after(world.rng.uniform(30.0, 150.0), clear)
+        world.timeline.after(world.span(30.0, 150.0), clear)
         return True
 
     return fault
@@ -72,7 +72,7 @@ def arm(server: str, operations: tuple[str, ...], fate: str) -> Fault:
 def refuse(server: str) -> Fault:
     def fault(world: World) -> bool:
         world.network.down[server] = True
-        world.timeline.after(world.rng.uniform(3.0, 60.0), world.network.down.pop, server, None)
+        world.timeline.after(world.span(3.0, 60.0), world.network.down.pop, server, None)
         return True
 
     return fault
@@ -80,8 +80,7 @@ def refuse(server: str) -> Fault:
 
 def delete_ownership(world: World) -> bool:
     """Somebody deletes the ConfigMap. Mostly the leader, which would write it anew, crashes before it has a reason to."""
-    books = world.ledger.shards.values()
-    if world.api.stored is None or any(book.durable is None and book.highest is not None for book in books):
+    if world.asleep or world.api.stored is None or _traces_gone(world):
         return False  # positions that are gone too are no more than their copies, which may not be there yet
     world.api.delete()
     leader = world.leader()
@@ -90,11 +89,45 @@ def delete_ownership(world: World) -> bool:
     return True
 
 
-def expire_offsets(world: World) -> bool:
+def put_back_ownership(world: World) -> bool:
+    """Somebody writes back what the ConfigMap held some time ago. Mostly the leader crashes before it writes again."""
+    if world.asleep or _traces_gone(world):
+        return False  # as of one that is deleted: what was granted since is found out from notes of positions
+    if not world.api.put_back(world.rng):
+        return False
+    leader = world.leader()
+    if leader is not None and world.rng.random() < 0.7:
+        world.timeline.after(world.rng.uniform(0.0, 6.0), leader.process.kill)
+    return True
+
+
+def _traces_gone(world: World) -> bool:
+    """Whether some position is gone too, or is one of a shard that bore the name before."""
+    books = world.ledger.shards.values()
+    lost = any(book.durable is None and book.highest is not None for book in books)
+    return lost or bool(world.ledger.sightings.others(world.ledger.stored))
+
+
+def limit_ownership(world: World) -> bool:
+    """For a while the ConfigMap takes little more than what is in it, or no more."""
+    if world.api.stored is None:
+        return False
+    limit = world.api.limit = len(world.api.stored.data) + world.rng.choice((0, 0, 40, 400))
+
+    def lift() -> None:
+        if world.api.limit == limit:
+            world.api.limit = None
+
+    world.timeline.after(world.span(10.0, 100.0), lift)
+    return True
+
+
+def delete_offsets(world: World) -> bool:
+    """Somebody deletes some of the group's offsets with a tool for administrators."""
     if world.ledger.rebuilding:
         return False
     known = sorted(world.kafka.committed)
     for shard in world.rng.sample(known, min(len(known), 3)):
-        world.say(f"the offset of {shard} expires")
+        world.say(f"the offset of {shard} is deleted")
         world.kafka.forget(shard)
     return bool(known)

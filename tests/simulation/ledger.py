@@ -7,7 +7,7 @@ sink. It knows nothing of how that came about. A broken promise raises BrokenErr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from shardherd.core.model import (
@@ -25,68 +25,11 @@ from shardherd.core.model import (
     ShardState,
 )
 from shardherd.core.records import Ownership, ShardRecord
+from tests.simulation.books import BrokenError, Run, Shard, Written
+from tests.simulation.sightings import Sightings
 from tests.simulation.virtual import Timeline
 
 HELD = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
-
-
-class BrokenError(AssertionError):
-    """A promise of the protocol does not hold."""
-
-
-@dataclass
-class Run:
-    """One run of a consumer, as the ledger judges it.
-
-    `violent`: it was killed, expired, fenced or ended by itself, so that what it wrote may be read again by others. `stood`:
-    the time until which its process last stood still: a write under way then may come late.
-    """
-
-    consumer: ConsumerId
-    incarnation: Incarnation
-    violent: str = ""
-    stood: float = float("-inf")
-    acknowledged: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.consumer} ({self.incarnation.pod_uid}, start {self.incarnation.start})"
-
-
-@dataclass(slots=True)
-class Written:
-    """Records of one shard that reached the sink together."""
-
-    start: Offset
-    stop: Offset
-    run: Run
-    epoch: int
-
-
-@dataclass
-class Shard:
-    """One shard of the source, what is durable of it, and what the sink has of it."""
-
-    name: ShardId
-    parents: tuple[ShardId, ...] = ()
-    begin: Offset = 0
-    end: Offset = 0
-    open: bool = True
-    born: float = 0.0
-    durable: Offset | None = None
-    highest: Offset | None = None
-    """The last durable position, also when the source has forgotten it."""
-    landed: tuple[Offset, int] = (-1, 0)
-    """The last position that became durable, and the epoch that was stored at that moment."""
-    prefix: Offset = 0
-    """All records below are in the sink since they were last asked for."""
-    beyond: list[tuple[Offset, Offset]] = field(default_factory=list)
-    before_reset: list[tuple[Offset, Offset]] = field(default_factory=list)
-    """What the sink had when a position of a reset became durable that is not made yet."""
-    written: list[Written] = field(default_factory=list)
-    newest_epoch: int = 0
-    rewound: bool = False
-    ordered_from_birth: bool = False
-    last_position: dict[int, Offset] = field(default_factory=dict)
 
 
 @dataclass
@@ -98,6 +41,7 @@ class Ledger:
     session_timeout: float
     loss_limit: float
     shards: dict[ShardId, Shard] = field(default_factory=dict)
+    sightings: Sightings = field(init=False)
     stored: Ownership | None = None
     writer: str = ""
     """The coordinator that wrote the ownership last: the one that leads."""
@@ -106,12 +50,21 @@ class Ledger:
     heard: dict[ConsumerId, float] = field(default_factory=dict)
     lost: bool = False
     """What was stored of the ownership has been deleted, and nothing was written since."""
+    older: Ownership | None = None
+    """What somebody has put back in place of what was stored last, and nothing was written since."""
+    outdated: bool = False
+    """A coordinator went on from such an ownership, and has not begun it anew."""
+    disturbed: Callable[[str], None] = lambda _: None
+    """Told why what consumers were about may be done again, none of them having failed."""
     unordered_at: float | None = None
     """When a user set `ordered` to false."""
     moving_since: float | None = None
     """Since when some shard is in transfer; None while none is."""
     resets: set[str] = field(default_factory=set)
     """The ids of the declared resets that were made."""
+
+    def __post_init__(self) -> None:
+        self.sightings = Sightings(self.shards, self.loss_limit)
 
     @property
     def now(self) -> float:
@@ -129,11 +82,21 @@ class Ledger:
         self.writer = writer
         self.counts["ownership writes"] += 1
         lost, self.lost = self.lost, False
+        older, self.older = self.older, None
         # It is begun anew also by one who wrote it before, but could not take the group over since: his memory holds nothing.
         if lost and (taken_over or not after.group.discovered):
             self._begin_anew()
             return
         if before is None:
+            return
+        if older is not None and (taken_over or after.group.revision < before.group.revision):
+            # Who takes the group over can know nothing else. What it must find out shows in what it grants.
+            before, self.outdated = older, True
+            self.counts["ownerships taken over that were put back"] += 1
+            self.disturbed("an older ownership was put back")
+            self.resets.intersection_update(older.group.reset_ids)
+        elif self.outdated and _begun_anew(before, after):
+            self._begin_anew()
             return
         old, new = before.group, after.group
         if new.leader_epoch < old.leader_epoch or new.revision < old.revision or new.group_epoch < old.group_epoch:
@@ -153,6 +116,7 @@ class Ledger:
             self._grant_changed(was, row)
             if resetting and was is not None and row.holder not in (None, was.holder):
                 raise BrokenError(f"{name} was given to {row.holder} while a reset was being made")
+        self.sightings.stored(writer, before, after, self.now)
         if new.last_reset is not None and new.last_reset != old.last_reset:
             self._reset_made(new.last_reset)
         if gone := before.shards.keys() - after.shards.keys():
@@ -190,11 +154,17 @@ class Ledger:
     def rebuilding(self) -> bool:
         """Whether it has to be found out who holds what, since the ownership was deleted."""
         group = self.stored.group if self.stored is not None else None
-        return self.lost or (group is not None and (group.rebuilding or not group.discovered))
+        return (
+            self.lost
+            or self.older is not None
+            or self.outdated
+            or (group is not None and (group.rebuilding or not group.discovered))
+        )
 
     def _begin_anew(self) -> None:
         """A coordinator takes over and finds nothing: what no note with a position says of epochs, nobody knows any more."""
         self.counts["ownerships lost"] += 1
+        self.outdated = False
         self.resets = set()
         for book in self.shards.values():
             # A reset that nobody knows of any more, and that was never said to be made, asks for nothing to be read again.
@@ -226,7 +196,8 @@ class Ledger:
     def force(self, shard: ShardId, offset: Offset) -> None:
         """A position that a user has asked for became durable."""
         book = self.shards[shard]
-        book.rewound = True
+        # Of a shard that was made anew, and that nobody has read yet, no less is promised than of any new one.
+        book.rewound = book.rewound or book.was_read or book.highest is not None
         book.highest = book.durable = offset
         row = self.stored.shards.get(shard) if self.stored is not None else None
         book.landed = (offset, row.owner_epoch if row is not None else 0)
@@ -256,6 +227,11 @@ class Ledger:
         """Somebody has deleted the ownership."""
         self.lost = True
 
+    def put_back(self, older: Ownership) -> None:
+        """Somebody has put an earlier ownership in the place of what was stored last."""
+        self.older = older
+        self.counts["ownerships put back"] += 1
+
     # What consumers are told.
 
     def told(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
@@ -271,6 +247,9 @@ class Ledger:
             if row.state is not ShardState.ALREADY_ALLOC:
                 raise BrokenError(f"{heartbeat.consumer} is told to read {each.shard}, which is {row.state}")
             book = self.shards[each.shard]
+            if self.sightings.another(self.stored, each.shard):
+                self.sightings.told(writer, heartbeat.consumer, each.shard, self.now)
+                continue
             if each.owner_epoch in book.last_position:
                 continue
             book.last_position[each.owner_epoch] = each.position
@@ -293,6 +272,8 @@ class Ledger:
                     f"{outcome.shard}: a checkpoint of {request.consumer} under epoch {outcome.expected_epoch} was accepted,"
                     f" which belongs to {self.grants.get((outcome.shard, outcome.expected_epoch))}"
                 )
+            if self.sightings.another(self.stored, outcome.shard):
+                continue  # a position of the shard that bore the name before
             if book.landed[0] < outcome.offset and not book.rewound:
                 raise BrokenError(f"{outcome.shard}: position {outcome.offset} is acknowledged, durable is {book.landed[0]}")
             if book.landed[1] > outcome.expected_epoch and book.landed[0] == outcome.offset and not book.rewound:
@@ -312,11 +293,12 @@ class Ledger:
     def read(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None:
         """A consumer begins to read a range."""
         book = self.shards[shard]
+        book.was_read = True
         if self.ordered and book.ordered_from_birth:
             for parent in self._ancestors(shard):
                 ancestor = self.shards[parent]
                 if ancestor.open or ancestor.prefix < ancestor.end:
-                    if ancestor.rewound:
+                    if ancestor.rewound or ancestor.was_away:
                         continue
                     raise BrokenError(f"{run} reads {shard} from {start} before its ancestor {parent} is consumed")
         if stop > book.end:
@@ -369,6 +351,8 @@ class Ledger:
     def unfinished(self) -> str:
         """What was produced and is not consumed and durable; empty if all is."""
         for book in self.shards.values():
+            if not book.present:
+                continue
             if book.prefix < book.end:
                 return f"{book.name}: records from {book.prefix} of {book.end} have not reached the sink"
             if book.durable != book.end and book.end > 0:
@@ -405,6 +389,12 @@ def applying(ownership: Ownership | None) -> ResetReport | None:
     """The reset that was decided and is not made yet."""
     report = ownership.group.reset if ownership is not None else None
     return report if report is not None and report.state is ResetState.APPLYING else None
+
+
+def _begun_anew(before: Ownership, after: Ownership) -> bool:
+    """Whether who went on from an older ownership has seen that it is one, and finds out who holds what."""
+    rebuilding = after.group.rebuilding and (not before.group.rebuilding or after.group.revision < before.group.revision)
+    return rebuilding or not after.group.discovered
 
 
 def _grant(row: ShardRecord) -> object:

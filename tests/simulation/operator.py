@@ -6,6 +6,7 @@ It serves consumers' calls as the API does: nothing goes out unless it leads at 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import astuple
 from typing import Any, Protocol, cast
 
 from shardherd.adapters.kubernetes.api import KubernetesApi
@@ -20,9 +21,11 @@ from tests.simulation.calls import Call, HttpAnswer, HttpRequest
 from tests.simulation.http import HttpServer
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Network, Process
+from tests.simulation.plan import Plan
 from tests.simulation.servers import ApiServer, Kafka, LeaseApi, SimulatedConnector, SimulatedOwnership
 
 TIMES = LeaseTimes(duration=30.0, renew_deadline=20.0, retry=9.0, look=9.0)
+"""Those of a schedule of minutes."""
 
 
 class Around(Protocol):
@@ -34,6 +37,7 @@ class Around(Protocol):
     kafka: Kafka
     ledger: Ledger
     discovery: float
+    plan: Plan
 
     def leads(self, operator: OperatorRun) -> None: ...
 
@@ -59,15 +63,23 @@ class _Quiet:
 class OperatorRun:
     """One process of the operator. All methods but `kill` belong to its loop."""
 
-    def __init__(self, world: Around, process: Process) -> None:
+    def __init__(self, world: Around, process: Process, lease_identity: str = "") -> None:
         self.world = world
+        self.lease_identity = lease_identity or process.name
         self.process = process
         self.calls: dict[Call, None] = {}
         self._http: HttpServer | None = None
         self._reason = "killed"
-        server = world.api
+        self.starts_again = False
+        """Its pod stays when it ends, and with it its name in the Lease."""
+        server, pace = world.api, world.plan.pace
         leadership = LeaseLeadership(
-            cast("KubernetesApi", LeaseApi(process, world.network, server)), process, "shardherd", "leader", process.name, TIMES
+            cast("KubernetesApi", LeaseApi(process, world.network, server)),
+            process,
+            "shardherd",
+            "leader",
+            self.lease_identity,
+            LeaseTimes(*(pace * seconds for seconds in astuple(TIMES))),
         )
         quiet: Any = _Quiet()
         self._leadership = leadership
@@ -117,15 +129,17 @@ class OperatorRun:
         self.process.loop.create_task(self._force(shard, offset))
 
     async def _force(self, shard: ShardId, offset: int) -> None:
-        identity = self.world.spec.identity
+        identity, book = self.world.spec.identity, self.world.ledger.shards[shard]
         self.world.kafka.forcing[shard] = self.world.kafka.unanswered[shard] = offset
         try:
             await self.runtime.group(identity.namespace, identity.name).ask(ForceCheckpoint(shard, offset))
             self.runtime.check_leading()  # else the connection is closed unanswered
-            if self.world.kafka.forcing.pop(shard, None) is not None:
+            now = self.world.ledger.shards[shard]
+            if self.world.kafka.forcing.pop(shard, None) is not None and now is book:
                 # It was durable already, which showed when a commit of unknown outcome was read back.
                 self.world.ledger.force(shard, offset)
-            self.world.ledger.forced(shard, offset)
+            if now is book or now.highest == offset:  # else it was done to the shard that bore the name before
+                self.world.ledger.forced(shard, offset)
             self.world.kafka.unanswered.pop(shard, None)
             self.world.say(f"a user has set {shard} to {offset}")
         except ShardherdError as error:

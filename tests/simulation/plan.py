@@ -10,6 +10,15 @@ from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaS
 CHAOS = 540.0
 """Seconds of faults; then the world heals, and has at least 70 s more to settle: 10 minutes in all."""
 
+DAY = 24 * 3600.0
+
+SLOW = 240.0
+"""How many times longer everything takes in a schedule of days: its processes would else say most of the time that nothing
+happens."""
+
+LONG_SHARE = 0.025
+"""The part of all schedules that take days."""
+
 FAULTS = (
     "consumer crashes",
     "consumer crashes at an await",
@@ -34,18 +43,29 @@ FAULTS = (
     "reply to a write is lost",
     "API server refuses",
     "ownership is deleted",
+    "ownership grows too large",
+    "an older ownership is put back",
     "commits are slow",
     "commit lands late",
     "operator crashes in a commit",
     "reply to a commit is lost",
     "Kafka refuses",
-    "offsets expire",
+    "offsets are deleted",
     "position is set by force",
+    "topics are made anew",
+    "shards vanish",
+    "all shards vanish",
     "shard splits",
     "shards merge",
     "shard closes",
     "shards appear",
 )
+
+RESTARTS = "operator is restarted every few hours"
+SHUTDOWN = "all is shut down for days"
+
+DAYS = (RESTARTS, SHUTDOWN)
+"""What happens in schedules of days only."""
 
 CHANGES = ("scale out", "scale in", "pod is drained", "group is paused", "order changes", "assignor changes")
 """What users do; no faults, but they meet them."""
@@ -69,6 +89,10 @@ class Plan:
     discovery: float
     look: float
     """Seconds between two looks of the agent at the silence, and between two beats of the runtime: fewer are cheaper."""
+    chaos: float
+    """Seconds of faults."""
+    pace: float
+    """How many times longer everything takes than in a schedule of minutes."""
     steps: tuple[tuple[float, str], ...]
 
     @property
@@ -79,10 +103,12 @@ class Plan:
 def plan(seed: int) -> Plan:
     """The schedule of a seed: always the same."""
     rng = random.Random(seed)
-    consumers = rng.choice((2, 2, 3, 3, 3, 4, 5))
+    long = rng.random() < LONG_SHARE
+    pace, chaos = (SLOW, DAY * rng.uniform(8.0, 10.5)) if long else (1.0, CHAOS)
+    consumers = rng.choice((2, 2, 3, 3, 3, 4, 5)) if not long else 2
     shards = min(32, 4 + int(rng.expovariate(0.14))) if rng.random() < 0.95 else 32
     ordered = rng.random() < 0.5
-    heartbeat = 30.0
+    heartbeat = 30.0 * pace
     session = heartbeat * rng.choice((6.0, 7.0) if ordered else (3.0, 4.0, 6.0))
     settings = GroupSettings(
         ordered=ordered,
@@ -90,22 +116,25 @@ def plan(seed: int) -> Plan:
         heartbeat_interval=heartbeat,
         session_timeout=session,
         rejoin_grace=rng.choice((0.0, 0.0, session)),
-        release_timeout=rng.choice((30.0, 60.0)),
-        progress_timeout=rng.choice((60.0, 90.0)),
+        release_timeout=rng.choice((30.0, 60.0)) * pace,
+        progress_timeout=rng.choice((60.0, 90.0)) * pace,
         initial_assignment_delay=10.0,
     )
     identity = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")
     source = KafkaSource("broker:9092", ("t",), "", "demo.clicks")
-    steps = [(rng.uniform(15.0, 480.0), rng.choice(FAULTS)) for _ in range(rng.randint(3, 6))]
-    steps += [(rng.uniform(20.0, 500.0), rng.choice(CHANGES)) for _ in range(rng.randint(0, 2))]
+    part = chaos / CHAOS
+    steps = [(part * rng.uniform(15.0, 480.0), rng.choice(FAULTS)) for _ in range(rng.randint(3, 6))]
+    steps += [(part * rng.uniform(20.0, 500.0), rng.choice(CHANGES)) for _ in range(rng.randint(0, 2))]
     if rng.random() < 0.4:
         # Two at the same time meet each other.
         steps.append((steps[0][0] + rng.uniform(0.0, 3.0), rng.choice(FAULTS)))
     operators, drift = rng.choice((1, 1, 2)), rng.choice((0.0, 0.001, 0.01))
     over_http, keeps_location = rng.random() < 0.03, rng.random() < 0.8
-    discovery, look = rng.choice((15.0, 40.0)), rng.choice((0.5, *[20.0] * 39))
+    discovery, look = pace * rng.choice((15.0, 40.0)), pace * rng.choice((0.5, *[20.0] * 39))
     if rng.random() < 0.12:
-        steps.append((rng.uniform(60.0, 400.0), RESET))
+        steps.append((part * rng.uniform(60.0, 400.0), RESET))
+    if long:
+        steps += [(DAY * rng.uniform(0.1, 1.0), kind) for kind in DAYS if rng.random() < 0.5]
     return Plan(
         seed=seed,
         consumers=consumers,
@@ -117,5 +146,7 @@ def plan(seed: int) -> Plan:
         keeps_location=keeps_location,
         discovery=discovery,
         look=look,
+        chaos=chaos,
+        pace=pace,
         steps=tuple(sorted(steps)),
     )

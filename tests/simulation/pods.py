@@ -5,13 +5,14 @@ Faults and users delete pods here; containers that end are started again, and th
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardherd.core.model import ConsumerId, Incarnation
 from shardherd.core.records import Ownership
+from tests.simulation.books import Run
 from tests.simulation.consumer import ConsumerRun, Location
-from tests.simulation.ledger import Run
 from tests.simulation.network import Process
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Pods:
         self.wanted: dict[ConsumerId, None] = {}
         self.zombies: list[ConsumerRun] = []
         self.locations: dict[ConsumerId, Location] = {}
+        self.sleeping: list[ConsumerId] = []
+        """The names that there should be again once all is started."""
         self.proofs: list[tuple[ConsumerId, Incarnation]] = []
         self._world = world
         self._uids = 0
@@ -66,11 +69,11 @@ class Pods:
                 self._world.ledger.counts["pods that were superseded and run"] += 1
                 self.delete(name)
 
-    def silent(self, names: set[ConsumerId]) -> None:
-        """These have not claimed what they held while the ownership was rebuilt: others may read it again."""
+    def disturb(self, names: Collection[ConsumerId], why: str) -> None:
+        """Others may read again what these have read: they have not claimed what they held, or somebody meddled."""
         for run in self.everyone():
             if run.run.consumer in names:
-                run.run.violent = run.run.violent or "silent while the ownership was rebuilt"
+                run.run.violent = run.run.violent or why
 
     def add(self, name: ConsumerId) -> None:
         self._uids += 1
@@ -143,6 +146,19 @@ class Pods:
             pod.run.caller.gone = True
             self._world.timeline.after(60.0, pod.run.caller.believed_by.clear)
         self._replace(name)
+
+    def sleep(self) -> None:
+        """All pods are deleted, and none is made."""
+        self.sleeping = list(self.wanted)
+        self.wanted.clear()
+        for name in self.sleeping:
+            self.delete(name)
+
+    def wake(self) -> None:
+        """As many pods as before."""
+        for name in self.sleeping:
+            self.wanted[name] = None
+            self._replace(name)
 
     def _replace_expired(self, pod: Pod, run: ConsumerRun) -> None:
         if self.existing.get(pod.name) is pod and pod.run is run and run.alive:

@@ -5,11 +5,12 @@ Called by the world at the end of its schedule. Within which time everything mus
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from shardherd.core.model import ShardState
 from tests.simulation import faults
-from tests.simulation.ledger import BrokenError
+from tests.simulation.books import BrokenError
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -27,7 +28,7 @@ def settle(world: World) -> None:
     world.healed, world.healed_at = True, world.time
     interval = world.spec.settings.heartbeat_interval
     while True:
-        world.until(world.time + 10.0)
+        world.until(world.time + 10.0 * world.plan.pace)
         why = unowned(world) or world.ledger.unfinished()
         if not why and not world.kafka.unanswered:
             grants = world.ledger.counts["grants"]
@@ -38,11 +39,11 @@ def settle(world: World) -> None:
             why = why or "shards still move"
         faults.reset_lost(world)
         bound = _bound(world)
-        since = world.time - max(world.healed_at, min(world.last_start, world.healed_at + 600.0))
+        since = world.time - max(world.healed_at, min(world.last_start, world.healed_at + 600.0 * world.plan.pace))
         if unowned(world):
             if since > bound:
                 raise BrokenError(f"{since:.0f} s after the last fault (bound {bound:.0f} s): {why}")
-        elif since > bound + CONSUMING:
+        elif since > bound + CONSUMING * world.plan.pace:
             raise BrokenError(f"{since:.0f} s after the last fault everything is owned, but {why}")
 
 
@@ -55,7 +56,7 @@ def _bound(world: World) -> float:
         + settings.rejoin_grace
         + settings.heartbeat_interval
         + (settings.session_timeout if world.ledger.counts["ownerships lost"] else 0.0)
-        + RESTARTS
+        + RESTARTS * world.plan.pace
     )
 
 
@@ -74,18 +75,21 @@ def unowned(world: World) -> str:
         return "no operator leads"
     if view.withheld:
         return f"grants are withheld: {view.withheld}"
-    if len(view.shards) != len(world.ledger.shards):
-        return f"{len(view.shards)} of {len(world.ledger.shards)} shards are known"
-    for shard in view.shards:
+    shards = [shard for shard in view.shards if shard.present]
+    there = {book.name for book in world.source.present()}
+    if {shard.shard for shard in shards} != there:
+        return f"{len(shards)} shards are known, of {len(there)} that are there"
+    for shard in shards:
         if shard.state not in (ShardState.ALREADY_ALLOC, ShardState.OVER):
             return f"{shard.shard} is {shard.state}, held by {shard.holder}"
     names = {consumer.consumer for consumer in view.consumers if consumer.ready and not consumer.draining}
     if names != set(world.pods.wanted):
         return f"ready consumers are {sorted(names)}, wanted {sorted(world.pods.wanted)}"
-    counts = [consumer.shards for consumer in view.consumers]
+    held = Counter(shard.holder for shard in shards if shard.holder is not None)
+    counts = [held[consumer.consumer] for consumer in view.consumers]
     if world.spec.settings.assignor != "Range" and max(counts) - min(counts) > 1:
         return f"uneven: {counts}"
-    open_end = [book.name for book in world.ledger.shards.values() if not book.open and book.durable == book.end]
+    open_end = [book.name for book in world.source.present() if not book.open and book.durable == book.end]
     over = {shard.shard for shard in view.shards if shard.state is ShardState.OVER}
     if left := [name for name in open_end if name not in over]:
         return f"{left} are closed and consumed, and not OVER"

@@ -5,23 +5,32 @@ The adapters here stand where the real ones do. The Lease is held by the real `L
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
 from shardherd.core import ownership as codec
 from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo
+from shardherd.core.notes import parse
 from shardherd.ports import (
     CommitFencedError,
     OutcomeUnknownError,
     OwnershipConflictError,
     OwnershipGoneError,
+    OwnershipTooLargeError,
     OwnershipUnavailableError,
     SourceUnavailableError,
     StoredOwnership,
 )
-from tests.simulation.ledger import BrokenError, Ledger
+from tests.simulation.books import BrokenError
+from tests.simulation.ledger import Ledger
 from tests.simulation.network import Network, Process
+from tests.simulation.retention import Retention
+
+KEPT = 30
+"""Earlier contents of the ConfigMap that somebody may have a copy of."""
 
 
 class ApiServer:
@@ -31,6 +40,9 @@ class ApiServer:
         self.lease: dict[str, Any] | None = None
         self.stored: StoredOwnership | None = None
         self.copies: dict[ShardId, Offset] = {}
+        self.limit: int | None = None
+        """Bytes of ownership that are taken, if there is a limit."""
+        self._older: deque[bytes] = deque(maxlen=KEPT)
         self.versions = 0
         self.written_at: dict[str, float] = {}
         """When each coordinator last wrote the ownership, or saw that what it wrote still stands."""
@@ -40,6 +52,17 @@ class ApiServer:
         """Somebody changes something else in the ConfigMap: only its version is another."""
         if self.stored is not None:
             self.stored = StoredOwnership(self.stored.data, self._version())
+
+    def put_back(self, rng: random.Random) -> bool:
+        """Somebody writes what was stored before, as a change of his own. False: there was nothing else."""
+        older = [data for data in self._older if self.stored is not None and data != self.stored.data]
+        if not older:
+            return False
+        # Mostly what was true not long ago.
+        data = older[-min(len(older), 1 + int(rng.expovariate(0.2)))]
+        self.stored = StoredOwnership(data, self._version())
+        self._ledger.put_back(codec.loads(data))
+        return True
 
     def delete(self) -> None:
         """Somebody deletes the ConfigMap."""
@@ -59,9 +82,13 @@ class ApiServer:
         if current != expected:
             self._ledger.counts["conflicts of writes"] += 1
             raise OwnershipConflictError(f"the ownership is at version {current}, not {expected}")
+        if self.limit is not None and len(data) > self.limit:
+            self._ledger.counts["writes of an ownership that is too large"] += 1
+            raise OwnershipTooLargeError(f"the ownership takes {len(data)} bytes, over the limit of {self.limit}")
         self._ledger.store(codec.loads(data), writer)
         self.written_at[writer] = self._ledger.now
         self.stored = StoredOwnership(data, self._version())
+        self._older.append(data)
         return self.stored.version
 
     def lease_call(self, method: str, body: Any) -> Any:
@@ -161,6 +188,7 @@ class Kafka:
         self.ledger = ledger
         self.committed: dict[ShardId, Offset] = {}
         self.notes: dict[ShardId, str] = {}
+        self.retention = Retention(ledger)
         self.epoch = 0
         self.initialised: dict[int, str] = {}
         """Which coordinator got which epoch."""
@@ -172,7 +200,11 @@ class Kafka:
         """Positions that a user has asked for and does not know the fate of."""
 
     def infos(self) -> tuple[ShardInfo, ...]:
-        return tuple(ShardInfo(s.name, s.begin, s.end, s.open, s.parents, "id-1") for s in self.ledger.shards.values())
+        """Raises SourceUnavailableError if none of the shards is there, as for a topic that does not exist."""
+        present = [book for book in self.ledger.shards.values() if book.present]
+        if not present:
+            raise SourceUnavailableError("the topic does not exist")
+        return tuple(ShardInfo(s.name, s.begin, s.end, s.open, s.parents, s.source_id) for s in present)
 
     def initialise(self, writer: str, proven_at: float) -> int:
         """A new producer epoch; every earlier one is fenced."""
@@ -190,22 +222,38 @@ class Kafka:
         if epoch != self.epoch:
             self.ledger.counts["commits fenced"] += 1
             raise CommitFencedError(f"another producer has epoch {self.epoch}, this one had {epoch}")
+        if away := [shard for shard in offsets if not self.ledger.shards[shard].present]:
+            raise SourceUnavailableError(f"cannot commit {away}: there is no such partition")
         for shard, offset in offsets.items():
+            note = parse(notes.get(shard, ""))
             if self.forcing.get(shard) == offset:
                 del self.forcing[shard]
                 self.ledger.force(shard, offset)
             elif self.ledger.sets(shard, offset):
                 self.ledger.reset(shard, offset)
+            elif note is not None and note.source_id not in ("", self.ledger.shards[shard].source_id):
+                self.ledger.counts["positions of shards that bore the name before"] += 1
             elif self.committed.get(shard) != offset or self.ledger.shards[shard].durable is None:
                 self.ledger.land(shard, offset, writer)
+            if self.committed.get(shard) == offset:
+                self.ledger.counts["positions committed again as they were"] += 1
             self.committed[shard] = offset
+            self.retention.committed(shard)
         self.notes.update(notes)
 
     def forget(self, shard: ShardId) -> None:
-        """Its offset expires."""
+        """Its offset is gone."""
         self.notes.pop(shard, None)
         if self.committed.pop(shard, None) is not None:
             self.ledger.forget(shard)
+
+    def expire(self) -> None:
+        """The broker forgets what was not committed again for long."""
+        for shard in list(self.committed):
+            kept = self.ledger.shards[shard].present and not self.ledger.sightings.another(self.ledger.stored, shard)
+            if self.retention.due(shard, kept=kept):
+                self.ledger.counts["offsets that expired"] += 1
+                self.forget(shard)
 
 
 class SimulatedConnector:
@@ -229,9 +277,12 @@ class SimulatedSource:
         self._process, self._network, self._kafka = process, network, kafka
 
     async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
-        return await self._network.call(
+        infos = await self._network.call(
             self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
         )
+        ledger = self._kafka.ledger
+        ledger.sightings.looked(self._process.name, infos, ledger.now)
+        return infos
 
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
         """Records have no times here, so none is young enough."""

@@ -32,7 +32,7 @@ from shardherd.core.model import (
 )
 from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed, ConsumerDied, Request, ShardsDiscovered, Tick
 from shardherd.core.tracker import ReadRange, Tracker
-from tests.simulation.ledger import BrokenError
+from tests.simulation.books import BrokenError
 
 SHARDS = (ShardId("t/0"), ShardId("t/1"))
 NAMES = (ConsumerId("g-0"), ConsumerId("g-1"))

@@ -29,11 +29,13 @@ from shardherd.core.model import (
 )
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from tests.harness.long import LONG
+from tests.simulation.books import BrokenError, Run, Shard
 from tests.simulation.bugs import BUGS, planted
 from tests.simulation.campaign import REPLAY, ROOT, find_bugs, spread
 from tests.simulation.exhaustive import explore
-from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
-from tests.simulation.plan import CHANGES, FAULTS, RESET, plan
+from tests.simulation.ledger import Ledger
+from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
+from tests.simulation.retention import RETENTION, SERVED, Retention
 from tests.simulation.virtual import Timeline
 
 SCHEDULES = 100_000 if LONG else 10_000
@@ -68,6 +70,17 @@ HAPPENS = (
     "event ShardOver in the middle of a rebalance",
     "event ShardRevived",
     "resets whose leader crashed",
+    "writes of an ownership that is too large",
+    "ownerships put back",
+    "ownerships taken over that were put back",
+    "shards made anew",
+    "event SourceRecreated",
+    "resets of shards made anew",
+    "shards that vanished for good",
+    "shards that came back",
+    *DAYS,
+    "offsets that expired",
+    "positions committed again as they were",
 )
 """What the faults are for: each of these must really have happened, not only have been asked for."""
 
@@ -97,7 +110,9 @@ def test_a_schedule_is_of_the_size_and_has_the_faults_that_it_must() -> None:
     assert {each.operators for each in plans} == {1, 2}
     assert {(each.spec.settings.ordered, each.drift > 0) for each in plans} == set(itertools.product([False, True], repeat=2))
     assert min(sum(kind in FAULTS for _, kind in each.steps) for each in plans) == 3
-    assert {kind for each in plans for _, kind in each.steps} == {*FAULTS, *CHANGES, RESET}
+    assert {kind for each in plans for _, kind in each.steps} == {*FAULTS, *CHANGES, *DAYS, RESET}
+    days = [each.chaos / DAY for each in plans if each.chaos > DAY]
+    assert (20 < len(days) < 100, min(days) > 7.0) == (True, True)
     assert plans[7] == plan(7)
 
 
@@ -182,6 +197,24 @@ def test_the_ledger_sees_a_write_of_an_owner_that_was_replaced() -> None:
         books.write(T0, 4, 5, 1, run)
 
 
+def expires_after(served: float) -> bool:
+    """Whether an offset expires that was not committed again for the time of retention, of which so much was service."""
+    books, _ = ledger()
+    retention = Retention(books)
+    retention.committed(T0)
+    books.timeline.now = RETENTION
+    assert not retention.due(T0)
+    retention.passes(served)
+    books.timeline.now = RETENTION + 1.0
+    return retention.due(T0)
+
+
+def test_an_offset_expires_when_nobody_was_there_to_commit_it_again_and_else_the_ledger_sees_that_it_was_not_kept() -> None:
+    assert expires_after(served=SERVED)
+    with pytest.raises(BrokenError, match=r"of which the group was served for 2\.1"):
+        expires_after(served=SERVED + 0.1 * DAY)
+
+
 def reset_of(state: ResetState, id: str = "one", after: int = 0) -> ResetReport:
     return ResetReport(id, ResetTo.OFFSETS, state, "", rows=(ResetRow(T0, 5, after),))
 
@@ -192,7 +225,7 @@ def stored(holder: str | None, **changes: Any) -> Ownership:
     if holder is not None:
         run = Incarnation("uid-1", 1)
         row = row._replace(state=ShardState.ALREADY_ALLOC, holder=ConsumerId(holder), incarnation=run, owner_epoch=2)
-    return Ownership(GroupRecord("uid", leader_epoch=1, discovered=True, **changes), {T0: row}, {})
+    return Ownership(GroupRecord("uid", **{"leader_epoch": 1, "discovered": True, **changes}), {T0: row}, {})
 
 
 def test_the_ledger_sees_a_shard_that_is_given_away_while_a_reset_is_being_made() -> None:
@@ -241,6 +274,37 @@ def test_the_ledger_has_read_again_what_a_reset_asked_for_unless_it_was_lost_bef
     reset_to_the_beginning(made=False).land(T0, 5, "operator-2")
     with pytest.raises(BrokenError, match="records 0 to 5 never reached the sink"):
         reset_to_the_beginning(made=True).land(T0, 5, "operator-2")
+
+
+def put_back() -> Ledger:
+    """Epoch 2 of T0 was granted to g-0, then what was stored before that is put back."""
+    books, _ = ledger()
+    older = stored(None)
+    books.store(older, "operator-1")
+    books.store(stored("g-0", revision=1), "operator-1")
+    books.put_back(older)
+    return books
+
+
+def test_the_ledger_sees_a_grant_that_is_given_once_more_by_who_went_on_from_an_older_ownership() -> None:
+    books = put_back()
+    books.store(stored(None, leader_epoch=2), "operator-2")
+    with pytest.raises(BrokenError, match="epoch 2 was granted to"):
+        books.store(stored("g-1", leader_epoch=2, revision=1), "operator-2")
+
+
+def test_the_ledger_lets_who_still_leads_write_over_an_older_ownership_but_nothing_that_is_older_itself() -> None:
+    put_back().store(stored("g-0", revision=2), "operator-1")
+    with pytest.raises(BrokenError, match="without a leader epoch of its own"):
+        put_back().store(stored(None), "operator-1" * 2)
+
+
+def test_the_ledger_lets_who_finds_an_older_ownership_begin_it_anew() -> None:
+    books = put_back()
+    books.store(stored(None, leader_epoch=2), "operator-2")
+    books.store(stored(None, leader_epoch=2, rebuilding=True), "operator-2")
+    books.store(stored("g-1", leader_epoch=2, revision=1), "operator-2")
+    assert (books.counts["ownerships lost"], books.outdated) == (1, False)
 
 
 def test_the_ledger_sees_a_checkpoint_of_somebody_who_holds_nothing() -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,16 +25,18 @@ from shardherd.core.model import (
 )
 from shardherd.core.tracker import ReadRange
 from shardherd.spark import agent
-from tests.simulation import faults
+from tests.simulation import days, faults
+from tests.simulation.books import BrokenError, Run
 from tests.simulation.calls import Call, HttpAnswer
 from tests.simulation.consumer import ConsumerRun
-from tests.simulation.ledger import BrokenError, Ledger, Run, Shard
+from tests.simulation.ledger import Ledger
 from tests.simulation.network import Network, Process
 from tests.simulation.operator import OperatorRun
-from tests.simulation.plan import CHAOS, FAULTS, Plan
+from tests.simulation.plan import FAULTS, Plan
 from tests.simulation.pods import Pods
 from tests.simulation.rest import settle
 from tests.simulation.servers import ApiServer, Kafka
+from tests.simulation.source import Source
 from tests.simulation.telling import described
 from tests.simulation.virtual import Timeline
 
@@ -64,17 +66,21 @@ class World:
         runtime.BEAT = plan.look
         self.rng = random.Random(plan.seed ^ 0x5EED)
         self.timeline = Timeline()
-        self.ledger = Ledger(self.timeline, settings.ordered, settings.session_timeout, 120.0)
+        self.ledger = Ledger(self.timeline, settings.ordered, settings.session_timeout, 120.0 * plan.pace)
         self.ordered_ever = settings.ordered
+        self.source = Source(self)
         self.network = Network(self.timeline, self.rng, say=self.say if self.tell else None)
         self.api = ApiServer(self.ledger)
         self.kafka = Kafka(self.ledger)
         self.spec = plan.spec
         self.discovery = plan.discovery
         self.pods = Pods(self)
+        self.ledger.disturbed = lambda why: self.pods.disturb(self.pods.existing.keys(), why)
         self.healed = False
         self.healed_at = 0.0
         self.last_start = 0.0
+        self.asleep = False
+        """Everything is shut down."""
         self.operator_number = 0
         self._heard: dict[tuple[ConsumerId, Incarnation], float] = {}
         self._stood: dict[str, tuple[float, float]] = {}
@@ -87,26 +93,25 @@ class World:
         """The whole schedule. Raises BrokenError."""
         try:
             self._begin()
-            self.until(CHAOS)
+            self.until(self.plan.chaos)
             while self.network.delivered < DELIVERIES:
-                self.until(self.timeline.now + 60.0)
+                self.until(self.timeline.now + 60.0 * self.plan.pace)
             settle(self)
         finally:
             self._end()
         return self
 
     def _begin(self) -> None:
-        for number in range(self.plan.shards):
-            self.add_shard(ShardId(f"t/{number}"))
+        self.source.begin()
         for number in range(self.plan.consumers):
             self.pods.add(ConsumerId(f"g-{number}"))
         for _ in range(self.plan.operators):
             self.start_operator()
         for when, kind in self.plan.steps:
             self.timeline.at(when, None, self._step, kind)
-        self.timeline.after(RECONCILE, self._reconcile)
-        for _ in range(18):
-            self.timeline.at(self.rng.uniform(1.0, CHAOS), None, self._produce)
+        self.timeline.after(RECONCILE * self.plan.pace, self._reconcile)
+        if self.plan.pace > 1.0:
+            days.begin(self)
 
     def _reconcile(self) -> None:
         """The controller tells the coordinator what is declared and replaces pods that it refuses, again and again."""
@@ -115,7 +120,7 @@ class World:
             self.timeline.at(self.time, leader.process.loop, leader.apply, self.spec)
             if self.ledger.stored is not None:
                 self.pods.replace_superseded(self.ledger.stored)
-        self.timeline.after(RECONCILE, self._reconcile)
+        self.timeline.after(RECONCILE * self.plan.pace, self._reconcile)
 
     def _step(self, kind: str) -> None:
         self.say(f"--- {kind}")
@@ -132,7 +137,7 @@ class World:
     def until(self, when: float) -> None:
         """Go on until then, looking for failures inside the processes."""
         while self.timeline.now < when:
-            self.timeline.run(min(when, self.timeline.now + 20.0))
+            self.timeline.run(min(when, self.timeline.now + 20.0 * self.plan.pace))
             self._complaints()
 
     def _silent(self) -> None:
@@ -142,7 +147,7 @@ class World:
         if leader is None or stored is None:
             return
         since = max(self._led_since, self._stood.get(leader.name, (0.0, 0.0))[1])
-        limit = 2 * self.spec.settings.session_timeout + 40.0
+        limit = 2 * self.spec.settings.session_timeout + 40.0 * self.plan.pace
         for consumer in stored.consumers.values():
             silent = self.time - max(self._heard.get((consumer.consumer, consumer.incarnation), 0.0), since)
             if consumer.present and silent > limit:
@@ -193,36 +198,29 @@ class World:
 
     # The source.
 
-    def add_shard(self, name: ShardId, parents: tuple[ShardId, ...] = ()) -> None:
-        book = Shard(name, parents, born=self.time)
-        book.ordered_from_birth = self.spec.settings.ordered
-        self.ledger.shards[name] = book
+    def end_of(self, shard: ShardId) -> Offset | None:
+        return self.source.end(shard)
 
-    def _produce(self) -> None:
-        open_shards = [book for book in self.ledger.shards.values() if book.open]
-        for book in self.rng.sample(open_shards, min(len(open_shards), self.rng.randint(1, 3))):
-            book.end += self.rng.randint(1, 60)
-
-    def produce(self, shards: Iterable[ShardId]) -> None:
-        """New records on these shards, as far as they are open."""
-        for shard in shards:
-            if self.ledger.shards[shard].open and not self.healed:
-                self.ledger.shards[shard].end += self.rng.randint(1, 30)
-
-    def end_of(self, shard: ShardId) -> Offset:
-        return self.ledger.shards[shard].end
+    def gone(self, shard: ShardId) -> bool:
+        """Whether a shard is not there and never will be."""
+        return self.ledger.shards[shard].gone
 
     # Operators.
 
-    def start_operator(self) -> None:
+    def span(self, low: float, high: float) -> float:
+        """Seconds for which something lasts, drawn from such a range of a schedule of minutes."""
+        return self.rng.uniform(low, high) * self.plan.pace
+
+    def start_operator(self, lease_identity: str = "") -> None:
+        """`lease_identity`: that of the pod whose container is started again; else it is another pod."""
         self.operators = [operator for operator in self.operators if operator.alive]
-        if len(self.operators) >= self.plan.operators:
+        if self.asleep or len(self.operators) >= self.plan.operators:
             return
         self.operator_number += 1
         self.last_start = self.time
         process = Process(f"operator-{self.operator_number}", self.timeline, self.rng, self.plan.drift)
         self.say(f"{process.name} starts")
-        self.operators.append(OperatorRun(self, process))
+        self.operators.append(OperatorRun(self, process, lease_identity))
 
     def operator_ended(self, operator: OperatorRun, reason: str) -> None:
         self.say(f"{operator.name} has ended: {reason}")
@@ -231,7 +229,8 @@ class World:
                 gone = CoordinatorUnavailableError("the connection was reset")
                 self.timeline.at(self.time + 0.01, call.caller.process.loop, call.resolve, gone)
         self.timeline.after(self.rng.uniform(0.1, 2.0), self.forget_endpoint, operator)
-        self.timeline.after(self.rng.uniform(1.0, 6.0), self.start_operator)
+        again = operator.lease_identity if operator.starts_again else ""
+        self.timeline.after(self.rng.uniform(1.0, 6.0), self.start_operator, again)
 
     def forget_endpoint(self, operator: OperatorRun) -> None:
         if operator in self.endpoints:
@@ -297,7 +296,7 @@ class World:
             # Whoever was not heard has claimed nothing, and was no consumer that could have been expired.
             since = self.time - self.spec.settings.session_timeout
             spoke = {name for (name, _), when in self._heard.items() if when >= since}
-            self.pods.silent(self.pods.wanted.keys() - spoke)
+            self.pods.disturb(self.pods.wanted.keys() - spoke, "silent while the ownership was rebuilt")
         if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout"):
             return
         name = ConsumerId(message.split()[0])
@@ -369,10 +368,16 @@ class World:
             self.timeline.at(self.time, None, _throw, error)
             raise
 
-    def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None:
+    def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> bool:
+        """Whether there is something to read."""
         self.say(f"{run} reads {shard} from {start} to {stop}")
+        book = self.ledger.shards[shard]
+        if not book.present or (book.was_away and stop > book.end):
+            return False
+        run.sources[shard] = book.source_id
         self._judge(self.ledger.read, shard, start, stop, run)
         self._judge(self.ledger.late, run)
+        return True
 
     def replays(self, ranges: Mapping[ShardId, ReadRange], ours: Collection[ShardId], run: Run) -> None:
         self.say(f"{run} replays {sorted(ours)} of {ranges}")
@@ -382,6 +387,8 @@ class World:
 
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         self.say(f"{run} has written {shard} from {start} to {stop} under epoch {epoch}")
+        if run.sources.get(shard) != self.ledger.shards[shard].source_id:
+            return  # records of the shard that bore the name before
         self._judge(self.ledger.write, shard, start, stop, epoch, run)
 
 

@@ -1,0 +1,79 @@
+"""What one simulated world's ledger has books of: each run of a consumer, each shard, and what reached the sink.
+
+The ledger writes them and checks with them what was promised. They decide nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardherd.core.model import ConsumerId, Incarnation, Offset, ShardId
+
+
+class BrokenError(AssertionError):
+    """A promise of the protocol does not hold."""
+
+
+@dataclass
+class Run:
+    """One run of a consumer, as the ledger judges it.
+
+    `violent`: it was killed, expired, fenced or ended by itself, so that what it wrote may be read again by others. `stood`:
+    the time until which its process last stood still: a write under way then may come late.
+    """
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+    violent: str = ""
+    stood: float = float("-inf")
+    acknowledged: float = 0.0
+    sources: dict[ShardId, str] = field(default_factory=dict)
+    """Which shard it was that it read last under each name."""
+
+    def __str__(self) -> str:
+        return f"{self.consumer} ({self.incarnation.pod_uid}, start {self.incarnation.start})"
+
+
+@dataclass(slots=True)
+class Written:
+    """Records of one shard that reached the sink together."""
+
+    start: Offset
+    stop: Offset
+    run: Run
+    epoch: int
+
+
+@dataclass
+class Shard:
+    """One shard of the source, what is durable of it, and what the sink has of it."""
+
+    name: ShardId
+    parents: tuple[ShardId, ...] = ()
+    source_id: str = "id-1"
+    """Which shard bears the name: another one has another book."""
+    begin: Offset = 0
+    end: Offset = 0
+    open: bool = True
+    present: bool = True
+    gone: bool = False
+    """It is not present, and never will be."""
+    was_away: bool = False
+    """It was not there for a while: who comes after it need not have waited."""
+    was_read: bool = False
+    born: float = 0.0
+    durable: Offset | None = None
+    highest: Offset | None = None
+    """The last durable position, also when the source has forgotten it."""
+    landed: tuple[Offset, int] = (-1, 0)
+    """The last position that became durable, and the epoch that was stored at that moment."""
+    prefix: Offset = 0
+    """All records below are in the sink since they were last asked for."""
+    beyond: list[tuple[Offset, Offset]] = field(default_factory=list)
+    before_reset: list[tuple[Offset, Offset]] = field(default_factory=list)
+    """What the sink had when a position of a reset became durable that is not made yet."""
+    written: list[Written] = field(default_factory=list)
+    newest_epoch: int = 0
+    rewound: bool = False
+    ordered_from_birth: bool = False
+    last_position: dict[int, Offset] = field(default_factory=dict)

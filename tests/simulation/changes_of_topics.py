@@ -1,0 +1,51 @@
+"""What happens to topics: they are deleted and made anew, they vanish for a while, and some never come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def make_anew(world: World) -> bool:
+    """Shards are deleted and made anew, at once or after a while; later the user resets them."""
+    books = world.source.plain()
+    if not books or world.ledger.rebuilding:
+        return False  # the copies of positions are of the shards that bore the names before
+    chosen = books if world.rng.random() < 0.3 else world.rng.sample(books, min(len(books), world.rng.randint(1, 3)))
+    if world.rng.random() < 0.4:
+        world.source.vanish(chosen)
+        world.timeline.after(world.rng.uniform(1.0, 90.0), world.source.make_anew, chosen)
+    else:
+        world.source.make_anew(chosen)
+
+    def put_right(left: int) -> None:
+        if not world.healed:
+            world.source.put_right()
+            if left:
+                world.timeline.after(5.0 * world.plan.pace, put_right, left - 1)
+
+    world.timeline.after(world.span(150.0, 250.0), put_right, 20)
+    return True
+
+
+def vanish(world: World) -> bool:
+    """Some shards are not there for a while. Those of a topic that was deleted, or is shrunk by making it anew, never again."""
+    books = world.source.plain()
+    if len(books) < 4:
+        return False
+    chosen = world.rng.sample(books, world.rng.randint(1, len(books) // 3))
+    for_good = world.rng.random() < 0.3
+    world.source.vanish(chosen, for_good=for_good)
+    if not for_good:
+        world.timeline.after(world.rng.uniform(5.0, 200.0), world.source.come_back, chosen)
+    return True
+
+
+def vanish_all(world: World) -> bool:
+    """No shard is there for a while, as if somebody took away the right to see the topic."""
+    books = world.source.present()
+    world.source.vanish(books)
+    world.timeline.after(world.rng.uniform(5.0, 120.0), world.source.come_back, books)
+    return bool(books)

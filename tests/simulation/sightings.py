@@ -1,0 +1,57 @@
+"""Which coordinator has been shown that a shard is another one than before under the same name: what it may do from then on.
+
+Nothing is granted then, and nobody is told to read that shard, until a reset says from where on it is read. The ledger asks
+here for everything that a coordinator tells and writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shardherd.core.model import ShardId, ShardInfo
+from shardherd.core.records import Ownership
+from tests.simulation.books import BrokenError, Shard
+
+
+class Sightings:
+    """What the coordinators of one world were shown by its source. `patience`: seconds that one has to act upon it."""
+
+    def __init__(self, shards: Mapping[ShardId, Shard], patience: float) -> None:
+        self._shards = shards
+        self._patience = patience
+        self._shown: dict[tuple[str, ShardId, str], float] = {}
+
+    def looked(self, coordinator: str, infos: Iterable[ShardInfo], now: float) -> None:
+        """This coordinator was shown these shards."""
+        for info in infos:
+            if info.source_id != Shard.source_id:
+                self._shown.setdefault((coordinator, info.shard, info.source_id), now)
+
+    def another(self, ownership: Ownership | None, shard: ShardId) -> bool:
+        """Whether this shard is another one than that of which this ownership tells."""
+        row = ownership.shards.get(shard) if ownership is not None else None
+        book = self._shards[shard]
+        return row is not None and book.present and row.source_id not in ("", book.source_id)
+
+    def others(self, ownership: Ownership | None) -> list[ShardId]:
+        """All shards of which `another` holds."""
+        return [shard for shard in self._shards if self.another(ownership, shard)]
+
+    def told(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
+        """A consumer is told to read a shard that is another one than before."""
+        if self._knows(coordinator, shard, now):
+            raise BrokenError(f"{coordinator} tells {consumer} to read {shard}, and knows that it is another shard than before")
+
+    def stored(self, coordinator: str, before: Ownership, after: Ownership, now: float) -> None:
+        """An ownership was written."""
+        known = [shard for shard in self.others(after) if self._knows(coordinator, shard, now)]
+        if not known:
+            return
+        for name, row in after.shards.items():
+            was = before.shards.get(name)
+            if row.holder is not None and was is not None and was is not row and was.holder != row.holder:
+                raise BrokenError(f"{coordinator} gives {name} to {row.holder}, and knows that {known[0]} is another shard")
+
+    def _knows(self, coordinator: str, shard: ShardId, now: float) -> bool:
+        """Whether it has known this for long enough to act upon it."""
+        return now - self._shown.get((coordinator, shard, self._shards[shard].source_id), now) > self._patience
