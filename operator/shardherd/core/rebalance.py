@@ -130,7 +130,9 @@ def _keep(state: State, shard: ShardId, now: float) -> None:
 
 def _report(state: State, steps: _Steps, reason: str, now: float) -> None:
     clocks = state.clocks
-    state.put_clocks(rebalances=clocks.rebalances + 1, rebalanced_at=now, rebalance_reason=reason, rebalance_moved=steps.moved)
+    state.put_clocks(
+        rebalances=clocks.rebalances + 1, rebalanced_at=now + clocks.gap, rebalance_reason=reason, rebalance_moved=steps.moved
+    )
     state.tell(
         Told(
             "Rebalanced",

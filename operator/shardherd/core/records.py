@@ -135,7 +135,8 @@ class GroupRecord:
 class Clocks:
     """What is remembered of the group itself, not stored.
 
-    `gap` is the time that did not count. `due` is why a rebalance is wanted, empty if none is. Joins are gathered until
+    `gap` is the time that did not count; `rebalanced_at` is on the caller's clock, which counts it. `due` is why a rebalance is
+    wanted, empty if none is. Joins are gathered until
     `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
     them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called

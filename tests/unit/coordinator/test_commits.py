@@ -14,6 +14,7 @@ from tests.unit.coordinator.rig import IDENTITY, Rig, drain
 
 OK, WITHHELD = {CheckpointResult.OK}, {CheckpointResult.WITHHELD}
 GROUP_ID = "demo.clicks"
+FIRST = ShardId("t/0")
 UNKNOWN = OutcomeUnknownError("no answer to EndTxn; it may have happened")
 AWAY = SourceUnavailableError("no Kafka broker answers at broker:9092")
 FENCED = CommitFencedError("another producer has taken over")
@@ -232,6 +233,27 @@ async def test_nothing_is_committed_past_the_lease(rig: Rig) -> None:
 
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 0)
     assert "lease ran out" in await rig.runtime.lost()
+
+
+async def test_nothing_is_committed_if_the_lease_runs_out_while_copies_make_way(rig: Rig) -> None:
+    (consumer,) = await rig.serving(session_timeout=10_000.0)
+    await consumer.commit(7)
+    await rig.advance(301.0)
+    await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 7))
+    rig.kafka.faults.hold("discover")
+    await drain()
+    copies = rig.ownership.faults.hold("save_copies")
+    forcing = asyncio.create_task(rig.group.ask(ForceCheckpoint(FIRST, 3)))
+    await drain()
+
+    rig.leadership.until = rig.clock.now()
+    copies.set()
+
+    with pytest.raises(CoordinatorUnavailableError):
+        await forcing
+    assert FIRST not in rig.ownership.copies[IDENTITY], "the copy that was above the position had been taken away"
+    assert rig.kafka.committed[GROUP_ID][FIRST] == 7
+    assert "the lease ran out before the offsets" in await rig.runtime.lost()
 
 
 async def test_positions_that_do_not_change_are_committed_again_every_day(rig: Rig) -> None:
