@@ -86,7 +86,7 @@ STALLING = frozenset({IMAGE_UNAVAILABLE, CRASH_LOOPING, PODS_REJECTED, QUOTA_EXC
 """Reasons why consumers are not ready that do not go away by waiting."""
 
 LASTING = frozenset({"OwnershipUnreadable", "SnapshotTooLarge", TOO_MANY_GROUPS, GROUP_ID_TAKEN})
-"""Reasons why the coordinator grants nothing that do not go away by waiting."""
+"""Reasons why the coordinator does not grant something, or anything, that do not go away by waiting."""
 
 
 @dataclass(frozen=True, slots=True)
