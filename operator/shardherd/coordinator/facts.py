@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardherd.core.model import Condition, KafkaSource
+from shardherd.core.model import SNAPSHOT_TOO_LARGE, Condition, KafkaSource
 from shardherd.core.requests import ConditionsChanged
 
 GROUP_HAS_LIVE_MEMBERS = "GroupHasLiveMembers"
 GROUP_ID_IN_USE = "GroupIdInUse"
 SOURCE_REACHABLE = "SourceReachable"
 SOURCE_UNAVAILABLE = "SourceUnavailable"
-SNAPSHOT_TOO_LARGE = "SnapshotTooLarge"
 OWNERSHIP_UNREADABLE = "OwnershipUnreadable"
 
 

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import copy
 import gzip
-import json
 import random
 from collections.abc import Callable
 from typing import Any, cast
@@ -26,6 +25,7 @@ from shardherd.ports import (
     StoredOwnership,
 )
 from tests.contract.ownership import OwnershipContract
+from tests.harness.config_maps import PlayedConfigMaps, nothing
 
 Json = dict[str, Any]
 
@@ -35,75 +35,6 @@ HEAD = f"{CONFIG_MAPS}/clicks-state"
 
 LIMIT = 2000
 """Bytes in one part: few, so that many cost little."""
-
-MOST_DATA = 1024 * 1024
-"""Bytes in one ConfigMap that an API server takes."""
-
-
-class PlayedConfigMaps:
-    """ConfigMaps of one API server. `before` and `after` are told of every request, and may raise."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, Json] = {}
-        self.requests: list[str] = []
-        self.before: Callable[[str, str], None] = _nothing
-        self.after: Callable[[str, str], None] = _nothing
-        self._version = 0
-
-    async def acall(self, method: str, path: str, body: Any = None, **_: Any) -> Any:
-        where = f"{path}/{body['metadata']['name']}" if method == "POST" else path
-        self.requests.append(f"{method} {where.removeprefix(CONFIG_MAPS + '/clicks-')}")
-        self.before(method, where)
-        answer = self._carry_out(method, where, copy.deepcopy(body))
-        self.after(method, where)
-        return copy.deepcopy(answer)
-
-    def _carry_out(self, method: str, path: str, body: Any) -> Any:
-        found = self.objects.get(path)
-        if method == "POST" and found is not None:
-            raise ApiError(f"{path} exists", 409, "AlreadyExists")
-        if method != "POST" and found is None:
-            raise ApiError(f"{path} does not exist", 404, "NotFound")
-        if method == "DELETE":
-            return self.objects.pop(path)
-        if method == "GET":
-            return found
-        if method == "PUT":
-            assert found is not None
-            version = body["metadata"].get("resourceVersion")
-            if version not in (None, found["metadata"]["resourceVersion"]):
-                raise ApiError(f"{path} is at another version", 409, "Conflict")
-            if found.get("immutable"):
-                raise ApiError(f"{path} is immutable", 422, "Invalid")
-        if sum(len(base64.b64decode(data)) for data in body.get("binaryData", {}).values()) > MOST_DATA:
-            raise ApiError(f"{path} is too long", 422, "Invalid")
-        return self.change(path, body)
-
-    def change(self, path: str, item: Json) -> Json:
-        """Put it there, as another version."""
-        self._version += 1
-        item["metadata"]["resourceVersion"] = str(self._version)
-        item["metadata"].setdefault("uid", f"object-{self._version}")
-        self.objects[path] = item
-        return item
-
-    @property
-    def names(self) -> list[str]:
-        """What follows the name of the group, without the generations' names."""
-        return sorted("-".join(path.split("-")[1::2]) for path in self.objects)
-
-    def parts(self) -> list[str]:
-        """The paths of all parts."""
-        return sorted(path for path in self.objects if path != HEAD)
-
-    def index(self) -> Json | None:
-        """What the head says of parts."""
-        text = self.objects[HEAD].get("data", {}).get(INDEX)
-        return None if text is None else cast(Json, json.loads(text))
-
-
-def _nothing(_method: str, _path: str) -> None:
-    pass
 
 
 class Time:
@@ -180,7 +111,7 @@ async def test_an_ordinary_write_is_one_request_and_one_object(store: ConfigMapO
 
     assert server.requests == ["POST state", "PUT state", "PUT state", "GET state"]
     assert server.parts() == []
-    assert server.index() is None
+    assert server.index(HEAD) is None
 
 
 async def test_after_the_first_write_in_parts_each_is_its_parts_and_the_head_and_takes_the_ones_before_away(
@@ -205,7 +136,7 @@ async def test_what_fits_again_is_one_object_again(store: ConfigMapOwnership, se
     await store.save(GROUP, b"smaller", version)
 
     assert server.requests == ["PUT state"]
-    assert server.index() is None
+    assert server.index(HEAD) is None
 
 
 # What others see.
@@ -269,7 +200,7 @@ async def test_who_reads_while_others_are_written_gets_either(
 
 @pytest.mark.parametrize("ends_at", range(6))
 @pytest.mark.parametrize("before", [1, 3], ids=["one object", "parts"])
-async def test_wherever_a_coordinator_ends_the_next_one_finds_one_of_both_whole_and_nothing_stays(
+async def test_wherever_a_coordinator_ends_the_next_one_finds_one_of_both_whole_andnothing_stays(
     server: PlayedConfigMaps, clock: Time, before: int, ends_at: int
 ) -> None:
     """It ends before its nth write."""
@@ -287,7 +218,7 @@ async def test_wherever_a_coordinator_ends_the_next_one_finds_one_of_both_whole_
     server.before = end
     with contextlib.suppress(OutcomeUnknownError, OwnershipUnavailableError):
         await first.save(GROUP, data(3, 2), version)
-    server.before = _nothing
+    server.before = nothing
 
     second = store_on(server, clock)
     found = await loaded(second)
@@ -315,7 +246,7 @@ async def test_parts_that_a_late_request_makes_after_its_coordinator_ended_are_r
     assert server.parts() == []
 
 
-async def test_a_part_that_is_refused_changes_nothing_and_leaves_nothing_and_the_next_attempt_succeeds(
+async def test_a_part_that_is_refused_changesnothing_and_leavesnothing_and_the_next_attempt_succeeds(
     store: ConfigMapOwnership, server: PlayedConfigMaps
 ) -> None:
     version = await store.save(GROUP, b"small", None)
@@ -331,7 +262,7 @@ async def test_a_part_that_is_refused_changes_nothing_and_leaves_nothing_and_the
     assert len(server.parts()) == 3
 
 
-async def test_refusals_without_end_leave_nothing(store: ConfigMapOwnership, server: PlayedConfigMaps) -> None:
+async def test_refusals_without_end_leavenothing(store: ConfigMapOwnership, server: PlayedConfigMaps) -> None:
     version = await store.save(GROUP, data(2), None)
     server.before = failing("POST", "-1", ApiError("exceeded quota", 403, "Forbidden"), times=30)
 
@@ -353,7 +284,7 @@ async def test_no_more_parts_are_begun_than_can_be_removed(
             await store.save(GROUP, data(2), version)
     assert len(server.parts()) == 16
 
-    server.before = _nothing
+    server.before = nothing
     with pytest.raises(OwnershipUnavailableError, match="that are not used cannot be removed"):
         await store.save(GROUP, data(2), version)
     clock.now += LATE
@@ -370,7 +301,7 @@ async def test_an_unknown_outcome_is_read_back(
 ) -> None:
     version = await store.save(GROUP, data(2, 1), None)
     fail = failing("PUT", "state", error)
-    server.before, server.after = (_nothing, fail) if happened else (fail, _nothing)
+    server.before, server.after = (nothing, fail) if happened else (fail, nothing)
 
     with pytest.raises(OutcomeUnknownError, match="clicks"):
         await store.save(GROUP, data(3, 2), version)
@@ -411,7 +342,7 @@ async def test_parts_that_cannot_be_removed_are_removed_with_the_next_write(
 
     assert server.parts() == []
     await store.save(GROUP, b"smallest", version)
-    assert server.index() is None
+    assert server.index(HEAD) is None
 
 
 # What people do.
