@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from shardherd.client.aio import AsyncConsumerClient
-from shardherd.client.consumer import AsyncConsumer, ShardInHand
+from shardherd.client.consumer import AsyncConsumer
+from shardherd.client.in_hand import ShardInHand
 from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,

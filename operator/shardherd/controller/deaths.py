@@ -47,10 +47,10 @@ class Deaths:
         return tuple(Incarnation(uid, start) for uid, (_, start) in self._drivers.items())
 
     def proven(self, *, ordered: bool, executors: int) -> tuple[tuple[ConsumerId, Incarnation], ...]:
-        """The last start of each pod that will surely never act again, nor any before it: in an ordered group nor its executors.
+        """The last start of each pod that will surely never act again, nor any before it; in an ordered group, nor executors.
 
-        Where a consumer has executors, at least one must have been seen: none at all means that we did not look in time. `executors`
-        is what is declared now; a pod from before a change may have some although none are.
+        Where a consumer has executors, at least one must have been seen: none at all means that we did not look in time.
+        `executors` is how many are declared now; a pod from before a change may have some although none are.
         """
         result = []
         for uid, (consumer, last) in self._drivers.items():

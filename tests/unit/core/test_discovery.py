@@ -12,7 +12,7 @@ from shardherd.core.model import Condition, ConsumerId, Growth, Offset, ShardId,
 from shardherd.core.records import ShardRecord
 from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, ShardsDiscovered
 from shardherd.core.state import State, Told
-from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings, with_topics
+from tests.builders import Play, incarnation, info, shard, shards, spec, started, topic, with_settings, with_topics
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, A, having
 
 WITHHELD = (Condition("TooManyGroups", ""),)
