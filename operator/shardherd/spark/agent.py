@@ -336,7 +336,7 @@ class Agent:
         self._clean = not self.left_over and self.tracker.dropped == dropped
         if self.tracker.busy:
             await self._end("the running micro-batch did not end within drainTimeout")
-        stopped = await self._stopped_within(STOPS_WITHIN)
+        stopped = await self._stopped_by(min(deadline, self._now() + STOPS_WITHIN))
         self._stopping = True
         self._news.set()
         request = Leave(self.settings.consumer, self.settings.incarnation, self.settings.group_uid, stopped)
@@ -359,9 +359,8 @@ class Agent:
                 async with asyncio.timeout(left):
                     await self._turned.wait()
 
-    async def _stopped_within(self, seconds: float) -> bool:
+    async def _stopped_by(self, until: float) -> bool:
         """Whether nothing that was handed out goes on any more; only an ordered group waits to know it."""
-        until = self._now() + seconds
         while self.tracker.busy or (self.tracker.adrift and not await self._has_ended()):
             if not self.settings.ordered or self._now() >= until:
                 return False
