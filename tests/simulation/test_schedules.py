@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from shardherd.client.aio import Coordinator
 from shardherd.core.model import (
     CheckpointOutcome,
     CheckpointReply,
@@ -19,6 +21,7 @@ from shardherd.core.model import (
     CheckpointResult,
     ConsumerId,
     Incarnation,
+    Leave,
     ResetReport,
     ResetRow,
     ResetState,
@@ -32,6 +35,7 @@ from tests.harness.long import LONG
 from tests.simulation.books import BrokenError, Run, Shard
 from tests.simulation.bugs import BUGS, planted
 from tests.simulation.campaign import REPLAY, ROOT, find_bugs, spread
+from tests.simulation.consumer import Leaving
 from tests.simulation.exhaustive import explore
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
@@ -188,6 +192,19 @@ def test_the_ledger_sees_records_that_are_written_again_for_no_reason() -> None:
         books.write(T0, 3, 6, 2, other)
     run.violent = "killed"
     books.write(T0, 3, 6, 2, other)
+
+
+async def test_what_a_consumer_leaves_over_may_be_written_again_before_it_hears_that_it_has_left() -> None:
+    """The answer to its leave may be lost, and be asked for again for seconds, in which others write already."""
+    order: list[str] = []
+
+    async def leave(_: Leave) -> None:
+        order.append("the coordinator hears of it")
+
+    client = SimpleNamespace(heartbeat=None, checkpoint=None, leave=leave)
+    leaving = Leaving(cast("Coordinator", client), lambda: order.append("it is judged by what it leaves over"))
+    await leaving.leave(Leave(ConsumerId("g-0"), Incarnation("uid-1", 1)))
+    assert order == ["it is judged by what it leaves over", "the coordinator hears of it"]
 
 
 def test_the_ledger_sees_a_write_of_an_owner_that_was_replaced() -> None:

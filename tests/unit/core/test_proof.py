@@ -19,7 +19,7 @@ G0, G1 = ConsumerId("g-0"), ConsumerId("g-1")
 
 @dataclass
 class Sink:
-    """What consumers write while a group is played, second by second. A writer writes what it was told to hold when it began."""
+    """What consumers write while a group is played, second by second: each what it was last told to hold."""
 
     play: Play
     epochs: dict[ShardId, int] = field(default_factory=dict)
