@@ -75,11 +75,12 @@ def spec(
     leaving: Iterable[str] = (),
     cordoned: Iterable[str] = (),
     starting: str = "Earliest",
+    executors: bool = False,
     **settings: Any,
 ) -> GroupSpec:
     source = KafkaSource("broker:9092", ("t",), "", "demo.clicks", starting)
     goes, stays = (frozenset(ConsumerId(name) for name in names) for names in (leaving, cordoned))
-    return GroupSpec(IDENTITY, source, GroupSettings(**settings), wanted, goes, cordoned=stays)
+    return GroupSpec(IDENTITY, source, GroupSettings(**settings), wanted, goes, cordoned=stays, executors=executors)
 
 
 def incarnation(name: str, start: int = 1, pod: int = 1) -> Incarnation:
@@ -241,8 +242,9 @@ class Play:
         """Proof of this consumer's death."""
         return self.ask(ConsumerDied(ConsumerId(name), self.consumers[name].incarnation))
 
-    def leave(self, name: str) -> Result:
-        return self.ask(Leave(ConsumerId(name), self.consumers[name].incarnation, IDENTITY.uid))
+    def leave(self, name: str, *, stopped: bool = True) -> Result:
+        """This consumer leaves; with `stopped` it says that it writes nothing more."""
+        return self.ask(Leave(ConsumerId(name), self.consumers[name].incarnation, IDENTITY.uid, stopped))
 
     def checkpoint(self, name: str, shard_name: str, offset: Offset, epoch: int | None = None) -> CheckpointResult:
         """What becomes of a consumer's checkpoint, under the epoch that it holds unless another is given."""

@@ -67,7 +67,7 @@ class ReviewUnavailableError(PortError):
 
 
 class Clock(Protocol):
-    """Time. `now` is monotonic seconds, `wall` is seconds since 1970."""
+    """Time. `now` is seconds that never go back and go on while the machine is suspended, `wall` is seconds since 1970."""
 
     def now(self) -> float: ...
 
@@ -182,7 +182,7 @@ class SecretReader(Protocol):
 
 
 class Leadership(Protocol):
-    """Whether this process may answer. Deadlines are on the monotonic clock, counted from the sending of a renewal."""
+    """Whether this process may answer. Deadlines are on the clock's `now`, counted from the sending of a renewal."""
 
     async def acquire(self) -> None:
         """Wait until this process leads, and go on renewing until `release`."""

@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
+from shardherd.adapters.clock import boot_time
 from shardherd.client import leaving, news
 from shardherd.client.aio import Coordinator
 from shardherd.client.holdings import Grant, Holdings
@@ -97,7 +97,7 @@ class AsyncConsumer:
         save_interval: float = SAVE_INTERVAL,
         loss_limit: float = LOSS_LIMIT,
         drain_timeout: float = 60.0,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = boot_time,
     ) -> None:
         self.holdings = Holdings(consumer)
         self.stopped = ""
@@ -209,7 +209,7 @@ class AsyncConsumer:
         await asyncio.sleep(0)
         async with self._changed:
             while True:
-                if self.stopped or self._draining:
+                if self._end_if_too_silent() or self.stopped or self._draining:
                     raise ConsumerStoppedError(self.stopped or "this consumer drains", consumer=self._name)
                 grant = self.holdings.take()
                 if grant is not None:
@@ -311,6 +311,8 @@ class AsyncConsumer:
                 delay = min(LAST_RETRY, delay * 2)
                 continue
             delay = FIRST_RETRY
+            if self._end_if_too_silent():
+                return
             self._acknowledged_at = sent_at
             self._settings = reply
             self.holdings.confirm(reply)
@@ -368,22 +370,23 @@ class AsyncConsumer:
 
     async def _watch_silence(self) -> None:
         """Stop when the coordinator must believe us dead, or has been away for longer than was allowed."""
-        while not self.stopped:
-            wait = 1.0
-            if self._acknowledged_at is not None and self.holdings.held():
-                silent = self._now() - self._acknowledged_at
-                wait = self.silence_limit - silent
-                if wait <= 0:
-                    self._end(f"no heartbeat was acknowledged for {silent:.0f} s: check that the operator can be reached")
-                    return
+        # Whoever acts asks too: the timers of a machine that was suspended are late.
+        while not self._end_if_too_silent() and not self.stopped:
+            since = self._acknowledged_at if self.holdings.held() else None
+            wait = 1.0 if since is None else since + self.silence_limit - self._now()
             await asyncio.sleep(min(1.0, max(0.01, wait)))
+
+    def _end_if_too_silent(self) -> bool:
+        since = self._acknowledged_at
+        if late := since is not None and self.holdings.held() and (silent := self._now() - since) >= self.silence_limit:
+            self._end(f"no heartbeat was acknowledged for {silent:.0f} s: check that the operator can be reached")
+        return bool(late)
 
     @property
     def silence_limit(self) -> float:
         """Seconds after the sending of the last acknowledged heartbeat at which this run stops by itself."""
         settings = self._settings
-        margin = max(2 * settings.heartbeat_interval, 5.0)
-        return settings.session_timeout - margin if settings.ordered else self._loss_limit
+        return settings.session_timeout - max(2 * settings.heartbeat_interval, 5.0) if settings.ordered else self._loss_limit
 
     def _end(self, reason: str, level: int = logging.ERROR) -> None:
         if self.stopped:

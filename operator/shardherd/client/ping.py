@@ -12,6 +12,8 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 
+from shardherd.adapters.clock import boot_time
+
 INTERVAL, TIMEOUT = 1.0, 5.0
 """Seconds between two attempts, and for each."""
 
@@ -21,7 +23,7 @@ def ping(url: str, within: float, ca_file: Path | None = None) -> bool:
 
     What came of it is printed. `ca_file`: PEM file of the authorities to believe it by, by default the system's.
     """
-    until = time.monotonic() + within
+    until = boot_time() + within
     while True:
         try:
             # Read at each attempt: the operator may have just made it.
@@ -33,7 +35,7 @@ def ping(url: str, within: float, ca_file: Path | None = None) -> bool:
         if said == "ok":
             print(f"{url} answers and leads")
             return True
-        if time.monotonic() >= until:
+        if boot_time() >= until:
             print(f"shardherd: no operator that leads answers at {url} within {within:g} s: {said}", file=sys.stderr)
             return False
         time.sleep(INTERVAL)

@@ -2,7 +2,8 @@
 
 The controller shows it each pod as it changes and as it goes, and reports what is proven to the coordinator. Proof is a
 container that the kubelet says has terminated. A pod that vanished without such a status proves nothing: a force-deleted pod
-may still run. The end of start n of a pod proves that all earlier starts ended. Holds no clock and does no I/O.
+may still run. The end of start n of a pod proves that all earlier starts ended, but not their executors. Holds no clock and
+does no I/O.
 """
 
 from __future__ import annotations
@@ -46,15 +47,16 @@ class Deaths:
         return tuple(Incarnation(uid, start) for uid, (_, start) in self._drivers.items())
 
     def proven(self, *, ordered: bool, executors: int) -> tuple[tuple[ConsumerId, Incarnation], ...]:
-        """Those of `dead` that will surely never act again: in an ordered group its executors have ended, too.
+        """The last start of each pod that will surely never act again, nor any before it: in an ordered group nor its executors.
 
-        Where a consumer has executors, at least one must have been seen: none at all means that we did not look in time.
+        Where a consumer has executors, at least one must have been seen: none at all means that we did not look in time. `executors`
+        is what is declared now; a pod from before a change may have some although none are.
         """
         result = []
-        for uid, (consumer, start) in self._drivers.items():
-            incarnation = Incarnation(uid, start)
-            if not ordered or executors == 0 or self._executors_ended(incarnation):
-                result.append((consumer, incarnation))
+        for uid, (consumer, last) in self._drivers.items():
+            start = self._without_executors(uid, last, executors) if ordered else last
+            if start is not None:
+                result.append((consumer, Incarnation(uid, start)))
         return tuple(result)
 
     def unreported(
@@ -80,9 +82,16 @@ class Deaths:
             if start is not None and start > self._drivers.get(uid, ("", 0))[1]:
                 self._drivers[uid] = (ConsumerId(pod["metadata"]["name"]), start)
 
-    def _executors_ended(self, driver: Incarnation) -> bool:
-        theirs = [pods for known, pods in self._executors.items() if known == driver or driver.supersedes(known)]
-        return driver in self._executors and all(ended for pods in theirs for ended in pods.values())
+    def _without_executors(self, uid: str, last: int, declared: int) -> int | None:
+        """The last start of this pod, up to `last`, of which and before which no executor runs any more."""
+        found = None
+        for run, pods in sorted(self._executors.items(), key=lambda item: item[0].start):
+            if run.pod_uid != uid or run.start > last:
+                continue
+            if not all(pods.values()):
+                return found
+            found = run.start
+        return found if declared else last
 
     def _prune(self) -> None:
         for uid in list(self._drivers)[:-REMEMBERED]:

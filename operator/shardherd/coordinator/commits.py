@@ -17,7 +17,7 @@ from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.group import Group
 from shardherd.core.model import GroupIdentity, Offset, ShardId
-from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed
+from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed, CheckpointsLost
 from shardherd.ports import (
     CommitFencedError,
     OffsetStore,
@@ -199,16 +199,23 @@ class Committer:
         return offsets
 
     async def _find_out(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
-        """Prove that we lead, take over again and read back, for as long as it takes."""
+        """Prove that we lead, take over again and read back, for as long as it takes.
+
+        What is absent then is lost: it may have been written, so it is not the position before that holds.
+        """
         delay = 0.5
         while True:
             try:
                 await self.retake()
-                return await self.read(offsets)
+                found = await self.read(offsets)
             except (SourceUnavailableError, CoordinatorUnavailableError) as error:
                 self._failing(str(error))
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 5.0)
+            else:
+                if absent := frozenset(offsets) - frozenset(found):
+                    self._settle(Outcome(CheckpointsLost(absent)))
+                return found
 
     async def _fenced(self, offsets: Mapping[ShardId, Offset], error: CommitFencedError) -> Mapping[ShardId, Offset]:
         """Another producer took our transactional id: a new leader, which the proof shows, or a stranger."""

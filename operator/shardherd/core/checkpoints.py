@@ -24,7 +24,13 @@ from shardherd.core.model import (
 )
 from shardherd.core.naming import shard_key
 from shardherd.core.records import InFlight
-from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed, ForceCheckpoint, ForceCheckpointReply
+from shardherd.core.requests import (
+    CheckpointsCommitted,
+    CheckpointsFailed,
+    CheckpointsLost,
+    ForceCheckpoint,
+    ForceCheckpointReply,
+)
 from shardherd.core.state import State, Told
 
 # Looked up once: Python 3.11 finds a member of an enumeration by a call, and these are asked for with every shard.
@@ -74,8 +80,12 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
         if record is None:
             continue
         flight, before, info = in_flight.get(shard), positions.get(shard), infos.get(shard)
-        lost = grants.checkpoint_lost(state, record)
+        set_by_force = flight is not None and flight.forced and offset == flight.offset
         state.put_in_flight(shard, None)
+        if before is not None and offset < before and not set_by_force:
+            # Read back after an unknown outcome: nothing but a forced checkpoint sets one back. The next one puts it right.
+            continue
+        lost = grants.checkpoint_lost(state, record)
         state.put_position(shard, offset)
         if lost and not grants.checkpoint_lost(state, record):
             # While it was lost the balance left the shard out.
@@ -84,7 +94,7 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
         if not record.started:
             state.put_shard(record._replace(started=True))
             grants.want_rebalance(state, "ShardsAppeared")
-        if flight is not None and flight.forced and offset == flight.offset:
+        if set_by_force:
             _forced(state, shard, now)
             forced.append(shard)
         open_ = info is not None and info.open
@@ -104,14 +114,31 @@ def failed(state: State, request: CheckpointsFailed) -> None:
         state.put_in_flight(shard, None)
 
 
+def lost(state: State, request: CheckpointsLost) -> None:
+    """Phase two, when nothing can be read back: the new position may have been written, and is forgotten by now.
+
+    The position before it is then too old to go on from: records above it may have been handled. The holder, if it lives, knows
+    how far it came, and saves that again. Of a shard that never had a position nothing is lost: its start is written anew.
+    """
+    for shard in request.shards:
+        state.put_in_flight(shard, None)
+        record = state.shards.get(shard)
+        if record is not None and record.started:
+            state.put_position(shard, None)
+
+
 def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
     """Phase one of a forced checkpoint: taken whoever holds the shard, in whatever state it is.
 
     Raises UnknownShardError, InvalidRequestError for a position that does not exist, CoordinatorUnavailableError while another
-    position of the shard is being written.
+    position of the shard is being written, or while its holder may still claim it: it would go on from its own position.
     """
     record = state.shards.get(request.shard)
     identity = str(state.spec.identity)
+    if not state.record.discovered or state.record.rebuilding:
+        raise CoordinatorUnavailableError(
+            f"who holds shard {request.shard} is being found out; ask again", group=identity, shard=request.shard
+        )
     if record is None:
         raise UnknownShardError(
             f"group {identity} has no shard {request.shard}; its shards are named topic/partition",
@@ -129,7 +156,7 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
             group=identity,
             shard=request.shard,
         )
-    if request.shard in state.in_flight or request.shard in (state.clocks.unset or ()):
+    if request.shard in state.in_flight or resets.sets(state, request.shard):
         raise CoordinatorUnavailableError(
             f"a checkpoint of shard {request.shard} is being written; ask again", group=identity, shard=request.shard
         )
@@ -192,7 +219,9 @@ def _withheld(state: State, shard: ShardId) -> bool:
     For one: the source has no such shard any more. Its checkpoint would fail, and with it those of others.
     """
     clocks, infos = state.clocks, state.infos
-    return not clocks.commits or state.record.rebuilding or shard in clocks.recreated or (bool(infos) and shard not in infos)
+    if not clocks.commits or state.record.rebuilding or shard in clocks.recreated or resets.sets(state, shard):
+        return True
+    return bool(infos) and shard not in infos
 
 
 def _order_warning(state: State, shard: ShardId) -> str:

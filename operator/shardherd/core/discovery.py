@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core import balance, checkpoints, grants, growth, lineage, rebuild, resets
+from shardherd.core import balance, checkpoints, counted, grants, growth, lineage, rebuild, resets
 from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
 from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
@@ -44,8 +44,10 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         if not grants.finish_if_done(state, shard, now):
             # A forced checkpoint that the coordinator before us made durable, and ended before it could act upon it.
             checkpoints.revive(state, shard, now)
-    if not before or before.keys() - infos.keys():
+    vanished = before.keys() - infos.keys()
+    if not before or vanished:
         _wake_waiting(state, now)
+    counted.gone(state, vanished)
     _look_at_each(state, infos, now)
     balance.note_rates(state, now)
     _commit_starts(state)
@@ -201,6 +203,7 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
     recreated: list[ShardId] = []
     unmarked: list[ShardRecord] = []
     lagging: set[ConsumerId | None] = set()
+    unreadable: list[ShardId] = []
     shards, positions = state.shards, state.positions
     for shard, info in infos.items():
         record = shards[shard]
@@ -210,12 +213,23 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
                 continue  # nobody may read it
             unmarked.append(record)
         holder = record.holder
-        reads = holder is not None and record.state is ShardState.ALREADY_ALLOC
-        if reads and holder not in lagging and positions.get(shard, info.end) < info.end:
+        if holder is None:
+            continue
+        position = positions.get(shard, info.end)
+        if position < info.begin:
+            unreadable.append(shard)
+        if (
+            position < info.end
+            and holder not in lagging
+            and record.state is ShardState.ALREADY_ALLOC
+            and record.incarnation == state.consumers[holder].incarnation
+        ):
+            # What an earlier run of the name still holds, this one cannot read.
             lagging.add(holder)
     for record in unmarked:
         state.put_shard(record._replace(source_id=infos[record.shard].source_id))
     _note_recreated(state, tuple(sorted(recreated, key=shard_key)))
+    counted.gone(state, unreadable)
     readers = {consumer for consumer in lagging if consumer is not None}
     for consumer in sorted(state.lagging.keys() - readers):
         state.put_lagging(consumer, None)

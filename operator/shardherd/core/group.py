@@ -6,10 +6,10 @@ The coordinator's runtime calls it, one request at a time:
     group.apply(result.events)              # the only change; `revert` takes it back, `copy` gives an independent group
     ... make durable what result.persist and result.commit ask for, then send result.reply
 
-`commit` begins a commit of positions: its outcome must come back as CheckpointsCommitted or CheckpointsFailed, and until then
-the shards in it do not change hands. A heartbeat's reply may be parked while `may_park(heartbeat)`; when a later `Result.woken`
-names the consumer, or the interval ends, `confirmed(heartbeat)` is the reply of that moment. Does no input or output and
-reads no clock: `now` is monotonic seconds.
+`commit` begins a commit of positions: its outcome must come back as CheckpointsCommitted, CheckpointsFailed or CheckpointsLost,
+and until then the shards in it do not change hands. A heartbeat's reply may be parked while `may_park(heartbeat)`; when a later
+`Result.woken` names the consumer, or the interval ends, `confirmed(heartbeat)` is the reply of that moment. Does no input or
+output and reads no clock: `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from shardherd.core.records import Clocks, GroupRecord, Ownership, Session
 from shardherd.core.requests import (
     CheckpointsCommitted,
     CheckpointsFailed,
+    CheckpointsLost,
     ClockGap,
     ConditionsChanged,
     ConsumerDied,
@@ -298,6 +299,8 @@ class Group:
                 checkpoints.committed(state, request, now)
             case CheckpointsFailed():
                 checkpoints.failed(state, request)
+            case CheckpointsLost():
+                checkpoints.lost(state, request)
             case ForceCheckpoint():
                 return checkpoints.force(state, request)
             case ResetDue():

@@ -149,10 +149,7 @@ def released(state: State, record: ShardRecord) -> bool:
     """Whether the holder has let go: it applied the revision that revoked the shard, and names no epoch of it."""
     if record.holder is None or record.incarnation is None or not liveness.is_current(state, record.holder, record.incarnation):
         return False
-    session = state.sessions.get(record.holder)
-    if session is None or not session.heard:
-        return False
-    return session.revision >= record.revision and record.shard not in session.named
+    return liveness.let_go(state, record)
 
 
 def _check_place(state: State, request: Heartbeat) -> None:

@@ -11,19 +11,21 @@ from shardherd.core import eligible, grants
 from shardherd.core.errors import GroupReplacedError, InvalidRequestError, StaleIncarnationError
 from shardherd.core.model import CheckpointRequest, ConsumerId, Heartbeat, Incarnation, Leave, ShardId, ShardState
 from shardherd.core.naming import shard_key
-from shardherd.core.records import ConsumerRecord, EndReason
+from shardherd.core.records import ConsumerRecord, EndReason, ShardRecord
 from shardherd.core.requests import ConsumerDied
 from shardherd.core.state import State, Told
 
 PROVEN = frozenset({EndReason.DIED, EndReason.LEFT})
+"""Ends after which an incarnation writes nothing more."""
 AT_ONCE = float("-inf")
 """A moment that is past already, whenever it is asked."""
-KEPT_UIDS, KEPT_FOR = 64, 600.0
+KEPT_UIDS, KEPT_FOR = 4, 600.0
 """A superseded pod's UID is remembered while fewer than so many of its name came after it, and for so many seconds at least.
 
-UIDs do not compress, and those of a consumer that is replaced every few minutes would outgrow the stored form. A pod of a name
-begins to exist when the one before is gone, and the token of a pod that is gone is believed for a minute at most: so who is
-forgotten here has been refused by its token for long. See docs/design/0006."""
+UIDs do not compress, and those of a thousand consumers that were replaced now and then would make most of the stored form. A
+pod of a name begins to exist when the one before is gone, and the token of a pod that is gone is believed for a minute at most:
+so who is forgotten here has been refused by its token for long. The few that are kept nevertheless are those that are shown:
+the controller replaces one of them that runs. See docs/design/0006."""
 
 
 def check_group(state: State, request: Heartbeat | CheckpointRequest | Leave) -> None:
@@ -86,35 +88,40 @@ def admit(state: State, consumer: ConsumerId, incarnation: Incarnation, now: flo
 
 
 def leave(state: State, request: Leave) -> None:
-    """A consumer goes. The same as its death, but nothing went wrong."""
+    """A consumer goes: nothing went wrong. As its death, if it says or has shown that it writes nothing more."""
     check_group(state, request)
     record = state.consumers.get(request.consumer)
     if record is None:
         return
-    if record.has_ended(request.incarnation) and record.end_reason == EndReason.LEFT:
+    left_busy = record.end_reason == EndReason.LEFT_BUSY
+    if record.has_ended(request.incarnation) and (left_busy or record.end_reason == EndReason.LEFT):
+        if left_busy and request.stopped and record.ended == request.incarnation:
+            end(state, record, request.incarnation, EndReason.LEFT, "ConsumerLeft")
         return
     check(state, request.consumer, request.incarnation)
     if record.incarnation == request.incarnation:
-        end(state, record, request.incarnation, EndReason.LEFT, "ConsumerLeft")
+        stopped = request.stopped or _lets_go_of_all(state, request.consumer, request.incarnation)
+        end(state, record, request.incarnation, EndReason.LEFT if stopped else EndReason.LEFT_BUSY, "ConsumerLeft")
 
 
 def died(state: State, request: ConsumerDied) -> None:
-    """Proof of death of an incarnation and all earlier starts of its pod."""
+    """Proof of death of an incarnation and all earlier starts of its pod, their executors included."""
     record = state.consumers.get(request.consumer)
     if record is None:
         return
     dead = request.incarnation
-    if dead.pod_uid == record.incarnation.pod_uid:
-        if not record.incarnation.supersedes(dead) and not (record.has_ended(dead) and record.end_reason in PROVEN):
-            end(state, record, dead, EndReason.DIED, "ConsumerDied")
-    elif any(covers(dead, incarnation) for holder, incarnation in state.under if holder == request.consumer):
+    over = record.has_ended(dead) and record.end_reason in PROVEN
+    if dead.pod_uid == record.incarnation.pod_uid and not record.incarnation.supersedes(dead) and not over:
+        end(state, record, dead, EndReason.DIED, "ConsumerDied")
+    elif any(covers(dead, run) and not _proven(state, record, run) for run in _runs_that_hold(state, record)):
         state.put_consumer(replace(record, proven=(*record.proven, dead)))
 
 
 def end(state: State, record: ConsumerRecord, incarnation: Incarnation, end_reason: str, told: str, message: str = "") -> None:
     """This incarnation is over for good: refused from now on."""
     was_present = record.present
-    state.put_consumer(replace(record, present=False, ended=incarnation, end_reason=end_reason))
+    proven = _proofs(state, record)
+    state.put_consumer(replace(record, present=False, ended=incarnation, end_reason=end_reason, proven=proven))
     _depart(state, record, told, message, was_present)
 
 
@@ -123,6 +130,14 @@ def expire_session(state: State, record: ConsumerRecord) -> None:
     state.put_consumer(replace(record, present=False))
     timeout = state.spec.settings.session_timeout
     _depart(state, record, "SessionTimeout", f"{record.consumer} was silent for {timeout:g} s", True)
+
+
+def forget_superseded(state: State, now: float) -> None:
+    """Forget the superseded UIDs that need not be remembered any more, of every name: it may be long until one speaks anew."""
+    for record in [record for record in state.consumers.values() if len(record.superseded) > KEPT_UIDS]:
+        left = _remembered(state, record.consumer, record.superseded, now)
+        if left != record.superseded:
+            state.put_consumer(replace(record, superseded=left))
 
 
 def settle(state: State, now: float) -> None:
@@ -151,14 +166,11 @@ def is_current(state: State, consumer: ConsumerId, incarnation: Incarnation) -> 
 def gone_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> float:
     """From when on an incarnation that is no longer current cannot act any more, so that its shards may move.
 
-    Proof of death, leaving, and a later start of the same pod count at once. Without proof an ordered group waits until the
-    incarnation must have stopped itself: one session timeout after it was last heard. An unordered one fences it and goes on.
+    An unordered group fences it and goes on. An ordered one wants proof: that it died, or that it left and had stopped. A later
+    start of its pod proves no more than the end of the driver's container, which is enough where there are no executors.
+    Without proof it waits until the incarnation must have stopped itself: one session timeout after it was last heard.
     """
-    record = state.consumers[consumer]
-    proven = record.end_reason in PROVEN and record.has_ended(incarnation)
-    if proven or record.incarnation.supersedes(incarnation) or any(covers(dead, incarnation) for dead in record.proven):
-        return AT_ONCE
-    if not state.spec.settings.ordered:
+    if not state.spec.settings.ordered or _proven(state, state.consumers[consumer], incarnation):
         return AT_ONCE
     return last_heard(state, consumer, incarnation) + state.spec.settings.session_timeout
 
@@ -176,9 +188,52 @@ def last_heard(state: State, consumer: ConsumerId, incarnation: Incarnation) -> 
     return state.heard.get((consumer, incarnation), state.restored_at)
 
 
+def let_go(state: State, record: ShardRecord) -> bool:
+    """Whether the last heartbeat of its holder shows that it does not hold this shard.
+
+    It had applied what its holder was last told of the shard, and names no epoch of it.
+    """
+    session = None if record.holder is None else state.sessions.get(record.holder)
+    if session is None or not session.heard:
+        return False
+    return session.revision >= record.revision and record.shard not in session.named
+
+
 def covers(dead: Incarnation, incarnation: Incarnation) -> bool:
     """Whether proof of `dead` proves `incarnation` dead too."""
     return dead == incarnation or dead.supersedes(incarnation)
+
+
+def _lets_go_of_all(state: State, consumer: ConsumerId, incarnation: Incarnation) -> bool:
+    return all(let_go(state, state.shards[shard]) for shard in state.under.get((consumer, incarnation), ()))
+
+
+def _proven(state: State, record: ConsumerRecord, incarnation: Incarnation) -> bool:
+    """Whether it is proven that this run, which is no longer the current one of its name, writes nothing more."""
+    # Whatever comes after a start of a driver's container says nothing of the executors of that start.
+    later = not state.spec.executors
+    if record.incarnation.supersedes(incarnation) and later:
+        return True
+    if record.end_reason in PROVEN and record.has_ended(incarnation):
+        if record.end_reason == EndReason.DIED or record.ended == incarnation or later:
+            return True
+    return any(covers(dead, incarnation) for dead in record.proven)
+
+
+def _proofs(state: State, record: ConsumerRecord) -> tuple[Incarnation, ...]:
+    """What is to be kept as proof when something else is noted of how this name's runs end."""
+    ended = record.ended
+    if ended is None or record.end_reason not in PROVEN:
+        return record.proven
+    held = [run for run in _runs_that_hold(state, record) if covers(ended, run)]
+    if held and all(_proven(state, record, run) for run in held):
+        return (*record.proven, ended)
+    return record.proven
+
+
+def _runs_that_hold(state: State, record: ConsumerRecord) -> list[Incarnation]:
+    """The runs of this name under which shards are held."""
+    return [run for holder, run in state.under if holder == record.consumer]
 
 
 def _supersede(state: State, record: ConsumerRecord, incarnation: Incarnation, now: float) -> None:
@@ -191,9 +246,9 @@ def _supersede(state: State, record: ConsumerRecord, incarnation: Incarnation, n
     proven = record.proven
     ended, end_reason = record.ended, record.end_reason
     if before.pod_uid != incarnation.pod_uid:
+        state.put_superseded(record.consumer, before.pod_uid, now)
         superseded = _remembered(state, record.consumer, (*superseded, before.pod_uid), now)
-        if ended is not None and end_reason in PROVEN:
-            proven = (*proven, ended)
+        proven = _proofs(state, record)
         ended, end_reason = None, ""
     state.put_consumer(
         replace(
@@ -209,12 +264,15 @@ def _supersede(state: State, record: ConsumerRecord, incarnation: Incarnation, n
 
 
 def _remembered(state: State, consumer: ConsumerId, superseded: tuple[str, ...], now: float) -> tuple[str, ...]:
-    """The superseded UIDs, of which the last is new, without those that may be forgotten by now."""
-    state.put_superseded(consumer, superseded[-1], now)
-    while len(superseded) > KEPT_UIDS and state.superseded.get((consumer, superseded[0]), state.restored_at) + KEPT_FOR <= now:
-        state.put_superseded(consumer, superseded[0], None)
-        superseded = superseded[1:]
-    return superseded
+    """The superseded UIDs of this name, the oldest first, without those that may be forgotten by now."""
+    known, first = state.superseded, 0
+    while len(superseded) - first > KEPT_UIDS and (
+        known.get((consumer, superseded[first]), state.restored_at) + KEPT_FOR <= now
+    ):
+        if (consumer, superseded[first]) in known:
+            state.put_superseded(consumer, superseded[first], None)
+        first += 1
+    return superseded[first:]
 
 
 def _depart(state: State, record: ConsumerRecord, told: str, message: str, was_present: bool) -> None:
@@ -265,7 +323,7 @@ def _move_on(state: State, consumer: ConsumerRecord, shard: ShardId, now: float)
 def _yields(state: State, consumer: ConsumerRecord, before: Incarnation, now: float) -> bool:
     """Whether a newer run of a consumer leaves its name's shards to others: it is cold, they are not, and no grace is left.
 
-    With `rejoinGrace` 0 shards move at proof of death. A later start of the pod is that proof, so it makes no difference
+    With `rejoinGrace` 0 shards move at proof of death. Where a later start of the pod is that proof, it makes no difference
     whether the proof or its first heartbeat arrives first: either way the warm consumers read on within milliseconds, not after
     a cold start. A cold run keeps, and replays, what its name still holds: within its grace, and where nobody else is warm.
     """
@@ -282,6 +340,6 @@ def _note_heard(state: State, consumer: ConsumerId, incarnation: Incarnation, he
 def _forget(state: State, consumer: ConsumerRecord, incarnation: Incarnation) -> None:
     if (consumer.consumer, incarnation) in state.heard:
         state.put_heard(consumer.consumer, incarnation, None)
-    held = [other for holder, other in state.under if holder == consumer.consumer]
+    held = _runs_that_hold(state, consumer)
     proven = tuple(dead for dead in consumer.proven if any(covers(dead, other) for other in held))
     state.put_consumer(replace(consumer, proven=proven))

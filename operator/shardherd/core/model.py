@@ -215,11 +215,16 @@ class CheckpointReply:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A consumer that holds nothing more says that it goes. `group_uid` as in a heartbeat."""
+    """A consumer says that it goes. `group_uid` as in a heartbeat.
+
+    `stopped`: nothing that this run has begun goes on, neither here nor in executors: it will not read or write any more. Only
+    then, or if its last heartbeat named nothing, an ordered group moves what it held at once.
+    """
 
     consumer: ConsumerId
     incarnation: Incarnation
     group_uid: str = ""
+    stopped: bool = False
 
 
 class ShardView(NamedTuple):
@@ -426,7 +431,7 @@ class GroupSpec:
     are removed, those in `cordoned` hold nothing and stay. `service_account` is the account whose tokens may speak for the
     group's consumers. `created` is when the group was, in RFC 3339: of groups that exclude each other the older one is served.
     With `rebalance_paused` nothing that somebody holds is moved for the sake of balance. `reset` is a declared change of
-    positions.
+    positions. `executors`: consumers have pods of executors, which may write on after their driver's container has ended.
     """
 
     identity: GroupIdentity
@@ -439,3 +444,4 @@ class GroupSpec:
     cordoned: frozenset[ConsumerId] = frozenset()
     rebalance_paused: bool = False
     reset: Reset | None = None
+    executors: bool = False

@@ -155,6 +155,8 @@ def _tell_coordinator(observation: Observation, course: Course) -> Iterable[Acti
             cordoned=frozenset(pod.name for pod in observation.consumers if pod.cordoned) | course.rolling.emptied,
             rebalance_paused=declared.pauses.rebalance,
             reset=declared.reset,
+            # Also while pods from before a change of the declaration still have some.
+            executors=declared.executors > 0 or any(not executor.ended for executor in observation.executors),
         )
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardherd.core import balance, eligible, grants, heartbeats
+from shardherd.core import balance, counted, eligible, grants, heartbeats
 from shardherd.core.assignors import Delta
 from shardherd.core.model import ConsumerId, ShardId, ShardState
 from shardherd.core.naming import shard_key
@@ -32,6 +32,7 @@ class _Steps:
 
 def rebalance(state: State, now: float) -> None:
     """Take the steps that are due and possible now."""
+    counted.returned(state)
     if not state.clocks.due:
         return
     if grants.blocked(state):
@@ -85,9 +86,10 @@ def _first_assignment_waits(state: State, now: float) -> bool:
 def _take_steps(state: State, now: float) -> _Steps:
     consumers = eligible.balanced(state)
     steps = _Steps()
+    problem = balance.problem(state, consumers)
+    counted.note(state, problem)
     if not consumers:
         return steps
-    problem = balance.problem(state, consumers)
     delta = Delta.of(problem, balance.target(state, problem))
     for shard, consumer in zip(delta.shards.tolist(), delta.takers.tolist(), strict=True):
         _step(state, state.shards[shard], consumer, steps, now)
@@ -128,7 +130,9 @@ def _keep(state: State, shard: ShardId, now: float) -> None:
 
 def _report(state: State, steps: _Steps, reason: str, now: float) -> None:
     clocks = state.clocks
-    state.put_clocks(rebalances=clocks.rebalances + 1, rebalanced_at=now, rebalance_reason=reason, rebalance_moved=steps.moved)
+    state.put_clocks(
+        rebalances=clocks.rebalances + 1, rebalanced_at=now + clocks.gap, rebalance_reason=reason, rebalance_moved=steps.moved
+    )
     state.tell(
         Told(
             "Rebalanced",

@@ -48,10 +48,14 @@ class ShardRecord(NamedTuple):
 
 
 class EndReason:
-    """Why an incarnation is over. `EXPIRED` are those that the coordinator ended: their pods must be replaced."""
+    """Why an incarnation is over. `EXPIRED` are those that the coordinator ended: their pods must be replaced.
+
+    One that has left busy may still write: it has named shards to the last, and did not say that nothing of it goes on.
+    """
 
     DIED = "Died"
     LEFT = "Left"
+    LEFT_BUSY = "LeftBusy"
     RELEASE_TIMEOUT = "ReleaseTimeout"
     PROGRESS_TIMEOUT = "ProgressTimeout"
     EXPIRED = frozenset({RELEASE_TIMEOUT, PROGRESS_TIMEOUT})
@@ -131,7 +135,8 @@ class GroupRecord:
 class Clocks:
     """What is remembered of the group itself, not stored.
 
-    `gap` is the time that did not count. `due` is why a rebalance is wanted, empty if none is. Joins are gathered until
+    `gap` is the time that did not count; `rebalanced_at` is on the caller's clock, which counts it. `due` is why a rebalance is
+    wanted, empty if none is. Joins are gathered until
     `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
     them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called
@@ -139,6 +144,7 @@ class Clocks:
     `claims_until` consumers claim what they hold, while the ownership is rebuilt. `assignor_error`: why the group's plug-in
     gave no answer last time. `sizes_unknown`: bytes are to be weighed, and the source does not show them. `planned` is the
     declared dry run of a reset and what came of it. `unset` are the shards that a reset has not set yet, None before it began.
+    `left_out` are the shards, free or held, that the last rebalance could not count.
     """
 
     gap: float = 0.0
@@ -168,6 +174,7 @@ class Clocks:
     sizes_unknown: bool = False
     planned: tuple[Reset, ResetReport] | None = None
     unset: frozenset[ShardId] | None = None
+    left_out: frozenset[ShardId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,13 @@ class CheckpointsFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointsLost:
+    """After a commit of unknown outcome the source has no position of these shards: neither the new one nor the one before."""
+
+    shards: frozenset[ShardId]
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerDied:
     """Proof that this incarnation and all earlier starts of its pod will never act again (ordered: executors included)."""
 
@@ -127,6 +134,7 @@ Request = (
     | CheckpointRequest
     | CheckpointsCommitted
     | CheckpointsFailed
+    | CheckpointsLost
     | Leave
     | ConsumerDied
     | ShardsDiscovered

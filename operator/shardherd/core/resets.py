@@ -42,6 +42,17 @@ def applying(state: State) -> ResetReport | None:
     return report if report is not None and report.state is ResetState.APPLYING else None
 
 
+def sets(state: State, shard: ShardId) -> bool:
+    """Whether a reset that was decided is still to set this shard, as far as is known: no other position of it is taken.
+
+    Its position may be durable already, written by a coordinator that ended before it could fence the holder.
+    """
+    if applying(state) is None:
+        return False
+    unset = state.clocks.unset
+    return unset is None or shard in unset
+
+
 def due(state: State) -> ResetDue | None:
     """What has to be looked up to go on with a reset; None if there is none to go on with now."""
     begun, declared = applying(state), state.spec.reset

@@ -203,13 +203,17 @@ class State:
         if self.lagging.get(consumer) != after:
             self._put(Table.LAGGING, consumer, self.lagging.get(consumer), after)
 
-    def put_position(self, shard: ShardId, after: Offset) -> None:
-        """A position is durable."""
+    def put_position(self, shard: ShardId, after: Offset | None) -> None:
+        """A position is durable; None: nobody knows it any more."""
         # This and the next are what a batch of checkpoints is made of, so they write by themselves what `set` would.
         before = self.positions.get(shard)
-        if before != after:
+        if before == after:
+            return
+        if after is None:
+            del self.positions[shard]
+        else:
             self.positions[shard] = after
-            self.journal.append(Put(POSITIONS, shard, before, after))
+        self.journal.append(Put(POSITIONS, shard, before, after))
 
     def put_in_flight(self, shard: ShardId, after: InFlight | None) -> None:
         """A commit begins, or its outcome is known."""

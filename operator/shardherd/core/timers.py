@@ -28,6 +28,7 @@ def tick(state: State, now: float) -> None:
             if deadline <= now and consumer in state.sessions:
                 _end(state, consumer, reason)
     rebuild.end_if_due(state, now)
+    liveness.forget_superseded(state, now)
     state.put_clocks(ticked_at=now)
 
 
@@ -66,7 +67,9 @@ def _releases(state: State) -> Iterator[tuple[ConsumerId, float]]:
         session = state.sessions.get(consumer)
         if session is None:
             continue
-        pending = [state.shards[shard] for shard in moving]
+        # What an earlier run of the name still holds, this one cannot give up.
+        run = state.consumers[consumer].incarnation
+        pending = [row for row in map(state.shards.__getitem__, moving) if row.incarnation == run]
         since = [record.since for record in pending if not heartbeats.released(state, record)]
         if since:
             yield consumer, _from(state, session, min(since)) + timeout

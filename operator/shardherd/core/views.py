@@ -27,7 +27,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
     consumers = sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
     last = None
     if clocks.rebalanced_at is not None:
-        last = LastRebalance(wall - (now - clocks.rebalanced_at), clocks.rebalance_reason, clocks.rebalance_moved)
+        last = LastRebalance(wall - (now + clocks.gap - clocks.rebalanced_at), clocks.rebalance_reason, clocks.rebalance_moved)
     return GroupView(
         group_epoch=state.record.group_epoch,
         revision=state.record.revision,

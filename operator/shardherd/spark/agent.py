@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from shardherd.adapters.clock import boot_time
 from shardherd.client import leaving, news
 from shardherd.client.aio import Coordinator
 from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
@@ -65,7 +65,7 @@ class Agent:
         ends: Ends,
         observer: Observer,
         stop: Callable[[str], Awaitable[None]],
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = boot_time,
     ) -> None:
         self.settings = settings
         self.tracker = Tracker()
@@ -150,6 +150,9 @@ class Agent:
                 log.info("the coordinator answers again", extra=self._fields())
             delay, failing, self.trouble = FIRST_RETRY, "", ""
             self._observer.heartbeat("ok")
+            if await self._end_if_too_silent():
+                # This machine stood still, and with it the watch over silence: what runs since then may be somebody else's.
+                return
             self.acknowledged_at = sent_at
             self._confirm(reply)
             if news.alike(message, self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
@@ -244,16 +247,21 @@ class Agent:
         """Stop reading when the coordinator must believe us dead, or has been away for longer than was allowed."""
         while not self._stopping:
             wait = LOOK
+            if await self._end_if_too_silent():
+                return
             if self.acknowledged_at is not None and self.tracker.holds_any:
-                silent = self._now() - self.acknowledged_at
-                wait = self.silence_limit - silent
-                if wait <= 0:
-                    await self._end(
-                        f"no heartbeat of {self.settings.consumer} was acknowledged for {silent:.0f} s "
-                        f"(limit {self.silence_limit:.0f} s): check that the operator runs and can be reached"
-                    )
-                    return
+                wait = self.acknowledged_at + self.silence_limit - self._now()
             await asyncio.sleep(min(LOOK, max(0.01, wait)))
+
+    async def _end_if_too_silent(self) -> bool:
+        if self.acknowledged_at is None or not self._too_silent or not self.tracker.holds_any:
+            return False
+        silent = self._now() - self.acknowledged_at
+        await self._end(
+            f"no heartbeat of {self.settings.consumer} was acknowledged for {silent:.0f} s "
+            f"(limit {self.silence_limit:.0f} s): check that the operator runs and can be reached"
+        )
+        return True
 
     @property
     def silence_limit(self) -> float:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import kafka.errors as kafka_errors
 from kafka.protocol.metadata import MetadataRequest
 
+from shardherd.adapters.clock import boot_time
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from shardherd.spark.options import Selection
@@ -128,9 +129,9 @@ def _id_of(topic: Any) -> str:
 
 def _until(look: Callable[[], tuple[T | None, str]], timeout: float) -> tuple[T | None, str]:
     """Look until there is something or the time is over; what is missing otherwise."""
-    deadline = time.monotonic() + timeout
+    deadline = boot_time() + timeout
     while True:
         found, missing = look()
-        if found is not None or time.monotonic() >= deadline:
+        if found is not None or boot_time() >= deadline:
             return found, missing
         time.sleep(RETRY_DELAY)

@@ -6,12 +6,12 @@ application starts, not when Spark's processes import this package.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from shardherd.adapters.clock import boot_time
 from shardherd.core.model import Offset, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.tally import PATH, Counts, Ledger
@@ -109,7 +109,7 @@ class AgentMetrics:
         held = agent.tracker.shards
         yield gauge(names.AGENT_SHARDS, {(): len(held)})
         if agent.acknowledged_at is not None:
-            yield gauge(names.AGENT_HEARTBEAT_AGE, {(): time.monotonic() - agent.acknowledged_at})
+            yield gauge(names.AGENT_HEARTBEAT_AGE, {(): boot_time() - agent.acknowledged_at})
         # Only of shards that are held: another consumer shows the ones that moved away.
         finished = {shard: stop for shard, stop in self._finished.items() if shard in held}
         yield gauge(names.SOURCE_POSITION, {(shard,): stop for shard, stop in finished.items()})

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from shardherd.adapters.clock import boot_time
 from shardherd.core.model import ShardId
 from shardherd.core.security import Security
 from shardherd.spark import records
@@ -95,7 +96,7 @@ def read_ranges(
     stops = {each.shard: each.stop for each in ranges}
     left = {each.shard: each.start for each in ranges if each.start < each.stop}
     losses = Losses(stops, topic_ids or {}, fail=fail_on_data_loss)
-    progress_at = time.monotonic()
+    progress_at = boot_time()
     hungry: set[ShardId] = set()
 
     def fetch() -> Callable[[], Sequence[Fetched]] | None:
@@ -113,7 +114,7 @@ def read_ranges(
         progressed = False
         scans = []
         for part in fetched:
-            resume = losses.resume(part, time.monotonic())
+            resume = losses.resume(part, boot_time())
             if resume is not None:
                 progressed = True
                 del left[part.shard]
@@ -137,8 +138,8 @@ def read_ranges(
             # A batch may begin below the offset asked for: with records that the range has not, or that were deleted.
             yield from decode(part.shard, scanned, part.asked, stops[part.shard], columns)
         if progressed:  # counted from here: the time that Spark takes for the rows is no stall
-            progress_at = time.monotonic()
-        elif left and time.monotonic() - progress_at > STALL_TIMEOUT:
+            progress_at = boot_time()
+        elif left and boot_time() - progress_at > STALL_TIMEOUT:
             shard, position = next(iter(left.items()))
             raise BrokersUnavailableError(
                 f"shard {shard}: no record from offset {position} on for {STALL_TIMEOUT:g} s, wanted up to {stops[shard]}"

@@ -10,13 +10,13 @@ import asyncio
 import logging
 import os
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
+from shardherd.adapters.clock import boot_time
 from shardherd.client import AsyncConsumerClient
 from shardherd.spark.agent import Agent
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
@@ -89,7 +89,7 @@ class AgentRuntime:
 
         async def leaving() -> None:
             agent.query_ended()
-            await agent.drain(time.monotonic() + LEAVE_AT_EXIT)
+            await agent.drain(boot_time() + LEAVE_AT_EXIT)
 
         try:
             asyncio.run_coroutine_threadsafe(leaving(), self._loop).result(LEAVE_AT_EXIT + 1.0)
@@ -259,7 +259,7 @@ class AgentRuntime:
         assert self._agent is not None
         lasts = max(1.0, self._pod.grace_period - EXIT_MARGIN)
         _exit_after(lasts, 1)
-        clean = await self._agent.drain(time.monotonic() + lasts)
+        clean = await self._agent.drain(boot_time() + lasts)
         if self._spark is None:
             os._exit(0)
         # py4j gives this thread a connection of its own: the main thread's is taken by the query that it awaits.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shardherd.adapters.clock import boot_time
 from shardherd.spark.agent import Agent
 from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import OffsetsError, parse
@@ -112,7 +112,7 @@ class ReaderServer:
         await asyncio.sleep(LEAVE_AFTER)
         if query == self._queries and not self._agent.gone:
             log.warning("the streaming query ended and no other one began: leaving the group, so that others read its shards")
-            await self._agent.drain(time.monotonic() + LEAVE_WITHIN)
+            await self._agent.drain(boot_time() + LEAVE_WITHIN)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():

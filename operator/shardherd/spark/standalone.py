@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from shardherd.adapters.clock import boot_time
 from shardherd.core.model import Offset, ShardId
 from shardherd.core.naming import split
 from shardherd.core.tracker import ReadRange
@@ -109,7 +109,7 @@ class Standalone:
 
     ordered = False
 
-    def __init__(self, settings: Settings, slots: int | None, kafka: Kafka, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: Settings, slots: int | None, kafka: Kafka, now: Callable[[], float] = boot_time) -> None:
         self.facts = Facts(STANDALONE, settings.bootstrap_servers, slots, settings.security.as_dict())
         self._settings = settings
         self._kafka = kafka

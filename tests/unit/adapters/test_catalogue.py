@@ -76,10 +76,7 @@ class Brokers:
 
     def __init__(self, takes: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.looks, self._takes = 100.0, 0, takes
-        monkeypatch.setattr(module, "time", self)
-
-    def monotonic(self) -> float:
-        return self.now
+        monkeypatch.setattr(module, "boot_time", lambda: self.now)
 
     async def run(self, _what: str, _work: Any, _within: float) -> Look:
         self.looks += 1
@@ -130,10 +127,7 @@ class Listing:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.asked, self.hangs = 100.0, list[int](), -1
-        monkeypatch.setattr(module, "time", self)
-
-    def monotonic(self) -> float:
-        return self.now
+        monkeypatch.setattr(module, "boot_time", lambda: self.now)
 
     async def run(self, _what: str, work: Any, _within: float) -> Any:
         return await work(self)
@@ -169,3 +163,44 @@ async def test_a_broker_that_cannot_list_its_groups_is_no_broker_without_groups(
     waiting = asyncio.create_task(catalogue.groups(1))
     assert await catalogue.groups(2) == {"of-2": ListedGroup("consumer", "Stable")}, "another does not wait for it"
     waiting.cancel()
+
+
+class OneTopic:
+    """Brokers that name one topic under an id, with a leader for its partition 0 only, which has just moved."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.id, self.now = "id-t", 100.0
+        monkeypatch.setattr(module, "_topics", self._topics)
+        monkeypatch.setattr(module, "_offsets", self._offsets)
+        monkeypatch.setattr(module, "boot_time", lambda: self.now)
+
+    async def _topics(self, _wire: Any, _interests: Any) -> Any:
+        partitions = [SimpleNamespace(partition_index=number, leader_id=-number) for number in (0, 1)]
+        return [SimpleNamespace(name="t", error_code=0, topic_id=self.id, partitions=partitions)], {}
+
+    async def _offsets(self, _wire: Any, _leaders: Any, _which: int) -> dict[Any, int]:
+        return {}
+
+
+def whole(topic_id: str) -> Look:
+    """At second 100 both partitions of t were there, under this id."""
+    return Look(100.0, INTERESTS, {"t": topic_id}, {("t", 0): Extent(7, 900), ("t", 1): Extent(0, 800)})
+
+
+async def test_a_partition_whose_leader_is_not_known_keeps_its_extent(monkeypatch: pytest.MonkeyPatch) -> None:
+    OneTopic(monkeypatch)
+
+    taken = await after(whole("id-t"))._take(cast(Any, None), INTERESTS)
+
+    assert (taken.extents, taken.leaderless) == (whole("id-t").extents, frozenset())
+
+
+async def test_a_partition_of_a_topic_that_was_made_again_has_nothing_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    OneTopic(monkeypatch)
+
+    taken = await after(whole("id-of-before"))._take(cast(Any, None), INTERESTS)
+
+    assert (taken.extents, taken.shards) == ({}, {})
+    assert taken.leaderless == {("t", 0), ("t", 1)}, "a source that shows them so is not read"

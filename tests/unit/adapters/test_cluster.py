@@ -56,9 +56,6 @@ class Events:
     def __init__(self, takes: float) -> None:
         self.now, self.asked, self._takes = 100.0, 0, takes
 
-    def monotonic(self) -> float:
-        return self.now
-
     async def acall(self, _method: str, _path: str, *_: Any, **__: Any) -> Any:
         self.asked += 1
         self.now += self._takes
@@ -71,7 +68,7 @@ async def test_the_warnings_of_a_namespace_serve_for_longer_the_longer_it_takes_
     takes: float, serve: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = Events(takes)
-    monkeypatch.setattr("shardherd.adapters.kubernetes.cluster.time", events)
+    monkeypatch.setattr("shardherd.adapters.kubernetes.cluster.boot_time", lambda: events.now)
     cluster = KubernetesCluster(cast(KubernetesApi, events))
     waiting = {"metadata": {"uid": "set"}, "spec": {"replicas": 2}}
     told = (("FailedCreate", "exceeded quota"),)
@@ -89,9 +86,6 @@ class Nothing:
     def __init__(self) -> None:
         self.now, self.listed = 1000.0, 0
 
-    def monotonic(self) -> float:
-        return self.now
-
     async def acall(self, method: str, path: str, *_: Any, query: dict[str, str] | None = None, **__: Any) -> Any:
         self.listed += path.endswith("/v1alpha1/consumergroups")
         if query is None:
@@ -104,7 +98,7 @@ async def test_everything_is_listed_once_more_the_later_the_more_there_is(
     groups: int, age: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing, seen = Nothing(), Seen()
-    monkeypatch.setattr("shardherd.adapters.kubernetes.cluster.time", nothing)
+    monkeypatch.setattr("shardherd.adapters.kubernetes.cluster.boot_time", lambda: nothing.now)
     cluster = KubernetesCluster(cast(KubernetesApi, nothing), seen)
     assert await cluster.read("shop", "clicks") is None
     for number in range(groups):

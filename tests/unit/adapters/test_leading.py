@@ -7,6 +7,7 @@ import copy
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -225,6 +226,28 @@ async def test_a_holder_that_renews_while_its_death_is_being_proven_keeps_the_le
 async def test_a_process_on_somebodys_machine_is_never_looked_up_as_a_pod(api: PlayedApi) -> None:
     assert not await pods(api, "operator-1", "uid-1").died("laptop", "first")
     assert api.requests == []
+
+
+@pytest.mark.parametrize("now", ["held by another", "given back by another", "deleted"])
+async def test_a_holder_that_was_suspended_past_its_deadline_does_not_go_on_if_somebody_has_led_meanwhile(
+    api: PlayedApi, clock: SimulatedClock, now: str
+) -> None:
+    first = LeaseLeadership(
+        cast("KubernetesApi", api), clock, "system", "shardherd", "operator-0_uid-0", replace(TIMES, retry=0.001)
+    )
+    await first.acquire()
+    clock.advance(3600.0)
+    assert clock.now() >= first.deadline(), "the time of the suspension counts"
+
+    if now == "deleted":
+        del api.objects[LEASE]
+    else:
+        other = copy.deepcopy(api.objects[LEASE])
+        other["spec"] |= {"holderIdentity": "operator-1_uid-1" if now == "held by another" else "", "leaseTransitions": 1}
+        api.put(LEASE, other)
+
+    await asyncio.wait_for(first.lost(), 5)
+    assert clock.now() >= first.deadline()
 
 
 async def test_releasing_lets_who_waits_lead_at_once(api: PlayedApi, clock: SimulatedClock) -> None:

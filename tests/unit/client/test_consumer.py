@@ -336,3 +336,35 @@ async def test_an_answer_that_changes_nothing_is_no_reason_to_hurry(group: Coord
     before = group.heartbeats
     await asyncio.sleep(0.3)
     assert group.heartbeats - before < 30
+
+
+async def test_a_consumer_whose_machine_was_suspended_past_its_session_hands_out_nothing_more() -> None:
+    slept = 0.0
+    group = Coordinator(ordered=True)
+    consumer = consumer_of(group, now=lambda: asyncio.get_running_loop().time() + slept)
+    async with consumer:
+        async with consumer.take():
+            group.failing = CoordinatorUnavailableError("no answer")
+
+        slept = 3600.0
+        with pytest.raises(ConsumerStoppedError, match="no heartbeat was acknowledged for 3600 s"):
+            async with consumer.take():
+                raise AssertionError("it is somebody else's by now")
+
+
+async def test_an_answer_after_a_suspension_past_the_session_does_not_let_it_go_on() -> None:
+    slept = 0.0
+    group = Coordinator(ordered=True)
+    consumer = consumer_of(group, now=lambda: asyncio.get_running_loop().time() + slept)
+
+    async def read() -> None:
+        async with consumer.take():
+            await asyncio.Event().wait()
+
+    async with consumer:
+        reading = asyncio.create_task(read())
+        await becomes(lambda: bool(consumer.holdings.in_hand))
+        before, slept = group.heartbeats, 3600.0
+        with pytest.raises(ConsumerStoppedError, match="no heartbeat was acknowledged for 3600 s"):
+            await asyncio.wait_for(reading, 5)
+        assert group.heartbeats <= before + 1, "the first answer was the end"

@@ -98,6 +98,26 @@ class TestAnOrderedGroup:
     def test_an_executor_once_seen_ended_stays_ended(self) -> None:
         assert self.proven(executor_pod(1, SECOND, **terminated(None)), executor_pod(1, SECOND)) == ((C0, SECOND),)
 
+    def test_what_is_known_of_a_start_does_not_wait_for_what_is_not_of_the_next(self) -> None:
+        """The second start ended before it had made an executor, or before we looked: of the first one all is known."""
+        assert self.proven(executor_pod(1, FIRST, **terminated(None))) == ((C0, FIRST),)
+
+    def test_of_two_starts_with_executors_the_one_whose_all_have_ended_is_proven(self) -> None:
+        assert self.proven(executor_pod(1, FIRST, **terminated(None)), executor_pod(2, SECOND)) == ((C0, FIRST),)
+
+    def test_executors_of_other_pods_prove_and_hinder_nothing(self) -> None:
+        other = "bbbbbbbb-0000-0000-0000-000000000000"
+        assert self.proven(executor_pod(1, Incarnation(other, 2), **terminated(None))) == ()
+        ours = executor_pod(1, SECOND, **terminated(None))
+        assert self.proven(executor_pod(2, Incarnation(other, 1)), ours) == ((C0, SECOND),)
+
+    @pytest.mark.parametrize(("state", "proven"), [({}, ()), (terminated(None), ((C0, SECOND),))], ids=["runs", "ended"])
+    def test_an_executor_of_a_pod_from_before_they_were_given_up_is_waited_for(
+        self, state: dict[str, Any], proven: tuple[object, ...]
+    ) -> None:
+        deaths = seen(driver_pod(state=terminated(2)), executor_pod(1, FIRST, **state))
+        assert deaths.proven(ordered=True, executors=0) == proven
+
     def test_without_executors_the_driver_is_enough(self) -> None:
         assert seen(driver_pod(state=terminated(2))).proven(ordered=True, executors=0) == ((C0, SECOND),)
 

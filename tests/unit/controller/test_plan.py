@@ -102,6 +102,23 @@ def test_deaths_are_reported_before_anything_else_is_done() -> None:
     assert planned.actions == (spec(2), ReportDeath(C0, DEAD), ApplyService())
 
 
+@pytest.mark.parametrize(
+    ("declares", "executors", "told"),
+    [
+        pytest.param(0, (), False, id="none"),
+        pytest.param(2, (), True, id="declared, and none has been seen"),
+        pytest.param(0, (ExecutorPod("e", "e1", DEAD),), True, id="one of a pod from before they were given up"),
+        pytest.param(0, (ExecutorPod("e", "e1", DEAD, ended=True, deleting=True),), False, id="one that has ended"),
+    ],
+)
+def test_the_coordinator_is_told_whether_executors_may_outlive_their_driver(
+    declares: int, executors: tuple[ExecutorPod, ...], told: bool
+) -> None:
+    first = plan(observation(declared=declared(executors=declares), executors=executors)).actions[0]
+    assert isinstance(first, TellCoordinator)
+    assert first.spec.executors is told
+
+
 def test_executors_of_a_dead_driver_are_deleted_and_others_are_not() -> None:
     executors = (
         ExecutorPod("clicks-0-1-exec-1", "e1", DEAD),

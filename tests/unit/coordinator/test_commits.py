@@ -10,10 +10,11 @@ from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.model import CheckpointResult, ShardId
 from shardherd.core.requests import ForceCheckpoint, ForceCheckpointReply
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
-from tests.unit.coordinator.rig import Rig, drain
+from tests.unit.coordinator.rig import IDENTITY, Rig, drain
 
 OK, WITHHELD = {CheckpointResult.OK}, {CheckpointResult.WITHHELD}
 GROUP_ID = "demo.clicks"
+FIRST = ShardId("t/0")
 UNKNOWN = OutcomeUnknownError("no answer to EndTxn; it may have happened")
 AWAY = SourceUnavailableError("no Kafka broker answers at broker:9092")
 FENCED = CommitFencedError("another producer has taken over")
@@ -101,6 +102,43 @@ async def test_a_commit_of_unknown_outcome_that_did_not_happen_is_withheld(rig: 
     await consumer.heartbeat()
     assert consumer.positions == dict.fromkeys(consumer.held, 0)
     assert await consumer.commit(7) == OK
+
+
+async def test_a_position_that_is_absent_after_a_commit_of_unknown_outcome_is_lost_and_not_the_one_before(rig: Rig) -> None:
+    consumer, other = await rig.serving(2)
+    await consumer.commit(7)
+    rig.kafka.faults.fail("commit", UNKNOWN, done=True)
+    gate = rig.kafka.faults.hold("take_over")
+    committing = asyncio.create_task(consumer.commit(9))
+    await drain()
+    lost = sorted(consumer.held)
+    for shard in lost:
+        # It was written, and the broker has forgotten it before it was read back.
+        assert rig.kafka.committed[GROUP_ID].pop(shard) == 9
+    gate.set()
+    assert await committing == WITHHELD
+
+    rig.runtime.consumer_died(IDENTITY, consumer.name, consumer.incarnation)
+    for _ in range(3):
+        await other.heartbeat()
+    await rig.becomes(lambda: {row.shard for row in rig.view.shards if row.holder is None} == set(lost))
+    assert {row.shard: row.checkpoint for row in rig.view.shards if row.shard in lost} == dict.fromkeys(lost)
+    assert lost not in [sorted(other.held)]
+
+
+async def test_a_holder_whose_position_is_absent_after_a_commit_saves_it_again(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    rig.kafka.faults.fail("commit", UNKNOWN, done=True)
+    gate = rig.kafka.faults.hold("take_over")
+    committing = asyncio.create_task(consumer.commit(9))
+    await drain()
+    rig.kafka.committed[GROUP_ID].clear()
+    gate.set()
+    assert await committing == WITHHELD
+
+    assert await consumer.commit(9) == OK
+    await consumer.heartbeat()
+    assert consumer.positions == dict.fromkeys(consumer.held, 9)
 
 
 async def test_finding_out_goes_on_until_the_source_answers(rig: Rig) -> None:
@@ -195,6 +233,27 @@ async def test_nothing_is_committed_past_the_lease(rig: Rig) -> None:
 
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 0)
     assert "lease ran out" in await rig.runtime.lost()
+
+
+async def test_nothing_is_committed_if_the_lease_runs_out_while_copies_make_way(rig: Rig) -> None:
+    (consumer,) = await rig.serving(session_timeout=10_000.0)
+    await consumer.commit(7)
+    await rig.advance(301.0)
+    await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 7))
+    rig.kafka.faults.hold("discover")
+    await drain()
+    copies = rig.ownership.faults.hold("save_copies")
+    forcing = asyncio.create_task(rig.group.ask(ForceCheckpoint(FIRST, 3)))
+    await drain()
+
+    rig.leadership.until = rig.clock.now()
+    copies.set()
+
+    with pytest.raises(CoordinatorUnavailableError):
+        await forcing
+    assert FIRST not in rig.ownership.copies[IDENTITY], "the copy that was above the position had been taken away"
+    assert rig.kafka.committed[GROUP_ID][FIRST] == 7
+    assert "the lease ran out before the offsets" in await rig.runtime.lost()
 
 
 async def test_positions_that_do_not_change_are_committed_again_every_day(rig: Rig) -> None:

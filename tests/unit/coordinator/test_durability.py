@@ -83,6 +83,19 @@ async def test_a_write_that_surely_failed_changes_nothing_and_may_be_asked_again
     assert newcomer.name in (await stored(rig)).consumers
 
 
+async def test_requests_that_shared_a_write_that_failed_are_taken_back_the_last_one_first(rig: Rig) -> None:
+    await rig.serving()
+    assert rig.group.mailbox is not None
+    before = rig.group.mailbox.group.ownership
+    joining = [rig.consumer(ordinal) for ordinal in range(1, 4)]
+
+    rig.ownership.faults.fail("save", REFUSED)
+    refused = await asyncio.gather(*(consumer.heartbeat() for consumer in joining), return_exceptions=True)
+
+    assert [type(each) for each in refused] == [CoordinatorUnavailableError] * 3
+    assert rig.group.mailbox.group.ownership == before, "each had changed the group's epoch and revision once more"
+
+
 async def test_a_write_of_unknown_outcome_that_happened_is_found_out(rig: Rig) -> None:
     await rig.serving()
     newcomer = rig.consumer(1)

@@ -11,10 +11,12 @@ import pytest
 from shardherd.adapters.memory import MemoryConnector, MemoryKafka
 from shardherd.adapters.memory.kafka import MemoryOffsetStore, MemoryShardSource
 from shardherd.coordinator.coordination import ThreadSafeCoordination
+from shardherd.coordinator.items import Tell
 from shardherd.core.errors import CoordinatorUnavailableError, UnknownGroupError
 from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.ownership import loads
 from shardherd.core.records import ShardRecord
+from shardherd.core.requests import Tick
 from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 
@@ -323,16 +325,41 @@ async def test_a_group_that_only_looks_new_is_taken_over_as_any_other(rig: Rig) 
     await again.runtime.stop()
 
 
-async def test_a_pause_of_our_own_expires_nobody(rig: Rig) -> None:
+@pytest.mark.parametrize("noticed_by", ["the beat", "the mailbox"])
+async def test_a_pause_of_our_own_expires_nobody(rig: Rig, noticed_by: str) -> None:
     await rig.serving(2, session_timeout=45.0)
 
     rig.clock.advance(300.0)
-    rig.runtime.beat()
-    await drain()
+    if noticed_by == "the beat":
+        rig.runtime.beat()
+    await tick(rig)
+    assert len(rig.alive()) == 2, "every deadline is 300 s later"
+    await rig.advance(44.0)
     assert len(rig.alive()) == 2
 
-    await rig.advance(46.0)
+    await rig.advance(2.0)
     assert rig.alive() == []
+
+
+async def test_who_was_silent_before_a_pause_is_expired_after_it_by_what_he_had_left(rig: Rig) -> None:
+    first, second = await rig.serving(2, session_timeout=45.0)
+    await rig.advance(40.0)
+    await first.heartbeat()
+
+    rig.clock.advance(300.0)
+    rig.runtime.beat()
+    await tick(rig)
+    assert rig.alive() == [first.name, second.name]
+
+    await rig.advance(6.0)
+    assert rig.alive() == [first.name]
+
+
+async def tick(rig: Rig) -> None:
+    """The timer of the mailbox, which counts real seconds, has ended: whatever is due is handled."""
+    assert rig.group.mailbox is not None
+    rig.group.mailbox.put(Tell(Tick(), insist=False))
+    await drain()
 
 
 async def test_silence_is_noticed_without_a_pause(rig: Rig) -> None:

@@ -12,7 +12,7 @@ from shardherd.core.model import Condition, ConsumerId, Growth, Offset, ShardId,
 from shardherd.core.records import ShardRecord
 from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, ShardsDiscovered
 from shardherd.core.state import State, Told
-from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings, with_topics
+from tests.builders import Play, incarnation, info, shard, shards, spec, started, topic, with_settings, with_topics
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, A, having
 
 WITHHELD = (Condition("TooManyGroups", ""),)
@@ -558,7 +558,15 @@ def test_of_the_positions_that_are_found_those_of_lost_shards_are_taken_over_wha
     assert state.positions == {shard("0"): 40, shard("1"): 60}
 
 
-@pytest.mark.parametrize(("row", "lagging"), [(HELD, {A: NOW}), (MOVING, {}), (FREE, {})])
+@pytest.mark.parametrize(
+    ("row", "lagging"),
+    [
+        pytest.param(HELD._replace(incarnation=incarnation(A, start=2)), {A: NOW}, id="its holder"),
+        pytest.param(HELD, {}, id="nobody, as a run holds it that is over"),
+        pytest.param(MOVING, {}, id="nobody while it moves"),
+        pytest.param(FREE, {}, id="nobody while it is free"),
+    ],
+)
 def test_who_has_something_to_read_is_who_may_read_a_shard_with_news(
     row: ShardRecord, lagging: dict[ConsumerId, float]
 ) -> None:
@@ -566,6 +574,6 @@ def test_who_has_something_to_read_is_who_may_read_a_shard_with_news(
 
 
 def test_who_has_read_everything_is_behind_no_more() -> None:
-    state = known(HELD, positions={shard("0"): 100})
+    state = known(HELD._replace(incarnation=incarnation(A, start=2)), positions={shard("0"): 100})
     state.put_lagging(A, 3.0)
     assert look(state, OPEN).lagging == {}

@@ -494,6 +494,15 @@ def test_a_copy_of_a_group_goes_its_own_way() -> None:
     assert (play.view, twin.view(play.now).consumers) == (before, ())
 
 
+def test_a_pause_of_the_coordinator_makes_the_last_rebalance_no_younger() -> None:
+    play = started(2, 1)
+    before = play.group.view(play.now, 5_000.0).last_rebalance
+    play.now += 300.0
+    play.ask(ClockGap(300.0))
+
+    assert play.group.view(play.now, 5_300.0).last_rebalance == before
+
+
 def test_a_picture_says_when_the_last_rebalance_was_by_the_wall_clock() -> None:
     play = started(2, 1)
     last = play.group.view(play.now + 10.0, 5_000.0).last_rebalance

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core.errors import GroupReplacedError, StaleIncarnationError
-from shardherd.core.liveness import KEPT_UIDS
+from shardherd.core.liveness import KEPT_FOR, KEPT_UIDS
 from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
@@ -206,9 +206,21 @@ def test_the_superseded_pods_of_a_name_do_not_outgrow_the_stored_form() -> None:
         play.now += 60.0
         play.run("g-0", pod=pod)
         play.beat("g-0")
-    stored = play.group.ownership.consumers[ConsumerId("g-0")].superseded
-    assert stored == tuple(incarnation("g-0", 1, pod).pod_uid for pod in range(201 - KEPT_UIDS, 201))
-    assert len(play.group._state.superseded) == KEPT_UIDS
+
+    def stored() -> tuple[str, ...]:
+        return play.group.ownership.consumers[ConsumerId("g-0")].superseded
+
+    def last(pods: int) -> tuple[str, ...]:
+        return tuple(incarnation("g-0", 1, pod).pod_uid for pod in range(201 - pods, 201))
+
+    assert stored() == last(10)
+    # They are forgotten as time goes by, though no other pod of the name comes.
+    for seconds, left in ((59.9, 10), (0.1, 9), (60.0, 8), (KEPT_FOR, KEPT_UIDS)):
+        play.now += seconds
+        play.beat("g-0")
+        play.ask(Tick())
+        assert stored() == last(left)
+    assert sorted(uid for _, uid in play.group._state.superseded) == sorted(last(KEPT_UIDS))
 
 
 # A group that was deleted and made anew under the same name.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.core import checkpoints
+from shardherd.core import checkpoints, grants
 from shardherd.core.errors import (
     CoordinatorUnavailableError,
     InvalidRequestError,
@@ -21,12 +21,21 @@ from shardherd.core.model import (
     CheckpointResult,
     ConsumerId,
     Offset,
+    ResetReport,
+    ResetState,
+    ResetTo,
     ShardCheckpoint,
     ShardId,
     ShardState,
 )
 from shardherd.core.records import InFlight, Session, ShardRecord
-from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed, ForceCheckpoint, ForceCheckpointReply
+from shardherd.core.requests import (
+    CheckpointsCommitted,
+    CheckpointsFailed,
+    CheckpointsLost,
+    ForceCheckpoint,
+    ForceCheckpointReply,
+)
 from shardherd.core.state import Put, State, Table, Told
 from tests.builders import Play, incarnation, info, shard, shards, started
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OVER, A, B, having, told
@@ -193,7 +202,7 @@ def test_a_durable_position_is_progress_of_its_holder_and_makes_deadlines_plain(
 def test_only_a_position_that_goes_on_makes_deadlines_plain(offset: Offset, doublings: int) -> None:
     state = reading(GRANT)
     commit(state, s0=offset)
-    assert (state.clocks.doublings, state.positions) == (doublings, {shard("0"): offset})
+    assert (state.clocks.doublings, state.positions) == (doublings, {shard("0"): max(offset, 40)})
 
 
 def test_a_first_position_starts_its_shard_and_is_a_reason_to_give_it_out() -> None:
@@ -250,12 +259,29 @@ def test_what_was_not_written_frees_its_shards_and_changes_nothing_else() -> Non
     assert (state.in_flight, state.positions) == ({shard("2"): InFlight(60)}, {shard("0"): 40})
 
 
+def test_what_is_absent_after_an_unknown_outcome_is_lost_and_a_start_is_written_anew() -> None:
+    new = FREE._replace(shard=shard("2"), started=False)
+    state = having(GRANT, FREE._replace(shard=shard("1")), new, positions={shard("0"): 40, shard("1"): 50})
+    for name in ("0", "1", "2"):
+        state.put_in_flight(shard(name), InFlight(60))
+    checkpoints.lost(state, CheckpointsLost(frozenset(shards("0", "2", "9"))))
+    assert (state.in_flight, state.positions) == ({shard("1"): InFlight(60)}, {shard("1"): 50})
+    assert [grants.checkpoint_lost(state, row) for row in state.shards.values()] == [True, False, False]
+    assert asked(discovered(state), ("0", 4, 60)) == [CheckpointOutcome(shard("0"), OK, 60, 4, 4, A)]
+
+
+def test_what_the_store_shows_below_a_position_that_was_durable_does_not_take_it_back() -> None:
+    state = reading(GRANT)
+    commit(state, s0=39)
+    assert (state.in_flight, state.positions) == ({}, {shard("0"): 40})
+
+
 # Forced ones.
 
 
 def forced(state: State, offset: Offset, found: Offset | None = None) -> str:
     """The warning of a forced checkpoint of shard 0 that was written, or after which another position was found."""
-    reply = checkpoints.force(state, ForceCheckpoint(shard("0"), offset))
+    reply = checkpoints.force(discovered(state), ForceCheckpoint(shard("0"), offset))
     assert state.in_flight[shard("0")] == InFlight(offset, forced=True)
     state.begin()
     commit(state, s0=offset if found is None else found)
@@ -427,6 +453,7 @@ def test_a_position_of_a_shard_whose_checkpoint_is_being_written_may_be_forced_l
 
     def after_a_reset(play: Play) -> None:
         play.commit()
+        play.group._state.put_record(reset=ResetReport("r1", ResetTo.EARLIEST, ResetState.APPLYING, ""))
         play.group._state.put_clocks(unset=frozenset(shards("1")))
         play.ask(ForceCheckpoint(shard("1"), 1))
 

@@ -13,6 +13,7 @@ from shardherd.core.model import CheckpointResult, ConsumerId, Heartbeat, HeldSh
 from shardherd.core.notes import Note, of_group, outdated, parse
 from shardherd.core.ownership import decode, encode
 from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, ShardRecord
+from shardherd.core.requests import ForceCheckpoint
 from shardherd.core.state import State, Table, Told
 from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic
 
@@ -105,6 +106,19 @@ def test_of_two_claims_the_higher_epoch_is_right_whichever_comes_first() -> None
         play.beat("g-0")
         assert zombie.reply is not None
         assert zombie.reply.fenced == (HeldShard(shard("1"), 1),)
+
+
+def test_no_position_is_forced_while_its_holder_may_still_claim_the_shard_and_go_on_from_its_own() -> None:
+    play = started(2, 1)
+    play.checkpoint("g-0", "1", 40)
+    play.lose()
+    for _ in range(2):
+        with pytest.raises(CoordinatorUnavailableError, match="who holds shard t/1 is being found out; ask again"):
+            play.ask(ForceCheckpoint(shard("1"), 7))
+        play.discover(topic(2))
+    play.wait(SILENT + 1, ["g-0"])
+    play.ask(ForceCheckpoint(shard("1"), 7))
+    assert (play.log[shard("1")], play.checkpoint("g-0", "1", 60)) == (7, CheckpointResult.FENCED)
 
 
 def test_a_claim_below_the_epoch_of_the_last_commit_is_refused() -> None:

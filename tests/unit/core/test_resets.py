@@ -369,6 +369,38 @@ def test_a_coordinator_that_takes_over_in_the_middle_sets_the_positions_that_wer
     assert (play.view.last_reset or report(play)).rows == (ResetRow(shard("0"), 40, 100), ResetRow(shard("1"), 60, 100))
 
 
+def test_no_checkpoint_undoes_a_position_that_was_set_before_its_holder_was_fenced() -> None:
+    play = reading(40, 60)
+    play.hold_commits = True
+    declare(play, reset(shards=(shard("0"),)))
+    go_on(play)
+    # It was written, and its coordinator ended before it could fence the holder, which finishes what it had read on from 40.
+    play.log |= play.uncommitted
+    play.uncommitted, play.hold_commits = {}, False
+    play.restart()
+    assert play.checkpoint("g-0", "0", 70) is CheckpointResult.WITHHELD
+    play.discover(topic(2))
+    assert play.checkpoint("g-0", "0", 70) is CheckpointResult.WITHHELD
+    go_on(play)
+
+    assert (report(play).state, positions(play)) == (ResetState.DONE, {"0": 0, "1": 60})
+    assert play.checkpoint("g-0", "0", 70) is CheckpointResult.FENCED
+    assert play.checkpoint("g-0", "1", 70) is CheckpointResult.OK
+
+
+def test_what_a_reset_does_not_set_is_checkpointed_while_it_is_being_made() -> None:
+    play = reading(40, 60)
+    play.hold_commits = True
+    declare(play, reset(shards=(shard("0"),)))
+    go_on(play)
+    play.fail_commits()
+    play.hold_commits = False
+
+    assert report(play).state is ResetState.APPLYING
+    assert play.checkpoint("g-0", "0", 70) is CheckpointResult.WITHHELD
+    assert play.checkpoint("g-0", "1", 70) is CheckpointResult.OK
+
+
 def test_while_it_is_being_made_nothing_is_granted_even_if_the_pause_ends() -> None:
     play = reading(40, 60)
     play.hold_commits = True

@@ -432,6 +432,27 @@ def test_a_process_that_stood_still_for_too_long_hands_out_nothing_even_before_i
     story(body)
 
 
+def test_a_consumer_whose_machine_was_suspended_past_its_session_stops_although_it_is_answered_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shardherd.spark.agent.LOOK", 3600.0)
+
+    async def body(scene: Scene) -> None:
+        scene.coordinator.ordered = True
+        start = await holding(scene, (A, 4, 0))
+        await scene.agent.latest(start, None)
+        assert scene.agent.silence_limit == 39.0
+        slept = 60.0
+        scene.agent._now = lambda: scene.loop.time() + slept
+        scene.coordinator.assign((A, 4, 0))
+        await scene.until(lambda: bool(scene.stopped))
+        assert scene.stopped == [
+            "no heartbeat of clicks-0 was acknowledged for 60 s (limit 39 s): check that the operator runs and can be reached"
+        ]
+
+    story(body)
+
+
 def test_a_drain_does_not_wait_for_checkpoints_of_a_group_that_was_deleted() -> None:
     async def body(scene: Scene) -> None:
         end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, CredentialsError, as_text
 from shardherd.core.security import KafkaSecurity, SecretKey
 from shardherd.ports import SecretReader, SecretRefusedError, SecretUnavailableError, SourceUnavailableError
@@ -33,7 +33,7 @@ class Access:
         secrets: SecretReader,
         namespace: str,
         security: KafkaSecurity,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = boot_time,
     ) -> None:
         self._secrets = secrets
         self._namespace = namespace

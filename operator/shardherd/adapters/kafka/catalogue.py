@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from kafka.protocol.admin import DescribeLogDirsRequest, ListGroupsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.shards import Partition, shard_of
 from shardherd.core.model import ShardInfo
@@ -125,13 +125,13 @@ class Catalogue:
     async def look(self, interest: Interest) -> Look:
         """A look that covers `interest` and is fresh. Raises SourceUnavailableError."""
         async with self._looking:
-            last, begun = self._last, time.monotonic()
+            last, begun = self._last, boot_time()
             fresh = min(max(FRESH, FRESH_SHARE * self._took), FRESH_MOST)
             if last is not None and interest in last.interests and begun - last.taken < fresh:
                 return last
             wanted = frozenset([*self._interests, interest])
             self._last = await self._connection.run("list its topics", lambda wire: self._take(wire, wanted), LOOK_TIMEOUT)
-            self._took = time.monotonic() - begun
+            self._took = boot_time() - begun
             return self._last
 
     async def sizes(self, look: Look) -> Mapping[Partition, int]:
@@ -140,11 +140,11 @@ class Catalogue:
         Raises SourceUnavailableError if the cluster cannot be reached.
         """
         async with self._looking:
-            if time.monotonic() - self._sizes_taken >= SIZES_MAX_AGE or not look.extents.keys() <= self._sizes.keys():
+            if boot_time() - self._sizes_taken >= SIZES_MAX_AGE or not look.extents.keys() <= self._sizes.keys():
                 self._sizes = await self._connection.run(
                     "ask how large its logs are", lambda wire: _sizes(wire, look.leaders), LOOK_TIMEOUT
                 )
-                self._sizes_taken = time.monotonic()
+                self._sizes_taken = boot_time()
             return self._sizes
 
     async def groups(self, node: int) -> Mapping[str, ListedGroup]:
@@ -152,9 +152,9 @@ class Catalogue:
         # A broker that hangs keeps nobody from asking another.
         async with self._listing.setdefault(node, asyncio.Lock()):
             taken, found = self._groups.get(node, (float("-inf"), {}))
-            if time.monotonic() - taken < GROUPS_MAX_AGE:
+            if boot_time() - taken < GROUPS_MAX_AGE:
                 return found
-            taken = time.monotonic()
+            taken = boot_time()
             found = await self._connection.run("list its groups", lambda wire: _groups(wire, node), LOOK_TIMEOUT)
             self._groups[node] = (taken, found)
             return found
@@ -188,14 +188,16 @@ class Catalogue:
                     leaders[topic.name, partition.partition_index] = partition.leader_id
                 else:
                     leaderless.add((topic.name, partition.partition_index))
-        taken = time.monotonic()
+        taken = boot_time()
         begins = await self._begin_offsets(wire, leaders, ids)
         ends = await _offsets(wire, leaders, LATEST)
         last = self._last.extents if self._last is not None else {}
+        last_ids = self._last.topic_ids if self._last is not None else {}
         grown = self._grown(ids, taken)
         extents = {partition: Extent(begins[partition], end) for partition, end in ends.items() if partition in begins}
         for partition in (leaders.keys() | leaderless) - extents.keys():
-            if partition in last:
+            # Another topic of the same name has nothing of the one before.
+            if partition in last and last_ids.get(partition[0]) == ids[partition[0]]:
                 extents[partition] = last[partition]
             elif partition[0] in grown:
                 extents[partition] = Extent(0, 0)
@@ -217,9 +219,9 @@ class Catalogue:
     ) -> dict[Partition, int]:
         last_ids = self._last.topic_ids if self._last is not None else {}
         known = {partition for partition in self._begins if last_ids.get(partition[0]) == ids.get(partition[0])}
-        if time.monotonic() - self._begins_taken >= BEGIN_MAX_AGE or not leaders.keys() <= known:
+        if boot_time() - self._begins_taken >= BEGIN_MAX_AGE or not leaders.keys() <= known:
             self._begins = await _offsets(wire, leaders, EARLIEST)
-            self._begins_taken = time.monotonic()
+            self._begins_taken = boot_time()
         return self._begins
 
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import re
 import socket
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -28,6 +27,7 @@ from kafka.errors import (
 )
 from kafka.net.selector import NetworkSelector
 
+from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.access import Access
 from shardherd.adapters.kafka.credentials import CredentialsError
 from shardherd.adapters.kafka.manager import PLAINTEXT, ClientManager, Failure, told
@@ -83,7 +83,7 @@ class Wire:
 
     def expired(self, after: float = 0.0) -> bool:
         """Whether the time is over, or will be in so many seconds."""
-        return time.monotonic() + after >= self.deadline
+        return boot_time() + after >= self.deadline
 
 
 class KafkaConnection:
@@ -108,7 +108,7 @@ class KafkaConnection:
         """
         manager = await self._open()
         try:
-            wire = Wire(manager, time.monotonic() + timeout, self._coordinators)
+            wire = Wire(manager, boot_time() + timeout, self._coordinators)
             result: T = await self._call(lambda: work(wire), timeout + HANG_MARGIN)
             return result
         except (KafkaError, TimeoutError) as error:

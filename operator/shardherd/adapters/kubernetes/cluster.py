@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
+from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kubernetes.api import APPLY, ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.seen import BUDGET, GROUP, GROUP_LABEL, POD, SERVICE, STATEFUL_SET, Key, Seen, group_of, slim
 from shardherd.core.model import GroupIdentity
@@ -116,7 +116,7 @@ class KubernetesCluster:
         async with self._listing:
             if not self._listing_due(seen):
                 return
-            listed, begun = seen.listing(), time.monotonic()
+            listed, begun = seen.listing(), boot_time()
             seen.relisted = False
             found: list[tuple[str, Manifest]] = []
             try:
@@ -131,7 +131,7 @@ class KubernetesCluster:
             self._listed_at = begun
 
     def _listing_due(self, seen: Seen) -> bool:
-        age = time.monotonic() - self._listed_at
+        age = boot_time() - self._listed_at
         return age >= max(LISTING_AGE, LISTING_EACH * len(seen)) or (seen.relisted and age >= LISTING_PAUSE)
 
     async def _everything(self, kind: str, namespace: str) -> list[tuple[str, Manifest]]:
@@ -257,11 +257,11 @@ class KubernetesCluster:
         """The warnings about StatefulSets in this namespace, asked for once for all groups that wait in it."""
         async with self._warning:
             until, events = self._warned.get(namespace, (float("-inf"), []))
-            begun = time.monotonic()
+            begun = boot_time()
             if begun >= until:
                 selector = "involvedObject.kind=StatefulSet,type=Warning"
                 events = await self._list(f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": selector})
-                now = time.monotonic()
+                now = boot_time()
                 self._warned[namespace] = (now + max(WARNINGS_AGE, WARNINGS_SHARE * (now - begun)), events)
             return events
 

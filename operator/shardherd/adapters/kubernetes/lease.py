@@ -1,4 +1,4 @@
-"""Leadership by a Lease: one holder at a time, certain until a deadline on this machine's monotonic clock.
+"""Leadership by a Lease: one holder at a time, certain until a deadline on this machine's own clock.
 
 Called by the composition root and the coordinator through `Leadership`. Another process may take the Lease over once it has
 seen no renewal for its whole duration, or once its holder is proven dead; we stop being certain earlier, `renew_deadline` after
@@ -149,6 +149,10 @@ class LeaseLeadership:
         """Take or renew the Lease; False when it is somebody else's or the API server does not answer."""
         try:
             found = await self._read()
+            if found is None and self._renewing is not None and self._clock.now() >= self._deadline:
+                # While we stood still somebody may have held it, who is gone with it.
+                self._taken_away = True
+                return False
             if found is None:
                 sent = self._clock.now()
                 self._held = await self._api.acall("POST", self._collection, self._fresh(), timeout=self._times.retry * 2)
@@ -178,12 +182,13 @@ class LeaseLeadership:
     async def _may_take(self, found: Any) -> bool:
         """Whether the Lease is ours or free, its holder is dead, or it was not renewed for its duration while we watched."""
         holder = found["spec"].get("holderIdentity") or ""
+        if self._renewing is not None and holder != self._identity:
+            # Also if nobody holds it any more: somebody has, while we stood still, and may have changed what we know.
+            self._taken_away = True
+            log.error("the lease %s is held by %s now, not by us (%s)", self._path, holder or "nobody", self._identity)
+            return False
         if holder in ("", self._identity):
             return True
-        if self._renewing is not None:
-            self._taken_away = True
-            log.error("the lease %s is held by %s now, not by us (%s)", self._path, holder, self._identity)
-            return False
         version = found["metadata"]["resourceVersion"]
         if self._seen is None or self._seen.holder != holder:
             log.info("waiting for the lease %s, which %s holds", self._path, holder)
