@@ -116,7 +116,12 @@ class Ledger:
             if was is row:
                 continue
             self._grant_changed(was, row)
-            if was is not None and was.source_id != row.source_id and self.shards[name].highest is None and name in self.offsets:
+            if (
+                was is not None
+                and was.source_id != row.source_id
+                and self.shards[name].highest is None
+                and name in self.offsets
+            ):
                 # The offset of the shard that bore the name before was just what a reset asked for: it stands for this one now.
                 self.force(name, self.offsets[name])
                 self.forced(name, self.offsets[name])
