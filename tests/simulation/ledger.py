@@ -7,7 +7,7 @@ sink. It knows nothing of how that came about. A broken promise raises BrokenErr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shardherd.core.model import (
@@ -41,6 +41,8 @@ class Ledger:
     session_timeout: float
     loss_limit: float
     shards: dict[ShardId, Shard] = field(default_factory=dict)
+    offsets: Mapping[ShardId, Offset] = field(default_factory=dict)
+    """What the broker has of them."""
     sightings: Sightings = field(init=False)
     stored: Ownership | None = None
     writer: str = ""
@@ -114,6 +116,15 @@ class Ledger:
             if was is row:
                 continue
             self._grant_changed(was, row)
+            if (
+                was is not None
+                and was.source_id != row.source_id
+                and self.shards[name].highest is None
+                and name in self.offsets
+            ):
+                # The offset of the shard that bore the name before was just what a reset asked for: it stands for this one now.
+                self.force(name, self.offsets[name])
+                self.forced(name, self.offsets[name])
             if resetting and was is not None and row.holder not in (None, was.holder):
                 raise BrokenError(f"{name} was given to {row.holder} while a reset was being made")
         self.sightings.stored(writer, before, after, self.now)

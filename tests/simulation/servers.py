@@ -197,6 +197,7 @@ class Kafka:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.committed: dict[ShardId, Offset] = {}
+        ledger.offsets = self.committed
         self.notes: dict[ShardId, str] = {}
         self.retention = Retention(ledger)
         self.epoch = 0

@@ -27,15 +27,18 @@ class Sightings:
             if info.source_id != Shard.source_id:
                 self._shown.setdefault((coordinator, info.shard, info.source_id), now)
 
+    def vanished(self, shard: ShardId) -> None:
+        """It is not there any more. Nobody can read it until it is, and then it must be seen anew."""
+        self._shown = {key: when for key, when in self._shown.items() if key[1] != shard}
+
     def another(self, ownership: Ownership | None, shard: ShardId) -> bool:
         """Whether this shard is another one than that of which this ownership tells."""
         row = ownership.shards.get(shard) if ownership is not None else None
-        book = self._shards[shard]
-        return row is not None and book.present and row.source_id not in ("", book.source_id)
+        return row is not None and row.source_id not in ("", self._shards[shard].source_id)
 
     def others(self, ownership: Ownership | None) -> list[ShardId]:
-        """All shards of which `another` holds."""
-        return [shard for shard in self._shards if self.another(ownership, shard)]
+        """All shards that are there and of which `another` holds."""
+        return [shard for shard, book in self._shards.items() if book.present and self.another(ownership, shard)]
 
     def told(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
         """A consumer is told to read a shard that is another one than before."""

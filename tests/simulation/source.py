@@ -71,6 +71,7 @@ class Source:
         world = self._world
         for book in books:
             book.present, book.was_away, book.gone = False, True, for_good
+            world.ledger.sightings.vanished(book.name)
             world.kafka.forcing.pop(book.name, None)
             world.kafka.unanswered.pop(book.name, None)
         world.say(f"{[book.name for book in books]} vanish{', for good' if for_good else ''}")
@@ -119,3 +120,5 @@ class Source:
             world.last_start = world.time
             self._resetting = None
             world.change_spec(paused=False)
+        elif not world.spec.settings.paused:
+            world.change_spec(paused=True)

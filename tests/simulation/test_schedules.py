@@ -19,7 +19,10 @@ from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
+    ConfirmedShard,
     ConsumerId,
+    Heartbeat,
+    HeartbeatReply,
     Incarnation,
     Leave,
     ResetReport,
@@ -28,6 +31,7 @@ from shardherd.core.model import (
     ResetTo,
     ShardCheckpoint,
     ShardId,
+    ShardInfo,
     ShardState,
 )
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
@@ -236,12 +240,12 @@ def reset_of(state: ResetState, id: str = "one", after: int = 0) -> ResetReport:
     return ResetReport(id, ResetTo.OFFSETS, state, "", rows=(ResetRow(T0, 5, after),))
 
 
-def stored(holder: str | None, **changes: Any) -> Ownership:
+def stored(holder: str | None, epoch: int = 2, source_id: str = "", **changes: Any) -> Ownership:
     """An ownership of T0, and what changes of the group's record."""
-    row = ShardRecord(T0, ShardState.NOT_ALLOC, 0, started=True, owner_epoch=1)
+    row = ShardRecord(T0, ShardState.NOT_ALLOC, 0, started=True, owner_epoch=1, source_id=source_id)
     if holder is not None:
         run = Incarnation("uid-1", 1)
-        row = row._replace(state=ShardState.ALREADY_ALLOC, holder=ConsumerId(holder), incarnation=run, owner_epoch=2)
+        row = row._replace(state=ShardState.ALREADY_ALLOC, holder=ConsumerId(holder), incarnation=run, owner_epoch=epoch)
     return Ownership(GroupRecord("uid", **{"leader_epoch": 1, "discovered": True, **changes}), {T0: row}, {})
 
 
@@ -322,6 +326,42 @@ def test_the_ledger_lets_who_finds_an_older_ownership_begin_it_anew() -> None:
     books.store(stored(None, leader_epoch=2, rebuilding=True), "operator-2")
     books.store(stored("g-1", leader_epoch=2, revision=1), "operator-2")
     assert (books.counts["ownerships lost"], books.outdated) == (1, False)
+
+
+def made_anew() -> Ledger:
+    """T0 is held by g-0 and was made anew; operator-1 has been shown it, and has had the time to act upon it."""
+    books, _ = ledger()
+    books.store(stored("g-0", source_id="id-1"), "operator-1")
+    books.shards[T0] = Shard(T0, end=10, source_id="id-2")
+    books.sightings.looked("operator-1", [ShardInfo(T0, 0, 10, source_id="id-2")], books.now)
+    books.timeline.now += books.loss_limit + 1.0
+    return books
+
+
+def told_to_read(books: Ledger, coordinator: str) -> None:
+    heartbeat = Heartbeat(ConsumerId("g-0"), Incarnation("uid-1", 1), 1, 0)
+    books.writer = coordinator
+    books.told(heartbeat, HeartbeatReply(1, (ConfirmedShard(T0, 2, 2, 5),)), coordinator)
+
+
+def test_the_ledger_sees_that_a_shard_is_read_on_by_who_knows_that_it_was_made_anew() -> None:
+    told_to_read(made_anew(), "operator-2")
+    with pytest.raises(BrokenError, match="knows that it is another shard than before"):
+        told_to_read(made_anew(), "operator-1")
+
+
+def test_the_ledger_sees_a_grant_before_what_was_made_anew_is_reset() -> None:
+    with pytest.raises(BrokenError, match="gives t/0 to g-1, and knows that t/0 is another shard"):
+        made_anew().store(stored("g-1", 3, source_id="id-1"), "operator-1")
+    made_anew().store(stored("g-1", 3, source_id="id-2"), "operator-1")
+
+
+def test_the_ledger_asks_for_all_records_of_a_shard_that_was_made_anew() -> None:
+    books = made_anew()
+    books.store(stored("g-0", source_id="id-2"), "operator-1")
+    books.reset(T0, 0)
+    with pytest.raises(BrokenError, match="records 0 to 3 never reached the sink"):
+        books.land(T0, 3, "operator-1")
 
 
 def test_the_ledger_sees_a_checkpoint_of_somebody_who_holds_nothing() -> None:

@@ -139,7 +139,8 @@ def _withheld(state: State) -> tuple[Condition, ...]:
                 "old one; nothing is granted. Say where to read on by spec.reset, for example {id: ..., to: Earliest}",
             )
         )
-    lost = grants.lost_checkpoints(state)
+    # Nobody can say where to read on in a shard that the source does not have.
+    lost = [shard for shard in grants.lost_checkpoints(state) if shard in state.infos or not state.infos]
     if lost:
         found.append(
             Condition(

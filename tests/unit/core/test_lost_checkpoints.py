@@ -130,3 +130,12 @@ def test_a_shard_that_the_source_has_no_more_is_not_checkpointed_so_that_others_
     assert play.checkpoint("g-0", "1", 40) is CheckpointResult.WITHHELD
     assert play.checkpoint("g-0", "0", 40) is CheckpointResult.OK
     assert play.group.refreshable() == {shard("0"): 40}
+
+
+def test_a_lost_position_of_a_shard_that_the_source_has_no_more_is_nothing_to_do_about() -> None:
+    play = started(2, 1)
+    play.log = {}
+    restarted(play, {shard("0"): 0})
+    assert lost(play) == ["t/0, t/1"]
+    play.discover(topic(2)[1:])
+    assert lost(play) == ["t/1"]
