@@ -32,8 +32,10 @@ class Around(Protocol):
     network: Network
     api: ApiServer
     kafka: Kafka
-    ledger: Ledger
     discovery: float
+
+    @property
+    def ledger(self) -> Ledger: ...
 
     def leads(self, operator: OperatorRun) -> None: ...
 
