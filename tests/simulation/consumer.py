@@ -40,7 +40,9 @@ class Around(calls.Around, Protocol):
 
     rng: random.Random
     spec: GroupSpec
-    ledger: Ledger
+
+    @property
+    def ledger(self) -> Ledger: ...
 
     def reaches(self, source: str, target: str) -> bool: ...
 
