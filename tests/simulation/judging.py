@@ -125,7 +125,9 @@ class Judge(Ledger):
     # What is stored.
 
     def store(self, after: Ownership, writer: str) -> None:
-        before, lost, took_over = self.stored, self.lost, writer != self.writer
+        before, took_over = self.stored, writer != self.writer
+        # Rows that somebody deleted, or put back, are no word of a coordinator that a later one must keep to.
+        lost = self.lost or self.older is not None or self.outdated
         super().store(after, writer)
         self.written = before
         if took_over:
@@ -169,7 +171,7 @@ class Judge(Ledger):
             raise BrokenError(f"{row.shard} has parents {row.parents}, its source says {book.parents}")
         if row.held_since_epoch > row.owner_epoch or row.revision > after.group.revision:
             raise BrokenError(f"{row} is of the future of {after.group}")
-        if row.started and book.highest is None:
+        if row.started and book.highest is None and row.source_id in ("", book.source_id):
             raise BrokenError(f"{row.shard} is said to be started, and no position of it was ever durable")
         if row.holder is not None and row.last_holder != row.holder:
             raise BrokenError(f"{row.shard} is held by {row.holder}, and its last holder is {row.last_holder}")

@@ -6,6 +6,7 @@ bound is a broken promise.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from shardherd.core import assignors
@@ -39,7 +40,7 @@ def unlike(world: World) -> str:
         or _shards(world, group, view, stored, leader.process.now())
         or _consumers(world, group, view, stored, leader.process.now())
         or _told(world, leader, view)
-        or share(world.spec.settings.assignor, stored)
+        or share(world.spec.settings.assignor, stored, {each.name for each in world.source.present()})
     )
 
 
@@ -133,7 +134,8 @@ def _shards(world: World, group: Group, view: GroupView, stored: Ownership, now:
     for each in view.shards:
         book = world.ledger.shards[each.shard]
         shown = (each.checkpoint, each.begin, each.end, each.open, each.lag_records, each.present)
-        truth = (book.durable, book.begin, book.end, book.open, 0, True)
+        there = (book.begin, book.end, book.open, 0, True)
+        truth = (book.durable, *(there if book.present else (None, None, True, None, False)))
         if shown != truth:
             return f"{each.shard} is shown as (checkpoint, begin, end, open, lag, present) {shown}, and is {truth}"
         if not stored.shards[each.shard].started and each.checkpoint != 0:
@@ -186,9 +188,9 @@ def _told(world: World, leader: OperatorRun, view: GroupView) -> str:
     return ""
 
 
-def share(assignor: str, stored: Ownership) -> str:
-    """What the group's assignor would still change; it is asked by itself, from what is stored."""
-    rows = [stored.shards[name] for name in sorted(stored.shards, key=shard_key)]
+def share(assignor: str, stored: Ownership, present: Collection[ShardId]) -> str:
+    """What the group's assignor would still change; it is asked by itself, from what is stored of the shards that are there."""
+    rows = [stored.shards[name] for name in sorted(stored.shards, key=shard_key) if name in present]
     current = {row.shard: row.holder for row in rows if row.state is ShardState.ALREADY_ALLOC and row.holder is not None}
     consumers = sorted((name for name, each in stored.consumers.items() if each.present), key=consumer_key)
     if not current or not consumers:

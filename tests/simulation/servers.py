@@ -78,14 +78,14 @@ class ApiServer:
             self.written_at[reader] = self._ledger.now
         return self.stored
 
-    def save(self, data: bytes, expected: str | None, writer: str) -> str:
+    def save(self, data: bytes, expected: str | None, writer: str, *, grows: bool = False) -> str:
         current = self.stored.version if self.stored is not None else None
         if current is None and expected is not None:
             raise OwnershipGoneError("the ownership was deleted")
         if current != expected:
             self._ledger.counts["conflicts of writes"] += 1
             raise OwnershipConflictError(f"the ownership is at version {current}, not {expected}")
-        if self.limit is not None and len(data) > self.limit:
+        if grows and self.limit is not None and len(data) > self.limit:
             self._ledger.counts["writes of an ownership that is too large"] += 1
             raise OwnershipTooLargeError(f"the ownership takes {len(data)} bytes, over the limit of {self.limit}")
         self._ledger.store(codec.loads(data), writer)
@@ -161,7 +161,7 @@ class SimulatedOwnership:
             self._process,
             "kube",
             "save",
-            lambda: self._server.save(data, expected, self._process.name),
+            lambda: self._server.save(data, expected, self._process.name, grows=grows),
             5.0,
             OutcomeUnknownError,
             OwnershipUnavailableError,
