@@ -478,7 +478,8 @@ class Agent:
     async def replay(self, end: Offsets) -> tuple[ShardId, ...]:
         """Which shards of a logged, unfinished micro-batch are to be read again. Waits for the first heartbeat's answer."""
         await self._joined.wait()
-        ours = self.tracker.replay(end.shards)
+        # Whoever goes begins nothing: others read it, from the coordinator's position on.
+        ours = self.tracker.replay({} if self.draining or self._stopping else end.shards)
         dropped = sorted(shard for shard, each in end.shards.items() if each.start < each.stop and shard not in ours)
         self._tell("replaying", {shard: each.epoch for shard, each in ours.items()})
         self._tell("dropping the logged range of", {shard: end.shards[shard].epoch for shard in dropped})

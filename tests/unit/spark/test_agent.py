@@ -527,6 +527,24 @@ def test_a_drain_checkpoints_what_is_finished_for_as_long_as_there_is_time() -> 
     story(body, coordinator_loss_limit=300.0)
 
 
+@pytest.mark.parametrize("left", [True, False], ids=["has left", "drains"])
+def test_who_goes_reads_no_logged_micro_batch_again(left: bool) -> None:
+    """Its query may have begun just before: what it read would be written beside the next holder."""
+
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0), (B, 5, 0))
+        if not left:
+            scene.coordinator.outcome = CheckpointResult.WITHHELD
+            scene.agent.finished(await scene.agent.latest(start, None))
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        await asyncio.sleep(1)
+        assert draining.done() is left
+        assert await scene.agent.replay(Offsets(GROUP, 1, {B: ReadRange(0, 500, 5)})) == ()
+        assert not scene.agent.tracker.busy
+
+    story(body)
+
+
 def test_a_drain_keeps_time_for_leaving() -> None:
     async def body(scene: Scene) -> None:
         end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
