@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import random
 import threading
 from collections.abc import AsyncIterator, Iterator
 
@@ -17,7 +19,8 @@ from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.keys import PublishedKeysTokens
 from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
-from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+from shardherd.adapters.kubernetes.ownership import LATE, ConfigMapOwnership
+from shardherd.adapters.kubernetes.parts import Parts
 from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.core.model import GroupIdentity, ShardId
@@ -31,6 +34,7 @@ from shardherd.ports import (
     OwnershipUnavailableError,
     SourceUnavailableError,
     StoredCopies,
+    StoredOwnership,
     TokenReviewer,
 )
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
@@ -115,6 +119,47 @@ class TestConfigMapOwnership(OwnershipContract):
         assert stored is not None
         assert stored.data == b""
         await store.save(group, b"second", stored.version)
+
+    async def test_parts_go_with_their_group_and_one_that_is_deleted_is_damage_and_named(
+        self, store: ConfigMapOwnership, group: GroupIdentity, api: KubernetesApi
+    ) -> None:
+        version = await store.save(group, random.Random(1).randbytes(2_500_000), None)
+        collection = f"/api/v1/namespaces/{group.namespace}/configmaps"
+
+        def parts() -> dict[str, str]:
+            found = api.call("GET", collection, query={"labelSelector": f"shardherd.dev/consumergroup={group.name}"})["items"]
+            owners = {item["metadata"]["name"]: item["metadata"]["ownerReferences"][0]["uid"] for item in found}
+            return {name: uid for name, uid in owners.items() if not name.endswith("-state")}
+
+        written = parts()
+        assert list(written.values()) == [group.uid] * 3
+        lost = sorted(written)[1]
+        await api.acall("DELETE", f"{collection}/{lost}")
+
+        why = f"ConfigMap {lost}, one of the 3 parts of the ownership, was deleted or damaged"
+        damage = f"the stored ownership is damaged: {why}"
+        assert await ConfigMapOwnership(api).load(group) == StoredOwnership(b"", version, damage)
+        await store.save(group, b"small", version)
+        assert parts() == {}
+
+    async def test_what_a_coordinator_left_when_it_ended_is_removed(
+        self, store: ConfigMapOwnership, group: GroupIdentity, api: KubernetesApi
+    ) -> None:
+        version = await store.save(group, random.Random(1).randbytes(2_500_000), None)
+        now = 1000.0
+        second = ConfigMapOwnership(api, now=lambda: now)
+        assert await second.load(group) is not None
+        path = f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-state"
+        head = await api.acall("GET", path)
+        following = json.loads(head["data"]["parts.json"])["announced"][0]
+        await Parts(api).write(group, following, [b"begun", b"and not named"])
+
+        now += LATE
+        await second.save(group, b"small", version)
+
+        labelled = {"labelSelector": f"shardherd.dev/consumergroup={group.name}"}
+        left = await api.acall("GET", f"/api/v1/namespaces/{group.namespace}/configmaps", query=labelled)
+        assert [item["metadata"]["name"] for item in left["items"]] == [f"{group.name}-state"]
 
     async def test_a_namespace_that_is_gone_is_no_rival(self, store: ConfigMapOwnership) -> None:
         nowhere = GroupIdentity("no-such-namespace", "clicks", "00000000-0000-0000-0000-000000000001")
