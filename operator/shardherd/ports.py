@@ -20,6 +20,7 @@ from shardherd.core.model import (
     ShardId,
     ShardInfo,
 )
+from shardherd.core.records import PositionCopies
 
 
 class PortError(Exception):
@@ -76,14 +77,26 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredOwnership:
-    """The bytes of a group's ownership and the version to compare with at the next write."""
+    """The bytes of a group's ownership and the version to compare with at the next write.
+
+    `foreign`: as far as the store can tell, no coordinator wrote these bytes. Somebody did by hand, or put an older copy back.
+    """
 
     data: bytes
+    version: str
+    foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCopies:
+    """A group's copies of positions, and the version to compare with at the next write."""
+
+    copies: PositionCopies
     version: str
 
 
 class OwnershipStore(Protocol):
-    """Who holds what, kept by compare-and-swap, one object a group; and copies of positions, which are simply replaced."""
+    """Who holds what, and copies of positions: two things of a group, each written by compare-and-swap."""
 
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
         """The last written ownership, or None if there is none. Raises OwnershipUnavailableError."""
@@ -97,16 +110,15 @@ class OwnershipStore(Protocol):
         """
         ...
 
-    async def load_copies(self, group: GroupIdentity) -> Mapping[ShardId, Offset]:
-        """The copies of positions that were written last; empty if there are none. Raises OwnershipUnavailableError."""
+    async def load_copies(self, group: GroupIdentity) -> StoredCopies:
+        """The copies of positions that were written last; no offsets if there are none. Raises OwnershipUnavailableError."""
         ...
 
-    async def save_copies(
-        self, group: GroupIdentity, copies: Mapping[ShardId, Offset], before: Mapping[ShardId, Offset] | None = None
-    ) -> None:
-        """Replace the copies of positions. `before` are those that surely are stored; None if that is not known.
+    async def save_copies(self, group: GroupIdentity, copies: PositionCopies, expected: str) -> str:
+        """Replace the copies of positions if their version is `expected`. Returns the new version.
 
-        Raises OwnershipUnavailableError if it may not have happened, or only in part.
+        Raises OwnershipConflictError if it is another, OutcomeUnknownError if it may have happened, and
+        OwnershipUnavailableError. After any of them some copies may have been replaced, and some be missing.
         """
         ...
 

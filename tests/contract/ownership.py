@@ -7,7 +7,15 @@ import random
 import pytest
 
 from shardherd.core.model import GroupIdentity, ShardId
-from shardherd.ports import OwnershipConflictError, OwnershipGoneError, OwnershipStore, OwnershipTooLargeError, StoredOwnership
+from shardherd.core.records import PositionCopies
+from shardherd.ports import (
+    OwnershipConflictError,
+    OwnershipGoneError,
+    OwnershipStore,
+    OwnershipTooLargeError,
+    StoredCopies,
+    StoredOwnership,
+)
 
 
 class OwnershipContract:
@@ -69,40 +77,56 @@ class OwnershipContract:
         assert await store.load(group) == StoredOwnership(data, version)
 
     async def test_a_new_group_has_no_copies_of_positions(self, store: OwnershipStore, group: GroupIdentity) -> None:
-        assert await store.load_copies(group) == {}
+        assert await store.load_copies(group) == StoredCopies(PositionCopies(), "")
 
     async def test_copies_are_replaced_as_a_whole(self, store: OwnershipStore, group: GroupIdentity) -> None:
         first, second = ShardId("clicks/0"), ShardId("clicks/1")
-        await store.save_copies(group, {first: 5, second: 2**63 - 1})
-        assert await store.load_copies(group) == {first: 5, second: 2**63 - 1}
+        copies = PositionCopies({first: 5, second: 2**63 - 1}, leader_epoch=3, revision=70, refreshed=1_700_000_000.25)
+        version = await store.save_copies(group, copies, "")
+        assert await store.load_copies(group) == StoredCopies(copies, version)
 
-        await store.save_copies(group, {second: 8})
+        after = PositionCopies({second: 8}, 4, 71, 1_700_086_400.0)
+        later = await store.save_copies(group, after, version)
 
-        assert await store.load_copies(group) == {second: 8}
+        assert later != version
+        assert await store.load_copies(group) == StoredCopies(after, later)
 
     async def test_copies_of_very_many_shards_are_kept_and_what_is_too_many_goes(
         self, store: OwnershipStore, group: GroupIdentity
     ) -> None:
         offsets = random.Random(1)
-        many = {ShardId(f"clicks/{number}"): offsets.getrandbits(63) for number in range(100_000)}
-        await store.save_copies(group, many)
-        assert await store.load_copies(group) == many
+        many = PositionCopies({ShardId(f"clicks/{number}"): offsets.getrandbits(63) for number in range(100_000)})
+        few = PositionCopies({shard: many.offsets[shard] for shard in list(many.offsets)[:10]})
+        version = ""
+        for copies in (many, few, many, few):
+            version = await store.save_copies(group, copies, version)
+            assert await store.load_copies(group) == StoredCopies(copies, version)
 
-        few = {shard: many[shard] for shard in list(many)[:10]}
-        await store.save_copies(group, few, many)
-
-        assert await store.load_copies(group) == few
-        await store.save_copies(group, many, few)
-        assert await store.load_copies(group) == many
-        await store.save_copies(group, few)
-        assert await store.load_copies(group) == few
-
-    async def test_copies_are_stored_also_if_others_are_there_than_was_thought(
+    async def test_a_copy_that_comes_late_is_refused_and_changes_nothing(
         self, store: OwnershipStore, group: GroupIdentity
     ) -> None:
         shard = ShardId("clicks/0")
-        await store.save_copies(group, {shard: 1}, {shard: 0})
-        assert await store.load_copies(group) == {shard: 1}
+        first = await store.save_copies(group, PositionCopies({shard: 1}), "")
+        second = await store.save_copies(group, PositionCopies({}), first)
 
-        await store.save_copies(group, {shard: 2}, {})
-        assert await store.load_copies(group) == {shard: 2}
+        for expected in ("", first):
+            with pytest.raises(OwnershipConflictError, match=group.name):
+                await store.save_copies(group, PositionCopies({shard: 7}), expected)
+
+        assert await store.load_copies(group) == StoredCopies(PositionCopies({}), second)
+
+    async def test_a_copy_of_very_many_shards_that_comes_late_changes_nothing(
+        self, store: OwnershipStore, group: GroupIdentity
+    ) -> None:
+        many = PositionCopies({ShardId(f"clicks/{number:05}"): 7 for number in range(40_001)})
+        few = PositionCopies(dict(list(many.offsets.items())[:10]))
+        first = await store.save_copies(group, few, "")
+        second = await store.save_copies(group, few, first)
+
+        with pytest.raises(OwnershipConflictError, match=group.name):
+            await store.save_copies(group, many, first)
+
+        assert (await store.load_copies(group)).copies == few
+        version = (await store.load_copies(group)).version or second
+        assert await store.save_copies(group, many, version)
+        assert (await store.load_copies(group)).copies == many

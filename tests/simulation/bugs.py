@@ -90,10 +90,11 @@ def _transfer_in_reply() -> list[Patch]:
 
 
 def _answers_before_leader_epoch() -> list[Patch]:
-    async def take(self: Any) -> Any:
+    async def take(self: Any, **options: Any) -> Any:
         stored = await self._store.load(self._group)
         if stored is None:
-            return await real(self)
+            return await real(self, **options)
+        await options["copied"]()
         found = ownership.loads(stored.data)
         self._version, self._written = stored.version, stored.data
         self.leader_epoch = found.group.leader_epoch + 1

@@ -8,12 +8,14 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
 from shardherd.core import ownership as codec
 from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo
 from shardherd.core.notes import parse
+from shardherd.core.records import PositionCopies
 from shardherd.ports import (
     CommitFencedError,
     OutcomeUnknownError,
@@ -22,6 +24,7 @@ from shardherd.ports import (
     OwnershipTooLargeError,
     OwnershipUnavailableError,
     SourceUnavailableError,
+    StoredCopies,
     StoredOwnership,
 )
 from tests.simulation.books import BrokenError
@@ -39,10 +42,10 @@ class ApiServer:
     def __init__(self, ledger: Ledger) -> None:
         self.lease: dict[str, Any] | None = None
         self.stored: StoredOwnership | None = None
-        self.copies: dict[ShardId, Offset] = {}
         self.limit: int | None = None
         """Bytes of ownership that are taken, if there is a limit."""
         self._older: deque[bytes] = deque(maxlen=KEPT)
+        self.copies = StoredCopies(PositionCopies(), "")
         self.versions = 0
         self.written_at: dict[str, float] = {}
         """When each coordinator last wrote the ownership, or saw that what it wrote still stands."""
@@ -90,6 +93,13 @@ class ApiServer:
         self.stored = StoredOwnership(data, self._version())
         self._older.append(data)
         return self.stored.version
+
+    def save_copies(self, copies: PositionCopies, expected: str) -> str:
+        if self.copies.version != expected:
+            self._ledger.counts["conflicts of copies"] += 1
+            raise OwnershipConflictError(f"the copies are at version {self.copies.version!r}, not {expected!r}")
+        self.copies = StoredCopies(copies, self._version())
+        return self.copies.version
 
     def lease_call(self, method: str, body: Any) -> Any:
         if method == "GET":
@@ -157,27 +167,27 @@ class SimulatedOwnership:
             OwnershipUnavailableError,
         )
 
-    async def load_copies(self, group: GroupIdentity) -> Mapping[ShardId, Offset]:
+    async def load_copies(self, group: GroupIdentity) -> StoredCopies:
         return await self._network.call(
             self._process,
             "kube",
             "load copies",
-            lambda: dict(self._server.copies),
+            lambda: self._server.copies,
             5.0,
             OwnershipUnavailableError,
             OwnershipUnavailableError,
         )
 
-    async def save_copies(
-        self, group: GroupIdentity, copies: Mapping[ShardId, Offset], before: Mapping[ShardId, Offset] | None = None
-    ) -> None:
-        taken = dict(copies)
-
-        def replace() -> None:
-            self._server.copies = taken
-
-        await self._network.call(
-            self._process, "kube", "save copies", replace, 5.0, OwnershipUnavailableError, OwnershipUnavailableError
+    async def save_copies(self, group: GroupIdentity, copies: PositionCopies, expected: str) -> str:
+        taken = replace(copies, offsets=dict(copies.offsets))
+        return await self._network.call(
+            self._process,
+            "kube",
+            "save copies",
+            lambda: self._server.save_copies(taken, expected),
+            5.0,
+            OutcomeUnknownError,
+            OwnershipUnavailableError,
         )
 
 

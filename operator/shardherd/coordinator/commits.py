@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
+from shardherd.coordinator.copies import place
 from shardherd.coordinator.items import Committing, Outcome
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
+from shardherd.coordinator.refresh import Refresh
 from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.group import Group
 from shardherd.core.model import GroupIdentity, Offset, ShardId
@@ -34,20 +36,14 @@ FENCES = 3
 FENCE_WINDOW = 60.0
 """Fenced so often within so many seconds: somebody else uses our transactional id. We leave it alone for as long."""
 
-REFRESH = 24 * 3600.0
-"""Seconds after which positions are committed once more although they did not change: a broker forgets the offsets of a group
-without members, one by one, by default after seven days."""
-
-REFRESH_AGAIN = 600.0
-"""Seconds until it is tried again if the source or the ownership did not answer."""
-
 
 class Committer:
     """Commits for one group. `prove` shows that we lead, `settle` takes an outcome to the mailbox.
 
     `failing` is told the message of a failed commit, and "" when one succeeds. `in_use` is told when fencing goes to and fro.
     Nothing is committed while `allowed` says no. `group` is the group whose positions they are. `before` is
-    awaited before each commit; nothing is committed if it raises OwnershipUnavailableError.
+    awaited before each commit; nothing is committed if it raises OwnershipUnavailableError. `refreshed` is called when all
+    positions were committed once more.
     """
 
     def __init__(
@@ -62,6 +58,7 @@ class Committer:
         allowed: Callable[[], bool],
         group: Callable[[], Group],
         before: Callable[[Mapping[ShardId, Offset]], Awaitable[None]],
+        refreshed: Callable[[], None],
     ) -> None:
         self._ports = ports
         self._identity = identity
@@ -73,7 +70,9 @@ class Committer:
         self._allowed = allowed
         self._group = group
         self._before = before
-        self._refresh_at = ports.clock.now() + REFRESH
+        self._refreshed = refreshed
+        self.refresh = Refresh(ports.clock, place(identity))
+        self._moved: list[str] = []
         self._waiting: list[Committing] = []
         self._busy: list[Committing] = []
         self._filled = asyncio.Event()
@@ -87,7 +86,7 @@ class Committer:
 
     def remind(self) -> None:
         """Called every now and then: if a refresh is due, it is made."""
-        if self._ports.clock.now() >= self._refresh_at:
+        if self.refresh.due:
             self._filled.set()
 
     async def take_over(self) -> None:
@@ -123,18 +122,22 @@ class Committer:
         while True:
             await self._filled.wait()
             self._filled.clear()
-            if self._ports.clock.now() >= self._refresh_at:
-                await self._refresh()
-            if not self._waiting:
-                continue
-            batch = self._busy = self._waiting
-            self._waiting = []
-            offsets = {shard: offset for committing in batch for shard, offset in committing.offsets.items()}
-            durable = await self._commit(offsets)
-            if missing := frozenset(offsets) - frozenset(durable):
-                self._settle(Outcome(CheckpointsFailed(missing)))
-            self._settle(Outcome(CheckpointsCommitted(durable), durable, batch))
-            self._busy = []
+            # Taking turns: what consumers wait for waits for a part of a refresh only.
+            while self._waiting or self.refresh.due:
+                if self._waiting:
+                    await self._commit_waiting()
+                if self.refresh.due:
+                    await self._refresh()
+
+    async def _commit_waiting(self) -> None:
+        batch = self._busy = self._waiting
+        self._waiting = []
+        offsets = {shard: offset for committing in batch for shard, offset in committing.offsets.items()}
+        durable = await self._commit(offsets)
+        if missing := frozenset(offsets) - frozenset(durable):
+            self._settle(Outcome(CheckpointsFailed(missing)))
+        self._settle(Outcome(CheckpointsCommitted(durable), durable, batch))
+        self._busy = []
 
     def close(self) -> None:
         """Refuse what waits, and what was being committed: whether it was is for the next one to find out."""
@@ -147,30 +150,49 @@ class Committer:
         self._busy = []
 
     async def _refresh(self) -> None:
-        """Look whether the source still has every position, and commit all once more.
+        """Look whether the source still has some of the positions, and commit these once more.
 
         Nobody else commits meanwhile, so none goes back; one that somebody else moved is put right, and told of.
         """
-        self._refresh_at = self._ports.clock.now() + REFRESH
+        refresh = self.refresh
         try:
-            # The mailbox answers in order: after it every outcome so far is in the positions.
-            await self._prove()
-            positions = self._group().refreshable
-            found = await self.read(positions)
+            if not refresh.begun:
+                if not self._group().refreshable():
+                    refresh.failed()
+                    return
+                await self._prove()
+                refresh.begin(self._group().refreshable())
+                self._moved = []
+            shards = refresh.next()
+            found = await self.read(shards)
         except (CoordinatorUnavailableError, SourceUnavailableError) as error:
             log.warning("group %s: its positions are refreshed another time: %s", self._identity, error)
-            self._refresh_at = self._ports.clock.now() + REFRESH_AGAIN
+            refresh.failed()
             return
-        if not positions or not await self._commit(positions):
+        # What is being committed, or waits for it, is left out: what was committed before is known by now.
+        positions = self._group().refreshable(shards)
+        if positions and await self._commit(positions) != positions:
+            log.warning("group %s: its positions are refreshed another time: they could not be committed", self._identity)
+            refresh.failed()
             return
-        log.info("group %s: refreshed %d positions", self._identity, len(positions))
-        moved = [shard for shard, position in positions.items() if found.get(shard) != position]
-        if moved:
-            told = ", ".join(f"{shard} at {found.get(shard, 'none')} instead of {positions[shard]}" for shard in moved[:5])
-            more = f" and {len(moved) - 5} more" if len(moved) > 5 else ""
-            message = f"somebody else changed or removed committed positions, which are restored: {told}{more}"
-            log.warning("group %s: %s", self._identity, message)
-            self._ports.events.record(self._identity, "CheckpointRestored", message, warning=True)
+        self._moved += [
+            f"{shard} at {found.get(shard, 'none')} instead of {position}"
+            for shard, position in positions.items()
+            if found.get(shard) != position
+        ]
+        if refresh.made(shards):
+            log.info("group %s: refreshed its positions", self._identity)
+            self._refreshed()
+            self._tell_of_moved()
+
+    def _tell_of_moved(self) -> None:
+        if not self._moved:
+            return
+        more = f" and {len(self._moved) - 5} more" if len(self._moved) > 5 else ""
+        told = ", ".join(self._moved[:5])
+        message = f"somebody else changed or removed committed positions, which are restored: {told}{more}"
+        log.warning("group %s: %s", self._identity, message)
+        self._ports.events.record(self._identity, "CheckpointRestored", message, warning=True)
 
     async def _commit(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
         """The positions of these shards that are durable afterwards; none of a shard that was surely not written."""

@@ -106,7 +106,7 @@ class GroupRunner:
     @property
     def settled(self) -> bool:
         """Whether the group answers, or is known to be unable to."""
-        return self.mailbox is not None or bool(self._problem) or self._not_admitted is not None
+        return bool(self.mailbox or self._problem or self._not_admitted)
 
     def change(self, spec: GroupSpec) -> None:
         """A new spec with the same identity and source."""
@@ -149,7 +149,7 @@ class GroupRunner:
         mailbox = self.mailbox
         if mailbox is not None:
             return mailbox.view()
-        if self._ownership is None and not self._problem and self._not_admitted is None:
+        if self._ownership is None and not self.settled:
             return None
         return view_of_stored(self._ownership, self._facts, self._problem, self._unreadable)
 
@@ -186,7 +186,7 @@ class GroupRunner:
         source, offsets = ports.connector.source(spec), ports.connector.offsets(spec)
         self._facts = Facts(spec.source, not_admitted=self._not_admitted)
         self._opened.clear()
-        copies = Copies(ports, spec.identity, positions=lambda: self._mailbox().group.checkpoints)
+        copies = Copies(ports, spec.identity, storage, group=lambda: self._mailbox().group, prove=self._prove)
         committer = Committer(
             ports,
             spec.identity,
@@ -198,6 +198,7 @@ class GroupRunner:
             allowed=lambda: self._facts.commits,
             group=lambda: self._mailbox().group,
             before=copies.make_way,
+            refreshed=copies.refresh,
         )
         try:
             await together(self._watch(storage, source, committer, copies), self._mail(), committer.work())
@@ -212,7 +213,7 @@ class GroupRunner:
     async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer, copies: Copies) -> None:
         """Take the group over, open it, then look at its source for ever."""
         ports = self._ports
-        ownership = self._ownership = await self._patiently(lambda: storage.take(new=self._new))
+        ownership = self._ownership = await self._patiently(lambda: storage.take(copied=copies.load, new=self._new))
         self._unreadable = ""
         if storage.damage:
             self._report_loss(storage.damage)
@@ -223,7 +224,8 @@ class GroupRunner:
         # Taking over would fence the group that keeps its positions in the same place.
         await self._admitted.wait()
         stored = tuple(ownership.shards)
-        copied = await self._patiently(lambda: copies.load(new=storage.created))
+        copies.begin(new=storage.created, empty=not stored)
+        committer.refresh.resume(copies.refreshed)
         await self._patiently(committer.take_over)
         durable = await self._patiently(lambda: committer.read(stored))
         notes = await self._patiently(lambda: committer.notes(stored))
@@ -234,9 +236,10 @@ class GroupRunner:
             now = ports.clock.now()
             if outdated(ownership, notes):
                 self._report_loss("the stored ownership is older than the committed positions: somebody put it back")
+                ownership = await self._patiently(storage.begin_anew)
                 group = Group.new(self.spec, now, storage.leader_epoch, ports.assignors)
             else:
-                group = Group.restore(ownership, durable, self.spec, now, copies=copied, assignors=ports.assignors)
+                group = Group.restore(ownership, durable, self.spec, now, copies=copies.loaded, assignors=ports.assignors)
             self._open(group, storage, committer, ownership)
         await self._discover(source, committer, copies)
 
@@ -313,12 +316,8 @@ class GroupRunner:
             mailbox.put(tell)
         self._early = []
         self._opened.set()
-        log.info(
-            "serving group %s under leader epoch %d: %d shards stored",
-            self.spec.identity,
-            storage.leader_epoch,
-            len(ownership.shards),
-        )
+        epoch, count = storage.leader_epoch, len(ownership.shards)
+        log.info("serving group %s under leader epoch %d: %d shards stored", self.spec.identity, epoch, count)
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
         """The result of a step of taking over, tried until it succeeds; meanwhile the group says what keeps it."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from shardherd.coordinator.ports import LeadershipLostError
 from shardherd.core import ownership as codec
 from shardherd.core.errors import OwnershipDamagedError, OwnershipFormatError
 from shardherd.core.model import GroupSpec
-from shardherd.core.records import GroupRecord, Ownership
+from shardherd.core.records import GroupRecord, Ownership, PositionCopies
 from shardherd.ports import (
     Clock,
     Leadership,
@@ -46,23 +47,27 @@ class GroupStorage:
         self._version: str | None = None
         self._written = b""
         self.leader_epoch = 0
+        self.revision = 0
+        """Of what was surely written last."""
         self.created = False
         """Whether it was taken without a look, because there was none."""
         self.damage = ""
         """Why what was stored could not be read when it was taken; empty if it could, or if there was nothing."""
 
-    async def take(self, *, new: bool = False) -> Ownership:
+    async def take(self, *, copied: Callable[[], Awaitable[PositionCopies]], new: bool = False) -> Ownership:
         """The stored ownership, now under a leader epoch of our own. Nobody else's write succeeds after this.
 
         It is empty if nothing is stored, or nothing that can be read; it may have been lost, then, or the group is new. Of a
-        group that is likely `new` it is made at once, and read only if there is one nevertheless.
+        group that is likely `new` it is made at once, and read only if there is one nevertheless. `copied` gives the copies of
+        positions, which know how far an ownership had come: one that had not is an older copy, and nothing that can be read.
         Raises OwnershipUnavailableError if the store does not answer, OwnershipFormatError if another version wrote it,
         LeadershipLostError.
         """
         for attempt in range(TAKE_ATTEMPTS):
             unseen = new and attempt == 0
             stored = None if unseen else await self._store.load(self._group)
-            found = self._read(stored)
+            copies = PositionCopies() if unseen else await copied()
+            found = self._not_before(copies, self._read(stored))
             # A revision of our own is news to every consumer: the first heartbeat of each is answered at once, not parked.
             # One of an ordered group that heard nothing for long would stop itself, though there is a leader again.
             # A group that is not discovered yet has told nobody anything, and begins with revision 0.
@@ -79,8 +84,7 @@ class GroupStorage:
             except OutcomeUnknownError as error:
                 # Whether it was ours shows when we take over once more, under the next leader epoch.
                 raise OwnershipUnavailableError(str(error)) from error
-            self.leader_epoch = ours.group.leader_epoch
-            self._written = data
+            self._wrote(data, ours)
             self.created = unseen
             return ours
         raise OwnershipUnavailableError(f"the ownership of group {self._group} is being written by another coordinator")
@@ -96,8 +100,7 @@ class GroupStorage:
             self._check_lease()
             try:
                 self._version = await self._store.save(self._group, data, self._version)
-                self._written = data
-                self.leader_epoch = ownership.group.leader_epoch
+                self._wrote(data, ownership)
                 return
             except OwnershipGoneError as error:
                 log.warning("group %s: %s; it is written anew", self._group, error)
@@ -105,14 +108,28 @@ class GroupStorage:
             except (OwnershipConflictError, OutcomeUnknownError) as error:
                 # A conflict may be a late write of ours, or somebody's annotation; only another leader's write is the end.
                 log.warning("group %s: %s; reading back", self._group, error)
-                if await self._find_out(data, ownership.group.leader_epoch):
+                if await self._find_out(data, ownership):
                     return
+
+    async def begin_anew(self) -> Ownership:
+        """What was taken is not true: store nothing but our leader epoch, or the next one would believe it, by this very epoch.
+
+        Raises as `save` does.
+        """
+        lost = self._nothing()
+        lost = replace(lost, group=replace(lost.group, leader_epoch=self.leader_epoch))
+        await self.save(lost)
+        return lost
 
     async def prove(self) -> None:
         """Prove by a write that nobody else has taken over. Raises as `save` does."""
         await self.save(codec.loads(self._written))
 
-    async def _find_out(self, data: bytes, leader_epoch: int) -> bool:
+    def _wrote(self, data: bytes, ownership: Ownership) -> None:
+        self._written = data
+        self.leader_epoch, self.revision = ownership.group.leader_epoch, ownership.group.revision
+
+    async def _find_out(self, data: bytes, ownership: Ownership) -> bool:
         """After a write that may have failed: whether `data` is stored. If not, the version to write over is known again."""
         while True:
             self._check_lease()
@@ -130,23 +147,41 @@ class GroupStorage:
                 found = self._read(stored)
             except OwnershipFormatError as error:
                 raise LeadershipLostError(f"a later coordinator wrote the ownership of group {self._group}: {error}") from error
-            # No coordinator writes what is damaged, and we know what it was.
-            if not self.damage and found.group.leader_epoch not in (self.leader_epoch, leader_epoch):
+            # No coordinator writes what is damaged, and what somebody put back was none either: we know what it was.
+            epochs = (self.leader_epoch, ownership.group.leader_epoch)
+            if not self.damage and found.group.leader_epoch not in epochs:
                 raise LeadershipLostError(f"the ownership of group {self._group} was written by another coordinator")
             if stored.data == data:
-                self._written = data
-                self.leader_epoch = leader_epoch
+                self._wrote(data, ownership)
                 return True
             return False
 
     def _read(self, stored: StoredOwnership | None) -> Ownership:
-        """What is stored; empty if there is nothing, or if it is damaged."""
+        """What is stored; empty if there is nothing, or if it is damaged, or was put there by somebody else."""
         self.damage = ""
-        if stored is not None:
-            try:
-                return codec.loads(stored.data)
-            except OwnershipDamagedError as error:
-                self.damage = error.message
+        if stored is None:
+            return self._nothing()
+        try:
+            found = codec.loads(stored.data)
+        except OwnershipDamagedError as error:
+            self.damage = error.message
+            return self._nothing()
+        if stored.foreign:
+            self.damage = "the stored ownership was not written by a coordinator: somebody put it there, or put it back"
+            return self._nothing()
+        return found
+
+    def _not_before(self, copies: PositionCopies, found: Ownership) -> Ownership:
+        """What was found, or nothing if its copies are of a later one. Our leader epoch is above that of both."""
+        group = found.group
+        if (group.leader_epoch, group.revision) >= (copies.leader_epoch, copies.revision):
+            return found
+        if found.shards:
+            self.damage = "the stored ownership is older than the copies of its positions: somebody put it back"
+        lost = self._nothing()
+        return replace(lost, group=replace(lost.group, leader_epoch=max(group.leader_epoch, copies.leader_epoch)))
+
+    def _nothing(self) -> Ownership:
         return Ownership(GroupRecord(uid=self._group.uid), {}, {})
 
     def _check_lease(self) -> None:

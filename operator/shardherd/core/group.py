@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from shardherd.core import balance, checkpoints, discovery, heartbeats, liveness, rebalance, resets, timers, views
+from shardherd.core import balance, checkpoints, discovery, heartbeats, liveness, positions, rebalance, resets, timers, views
 from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.model import (
     CheckpointRequest,
@@ -149,8 +149,7 @@ class Group:
         except BaseException:
             state.undo(tuple(state.journal))
             raise
-        events = tuple(state.journal)
-        self._decided = events
+        self._decided = events = tuple(state.journal)
         return _result(state, events, reply)
 
     def apply(self, events: tuple[Event, ...]) -> None:
@@ -197,12 +196,11 @@ class Group:
 
     def unread(self, shards: Iterable[ShardInfo]) -> tuple[ShardId, ...]:
         """Which of these shards' durable positions must be read for ShardsDiscovered: of new ones, and the lost ones."""
-        state = self._state
-        rows, positions, copies = state.shards, state.positions, state.clocks.copies
+        rows, known, copies = self._state.shards, self._state.positions, self._state.clocks.copies
         return tuple(
             info.shard
             for info in shards
-            if (info.shard not in rows or rows[info.shard].started if info.shard not in positions else info.shard in copies)
+            if (info.shard not in rows or rows[info.shard].started if info.shard not in known else info.shard in copies)
         )
 
     def changed_by(self, shards: tuple[ShardInfo, ...]) -> bool:
@@ -265,20 +263,21 @@ class Group:
 
     def notes(self, shards: Iterable[ShardId]) -> Mapping[ShardId, str]:
         """What to note with a durable position of each of these shards."""
-        state = self._state
-        uid, leader = state.record.uid, state.record.leader_epoch
-        rows = ((shard, state.shards.get(shard)) for shard in shards)
+        known, uid, leader = self._state.shards, self._state.record.uid, self._state.record.leader_epoch
+        rows = ((shard, known.get(shard)) for shard in shards)
         return {shard: text(uid, leader, row.owner_epoch, row.source_id) for shard, row in rows if row is not None}
 
-    @property
-    def refreshable(self) -> Mapping[ShardId, Offset]:
-        """The durable positions of the shards that the source has: what may be committed once more as it is."""
-        state = self._state
-        return {
-            shard: position
-            for shard, position in state.positions.items()
-            if shard in state.infos and shard not in state.in_flight and shard not in state.clocks.recreated
-        }
+    def refreshable(self, shards: Iterable[ShardId] | None = None) -> Mapping[ShardId, Offset]:
+        """The durable positions, of these or all shards that the source has: what may be committed once more as it is."""
+        return positions.refreshable(self._state, shards)
+
+    def to_copy(self, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
+        """The positions to keep apart from the source, of which `stored` are kept now."""
+        return positions.to_copy(self._state, stored)
+
+    def going_back(self, offsets: Mapping[ShardId, Offset]) -> frozenset[ShardId]:
+        """The shards that may have been durable further on than these offsets."""
+        return positions.going_back(self._state, offsets)
 
     @property
     def _state(self) -> State:

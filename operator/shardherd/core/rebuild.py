@@ -2,7 +2,8 @@
 
 Called by `core.group`. For one session timeout consumers name what they hold, and keep it; nothing is granted and no checkpoint
 is taken. Of two claims the one under the higher epoch is right. Afterwards what nobody claimed is free, under epochs above all
-that were found. A holder that stayed silent has stopped by then, or is fenced.
+that were found. A holder that stayed silent has stopped by then, or is fenced. An ownership that turns out to be an older copy,
+by what consumers were told since, is lost too.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def check_claims(state: State, request: Heartbeat) -> None:
 
 def claim(state: State, request: Heartbeat, now: float) -> None:
     """A heartbeat names what its consumer was granted before the ownership was lost: it keeps that."""
-    if not state.record.rebuilding:
+    if not state.record.rebuilding and not _lost_as_told_by(state, request, now):
         return
     # Revisions go on above those that were given out before.
     state.put_record(revision=max(request.revision, state.record.revision))
@@ -84,6 +85,38 @@ def end_if_due(state: State, now: float) -> None:
     claimed = f"{count(held, 'shard')} {verb(held, 'was claimed by its holder', 'were claimed by their holders')}"
     state.tell(Told("OwnershipRebuilt", f"{claimed}, {len(free)} {verb(len(free), 'is', 'are')} free"))
     grants.want_rebalance(state, "OwnershipRebuilt")
+
+
+def _lost_as_told_by(state: State, request: Heartbeat, now: float) -> bool:
+    """Whether a heartbeat shows that the stored ownership is older than what consumers were told: then it is rebuilt.
+
+    It names what this ownership never gave out: a later revision, or a later epoch of a shard. Only within the first session
+    timeout of a coordinator: who was silent for longer has lost what it held, whatever it names.
+    """
+    if now >= state.clocks.claims_until or not state.record.discovered:
+        return False
+    rows = state.shards
+    if request.revision <= state.record.revision and not any(
+        pair.shard in rows and pair.owner_epoch > rows[pair.shard].owner_epoch for pair in request.held
+    ):
+        return False
+    for record in tuple(state.shards.values()):
+        if record.state in grants.HELD and grants.movable(state, record.shard):
+            grants.reclaim(state, record, now)
+    timeout = state.spec.settings.session_timeout
+    state.put_record(rebuilding=True)
+    state.put_clocks(claims_until=now + timeout)
+    state.tell(
+        Told(
+            "OwnershipLost",
+            f"the stored ownership is an older copy: {request.consumer} was told of revision {request.revision}, or of epochs, "
+            f"that it never gave out; who holds which shard is found out from the consumers, and nothing is granted or "
+            f"committed for {timeout:g} s",
+            consumer=request.consumer,
+            warning=True,
+        )
+    )
+    return True
 
 
 def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: float) -> None:

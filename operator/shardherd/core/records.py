@@ -178,6 +178,21 @@ class Clocks:
 
 
 @dataclass(frozen=True, slots=True)
+class PositionCopies:
+    """Copies of a group's durable positions, kept apart from them, and never above them.
+
+    `leader_epoch` and `revision` are those that the stored ownership had reached when they were written: one that is below
+    either is older than its copies. `refreshed` is when all positions were last committed once more, in seconds since 1970; 0
+    if nobody knows.
+    """
+
+    offsets: Mapping[ShardId, Offset] = field(default_factory=dict)
+    leader_epoch: int = 0
+    revision: int = 0
+    refreshed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Ownership:
     """All that must survive the coordinator: the value that is encoded into the ownership store."""
 

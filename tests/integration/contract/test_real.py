@@ -21,13 +21,16 @@ from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.core.model import GroupIdentity, ShardId
+from shardherd.core.records import PositionCopies
 from shardherd.ports import (
     Caller,
     OffsetStore,
     OutcomeUnknownError,
+    OwnershipConflictError,
     OwnershipGoneError,
     OwnershipUnavailableError,
     SourceUnavailableError,
+    StoredCopies,
     TokenReviewer,
 )
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
@@ -125,21 +128,58 @@ class TestConfigMapOwnership(OwnershipContract):
         self, store: ConfigMapOwnership, group: GroupIdentity
     ) -> None:
         deleted = GroupIdentity(group.namespace, group.name, "00000000-0000-0000-0000-000000000001")
-        await store.save_copies(deleted, {ShardId("clicks/0"): 5})
+        left = await store.save_copies(deleted, PositionCopies({ShardId("clicks/0"): 5}), "")
 
-        assert await store.load_copies(group) == {}
-        await store.save_copies(group, {ShardId("clicks/0"): 2})
+        assert await store.load_copies(group) == StoredCopies(PositionCopies(), left)
+        version = await store.save_copies(group, PositionCopies({ShardId("clicks/0"): 2}), left)
 
-        assert await store.load_copies(group) == {ShardId("clicks/0"): 2}
+        assert await store.load_copies(group) == StoredCopies(PositionCopies({ShardId("clicks/0"): 2}), version)
 
     async def test_a_damaged_copy_counts_as_none(
         self, store: ConfigMapOwnership, group: GroupIdentity, api: KubernetesApi
     ) -> None:
-        await store.save_copies(group, {ShardId("clicks/0"): 5})
+        await store.save_copies(group, PositionCopies({ShardId("clicks/0"): 5}), "")
         path = f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-offsets-0"
         await api.acall("PATCH", path, {"binaryData": {"offsets.json.gz": "bm90IGd6aXA="}}, content_type=MERGE_PATCH)
 
-        assert await store.load_copies(group) == {}
+        assert (await store.load_copies(group)).copies == PositionCopies()
+
+    async def test_copies_that_were_deleted_meanwhile_are_a_conflict(
+        self, store: ConfigMapOwnership, group: GroupIdentity, api: KubernetesApi
+    ) -> None:
+        version = await store.save_copies(group, PositionCopies({ShardId("clicks/0"): 5}), "")
+        await api.acall("DELETE", f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-offsets-0")
+
+        with pytest.raises(OwnershipConflictError, match="were deleted"):
+            await store.save_copies(group, PositionCopies({ShardId("clicks/0"): 6}), version)
+
+    async def test_what_somebody_else_wrote_is_told_from_what_we_did_and_from_a_label(
+        self, store: ConfigMapOwnership, group: GroupIdentity, api: KubernetesApi
+    ) -> None:
+        path = f"/api/v1/namespaces/{group.namespace}/configmaps/{group.name}-state"
+        other = {"fieldManager": "kubectl-replace"}
+        await store.save(group, b"older", None)
+        older = await api.acall("GET", path)
+        first = await store.load(group)
+        assert first is not None
+        await store.save(group, b"newer", first.version)
+        label = {"metadata": {"labels": {"team": "clicks"}}}
+        await api.acall("PATCH", path, label, content_type=MERGE_PATCH, query=other)
+        ours = await store.load(group)
+        assert ours is not None
+        assert (ours.data, ours.foreign) == (b"newer", False)
+
+        for field in ("resourceVersion", "managedFields"):
+            older["metadata"].pop(field, None)
+        await api.acall("PUT", path, older, query=other)
+
+        theirs = await store.load(group)
+        assert theirs is not None
+        assert (theirs.data, theirs.foreign) == (b"older", True)
+        await store.save(group, b"newest", theirs.version)
+        again = await store.load(group)
+        assert again is not None
+        assert (again.data, again.foreign) == (b"newest", False)
 
     async def test_a_server_that_does_not_answer_leaves_a_write_unknown(self, group: GroupIdentity) -> None:
         nowhere = KubernetesApi(Configuration(host="http://127.0.0.1:1"))

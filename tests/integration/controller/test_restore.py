@@ -12,6 +12,7 @@ import pytest
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.copies import ConfigMapCopies
 from shardherd.core.model import GroupIdentity, Offset, ShardId
+from shardherd.core.records import PositionCopies
 from tests.harness.cluster import Names
 from tests.harness.long import long
 from tests.integration.controller.bench import RESOURCE, ROOT, fill_topic, unique, until
@@ -50,7 +51,7 @@ async def test_lost_positions_come_back_by_the_commands_of_the_runbook(cluster: 
             identity = GroupIdentity(namespace, "restored", resource["metadata"]["uid"])
             # As the operator would have written it: each is below what is durable by then.
             copies = {ShardId(shard): Offset(len(rollout.kubelet.of(shard))) for shard in rollout.shards}
-            await ConfigMapCopies(operator.api).save_copies(identity, copies)
+            await ConfigMapCopies(operator.api).save_copies(identity, PositionCopies(copies), "")
             rollout.until_all_are_read()
 
             assert operator.end() == 0

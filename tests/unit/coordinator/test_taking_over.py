@@ -15,7 +15,7 @@ from shardherd.coordinator.items import Tell
 from shardherd.core.errors import CoordinatorUnavailableError, UnknownGroupError
 from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.ownership import loads
-from shardherd.core.records import ShardRecord
+from shardherd.core.records import PositionCopies, ShardRecord
 from shardherd.core.requests import Tick
 from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
@@ -310,7 +310,7 @@ async def test_a_group_that_only_looks_new_is_taken_over_as_any_other(rig: Rig) 
     (consumer,) = await rig.serving()
     await consumer.commit(7)
     held = dict(consumer.held)
-    rig.ownership.copies[IDENTITY] = {ShardId("t/0"): 9}
+    rig.ownership.copy(IDENTITY, PositionCopies({ShardId("t/0"): 9}))
     await rig.runtime.stop()
 
     again = Rig(beside=rig)

@@ -418,8 +418,8 @@ def test_only_positions_of_shards_as_they_are_at_the_source_are_committed_once_m
     play.discover([*(info(str(number), source_id="ab"[number == 1]) for number in range(4)), info("5")])
     play.hold_commits = True
     play.checkpoint("g-0", "2", 40)
-    assert play.group.refreshable == {shard("0"): 0, shard("3"): 0, shard("5"): 0}
-    assert play.group.checkpoints == dict.fromkeys(shards("0", "1", "2", "3", "4", "5"), 0)
+    assert play.group.refreshable() == {shard("0"): 0, shard("3"): 0, shard("5"): 0}
+    assert play.group.to_copy({}) == dict.fromkeys(shards("0", "1", "2", "3", "4", "5"), 0)
 
 
 def test_sizes_are_wanted_by_the_groups_own_clock() -> None:

@@ -129,7 +129,7 @@ def test_a_shard_that_the_source_has_no_more_is_not_checkpointed_so_that_others_
     play.discover(topic(1))
     assert play.checkpoint("g-0", "1", 40) is CheckpointResult.WITHHELD
     assert play.checkpoint("g-0", "0", 40) is CheckpointResult.OK
-    assert play.group.refreshable == {shard("0"): 40}
+    assert play.group.refreshable() == {shard("0"): 40}
 
 
 def test_a_lost_position_of_a_shard_that_the_source_has_no_more_is_nothing_to_do_about() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -277,6 +278,69 @@ def test_latest_does_not_skip_what_a_lost_group_had_not_seen() -> None:
     assert play.log == {shard("0"): 90, shard("1"): 0}
 
 
+def put_back(play: Play, older: Ownership) -> None:
+    """Another coordinator takes over, from an ownership that was stored earlier, and has looked at the source once."""
+    group = replace(older.group, leader_epoch=older.group.leader_epoch + 1, revision=older.group.revision + 1)
+    play.group = Group.restore(replace(older, group=group), dict(play.log), play.group.spec, play.now)
+    play.discover(topic(len(older.shards)))
+
+
+def moved_on() -> tuple[Play, Ownership]:
+    """An ordered group whose four shards are held by two; and the ownership of before, when g-0 held all. Nothing is committed
+    since."""
+    play = started(4, 1, ordered=True)
+    older = play.group.ownership
+    play.settle("g-0", "g-1")
+    assert play.counts() == {"g-0": 2, "g-1": 2}
+    return play, older
+
+
+@pytest.mark.parametrize("first", ["g-0", "g-1"])
+def test_an_older_ownership_is_known_by_what_consumers_were_told_since_and_nobody_holds_what_another_does(first: str) -> None:
+    play, older = moved_on()
+    before = play.holders(), dict(play.consumer("g-0").held), dict(play.consumer("g-1").held)
+
+    put_back(play, older)
+    play.beat(first)
+    assert conditions(play) == ["OwnershipRebuilding"]
+    assert not set(play.consumer("g-0").held) & set(play.consumer("g-1").held)
+    play.beat("g-0", "g-1")
+    assert (play.holders(), play.consumer("g-0").held, play.consumer("g-1").held) == before
+
+    play.wait(SILENT + 1, ["g-0", "g-1"])
+    assert conditions(play) == []
+    assert (play.holders(), play.consumer("g-0").held, play.consumer("g-1").held) == before
+    assert [reason for reason in play.reasons() if reason.startswith("Own")] == ["OwnershipLost", "OwnershipRebuilt"]
+
+
+def test_an_older_ownership_is_known_by_an_epoch_that_it_never_gave_too() -> None:
+    play, older = moved_on()
+    put_back(play, older)
+    told = play.consumer("g-1").heartbeat()
+    play.ask(replace(told, revision=1))
+    assert conditions(play) == ["OwnershipRebuilding"]
+    assert play.held_by("g-1") == {each.removeprefix("t/") for each in play.consumer("g-1").held}
+
+
+def test_who_was_silent_for_a_session_and_names_what_was_never_given_changes_nothing() -> None:
+    play, older = moved_on()
+    late = play.consumer("g-1").heartbeat()
+    put_back(play, older)
+    play.run("g-0", start=2)
+    play.wait(SILENT + 1, ["g-0"])
+    before = play.holders()
+    play.ask(late)
+    assert (conditions(play), play.holders()) == ([], before)
+
+
+def test_an_ownership_as_it_was_left_is_doubted_by_nobody() -> None:
+    play, _ = moved_on()
+    put_back(play, play.group.ownership)
+    play.settle("g-0", "g-1")
+    assert conditions(play) == []
+    assert "OwnershipLost" not in play.reasons()
+
+
 def remains(*rows: ShardRecord, **record: Any) -> State:
     """A group of g-0 and g-1 whose ownership is being rebuilt, with these shards."""
     state = State(
@@ -351,7 +415,7 @@ def test_the_revision_is_never_below_one_that_a_consumer_has_applied(applied: in
 
 def test_nothing_is_claimed_of_a_group_that_was_not_lost() -> None:
     state = remains(*ROWS, rebuilding=False)
-    rebuild.claim(state, claims(9, 9, 9, 9, revision=9), 1005.0)
+    rebuild.claim(state, claims(9, 9, 9, 9, revision=9), 1045.0)
     assert state.journal == []
 
 

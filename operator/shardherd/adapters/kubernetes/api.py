@@ -28,6 +28,9 @@ TIMEOUT = 10.0
 CALLERS = 4
 """Connections kept for those who block in threads of their own, beside those of `acall`."""
 
+MANAGER = "shardherd"
+"""Who we are to the API server: by it, it notes which fields of an object we wrote last."""
+
 APPLY = "application/apply-patch+yaml"
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -101,7 +104,7 @@ class KubernetesApi:
         address = f"{self._configuration.host}{path}"
         if query:
             address += f"?{urlencode(query)}"
-        headers = {"Accept": accept, "User-Agent": "shardherd"}
+        headers = {"Accept": accept, "User-Agent": MANAGER}
         token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         if token:
             headers["authorization"] = token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardherd.adapters.kubernetes.api import MANAGER
 from shardherd.core.model import GroupIdentity
 
 
@@ -38,3 +39,14 @@ def metadata(group: GroupIdentity, part: str) -> dict[str, Any]:
 def owned(found: Any, group: GroupIdentity) -> bool:
     """Whether a ConfigMap is of this very group, not of a deleted one of the same name."""
     return any(owner.get("uid") == group.uid for owner in found["metadata"].get("ownerReferences", ()))
+
+
+def foreign(found: Any, key: str) -> bool:
+    """Whether somebody else than this program wrote the bytes of this key last, by what the API server notes of each write.
+
+    Who puts an older copy back becomes their manager, by whatever tool; who changes a label does not. A server that notes
+    nothing shows nothing.
+    """
+    entries = found["metadata"].get("managedFields") or ()
+    mine = [entry for entry in entries if str(entry.get("manager", "")).startswith(MANAGER)]
+    return bool(entries) and not any(f"f:{key}" in entry.get("fieldsV1", {}).get("f:binaryData", {}) for entry in mine)

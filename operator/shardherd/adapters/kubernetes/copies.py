@@ -1,7 +1,8 @@
 """Copies of a group's positions in the ConfigMaps `<group>-offsets-0`, `-1` and so on, owned by the ConsumerGroup.
 
-Used by the ownership's adapter. Each holds so many shards that it stays well below the size that the API server allows. The
-last writer wins: the coordinator writes them only while it surely leads, and a copy that is too low does no harm.
+Used by the ownership's adapter. Each holds so many shards that it stays well below the size that the API server allows, and is
+written over one version only, so that a write that arrives late is refused. The first is written last and says how many there
+are: what lies beyond is not read, whoever left it or wrote it late.
 """
 
 from __future__ import annotations
@@ -11,21 +12,22 @@ import binascii
 import gzip
 import json
 import logging
-import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.configmaps import metadata, owned, path
 from shardherd.core.model import GroupIdentity, Offset, ShardId
-from shardherd.ports import OwnershipUnavailableError
+from shardherd.core.records import PositionCopies
+from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError, StoredCopies
 
 log = logging.getLogger(__name__)
 
 KEY = "offsets.json.gz"
 FORMAT = 1
+"""Versions before this one wrote no more than `format`, `shards` and `offsets`, and replaced whatever was there."""
 
 SHARDS_EACH = 40_000
 """Shards in one ConfigMap: with the longest offsets some 400 KB after compression, of the 1 MiB that the server allows."""
@@ -35,14 +37,15 @@ TIMEOUT = 5.0
 
 
 class ConfigMapCopies:
-    """The part of an OwnershipStore that keeps copies of positions."""
+    """The part of an OwnershipStore that keeps copies of positions. The version is that of each ConfigMap, between slashes."""
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
 
-    async def load_copies(self, group: GroupIdentity) -> Mapping[ShardId, Offset]:
+    async def load_copies(self, group: GroupIdentity) -> StoredCopies:
         """See OwnershipStore. A damaged copy, and one of a format that is not ours, counts as none."""
-        copies: dict[ShardId, Offset] = {}
+        versions: list[str] = []
+        parts: list[dict[str, Any]] = []
         for number in count():
             try:
                 found = await self._api.acall("GET", path(group, f"offsets-{number}"), timeout=TIMEOUT)
@@ -50,62 +53,97 @@ class ConfigMapCopies:
                 if isinstance(error, ApiError) and error.status == 404:
                     break
                 raise OwnershipUnavailableError(f"cannot read the copied positions of group {group}: {error}") from error
-            if owned(found, group):
-                copies |= _unpack(found, group)
-        return copies
+            versions.append(str(found["metadata"]["resourceVersion"]))
+            parts.append(_unpack(found, group) if owned(found, group) else {})
+        return StoredCopies(_together(parts), "/".join(versions))
 
-    async def save_copies(
-        self, group: GroupIdentity, copies: Mapping[ShardId, Offset], before: Mapping[ShardId, Offset] | None = None
-    ) -> None:
-        """See OwnershipStore. `before` says which ConfigMaps there are: of a group of few shards one request writes all."""
-        shards = sorted(copies)
+    async def save_copies(self, group: GroupIdentity, copies: PositionCopies, expected: str) -> str:
+        """See OwnershipStore. Of a group of few shards one request writes all."""
+        shards = sorted(copies.offsets)
         parts = [shards[at : at + SHARDS_EACH] for at in range(0, len(shards), SHARDS_EACH)] or [[]]
-        there = None if before is None else math.ceil(len(before) / SHARDS_EACH)
+        there = expected.split("/") if expected else []
+        versions = [""] * len(parts)
         try:
-            for number, part in enumerate(parts):
-                await self._write(group, f"offsets-{number}", part, copies, new=there is not None and number >= there)
-            if there is None or there > len(parts):
-                await self._remove(group, f"offsets-{len(parts)}")
-        except (ApiError, ApiUnavailableError) as error:
-            raise OwnershipUnavailableError(f"cannot copy the positions of group {group}: {error}") from error
+            for number in [*range(1, len(parts)), 0]:
+                before = there[number] if number < len(there) else ""
+                body = _packed(parts[number], copies, len(parts))
+                versions[number] = await self._write(group, f"offsets-{number}", body, before)
+            for number in range(len(parts), len(there)):
+                await self._remove(group, f"offsets-{number}", there[number])
+        except ApiUnavailableError as error:
+            raise OutcomeUnknownError(f"the positions of group {group} may or may not be copied: {error}") from error
+        except ApiError as error:
+            told = f"cannot copy the positions of group {group}: {error}"
+            if error.status == 409:
+                raise OwnershipConflictError(told) from error
+            raise (OutcomeUnknownError if error.status >= 500 else OwnershipUnavailableError)(told) from error
+        return "/".join(versions)
 
-    async def _write(
-        self, group: GroupIdentity, part: str, shards: Sequence[ShardId], copies: Mapping[ShardId, Offset], *, new: bool
-    ) -> None:
-        """Write one ConfigMap. `new`: it is likely not there yet; else it likely is."""
-        stored = {"format": FORMAT, "shards": shards, "offsets": [copies[shard] for shard in shards]}
-        packed = gzip.compress(json.dumps(stored, separators=(",", ":")).encode(), compresslevel=6, mtime=0)
+    async def _write(self, group: GroupIdentity, part: str, data: str, before: str) -> str:
+        """Write one ConfigMap over the version `before`, or make it. Returns its version."""
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": metadata(group, part),
-            "binaryData": {KEY: base64.b64encode(packed).decode()},
+            "metadata": metadata(group, part) | ({"resourceVersion": before} if before else {}),
+            "binaryData": {KEY: data},
         }
-        replace = ("PUT", path(group, part))
-        create = ("POST", f"/api/v1/namespaces/{group.namespace}/configmaps")
-        likely, otherwise = (create, replace) if new else (replace, create)
-        try:
-            await self._api.acall(*likely, body, timeout=TIMEOUT)
-        except ApiError as error:
-            if error.status != (409 if new else 404):
-                raise
-            await self._api.acall(*otherwise, body, timeout=TIMEOUT)
+        if before:
+            try:
+                written = await self._api.acall("PUT", path(group, part), body, timeout=TIMEOUT)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                raise OwnershipConflictError(f"the copied positions of group {group} were deleted: {error}") from error
+        else:
+            written = await self._api.acall("POST", f"/api/v1/namespaces/{group.namespace}/configmaps", body, timeout=TIMEOUT)
+        return str(written["metadata"]["resourceVersion"])
 
-    async def _remove(self, group: GroupIdentity, part: str) -> None:
-        """The part after the last, if there were more shards before."""
+    async def _remove(self, group: GroupIdentity, part: str, version: str) -> None:
+        """One that is not needed any more."""
         try:
-            await self._api.acall("DELETE", path(group, part), timeout=TIMEOUT)
+            only = {"preconditions": {"resourceVersion": version}}
+            await self._api.acall("DELETE", path(group, part), only, timeout=TIMEOUT)
         except ApiError as error:
             if error.status != 404:
                 raise
 
 
-def _unpack(found: Any, group: GroupIdentity) -> dict[ShardId, Offset]:
+def _packed(shards: Sequence[ShardId], copies: PositionCopies, parts: int) -> str:
+    stored = {
+        "format": FORMAT,
+        "parts": parts,
+        "leaderEpoch": copies.leader_epoch,
+        "revision": copies.revision,
+        "refreshed": copies.refreshed,
+        "shards": shards,
+        "offsets": [copies.offsets[shard] for shard in shards],
+    }
+    packed = gzip.compress(json.dumps(stored, separators=(",", ":")).encode(), compresslevel=6, mtime=0)
+    return base64.b64encode(packed).decode()
+
+
+def _together(parts: Sequence[dict[str, Any]]) -> PositionCopies:
+    """The copies of all ConfigMaps that count; what was written of one group in several writes is no less true."""
+    first = parts[0] if parts else {}
+    offsets: dict[ShardId, Offset] = {}
+    for part in parts[: first.get("parts", len(parts))]:
+        offsets |= part.get("offsets", {})
+    return PositionCopies(offsets, first.get("leader_epoch", 0), first.get("revision", 0), first.get("refreshed", 0.0))
+
+
+def _unpack(found: Any, group: GroupIdentity) -> dict[str, Any]:
+    """What one ConfigMap says; nothing if it cannot be read."""
     try:
         stored = json.loads(gzip.decompress(base64.b64decode(found["binaryData"][KEY])))
         if stored["format"] != FORMAT:
             raise ValueError(f"format {stored['format']!r}, this version reads {FORMAT}")
-        return {ShardId(shard): int(offset) for shard, offset in zip(stored["shards"], stored["offsets"], strict=True)}
-    except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error, binascii.Error) as error:
+        said: dict[str, Any] = {
+            "offsets": {ShardId(shard): int(offset) for shard, offset in zip(stored["shards"], stored["offsets"], strict=True)},
+            "leader_epoch": int(stored.get("leaderEpoch", 0)),
+            "revision": int(stored.get("revision", 0)),
+            "refreshed": float(stored.get("refreshed", 0.0)),
+        }
+        return said | ({"parts": int(stored["parts"])} if "parts" in stored else {})
+    except (AttributeError, KeyError, TypeError, ValueError, EOFError, OSError, zlib.error, binascii.Error) as error:
         log.warning("group %s: a copy of its positions cannot be read and is left aside: %r", group, error)
         return {}

@@ -12,7 +12,7 @@ import zlib
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
-from shardherd.adapters.kubernetes.configmaps import metadata, owned, path
+from shardherd.adapters.kubernetes.configmaps import foreign, metadata, owned, path
 from shardherd.adapters.kubernetes.copies import ConfigMapCopies
 from shardherd.core.model import GroupIdentity
 from shardherd.ports import (
@@ -54,7 +54,7 @@ class ConfigMapOwnership(ConfigMapCopies):
             raise OwnershipUnavailableError(f"cannot read the ownership of group {group}: {error}") from error
         if not owned(found, group):
             return None
-        return StoredOwnership(_unpack(found, group), found["metadata"]["resourceVersion"])
+        return StoredOwnership(_unpack(found, group), found["metadata"]["resourceVersion"], foreign(found, KEY))
 
     async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
         """See OwnershipStore. A leftover of a deleted group of the same name is replaced."""

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping
+from dataclasses import replace
 
 from shardherd.adapters.memory.faults import Faults
 from shardherd.core.model import GroupIdentity, Offset, ShardId
-from shardherd.ports import OwnershipConflictError, OwnershipGoneError, OwnershipTooLargeError, StoredOwnership
+from shardherd.core.records import PositionCopies
+from shardherd.ports import (
+    OwnershipConflictError,
+    OwnershipGoneError,
+    OwnershipTooLargeError,
+    StoredCopies,
+    StoredOwnership,
+)
 
 
 class MemoryOwnership:
@@ -17,16 +25,31 @@ class MemoryOwnership:
         self.faults = Faults()
         self.saves = 0
         self.limit = limit
-        self.copies: dict[GroupIdentity, Mapping[ShardId, Offset]] = {}
+        self.copied: dict[GroupIdentity, StoredCopies] = {}
         self._stored: dict[GroupIdentity, StoredOwnership] = {}
         self._versions = 0
 
     def tamper(self, group: GroupIdentity, data: bytes | None) -> None:
-        """What somebody does by hand: put these bytes there, or delete what is there."""
+        """Somebody puts these bytes there, or deletes what is there, in a way that cannot be told from a coordinator's."""
         self._versions += 1
         self._stored.pop(group, None)
         if data is not None:
             self._stored[group] = StoredOwnership(data, str(self._versions))
+
+    def put_back(self, group: GroupIdentity, data: bytes) -> None:
+        """Somebody puts these bytes there by hand."""
+        self._versions += 1
+        self._stored[group] = StoredOwnership(data, str(self._versions), foreign=True)
+
+    @property
+    def copies(self) -> Mapping[GroupIdentity, Mapping[ShardId, Offset]]:
+        """The copied positions of each group that has some."""
+        return {group: stored.copies.offsets for group, stored in self.copied.items()}
+
+    def copy(self, group: GroupIdentity, copies: PositionCopies) -> None:
+        """These are the group's copies, by whatever way."""
+        self._versions += 1
+        self.copied[group] = StoredCopies(copies, str(self._versions))
 
     async def load(self, group: GroupIdentity) -> StoredOwnership | None:
         await self.faults.enter("load")
@@ -51,14 +74,15 @@ class MemoryOwnership:
         self.faults.leave("save")
         return str(self._versions)
 
-    async def load_copies(self, group: GroupIdentity) -> Mapping[ShardId, Offset]:
+    async def load_copies(self, group: GroupIdentity) -> StoredCopies:
         await self.faults.enter("load_copies")
-        return dict(self.copies.get(group, {}))
+        return self.copied.get(group, StoredCopies(PositionCopies(), ""))
 
-    async def save_copies(
-        self, group: GroupIdentity, copies: Mapping[ShardId, Offset], before: Mapping[ShardId, Offset] | None = None
-    ) -> None:
-        del before  # it is of use only where copies are in several places
+    async def save_copies(self, group: GroupIdentity, copies: PositionCopies, expected: str) -> str:
         await self.faults.enter("save_copies")
-        self.copies[group] = dict(copies)
+        current = self.copied[group].version if group in self.copied else ""
+        if current != expected:
+            raise OwnershipConflictError(f"the copied positions of group {group} are at version {current!r}, not {expected!r}")
+        self.copy(group, replace(copies, offsets=dict(copies.offsets)))
         self.faults.leave("save_copies")
+        return self.copied[group].version

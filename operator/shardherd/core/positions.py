@@ -1,0 +1,43 @@
+"""Which durable positions may be copied, committed once more, or go back. Asked by `core.group`; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shardherd.core.model import Offset, ShardId
+from shardherd.core.state import State
+
+
+def refreshable(state: State, shards: Iterable[ShardId] | None) -> Mapping[ShardId, Offset]:
+    """The durable positions, of these or all shards that the source has: what may be committed once more as it is."""
+    positions, infos, in_flight, recreated = state.positions, state.infos, state.in_flight, state.clocks.recreated
+    return {
+        shard: positions[shard]
+        for shard in (positions if shards is None else shards)
+        if shard in positions and shard in infos and shard not in in_flight and shard not in recreated
+    }
+
+
+def to_copy(state: State, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
+    """What to keep apart from the source, of which `stored` is kept now: nothing that the source may soon be below.
+
+    Of a position that the source lost, the copy is all that is left: it stays.
+    """
+    copies: dict[ShardId, Offset] = {}
+    lost = {shard: copy for shard, copy in stored.items() if shard in state.shards and shard not in state.positions}
+    for shard, position in (*lost.items(), *state.positions.items()):
+        copy = max(position, state.clocks.copies.get(shard, position))
+        flight = state.in_flight.get(shard)
+        if flight is None or flight.offset >= copy:
+            copies[shard] = copy
+    return copies
+
+
+def going_back(state: State, offsets: Mapping[ShardId, Offset]) -> frozenset[ShardId]:
+    """The shards that were durable further on than these offsets, or may have been: their position is not known."""
+    positions, shards = state.positions, state.shards
+    return frozenset(
+        shard
+        for shard, offset in offsets.items()
+        if (positions[shard] > offset if shard in positions else shard in shards and shards[shard].started)
+    )

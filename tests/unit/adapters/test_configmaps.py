@@ -1,0 +1,208 @@
+"""The ownership and the copies of positions in ConfigMaps: their contract, against an API server that is played."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import gzip
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from shardherd.adapters.kubernetes.api import MANAGER, ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.configmaps import foreign, metadata
+from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+from shardherd.core.model import GroupIdentity, ShardId
+from shardherd.core.records import PositionCopies
+from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError, StoredCopies
+from tests.contract.ownership import OwnershipContract
+
+GROUP = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")
+COLLECTION = "/api/v1/namespaces/demo/configmaps"
+FIRST, SECOND = f"{COLLECTION}/clicks-offsets-0", f"{COLLECTION}/clicks-offsets-1"
+SHARD = ShardId("clicks/0")
+
+Json = dict[str, Any]
+
+
+class PlayedConfigMaps:
+    """As much of an API server as ConfigMaps need: versions, preconditions, and who wrote which key last."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Json] = {}
+        self.requests: list[str] = []
+        self.refuse: dict[str, Exception] = {}
+        """By method and path."""
+        self._version = 0
+
+    def put(self, path: str, body: Json, manager: str = MANAGER) -> Json:
+        before = self.objects.get(path, {})
+        managers = dict(before.get("managers", {}))
+        for key, data in body.get("binaryData", {}).items():
+            if before.get("binaryData", {}).get(key) != data:
+                managers[key] = manager
+        self._version += 1
+        found: Json = copy.deepcopy(body)
+        found["managers"] = managers
+        found["metadata"] |= {
+            "resourceVersion": str(self._version),
+            "managedFields": [
+                {"manager": manager, "operation": "Update", "fieldsV1": {"f:binaryData": {".": {}, f"f:{key}": {}}}}
+                for key, manager in managers.items()
+            ],
+        }
+        self.objects[path] = found
+        return found
+
+    async def acall(self, method: str, path: str, body: Any = None, **_: Any) -> Any:
+        self.requests.append(f"{method} {path.removeprefix(COLLECTION)}")
+        if (error := self.refuse.pop(f"{method} {path}", None)) is not None:
+            raise error
+        if method == "POST":
+            path = f"{path}/{body['metadata']['name']}"
+            if path in self.objects:
+                raise ApiError(f"{path} exists", 409, "AlreadyExists")
+            return self.put(path, body)
+        found = self.objects.get(path)
+        if found is None:
+            raise ApiError(f"there is no {path}", 404, "NotFound")
+        wanted = (body or {}).get("metadata" if method == "PUT" else "preconditions", {}).get("resourceVersion")
+        if wanted not in (None, found["metadata"]["resourceVersion"]):
+            raise ApiError(f"{path} was changed", 409, "Conflict")
+        if method == "PUT":
+            return self.put(path, body)
+        return self.objects.pop(path) if method == "DELETE" else copy.deepcopy(found)
+
+
+@pytest.fixture
+def server() -> PlayedConfigMaps:
+    return PlayedConfigMaps()
+
+
+@pytest.fixture
+def store(server: PlayedConfigMaps) -> ConfigMapOwnership:
+    return ConfigMapOwnership(cast("KubernetesApi", server))
+
+
+@pytest.fixture
+def group() -> GroupIdentity:
+    return GROUP
+
+
+class TestPlayedOwnership(OwnershipContract):
+    """The contract itself."""
+
+
+def said(server: PlayedConfigMaps, path: str) -> Mapping[str, Any]:
+    """What a ConfigMap of copies holds."""
+    data = server.objects[path]["binaryData"]["offsets.json.gz"]
+    found: Mapping[str, Any] = json.loads(gzip.decompress(base64.b64decode(data)))
+    return found
+
+
+def copies_of(number: int, at: int = 7) -> PositionCopies:
+    return PositionCopies({ShardId(f"clicks/{shard:05}"): at for shard in range(number)})
+
+
+async def test_the_copies_of_a_small_group_cost_one_request(server: PlayedConfigMaps, store: ConfigMapOwnership) -> None:
+    version = await store.save_copies(GROUP, copies_of(10), "")
+    await store.save_copies(GROUP, copies_of(11), version)
+
+    assert server.requests == ["POST ", "PUT /clicks-offsets-0"]
+
+
+async def test_copies_that_a_version_before_this_one_wrote_are_read(
+    server: PlayedConfigMaps, store: ConfigMapOwnership
+) -> None:
+    for number in range(2):
+        before = {"format": 1, "shards": [f"clicks/{number}"], "offsets": [number + 5]}
+        data = base64.b64encode(gzip.compress(json.dumps(before).encode())).decode()
+        part = f"offsets-{number}"
+        server.put(f"{COLLECTION}/clicks-{part}", {"metadata": metadata(GROUP, part), "binaryData": {"offsets.json.gz": data}})
+
+    found = await store.load_copies(GROUP)
+
+    assert found.copies == PositionCopies({SHARD: 5, ShardId("clicks/1"): 6})
+    await store.save_copies(GROUP, copies_of(3), found.version)
+    assert (await store.load_copies(GROUP)).copies == copies_of(3)
+    assert set(server.objects) == {FIRST}
+    assert {"format", "shards", "offsets"} < said(server, FIRST).keys(), "what the version before reads"
+
+
+async def test_a_part_that_is_made_late_is_not_read_and_is_written_over_when_it_is_needed(
+    server: PlayedConfigMaps, store: ConfigMapOwnership
+) -> None:
+    server.refuse[f"POST {COLLECTION}"] = ApiUnavailableError("no answer within 5 s")
+    with pytest.raises(OutcomeUnknownError, match="may or may not be copied"):
+        await store.save_copies(GROUP, copies_of(40_001, at=99), "")
+    assert await store.load_copies(GROUP) == StoredCopies(PositionCopies(), "")
+    version = await store.save_copies(GROUP, copies_of(10), "")
+
+    late = {"format": 1, "parts": 2, "shards": ["clicks/40000"], "offsets": [99]}
+    data = base64.b64encode(gzip.compress(json.dumps(late).encode())).decode()
+    server.put(SECOND, {"metadata": metadata(GROUP, "offsets-1"), "binaryData": {"offsets.json.gz": data}})
+
+    assert (await store.load_copies(GROUP)).copies == copies_of(10)
+    with pytest.raises(OwnershipConflictError):
+        await store.save_copies(GROUP, copies_of(40_001), version)
+    await store.save_copies(GROUP, copies_of(40_001), (await store.load_copies(GROUP)).version)
+    assert (await store.load_copies(GROUP)).copies == copies_of(40_001)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (ApiError("refused", 409, "Conflict"), OwnershipConflictError),
+        (ApiError("gone", 404, "NotFound"), OwnershipConflictError),
+        (ApiError("broken", 500, "InternalError"), OutcomeUnknownError),
+        (ApiError("forbidden", 403, "Forbidden"), OwnershipUnavailableError),
+        (ApiUnavailableError("no answer"), OutcomeUnknownError),
+    ],
+)
+async def test_what_became_of_a_copy_is_told_by_the_error(
+    server: PlayedConfigMaps, store: ConfigMapOwnership, answer: Exception, error: type[Exception]
+) -> None:
+    version = await store.save_copies(GROUP, copies_of(1), "")
+    server.refuse[f"PUT {FIRST}"] = answer
+
+    with pytest.raises(error, match="demo/clicks"):
+        await store.save_copies(GROUP, copies_of(2), version)
+
+
+async def test_copies_that_cannot_be_read_now_are_told_from_those_that_are_not_there(
+    server: PlayedConfigMaps, store: ConfigMapOwnership
+) -> None:
+    server.refuse[f"GET {FIRST}"] = ApiError("forbidden", 403, "Forbidden")
+
+    with pytest.raises(OwnershipUnavailableError, match="cannot read the copied positions of group demo/clicks"):
+        await store.load_copies(GROUP)
+
+
+async def test_an_older_copy_that_somebody_put_back_is_told_from_what_a_coordinator_wrote(
+    server: PlayedConfigMaps, store: ConfigMapOwnership
+) -> None:
+    state = f"{COLLECTION}/clicks-state"
+    first = await store.save(GROUP, b"older", None)
+    older = copy.deepcopy(server.objects[state])
+    await store.save(GROUP, b"newer", first)
+    server.put(state, server.objects[state], manager="kubectl-label")
+    ours = await store.load(GROUP)
+
+    server.put(state, older, manager="kubectl-replace")
+    theirs = await store.load(GROUP)
+
+    assert ours is not None
+    assert theirs is not None
+    assert (ours.data, ours.foreign, theirs.data, theirs.foreign) == (b"newer", False, b"older", True)
+    await store.save(GROUP, b"newest", theirs.version)
+    again = await store.load(GROUP)
+    assert again is not None
+    assert not again.foreign
+
+
+def test_a_server_that_does_not_note_who_wrote_what_shows_nobody() -> None:
+    assert not foreign({"metadata": {}}, "key")
+    assert not foreign({"metadata": {"managedFields": []}}, "key")
+    assert foreign({"metadata": {"managedFields": [{"manager": "velero"}]}}, "key")
