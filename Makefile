@@ -10,7 +10,9 @@ PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 CLUSTER ?= demo
 SEEDS ?= 10000
-SEED_START ?= 0
+SEED_START ?=
+SIMULATION ?=
+MUTANTS ?= 300
 ROWS ?= 16000000
 IMAGE ?= shardherd:dev
 
@@ -39,8 +41,8 @@ test-long: venv ## The tests that take long, and the others with many more examp
 	@SHARDHERD_LONG=1 $(PYTEST) tests/property tests/simulation tests/integration tests/e2e
 
 .PHONY: simulate
-simulate: venv ## Simulated schedules of a whole group (SEEDS=10000 SEED_START=0), with counts of what they hit.
-	@$(PY) -m tests.simulation --seeds $(SEEDS) --start $(SEED_START)
+simulate: venv ## Simulated schedules of a whole group (SEEDS=10000), from a start that it draws and prints; again: SEED_START=n.
+	@$(PY) -m tests.simulation --seeds $(SEEDS) $(if $(SEED_START),--start $(SEED_START))
 
 .PHONY: planted-bugs
 planted-bugs: venv ## Look for each planted bug among the first 1,000 schedules.
@@ -59,8 +61,8 @@ coverage: venv ## Whether the quick tests take every line and branch of the core
 	@$(PYTEST) -p tests.harness.coverage tests/unit tests/property
 
 .PHONY: mutation
-mutation: venv ## Whether a test fails for every change that mutmut makes to the core (MODULES="fsm assignors/sticky" for some of it).
-	@nice $(PY) -m dev.mutation $(MODULES)
+mutation: venv ## Whether a test fails for every change that mutmut makes to the core (MODULES="fsm" for some of it); SIMULATION=1: how many of a sample the simulation alone notices (MUTANTS=300).
+	@nice $(PY) -W ignore -m $(if $(SIMULATION),tests.simulation.mutants --mutants $(MUTANTS) $(if $(SEED_START),--draw $(SEED_START)),dev.mutation) $(MODULES)
 
 .PHONY: integration
 integration: venv ## Contract and integration tests, on a real API server and broker.

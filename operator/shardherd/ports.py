@@ -43,8 +43,12 @@ class OwnershipUnavailableError(PortError):
     """The ownership could not be read or was surely not written; it may work later."""
 
 
+GROWTH_LIMIT = 8 * 900 * 1024
+"""Bytes, compressed, beyond which an ownership does not grow by what could stay out of it."""
+
+
 class OwnershipTooLargeError(PortError):
-    """The ownership no longer fits where it is kept (900 KiB). Nothing was written; the group admits no new shards."""
+    """The ownership would grow beyond GROWTH_LIMIT. Nothing was written; what made it grow has to stay out."""
 
 
 class SourceUnavailableError(PortError):
@@ -79,11 +83,13 @@ class Clock(Protocol):
 class StoredOwnership:
     """The bytes of a group's ownership and the version to compare with at the next write.
 
-    `foreign`: as far as the store can tell, no coordinator wrote these bytes. Somebody did by hand, or put an older copy back.
+    `damage` says why the bytes cannot be had; there are none then. `foreign`: as far as the store can tell, no coordinator
+    wrote these bytes. Somebody did by hand, or put an older copy back.
     """
 
     data: bytes
     version: str
+    damage: str = ""
     foreign: bool = False
 
 
@@ -102,11 +108,12 @@ class OwnershipStore(Protocol):
         """The last written ownership, or None if there is none. Raises OwnershipUnavailableError."""
         ...
 
-    async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
+    async def save(self, group: GroupIdentity, data: bytes, expected: str | None, *, grows: bool = False) -> str:
         """Write if the stored version is `expected` (None: it must not exist). Returns the new version.
 
-        Raises OwnershipConflictError if it is another, OutcomeUnknownError if it may have happened, OwnershipTooLargeError, and
-        OwnershipUnavailableError if it surely did not happen.
+        `grows`: it lets in what could stay out. Only that is ever refused for its size, with OwnershipTooLargeError: there is
+        always room for who died, who came, and what moves. Raises OwnershipConflictError if the version is another,
+        OutcomeUnknownError if it may have happened, and OwnershipUnavailableError if it surely did not happen.
         """
         ...
 

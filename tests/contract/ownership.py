@@ -61,20 +61,53 @@ class OwnershipContract:
 
         assert await store.load(group) is None
 
-    async def test_what_is_too_large_is_refused_and_changes_nothing(self, store: OwnershipStore, group: GroupIdentity) -> None:
+    async def test_growth_beyond_the_limit_is_refused_and_changes_nothing(
+        self, store: OwnershipStore, group: GroupIdentity
+    ) -> None:
         first = await store.save(group, b"first", None)
 
-        with pytest.raises(OwnershipTooLargeError, match="limit of 921600"):
-            await store.save(group, random.Random(1).randbytes(921_601), first)
+        with pytest.raises(OwnershipTooLargeError, match=r"would take \d+ bytes compressed, over the limit of 7372800"):
+            await store.save(group, random.Random(1).randbytes(7_372_801), first, grows=True)
 
         assert await store.load(group) == StoredOwnership(b"first", first)
+        second = await store.save(group, b"second", first, grows=True)
+        assert await store.load(group) == StoredOwnership(b"second", second)
 
-    async def test_just_below_the_limit_is_stored(self, store: OwnershipStore, group: GroupIdentity) -> None:
-        data = random.Random(1).randbytes(920_000)
+    async def test_what_does_not_grow_is_stored_whatever_its_size(self, store: OwnershipStore, group: GroupIdentity) -> None:
+        data = random.Random(1).randbytes(7_372_801)
 
-        version = await store.save(group, data, None)
+        first = await store.save(group, data, None)
+        assert await store.load(group) == StoredOwnership(data, first)
 
-        assert await store.load(group) == StoredOwnership(data, version)
+        second = await store.save(group, b"small", first)
+        assert await store.load(group) == StoredOwnership(b"small", second)
+
+    # What fits into one object of an API server; what just does not; what takes several.
+    @pytest.mark.parametrize("size", [920_000, 921_601, 3_000_000])
+    async def test_up_to_the_limit_everything_is_stored_and_replaced(
+        self, store: OwnershipStore, group: GroupIdentity, size: int
+    ) -> None:
+        first, second = random.Random(1).randbytes(size), random.Random(2).randbytes(size)
+        version = await store.save(group, first, None, grows=True)
+        assert await store.load(group) == StoredOwnership(first, version)
+
+        version = await store.save(group, second, version, grows=True)
+
+        assert await store.load(group) == StoredOwnership(second, version)
+
+    async def test_of_two_writers_of_something_large_the_one_that_is_behind_is_refused_and_changes_nothing(
+        self, store: OwnershipStore, group: GroupIdentity
+    ) -> None:
+        first = await store.save(group, b"first", None)
+        large = random.Random(1).randbytes(2_000_000)
+        second = await store.save(group, large, first)
+
+        with pytest.raises(OwnershipConflictError, match=group.name):
+            await store.save(group, random.Random(2).randbytes(2_000_000), first)
+
+        assert await store.load(group) == StoredOwnership(large, second)
+        third = await store.save(group, b"third", second)
+        assert await store.load(group) == StoredOwnership(b"third", third)
 
     async def test_a_new_group_has_no_copies_of_positions(self, store: OwnershipStore, group: GroupIdentity) -> None:
         assert await store.load_copies(group) == StoredCopies(PositionCopies(), "")

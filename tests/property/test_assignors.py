@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from shardherd.core.assignors import NOBODY, Assignment, Problem, target
+from shardherd.core.assignors import spread as spreading
 from shardherd.core.assignors.kafka import ranges, round_robin
 from shardherd.core.assignors.sticky import sticky
 from shardherd.core.assignors.weighted import HYSTERESIS, effective_capacities, effective_weights, weighted, work_of
@@ -49,6 +50,23 @@ def moves(problem: Problem, assignment: Assignment) -> int:
     return int((held & (assignment != problem.current)).sum())
 
 
+def crowding(problem: Problem, assignment: Assignment) -> int:
+    """Smallest where every topic is spread as well as it can be: the sum of the squares of who has how many shards of it."""
+    pairs = list(zip(assignment.tolist(), problem.topics.tolist(), strict=True))
+    return sum(count**2 for count in Counter(pairs).values())
+
+
+def with_topics(problem: Problem, *sizes: int) -> Problem:
+    """The problem with so many shards of each topic, as far as there are shards; the last topic has the rest."""
+    topics = np.repeat(np.arange(len(sizes) + 1), [*sizes, len(problem.shards)])[: len(problem.shards)]
+    return replace(problem, topics=topics.astype(np.int64))
+
+
+def unspread(problem: Problem) -> Problem:
+    """The same problem with one topic, of which nothing is to be spread."""
+    return replace(problem, topics=np.zeros_like(problem.topics))
+
+
 def allowed(problem: Problem) -> Iterator[Assignment]:
     """Every assignment that gives nothing to a consumer that may not receive, and no topic to one that does not read it."""
 
@@ -70,6 +88,77 @@ def test_sticky_is_as_even_as_can_be_and_of_all_such_assignments_moves_the_fewes
     best = min((unevenness(problem, each), moves(problem, each)) for each in allowed(problem))
     ours = sticky(problem)
     assert (unevenness(problem, ours), moves(problem, ours)) == best
+
+
+@given(problem=problems(consumers=4, shards=6), sizes=st.lists(st.integers(1, 3), max_size=2))
+@settings(max_examples=300)
+def test_of_all_assignments_as_even_and_with_as_few_moves_none_spreads_the_topics_better_than_sticky(
+    problem: Problem, sizes: list[int]
+) -> None:
+    problem.pending[:] = False
+    asked = with_topics(problem, *sizes)
+    best = min((unevenness(asked, each), moves(asked, each), crowding(asked, each)) for each in allowed(asked))
+    ours = sticky(asked)
+    assert (unevenness(asked, ours), moves(asked, ours), crowding(asked, ours)) == best
+
+
+def redirected(problem: Problem, assignment: Assignment) -> int:
+    """How many shards on their way go elsewhere."""
+    return int((problem.pending & (assignment != problem.current)).sum())
+
+
+@given(problem=problems(consumers=9, shards=60), sizes=st.lists(st.integers(1, 15), max_size=8))
+def test_spreading_topics_costs_sticky_neither_balance_nor_a_move_nor_a_transfer_under_way(
+    problem: Problem, sizes: list[int]
+) -> None:
+    asked = with_topics(problem, *sizes)
+    ours, plain = sticky(asked), sticky(unspread(asked))
+    with pytest.MonkeyPatch.context() as briefly:
+        briefly.setattr(spreading, "MOST_WORK", 0)
+        cut_short = sticky(asked)
+    assert crowding(asked, ours) <= crowding(asked, cut_short) <= crowding(asked, plain)
+    for cost in (unevenness, moves, redirected):
+        assert cost(asked, ours) == cost(asked, cut_short) == cost(asked, plain)
+    assert problem.receives[ours[ours != problem.current]].all()
+
+
+@given(
+    problem=problems(consumers=7, shards=40),
+    sizes=st.lists(st.integers(1, 15), max_size=5),
+    zones=st.lists(st.integers(NOBODY, 2), min_size=47, max_size=47),
+)
+def test_spreading_topics_costs_nobody_a_shard_of_its_zone(problem: Problem, sizes: list[int], zones: list[int]) -> None:
+    of_shards, of_consumers = np.array(zones[: len(problem.shards)], dtype=np.int64), np.array(zones[40:], dtype=np.int64)
+    asked = replace(with_topics(problem, *sizes), shard_zones=of_shards, consumer_zones=of_consumers[: len(problem.consumers)])
+    ours = sticky(asked)
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr(spreading, "MOST_CELLS", 0)
+        plain = sticky(asked)
+    assert crowding(asked, ours) <= crowding(asked, plain)
+    assert asked.loads(ours).tolist() == asked.loads(plain).tolist()
+    assert (moves(asked, ours), redirected(asked, ours)) == (moves(asked, plain), redirected(asked, plain))
+    of_zones = [np.bincount(each * 4 + of_shards + 1, minlength=28).tolist() for each in (ours, plain)]
+    assert of_zones[0] == of_zones[1]
+
+
+@given(problem=problems(consumers=7, shards=40), sizes=st.lists(st.integers(1, 15), max_size=5), data=st.data())
+def test_spreading_topics_costs_weighted_neither_balance_nor_a_move(
+    problem: Problem, sizes: list[int], data: st.DataObject
+) -> None:
+    count, members = len(problem.shards), len(problem.consumers)
+    asked = replace(
+        with_topics(problem, *sizes),
+        weights=np.array(data.draw(st.lists(st.sampled_from([0.0, 1.0, 7.5]), min_size=count, max_size=count))),
+        capacities=np.array(data.draw(st.lists(st.sampled_from([1.0, 3.0]), min_size=members, max_size=members))),
+    )
+    ours, plain = weighted(asked), weighted(unspread(asked))
+    weights = effective_weights(asked)
+    if weights is None:
+        return
+    assert crowding(asked, ours) <= crowding(asked, plain)
+    assert moves(asked, ours) <= moves(asked, plain)
+    loads = [work_of(weights, each, members) for each in (ours, plain)]
+    assert np.allclose(loads[0], loads[1])
 
 
 @given(problem=problems())

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from tests.simulation import campaign
+from tests.simulation import campaign, seeds
 from tests.simulation.bugs import BUGS
 from tests.simulation.campaign import Report
 
@@ -14,16 +14,17 @@ from tests.simulation.campaign import Report
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many schedules")
-    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--start", type=int, help="the first seed; default: drawn, and printed")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="how many processes")
     parser.add_argument("--replay", type=int, metavar="SEED", help="show one schedule step by step")
     parser.add_argument("--bug", choices=list(BUGS), help="with this bug in the real code")
     parser.add_argument("--planted-bugs", action="store_true", help="look for every planted bug among the first seeds")
     parser.add_argument("--worker", type=int, nargs=3, metavar=("FROM", "TO", "STEP"), help=argparse.SUPPRESS)
+    parser.add_argument("--also", type=int, nargs="*", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--stop-at-first", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.worker is not None:
-        report = campaign.simulate(range(*chosen.worker), stop_at_first=chosen.stop_at_first, bug=chosen.bug)
+        report = campaign.simulate([*chosen.also, *range(*chosen.worker)], stop_at_first=chosen.stop_at_first, bug=chosen.bug)
         print(report.as_json())
         return 0
     if chosen.replay is not None:
@@ -32,18 +33,20 @@ def main() -> int:
         return 1 if broken else 0
     if chosen.planted_bugs:
         return _planted(chosen.seeds, chosen.workers)
-    report = campaign.spread(chosen.seeds, chosen.start, chosen.workers, bug=chosen.bug)
+    start = seeds.drawn() if chosen.start is None else chosen.start
+    print(f"{chosen.seeds} seeds from {start} on (the same again: SEED_START={start})", flush=True)
+    report = campaign.spread(chosen.seeds, start, chosen.workers, bug=chosen.bug)
     _print(report, f"{campaign.REPLAY} {{seed}}" + (f" --bug '{chosen.bug}'" if chosen.bug else ""))
     return 1 if report.broken or report.never_hit() else 0
 
 
-def _planted(seeds: int, workers: int) -> int:
-    found = campaign.find_bugs(list(BUGS), seeds, workers)
+def _planted(count: int, workers: int) -> int:
+    found = campaign.find_bugs(list(BUGS), count, workers)
     for name, first in found.items():
-        print(f"{name}: " + (f"not found within {seeds} seeds" if first is None else f"seed {first[0]}: {first[1][:160]}"))
-    count = sum(first is not None for first in found.values())
-    print(f"found: {count}/{len(found)}")
-    return 0 if count == len(found) else 1
+        print(f"{name}: " + (f"not found within {count} seeds" if first is None else f"seed {first[0]}: {first[1][:160]}"))
+    seen = sum(first is not None for first in found.values())
+    print(f"found: {seen}/{len(found)}")
+    return 0 if seen == len(found) else 1
 
 
 def _print(report: Report, replay: str) -> None:

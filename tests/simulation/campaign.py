@@ -17,21 +17,24 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from shardherd.core import fsm, grants
 from tests.simulation.bugs import planted
-from tests.simulation.plan import plan
+from tests.simulation.plan import FAULTS, Plan, plan
 from tests.simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = 100
 """Schedules that one child runs: each leaves about half a megabyte behind."""
+
+ATTEMPTS = 50
+"""Directed schedules for a pair of faults, of which mostly one is enough."""
 
 REPLAY = "PYTHONHASHSEED=0 .venv/bin/python -m tests.simulation --replay"
 
@@ -126,7 +129,10 @@ def _simulate(seeds: Sequence[int], *, stop_at_first: bool, bug: str | None) -> 
 
 
 def _one(seed: int, report: Report) -> None:
-    world = World(plan(seed))
+    _run(World(plan(seed)), seed, report)
+
+
+def _run(world: World, seed: int, report: Report) -> None:
     try:
         world.run()
     except Exception as error:  # noqa: BLE001
@@ -158,11 +164,41 @@ def replay(seed: int, tell: Callable[[str], None], bug: str | None = None) -> st
     return ""
 
 
-def spread(count: int, start: int, workers: int, *, bug: str | None = None, stop_at_first: bool = False) -> Report:
-    """Run `count` schedules from `start` on in so many processes of their own."""
+def directed(pair: Sequence[str], seed: int) -> Plan:
+    """The plan of a seed, with these two faults in the place of its first ones."""
+    drawn = plan(seed)
+    wanted = list(pair)
+    steps = [(when, wanted.pop() if kind in FAULTS and wanted else kind) for when, kind in drawn.steps]
+    return replace(drawn, steps=tuple(steps))
+
+
+def meet(pairs: Sequence[tuple[str, str]], start: int) -> Report:
+    """Directed schedules until the faults of each of these pairs have met; a fault does not begin in every world."""
+    report = Report()
+    for pair in pairs:
+        for seed in range(start, start + ATTEMPTS):
+            world = World(directed(pair, seed))
+            _run(world, seed, report)
+            if world.hit >= {*pair}:
+                break
+    return report
+
+
+def spread(
+    count: int,
+    start: int,
+    workers: int,
+    *,
+    also: Iterable[int] = (),
+    bug: str | None = None,
+    stop_at_first: bool = False,
+) -> Report:
+    """Run `count` schedules from `start` on, and `also` these seeds, in so many processes of their own."""
     processes = []
     for worker in range(workers):
         arguments = ["--worker", str(start + worker), str(start + count), str(workers)]
+        if worker == 0:
+            arguments += ["--also", *(str(seed) for seed in also)]
         if bug:
             arguments += ["--bug", bug]
         if stop_at_first:

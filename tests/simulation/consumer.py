@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shardherd.client.aio import Coordinator
-from shardherd.core.model import GroupSpec, Incarnation, Offset, ShardId
+from shardherd.core.model import GroupSpec, Incarnation, Leave, Offset, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets, parse
@@ -40,7 +40,9 @@ class Around(calls.Around, Protocol):
 
     rng: random.Random
     spec: GroupSpec
-    ledger: Ledger
+
+    @property
+    def ledger(self) -> Ledger: ...
 
     def reaches(self, source: str, target: str) -> bool: ...
 
@@ -76,6 +78,18 @@ class Ends:
             ends = {shard: self._world.end_of(shard) for shard in self._watched}
             self._known = {shard: end for shard, end in ends.items() if end is not None}
         return self._known
+
+
+class Leaving:
+    """A client that tells when its consumer leaves: from then on others may write what it has left over."""
+
+    def __init__(self, client: Coordinator, leaves: Callable[[], None]) -> None:
+        self._client, self._leaves = client, leaves
+        self.heartbeat, self.checkpoint = client.heartbeat, client.checkpoint
+
+    async def leave(self, leave: Leave) -> None:
+        self._leaves()
+        await self._client.leave(leave)
 
 
 class Silent:
@@ -128,9 +142,11 @@ class ConsumerRun:
             ordered=settings.ordered,
         )
         self.caller = calls.Caller(process, run)
-        self._client: Coordinator = calls.Direct(self.caller, world)
+        client: Coordinator = calls.Direct(self.caller, world)
         if over_http:
-            self._client = calls.over_http(self.caller, world, world.spec.identity)
+            client = calls.over_http(self.caller, world, world.spec.identity)
+        self._client = Leaving(client, self._leaves)
+        self._tasks = 0
         self._reason = "killed"
         process.on_death = self._died
         process.loop.timeline.at(process.loop.timeline.now, process.loop, self._boot)
@@ -186,7 +202,7 @@ class ConsumerRun:
 
     def _boot(self) -> None:
         loop = self.process.loop
-        self.agent = Agent(self._settings, self._client, Ends(self, self.world), Silent(), self._stop, now=loop.time)
+        self.agent = Agent(self._settings, self._client, Ends(self, self.world), Silent(), self._stop, loop.time, self._running)
         self.agent.pace.bound = 1000
         loop.create_task(self.agent.run())
         self._engine = loop.create_task(self._query(self.world.rng.uniform(0.5, 4.0)))
@@ -203,10 +219,15 @@ class ConsumerRun:
         self.process.loop.create_task(self._drain())
 
     async def _drain(self) -> None:
-        clean = await self.agent.drain(self.agent._now() + 80.0)
-        if not clean:
-            self.run.violent = self.run.violent or "drained with work left over"
+        await self.agent.drain(self.agent._now() + 80.0)
         self.exit("drained")
+
+    def _leaves(self) -> None:
+        if self.agent.left_over:
+            self.run.violent = self.run.violent or "drained with work left over"
+
+    async def _running(self) -> bool:
+        return self._tasks > 0
 
     def _query_again(self) -> None:
         if self._engine is None or self.agent.draining:
@@ -253,16 +274,19 @@ class ConsumerRun:
                 if not world.reads(each.shard, each.start, each.stop, self.run):
                     self.exit(f"failed: {each.shard} has no records {each.start} to {each.stop}")
                     return
-            for task in tasks:
-                self._task = (task, ranges)
-                try:
+            self._tasks += 1
+            try:
+                for task in tasks:
+                    self._task = (task, ranges)
                     await asyncio.sleep(rng.uniform(0.05, 3.0) if rng.random() < 0.9 else rng.uniform(3.0, 12.0))
                     await self._work(task, ranges)
-                except asyncio.CancelledError:
-                    if not self.process.dead:
-                        self._task = None  # its job was cancelled
-                    raise
                 self._task = None
+            except asyncio.CancelledError:
+                if not self.process.dead:
+                    self._task = None  # its job was cancelled
+                raise
+            finally:
+                self._tasks -= 1
         self.location.finished, self.location.planned = end.as_text(), ""
         if not self.process.await_outside():
             return

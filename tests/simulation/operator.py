@@ -35,9 +35,11 @@ class Around(Protocol):
     network: Network
     api: ApiServer
     kafka: Kafka
-    ledger: Ledger
     discovery: float
     plan: Plan
+
+    @property
+    def ledger(self) -> Ledger: ...
 
     def leads(self, operator: OperatorRun) -> None: ...
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from shardherd.core.model import ShardState
 from tests.simulation import faults
 from tests.simulation.books import BrokenError
+from tests.simulation.resting import unlike
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -31,12 +32,13 @@ def settle(world: World) -> None:
         world.until(world.time + 10.0 * world.plan.pace)
         why = unowned(world) or world.ledger.unfinished()
         if not why and not world.kafka.unanswered:
-            grants = world.ledger.counts["grants"]
+            counts = world.ledger.counts
+            grants, writes = counts["grants"], counts["ownership writes"]
             world.until(world.time + 2 * interval)
-            why = unowned(world) or world.ledger.unfinished()
-            if not why and world.ledger.counts["grants"] == grants:
+            why = unowned(world) or world.ledger.unfinished() or unlike(world)
+            if not why and (counts["grants"], counts["ownership writes"]) == (grants, writes):
                 return
-            why = why or "shards still move"
+            why = why or "shards still move, or the ownership is written though nothing changes"
         faults.reset_lost(world)
         bound = _bound(world)
         since = world.time - max(world.healed_at, min(world.last_start, world.healed_at + 600.0 * world.plan.pace))

@@ -156,7 +156,7 @@ class SimulatedOwnership:
             OwnershipUnavailableError,
         )
 
-    async def save(self, group: GroupIdentity, data: bytes, expected: str | None) -> str:
+    async def save(self, group: GroupIdentity, data: bytes, expected: str | None, *, grows: bool = False) -> str:
         return await self._network.call(
             self._process,
             "kube",

@@ -7,11 +7,15 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from shardherd.client.aio import Coordinator
 from shardherd.core.model import (
     CheckpointOutcome,
     CheckpointReply,
@@ -22,6 +26,7 @@ from shardherd.core.model import (
     Heartbeat,
     HeartbeatReply,
     Incarnation,
+    Leave,
     ResetReport,
     ResetRow,
     ResetState,
@@ -33,9 +38,11 @@ from shardherd.core.model import (
 )
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from tests.harness.long import LONG
+from tests.simulation import seeds
 from tests.simulation.books import BrokenError, Run, Shard
 from tests.simulation.bugs import BUGS, planted
-from tests.simulation.campaign import REPLAY, ROOT, find_bugs, spread
+from tests.simulation.campaign import REPLAY, ROOT, Report, directed, find_bugs, meet, spread
+from tests.simulation.consumer import Leaving
 from tests.simulation.exhaustive import explore
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
@@ -92,19 +99,71 @@ HAPPENS = (
 
 @pytest.mark.timeout(7200)
 def test_every_promise_is_kept_in_every_schedule(capsys: pytest.CaptureFixture[str]) -> None:
-    report = spread(SCHEDULES, 0, WORKERS)
+    start, origin = seeds.of_commit()
+    failed = seeds.failed()
     with capsys.disabled():
-        print(f"\n{report.schedules} schedules in {report.seconds:.0f} s, {report.counts['messages delivered']} deliveries")
+        print(f"\nseeds from {origin}, and {len(failed)} that once failed")
+    report = spread(SCHEDULES, start, WORKERS, also=failed)
+    with capsys.disabled():
+        print(f"{report.schedules} schedules in {report.seconds:.0f} s, {report.counts['messages delivered']} deliveries")
     assert [f"{what}; replay: {REPLAY} {seed}" for seed, what in report.broken] == []
-    assert (report.schedules, report.never_hit()) == (SCHEDULES, [])
+    assert (report.schedules, report.never_hit()) == (SCHEDULES + len(failed), [])
     assert (report.fewest_deliveries >= 300, report.shortest >= 600.0) == (True, True)
     assert report.fewest_faults >= 3
     assert set(report.faults) == set(FAULTS)
-    assert set(report.pairs) == {f"{one} + {other}" for one, other in itertools.combinations(sorted(FAULTS), 2)}
+    assert missing_pairs(report, start + SCHEDULES) == []
     assert [what for what in HAPPENS if not report.counts[what]] == []
     assert report.counts["schedules over HTTP"] > SCHEDULES / 50
     assert report.counts["event OwnershipRebuilt"] > SCHEDULES / 100
     assert report.counts["resets made"] > SCHEDULES / 50
+
+
+def missing_pairs(report: Report, start: int) -> list[tuple[str, str]]:
+    """The pairs of faults that never met, neither in these schedules nor in ones that are directed at them.
+
+    A given pair is drawn in about 16 of 1,000 plans, never in fewer than 8, so that 10,000 of them all lack it with a chance of
+    0.992^10000, or 10^-35. But a fault does not begin in every world that it is drawn for, and of one that begins in every
+    twentieth a pair would be missed once in 50 runs. So what is missing gets schedules of its own, which keep every promise too.
+    """
+    pairs = itertools.combinations(sorted(FAULTS), 2)
+    missing = [(one, other) for one, other in pairs if not report.pairs[f"{one} + {other}"]]
+    met = meet(missing, start)
+    assert met.broken == []
+    return [(one, other) for one, other in missing if not met.pairs[f"{one} + {other}"]]
+
+
+def test_a_pair_of_faults_that_was_missed_is_met_by_schedules_directed_at_it() -> None:
+    every = [f"{one} + {other}" for one, other in itertools.combinations(sorted(FAULTS), 2)]
+    assert missing_pairs(Report(pairs=Counter(every[3:])), 5_000_000) == []
+    plans = [directed((FAULTS[0], FAULTS[1]), seed) for seed in range(100)]
+    assert [each.seed for each in plans if not {FAULTS[0], FAULTS[1]} <= {*each.faults}] == []
+
+
+def test_a_run_begins_where_its_commit_says_and_elsewhere_at_a_fixed_seed(tmp_path: Path) -> None:
+    start, origin = seeds.of_commit()
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    if commit.returncode == 0:
+        assert (start, origin) == (int(commit.stdout, 16) % 10**9, f"{start}, from commit {commit.stdout[:12]}")
+    assert seeds.of_commit(tmp_path) == (20_000_000, "20000000, which is fixed, since this is no checkout of git")
+    assert 0 <= seeds.drawn() < 10**9
+
+
+def test_seeds_that_once_failed_are_read_with_what_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "failed.txt"
+    path.write_text("# head\n\n17 a position went back\n4711 records were written again\n")
+    assert seeds.failed(path) == {17: "a position went back", 4711: "records were written again"}
+    path.write_text("17\n")
+    with pytest.raises(ValueError, match="line 1: '17' is not a seed and what it was"):
+        seeds.failed(path)
+    assert all(what for what in seeds.failed().values())
+
+
+def test_a_run_prints_the_start_that_it_drew() -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--seeds", "1", "--workers", "1"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()[0]
+    start = re.fullmatch(r"1 seeds from (\d+) on \(the same again: SEED_START=(\d+)\)", told)
+    assert start is not None
+    assert start[1] == start[2]
 
 
 def test_a_schedule_is_of_the_size_and_has_the_faults_that_it_must() -> None:
@@ -193,6 +252,19 @@ def test_the_ledger_sees_records_that_are_written_again_for_no_reason() -> None:
         books.write(T0, 3, 6, 2, other)
     run.violent = "killed"
     books.write(T0, 3, 6, 2, other)
+
+
+async def test_what_a_consumer_leaves_over_may_be_written_again_before_it_hears_that_it_has_left() -> None:
+    """The answer to its leave may be lost, and be asked for again for seconds, in which others write already."""
+    order: list[str] = []
+
+    async def leave(_: Leave) -> None:
+        order.append("the coordinator hears of it")
+
+    client = SimpleNamespace(heartbeat=None, checkpoint=None, leave=leave)
+    leaving = Leaving(cast("Coordinator", client), lambda: order.append("it is judged by what it leaves over"))
+    await leaving.leave(Leave(ConsumerId("g-0"), Incarnation("uid-1", 1)))
+    assert order == ["it is judged by what it leaves over", "the coordinator hears of it"]
 
 
 def test_the_ledger_sees_a_write_of_an_owner_that_was_replaced() -> None:

@@ -29,7 +29,7 @@ from tests.simulation import days, faults
 from tests.simulation.books import BrokenError, Run
 from tests.simulation.calls import Call, HttpAnswer
 from tests.simulation.consumer import ConsumerRun
-from tests.simulation.ledger import Ledger
+from tests.simulation.judging import Judge, listening
 from tests.simulation.network import Network, Process
 from tests.simulation.operator import OperatorRun
 from tests.simulation.plan import FAULTS, Plan
@@ -66,7 +66,8 @@ class World:
         runtime.BEAT = plan.look
         self.rng = random.Random(plan.seed ^ 0x5EED)
         self.timeline = Timeline()
-        self.ledger = Ledger(self.timeline, settings.ordered, settings.session_timeout, 120.0 * plan.pace)
+        self.ledger = Judge(self.timeline, settings.ordered, settings.session_timeout, 120.0 * plan.pace, world=self)
+        self.ledger.specified(plan.spec)
         self.ordered_ever = settings.ordered
         self.source = Source(self)
         self.network = Network(self.timeline, self.rng, say=self.say if self.tell else None)
@@ -91,14 +92,15 @@ class World:
 
     def run(self) -> World:
         """The whole schedule. Raises BrokenError."""
-        try:
-            self._begin()
-            self.until(self.plan.chaos)
-            while self.network.delivered < DELIVERIES:
-                self.until(self.timeline.now + 60.0 * self.plan.pace)
-            settle(self)
-        finally:
-            self._end()
+        with listening(self):
+            try:
+                self._begin()
+                self.until(self.plan.chaos)
+                while self.network.delivered < DELIVERIES:
+                    self.until(self.timeline.now + 60.0 * self.plan.pace)
+                settle(self)
+            finally:
+                self._end()
         return self
 
     def _begin(self) -> None:
@@ -257,6 +259,7 @@ class World:
         """The user edits the resource."""
         names = {name: changes.pop(name) for name in ("wanted", "leaving", "reset") if name in changes}
         self.spec = replace(self.spec, settings=replace(self.spec.settings, **changes), **names)
+        self.ledger.specified(self.spec)
         self.say(f"spec: {changes} {names}")
         leader = self.leader()
         if leader is not None:
@@ -289,6 +292,7 @@ class World:
     def event(self, operator: OperatorRun, reason: str, message: str) -> None:
         self.say(f"{operator.name}: {reason}: {message}")
         self.ledger.counts[f"event {reason}"] += 1
+        self.ledger.recorded(operator.name, reason)
         since = self.ledger.moving_since
         if reason in ("ShardsAppeared", "ShardClosed", "ShardOver") and since is not None and since < self.time - 1.0:
             self.ledger.counts[f"event {reason} in the middle of a rebalance"] += 1
@@ -342,6 +346,7 @@ class World:
         # One that arrives while the lease has lapsed is refused unheard.
         if isinstance(call.request, Heartbeat) and operator.runtime.leading:
             self._heard[call.request.consumer, call.request.incarnation] = self.time
+            self.ledger.hears(call.request, operator.name)
         operator.serve(call)
 
     def give_up(self, call: Call) -> None:
@@ -355,6 +360,8 @@ class World:
             self._judge(self.ledger.told, call.request, outcome, operator.name)
         elif isinstance(outcome, CheckpointReply) and isinstance(call.request, CheckpointRequest):
             self._judge(self.ledger.accepted, call.request, outcome)
+        elif isinstance(outcome, ShardherdError):
+            self._judge(self.ledger.refused, call.request, outcome)
         if self.tell is not None:
             self.say(f"{operator.name} -> {call.caller.run}: {described(call.request, outcome)}")
         process = call.caller.process

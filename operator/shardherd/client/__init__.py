@@ -5,7 +5,8 @@ Groups are created and changed as custom resources: see `shardherd.client.groups
 """
 
 from shardherd.client.aio import AsyncConsumerClient
-from shardherd.client.consumer import AsyncConsumer, ShardInHand
+from shardherd.client.consumer import AsyncConsumer
+from shardherd.client.in_hand import ShardInHand
 from shardherd.client.sync import Consumer, ConsumerClient, ShardBeingRead
 
 __all__ = ["AsyncConsumer", "AsyncConsumerClient", "Consumer", "ConsumerClient", "ShardBeingRead", "ShardInHand"]

@@ -107,7 +107,7 @@ class AsyncConsumerClient:
         return self._read(CheckpointReply, await self._request("POST", "/checkpoints", protocol.dumps(request), self._timeout))
 
     async def leave(self, leave: Leave) -> None:
-        """Say that this run goes and holds nothing more."""
+        """Say that this run goes, and whether all of it has ended."""
         await self._request("POST", "/leave", protocol.dumps(leave), self._timeout)
 
     async def group(self) -> GroupView:

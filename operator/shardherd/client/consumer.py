@@ -25,6 +25,7 @@ from shardherd.adapters.clock import boot_time
 from shardherd.client import leaving, news
 from shardherd.client.aio import Coordinator
 from shardherd.client.holdings import Grant, Holdings
+from shardherd.client.in_hand import ShardInHand
 from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
 from shardherd.core.errors import RUN_IS_OVER, ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model import (
@@ -43,35 +44,11 @@ log = logging.getLogger(__name__)
 SAVE_INTERVAL = 60.0
 """Seconds after which a checkpoint that need not be durable at once is: the specification's figure."""
 
+CANCEL_GRACE = 3.0
+"""Seconds that a drain whose time is over gives to what it cancels, before it leaves."""
+
 LOSS_LIMIT = 300.0
 """Seconds that a consumer of an unordered group reads on without the coordinator; as `coordinatorLossLimit` by default."""
-
-
-class ShardInHand:
-    """A shard that is being read. It is not given up to another consumer before it is put back.
-
-    `name`, `position` (the next record to read) and `epoch` are those of the moment when it was taken.
-    """
-
-    def __init__(self, consumer: AsyncConsumer, grant: Grant) -> None:
-        self.name: ShardId = grant.shard
-        self.position: Offset = grant.done
-        self.epoch: int = grant.epoch
-        self._consumer = consumer
-        self._grant = grant
-
-    @property
-    def wanted(self) -> bool:
-        """Whether another consumer waits for it, or it is somebody else's already: finish soon."""
-        return self._grant.revoked or self._grant.lost
-
-    async def save_checkpoint(self, offset: Offset, *, now: bool) -> None:
-        """Everything before `offset` is done. With `now` it is durable when this returns, else within `save_interval`.
-
-        Raises FencedEpochError if the shard is somebody else's: drop what was read of it. CoordinatorUnavailableError if it
-        could not be made durable: it stays in memory and is sent again, so going on is right. ConsumerStoppedError.
-        """
-        await self._consumer._save(self._grant, offset, now)
 
 
 class AsyncConsumer:
@@ -110,6 +87,8 @@ class AsyncConsumer:
         self._capacity = capacity
         self._ready = ready
         self._draining = False
+        self._leaving = asyncio.Lock()
+        self._clean = False
         self._save_interval = save_interval
         self._loss_limit = loss_limit
         self._drain_timeout = drain_timeout
@@ -136,7 +115,7 @@ class AsyncConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if not self.stopped:
+            if self._draining or not self.stopped:
                 await self.drain(self._drain_timeout)
         finally:
             await self._end_loops()
@@ -156,7 +135,7 @@ class AsyncConsumer:
         assert task is not None
         self._readers.add(task)
         try:
-            yield ShardInHand(self, grant)
+            yield ShardInHand(grant, self._save)
         except asyncio.CancelledError:
             if self.stopped and task.uncancel() == 0:
                 raise ConsumerStoppedError(self.stopped, consumer=self._name) from None
@@ -183,19 +162,40 @@ class AsyncConsumer:
     async def drain(self, timeout: float) -> bool:
         """Take nothing more, wait for what is in hand, make all that is done durable, release, leave.
 
-        Returns whether all of it was done within `timeout` seconds. The run is over afterwards.
+        What is still in hand after `timeout` seconds is cancelled, and has `CANCEL_GRACE` more to end before the coordinator
+        hears that this run has left. It hears, too, whether all has ended; an ordered group waits if not. Returns whether
+        all that was in hand was put back and all that was done is durable. The run is over afterwards. Of several calls the
+        later ones wait for the first.
         """
         until = self._now() + timeout
         self._draining = self._urgent = True
+        async with self._leaving:
+            if not self.stopped:
+                await self._drain(until)
+        return self._clean
+
+    async def _drain(self, until: float) -> None:
         self._news.set()
         self._stir()
-        clean = await self._settled(until)
+        dropped = self.holdings.dropped
+        self._clean = await self._settled(until) and self.holdings.dropped == dropped
         # Nothing may be on its way when we leave: its answer would be that this run is over, before that of the leave.
         await self._end_loops()
-        if not self.stopped:
-            await leaving.leave(self._coordinator, Leave(self._name, self._incarnation, self._group_uid), until, self._now)
-            self._end("this consumer has left the group", logging.INFO)
-        return clean
+        if self.stopped:
+            return
+        self._end("this consumer has left the group", logging.INFO)
+        stopped = await self._put_back_within(CANCEL_GRACE)
+        if not stopped:
+            log.warning("%s leaves although something that it has in hand goes on: an ordered group waits for it", self._name)
+        request = Leave(self._name, self._incarnation, self._group_uid, stopped)
+        await leaving.leave(self._coordinator, request, until, self._now)
+
+    async def _put_back_within(self, seconds: float) -> bool:
+        """Whether nothing is in hand any more, before so many seconds are over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(lambda: not self.holdings.in_hand)
+        return not self.holdings.in_hand
 
     # What runs behind it.
 
@@ -394,7 +394,7 @@ class AsyncConsumer:
         log.log(level, "%s stops: %s", self._name, reason)
         self.stopped = reason
         self.holdings.lose_all()
-        for task in self._readers:
+        for task in self._readers - {asyncio.current_task()}:
             task.cancel()
         self._news.set()
         self._stir()

@@ -41,9 +41,10 @@ async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> Async
     url, namespace, group, group_uid, name, pod_uid, start, token = (found[needed] for needed in NEEDED)
     # Set where the operator keeps an authority of its own, which it does unless TLS was turned off.
     ca = found.get("SHARDHERD_COORDINATOR_CA_FILE")
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    told = asyncio.Event()
     drain_timeout = int(found.get("SHARDHERD_DRAIN_TIMEOUT_MS") or 60_000) / 1000
     async with (
+        _told_to_end(told),
         AsyncConsumerClient(url, namespace, group, Path(token).read_text, ca_file=Path(ca) if ca else None) as client,
         AsyncConsumer(
             client,
@@ -57,15 +58,24 @@ async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> Async
         ) as consumer,
         _probe(consumer, int(found.get("SHARDHERD_METRICS_PORT") or 0)),
     ):
-        loop.add_signal_handler(signal.SIGTERM, told.set)
         draining = asyncio.create_task(_drain_when_told(told, consumer, drain_timeout))
         try:
             yield consumer
         finally:
-            loop.remove_signal_handler(signal.SIGTERM)
             if told.is_set():
                 await draining
             draining.cancel()
+
+
+@asynccontextmanager
+async def _told_to_end(told: asyncio.Event) -> AsyncIterator[None]:
+    """SIGTERM is noted, until the consumer has left: another one, or one that comes during a drain, must not cut it short."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, told.set)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def _drain_when_told(told: asyncio.Event, consumer: AsyncConsumer, timeout: float) -> None:

@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from shardherd.client.aio import AsyncConsumerClient
-from shardherd.client.consumer import AsyncConsumer, ShardInHand
+from shardherd.client.consumer import AsyncConsumer
+from shardherd.client.in_hand import ShardInHand
 from shardherd.core.model import (
     CheckpointReply,
     CheckpointRequest,
@@ -152,7 +153,10 @@ class Consumer:
         return self._consumer.stopped
 
     def drain(self, timeout: float) -> bool:
-        """See AsyncConsumer. May be called from any thread."""
+        """See AsyncConsumer, but for the cancelling: a block goes on, and an ordered group waits for it.
+
+        May be called from any thread. If it returns False, end the process.
+        """
         return self._client._run(self._consumer.drain(timeout))
 
 

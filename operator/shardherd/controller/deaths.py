@@ -8,6 +8,8 @@ does no I/O.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -47,16 +49,23 @@ class Deaths:
         return tuple(Incarnation(uid, start) for uid, (_, start) in self._drivers.items())
 
     def proven(self, *, ordered: bool, executors: int) -> tuple[tuple[ConsumerId, Incarnation], ...]:
-        """The last start of each pod that will surely never act again, nor any before it: in an ordered group nor its executors.
+        """The last start of each pod that will surely never act again, nor any before it; in an ordered group, nor executors.
 
-        Where a consumer has executors, at least one must have been seen: none at all means that we did not look in time. `executors`
-        is what is declared now; a pod from before a change may have some although none are.
+        Where a consumer has executors, at least one must have been seen: none at all means that we did not look in time.
+        `executors` is how many are declared now; a pod from before a change may have some although none are.
         """
+        starts: dict[str, list[int]] = {}
+        if ordered:
+            for run in self._executors:
+                starts.setdefault(run.pod_uid, []).append(run.start)
         result = []
         for uid, (consumer, last) in self._drivers.items():
-            start = self._without_executors(uid, last, executors) if ordered else last
-            if start is not None:
-                result.append((consumer, Incarnation(uid, start)))
+            with_executors = sorted(start for start in starts.get(uid, ()) if start <= last)
+            ended = list(itertools.takewhile(functools.partial(self._have_ended, uid), with_executors))
+            if not ordered or (executors == 0 and ended == with_executors):
+                result.append((consumer, Incarnation(uid, last)))
+            elif ended:
+                result.append((consumer, Incarnation(uid, ended[-1])))
         return tuple(result)
 
     def unreported(
@@ -82,16 +91,9 @@ class Deaths:
             if start is not None and start > self._drivers.get(uid, ("", 0))[1]:
                 self._drivers[uid] = (ConsumerId(pod["metadata"]["name"]), start)
 
-    def _without_executors(self, uid: str, last: int, declared: int) -> int | None:
-        """The last start of this pod, up to `last`, of which and before which no executor runs any more."""
-        found = None
-        for run, pods in sorted(self._executors.items(), key=lambda item: item[0].start):
-            if run.pod_uid != uid or run.start > last:
-                continue
-            if not all(pods.values()):
-                return found
-            found = run.start
-        return found if declared else last
+    def _have_ended(self, uid: str, start: int) -> bool:
+        """Whether all executors that were seen of this start have ended."""
+        return all(self._executors[Incarnation(uid, start)].values())
 
     def _prune(self) -> None:
         for uid in list(self._drivers)[:-REMEMBERED]:

@@ -5,15 +5,16 @@ Called by a group's runner. Each condition has a documented reason constant and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardherd.core.model import Condition, KafkaSource
+from shardherd.core.model import SNAPSHOT_TOO_LARGE, Condition, KafkaSource
 from shardherd.core.requests import ConditionsChanged
 
 GROUP_HAS_LIVE_MEMBERS = "GroupHasLiveMembers"
 GROUP_ID_IN_USE = "GroupIdInUse"
+SOURCE_REACHABLE = "SourceReachable"
 SOURCE_UNAVAILABLE = "SourceUnavailable"
-SNAPSHOT_TOO_LARGE = "SnapshotTooLarge"
 OWNERSHIP_UNREADABLE = "OwnershipUnreadable"
 
 
@@ -62,14 +63,29 @@ class Facts:
             )
         if self.not_admitted is not None:
             conditions.append(self.not_admitted)
-        if self.too_large:
-            conditions.append(Condition(SNAPSHOT_TOO_LARGE, self.too_large))
         return tuple(conditions)
+
+    def limits(self) -> tuple[Condition, ...]:
+        """The conditions that keep something out of the group, and withhold nothing of what is in it."""
+        return (Condition(SNAPSHOT_TOO_LARGE, self.too_large),) if self.too_large else ()
+
+    def news(self, before: Facts) -> Iterator[tuple[str, str, bool]]:
+        """What to tell users of, since things were as `before`: reason, message, and whether it is a warning."""
+        if self.error != before.error:
+            if self.error:
+                yield SOURCE_UNAVAILABLE, self.error, True
+            else:
+                yield SOURCE_REACHABLE, "the source can be read and committed to", False
+        known = {condition.reason for condition in (*before.withheld(), *before.limits())}
+        for condition in (*self.withheld(), *self.limits()):
+            if condition.reason not in known:
+                yield condition.reason, condition.message, True
 
     def request(self) -> ConditionsChanged:
         """What to tell the core."""
         return ConditionsChanged(
             withheld=self.withheld(),
+            limits=self.limits(),
             commits=self.commits,
             source_reachable=not self.error,
             source_error=self.error,

@@ -45,8 +45,9 @@ class _Handled:
 class Mailbox:
     """The mailbox of `group`. `committing` is called with every commit that the core asks for.
 
-    `too_large` is called with the message when the ownership does not fit its store any more, `woke` with the time before
-    anything may time out: it puts a ClockGap first if this process did not run for a while.
+    `admitted` is called when something that takes room was let in or was kept out of the ownership: with what it is, and why it
+    was kept out, empty if it was not. `woke` is called with the time before anything may time out: it puts a ClockGap first if
+    this process did not run for a while.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Mailbox:
         storage: GroupStorage,
         *,
         committing: Callable[[Committing], None],
-        too_large: Callable[[str], None],
+        admitted: Callable[[str, str], None],
         woke: Callable[[float], None],
     ) -> None:
         self.group = group
@@ -66,7 +67,7 @@ class Mailbox:
         self._identity = identity
         self._storage = storage
         self._committing = committing
-        self._too_large = too_large
+        self._admitted = admitted
         self._woke = woke
         self._items: deque[Item] = deque()
         self._filled = asyncio.Event()
@@ -153,15 +154,17 @@ class Mailbox:
                     self.group.apply(result.events)
                     handled.append(_Handled(item, result))
         if any(each.result.persist or isinstance(each.item, Prove) for each in handled):
+            grows = " and ".join(each.result.grows for each in handled if each.result.grows)
             try:
-                await self._storage.save(self.group.ownership)
+                await self._storage.save(self.group.ownership, grows=bool(grows))
             except OwnershipTooLargeError as error:
-                self._take_back(handled, error)
-                self._too_large(str(error))
+                await self._keep_out(handled, grows, error)
                 return
             except OwnershipUnavailableError as error:
                 self._take_back(handled, error)
                 return
+            if grows:
+                self._admitted(grows, "")
         for each in handled:
             self._tell(each.result)
         for each in handled:
@@ -189,18 +192,34 @@ class Mailbox:
             _refuse(item, ShardherdError(f"the coordinator failed on this request: {error!r}", group=str(self._identity)))
         return None
 
+    async def _keep_out(self, handled: list[_Handled], grows: str, error: OwnershipTooLargeError) -> None:
+        """What made the ownership outgrow its limit changes nothing; the rest of its turn goes on without it."""
+        rest = [each.item for each in handled if not each.result.grows]
+        self._revert(handled)
+        for each in handled:
+            if each.result.grows:
+                self._decline(each.item, error)
+        self._admitted(grows, str(error))
+        await self._turn(rest)
+
     def _take_back(self, handled: list[_Handled], error: Exception) -> None:
         log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(handled))
         self._tick_after = self._ports.clock.now() + INSIST_AFTER
+        self._revert(handled)
+        for each in handled:
+            self._decline(each.item, error)
+
+    def _revert(self, handled: list[_Handled]) -> None:
         with self._deciding:
             for each in reversed(handled):
                 self.group.revert(each.result.events)
-        refusal = CoordinatorUnavailableError(f"group {self._identity}: {error}; ask again", group=str(self._identity))
-        for each in handled:
-            if isinstance(each.item, Outcome) or (isinstance(each.item, Tell) and each.item.insist):
-                self._insist(each.item)
-            else:
-                _refuse(each.item, refusal)
+
+    def _decline(self, item: Item, error: Exception) -> None:
+        """What could not be stored is told again after a while, or whoever asked is told to."""
+        if isinstance(item, Outcome) or (isinstance(item, Tell) and item.insist):
+            self._insist(item)
+        else:
+            _refuse(item, CoordinatorUnavailableError(f"group {self._identity}: {error}; ask again", group=str(self._identity)))
 
     def _insist(self, item: Item) -> None:
         def again() -> None:

@@ -99,7 +99,7 @@ OPERATIONS = (
         "leave",
         "POST",
         BASE + "/leave",
-        "Say that this run goes and holds nothing more.",
+        "Say that this run goes, and whether all of it has ended.",
         ITSELF,
         Leave,
         refusals=_REFUSALS,

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 
 from shardherd.coordinator.commits import Committer
 from shardherd.coordinator.copies import Copies
-from shardherd.coordinator.facts import OWNERSHIP_UNREADABLE, SOURCE_UNAVAILABLE, Facts
+from shardherd.coordinator.facts import OWNERSHIP_UNREADABLE, Facts
 from shardherd.coordinator.items import Ask, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
+from shardherd.coordinator.room import Room
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.coordinator.stored import view_of_stored
 from shardherd.coordinator.together import together
@@ -82,6 +83,11 @@ class GroupRunner:
         self._step_down = step_down
         self._woke = woke
         self._facts = Facts(spec.source)
+        self._room = Room(
+            ports.clock,
+            lambda: self._mailbox().group.shard_count,
+            lambda told: self._learn(replace(self._facts, too_large=told)),
+        )
         self._ownership: Ownership | None = None
         self._problem = ""
         self._unreadable = ""
@@ -111,6 +117,7 @@ class GroupRunner:
     def change(self, spec: GroupSpec) -> None:
         """A new spec with the same identity and source."""
         self.spec = spec
+        self._room.changed()
         self.tell(SettingsChanged(spec))
 
     def admit(self, refusal: Condition | None) -> None:
@@ -184,7 +191,7 @@ class GroupRunner:
         ports, spec = self._ports, self.spec
         storage = GroupStorage(ports.ownership, ports.leadership, ports.clock, spec)
         source, offsets = ports.connector.source(spec), ports.connector.offsets(spec)
-        self._facts = Facts(spec.source, not_admitted=self._not_admitted)
+        self._facts = Facts(spec.source, not_admitted=self._not_admitted, too_large=self._facts.too_large)
         self._opened.clear()
         copies = Copies(ports, spec.identity, storage, group=lambda: self._mailbox().group, prove=self._prove)
         committer = Committer(
@@ -273,21 +280,21 @@ class GroupRunner:
         group = self._mailbox().group
         sizes = group.wants_sizes(self._ports.clock.now())
         shards = await self._timed("discover", lambda: source.discover(sizes=sizes))
+        found, shards = len(shards), self._room.sift(shards, group.unadmitted)
         unread = group.unread(shards)
-        if self._facts.too_large:
-            shards = tuple(info for info in shards if info.shard not in unread)
-            unread = ()
         durable = await committer.read(unread)
         notes = await committer.notes(unread)
         if self._facts.source_error:
             self._learn(replace(self._facts, source_error=""))
-        if unread or group.changed_by(shards):
+        # A first look that shows nothing would be the first one all the same.
+        if (shards or not found) and (unread or group.changed_by(shards)):
             self._mailbox().put(Tell(ShardsDiscovered(shards, durable, notes, copied), insist=False))
-        return len(shards)
+        return found
 
     async def _reset(self, source: ShardSource) -> None:
         """Go on with a declared reset, if there is one to go on with. After a look: what it is decided from is new."""
-        wanted = self._mailbox().group.reset_due
+        group = self._mailbox().group
+        wanted = self._room.reset(group.reset_due, begun=group.reset_begun)
         if wanted is None:
             return
         if (timestamp := wanted.timestamp) is not None:
@@ -306,7 +313,7 @@ class GroupRunner:
             group,
             storage,
             committing=committer.put,
-            too_large=lambda message: self._learn(replace(self._facts, too_large=message)),
+            admitted=self._room.tried,
             woke=self._woke,
         )
         mailbox.put(Tell(self._facts.request()))
@@ -356,20 +363,9 @@ class GroupRunner:
             return
         if self.mailbox is not None and facts.request() != before.request():
             self.mailbox.put(Tell(facts.request()))
-        events = self._ports.events
-        identity = self.spec.identity
-        if facts.error != before.error:
-            if facts.error:
-                log.warning("group %s: %s", identity, facts.error)
-                events.record(identity, SOURCE_UNAVAILABLE, facts.error, warning=True)
-            else:
-                log.info("group %s: its source can be read again", identity)
-                events.record(identity, "SourceReachable", "the source can be read and committed to")
-        reasons = {condition.reason for condition in before.withheld()}
-        for condition in facts.withheld():
-            if condition.reason not in reasons:
-                log.warning("group %s: %s: %s", identity, condition.reason, condition.message)
-                events.record(identity, condition.reason, condition.message, warning=True)
+        for reason, message, warning in facts.news(before):
+            log.log(logging.WARNING if warning else logging.INFO, "group %s: %s: %s", self.spec.identity, reason, message)
+            self._ports.events.record(self.spec.identity, reason, message, warning=warning)
 
     def _report_loss(self, why: str) -> None:
         message = f"{why}; who holds which shard is found out from the committed positions and from the consumers"

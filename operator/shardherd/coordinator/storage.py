@@ -89,17 +89,17 @@ class GroupStorage:
             return ours
         raise OwnershipUnavailableError(f"the ownership of group {self._group} is being written by another coordinator")
 
-    async def save(self, ownership: Ownership) -> None:
+    async def save(self, ownership: Ownership, *, grows: bool = False) -> None:
         """Make this ownership durable. If somebody has deleted it, it is made anew: we lead, so we know what it was.
 
-        Raises LeadershipLostError if another coordinator has written, OwnershipUnavailableError or OwnershipTooLargeError if it
-        surely was not written.
+        `grows` as for the store. Raises LeadershipLostError if another coordinator has written, OwnershipUnavailableError or
+        OwnershipTooLargeError if it surely was not written.
         """
         data = codec.dumps(ownership)
         while True:
             self._check_lease()
             try:
-                self._version = await self._store.save(self._group, data, self._version)
+                self._version = await self._store.save(self._group, data, self._version, grows=grows)
                 self._wrote(data, ownership)
                 return
             except OwnershipGoneError as error:
@@ -160,6 +160,9 @@ class GroupStorage:
         """What is stored; empty if there is nothing, or if it is damaged, or was put there by somebody else."""
         self.damage = ""
         if stored is None:
+            return self._nothing()
+        if stored.damage:
+            self.damage = stored.damage
             return self._nothing()
         try:
             found = codec.loads(stored.data)

@@ -22,7 +22,7 @@ def view_of_stored(stored: Ownership | None, facts: Facts, problem: str, unreada
         consumers=(),
         source_reachable=not facts.error,
         source_error=facts.error or problem,
-        withheld=(*facts.withheld(), *((Condition(OWNERSHIP_UNREADABLE, unreadable),) if unreadable else ())),
+        withheld=(*facts.withheld(), *facts.limits(), *((Condition(OWNERSHIP_UNREADABLE, unreadable),) if unreadable else ())),
         discovered=stored.group.discovered if stored else False,
         source=facts.source.kind,
         last_reset=stored.group.last_reset if stored else None,

@@ -35,11 +35,17 @@ G = TypeVar("G", bound=Held)
 
 
 class Books(ABC, Generic[G]):
-    """The books of one run of a consumer. `progress` grows whenever it gets on."""
+    """The books of one run of a consumer. `progress` grows whenever it gets on.
+
+    `dropped` counts the shards of which something was finished that is not durable when they became somebody else's, or ours
+    anew: it is read again.
+    """
 
     def __init__(self) -> None:
         self.revision = 0
         self.paused = False
+        self.ordered = False
+        self.dropped = 0
         self.progress = 0
         self._grants: dict[ShardId, G] = {}
         # Epochs that we gave up: a reply that was on its way when we did must not bring them back.
@@ -49,6 +55,7 @@ class Books(ABC, Generic[G]):
         """Take over the reply to the latest heartbeat: what is new may be read, what is missing must be given up."""
         self.revision = reply.revision
         self.paused = reply.paused
+        self.ordered = reply.ordered
         confirmed = {each.shard: each for each in reply.confirmed}
         for shard, grant in self._grants.items():
             grant.revoked = shard not in confirmed
@@ -57,6 +64,7 @@ class Books(ABC, Generic[G]):
             if current is not None and current.epoch == each.owner_epoch:
                 self._confirmed_again(current, each)
             elif each.owner_epoch > self._given_up.get(shard, 0):
+                self.dropped += current is not None and current.done > max(current.durable, each.position)
                 self._grants[shard] = self._granted(each, current)
 
     def uncommitted(self) -> tuple[ShardCheckpoint, ...]:
@@ -76,6 +84,7 @@ class Books(ABC, Generic[G]):
             if checkpoint is None or grant is None or grant.epoch != checkpoint.owner_epoch:
                 continue
             if outcome.result is CheckpointResult.FENCED:
+                self.dropped += 1
                 self._fenced(outcome)
                 fenced.append(outcome.shard)
             elif outcome.result is not CheckpointResult.WITHHELD:

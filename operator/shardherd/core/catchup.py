@@ -108,8 +108,8 @@ def lag_of(view: GroupView) -> int | None:
 def wish(observation: Observation, view: GroupView, sizing: Sizing, shards: int) -> Wish:
     """What mode Lag asks for, with so many shards to read."""
     case = _case(observation, sizing, shards)
-    if not view.source_reachable or view.withheld:
-        why = view.source_error or " ".join(cause.message for cause in view.withheld)
+    if not view.source_reachable or view.stopped:
+        why = view.source_error or " ".join(cause.message for cause in view.stopped)
         return case.answer(case.goal, SOURCE_AWAY, f"Nothing can be measured: {why}", trial=sizing.trial, wishes=())
     if case.goal == 0:
         return _first(case, view)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from shardherd.core.admission import GROUP_ID_TAKEN, TOO_MANY_GROUPS
 from shardherd.core.assignors import EVEN
 from shardherd.core.catchup import SOURCE_AWAY
-from shardherd.core.model import ShardState
+from shardherd.core.model import SNAPSHOT_TOO_LARGE, ShardState
 from shardherd.core.observed import Observation, ScalingMode, Trouble
 from shardherd.core.rollout import ROLLED_BACK, rolling
 from shardherd.core.scaling import Scale
@@ -85,8 +85,8 @@ PARTITION_GROWTH = "PartitionGrowth"
 STALLING = frozenset({IMAGE_UNAVAILABLE, CRASH_LOOPING, PODS_REJECTED, QUOTA_EXCEEDED, CONTAINER_CONFIG_INVALID})
 """Reasons why consumers are not ready that do not go away by waiting."""
 
-LASTING = frozenset({"OwnershipUnreadable", "SnapshotTooLarge", TOO_MANY_GROUPS, GROUP_ID_TAKEN})
-"""Reasons why the coordinator grants nothing that do not go away by waiting."""
+LASTING = frozenset({"OwnershipUnreadable", SNAPSHOT_TOO_LARGE, TOO_MANY_GROUPS, GROUP_ID_TAKEN})
+"""Reasons why the coordinator does not grant something, or anything, that do not go away by waiting."""
 
 
 @dataclass(frozen=True, slots=True)

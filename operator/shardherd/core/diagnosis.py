@@ -105,8 +105,8 @@ def _why_still(observation: Observation, view: GroupView, shard: ShardView) -> s
 
 def _why_free(view: GroupView, shard: ShardView) -> str:
     """Why nobody is given this shard."""
-    if view.withheld:
-        return f"nothing is granted: {view.withheld[0].message}"
+    if view.stopped:
+        return f"nothing is granted: {view.stopped[0].message}"
     if not view.source_reachable:
         return f"the source does not answer: {view.source_error}"
     if shard.checkpoint is None:

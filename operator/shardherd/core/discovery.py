@@ -84,6 +84,7 @@ def conditions_changed(state: State, request: ConditionsChanged, now: float) -> 
     was_blocked = grants.blocked(state)
     state.put_clocks(
         withheld=request.withheld,
+        limits=request.limits,
         commits=request.commits,
         source_reachable=request.source_reachable,
         source_error=request.source_error,

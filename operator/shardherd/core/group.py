@@ -15,7 +15,7 @@ output and reads no clock: `now` is monotonic seconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from shardherd.core import balance, checkpoints, discovery, heartbeats, liveness, positions, rebalance, resets, timers, views
 from shardherd.core.assignors import ASSIGNORS, Assignors
@@ -51,27 +51,11 @@ from shardherd.core.requests import (
     ShardsDiscovered,
     Tick,
 )
+from shardherd.core.results import Result, result_of
 from shardherd.core.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Event, Put, State, Table, Told
 from shardherd.core.topics import PatternError, selects
 
 __all__ = ["Event", "Group", "Put", "Result", "Told"]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a request leads to. Nothing has changed yet.
-
-    `persist`: the ownership changed and must be durable before the reply goes out. `commit`: positions to make durable, whose
-    outcome must be reported. For a CheckpointRequest the reply holds if the commit succeeds. `woken`: consumers whose parked
-    heartbeats must be answered now. `told`: those of the events that are for users and counters.
-    """
-
-    events: tuple[Event, ...] = ()
-    reply: Reply = None
-    persist: bool = False
-    commit: Mapping[ShardId, Offset] = field(default_factory=dict)
-    woken: frozenset[ConsumerId] = frozenset()
-    told: tuple[Told, ...] = ()
 
 
 class Group:
@@ -150,7 +134,7 @@ class Group:
             state.undo(tuple(state.journal))
             raise
         self._decided = events = tuple(state.journal)
-        return _result(state, events, reply)
+        return result_of(state, events, reply)
 
     def apply(self, events: tuple[Event, ...]) -> None:
         """Make the changes of a result. They must be applied in the order of their requests."""
@@ -203,6 +187,11 @@ class Group:
             if (info.shard not in rows or rows[info.shard].started if info.shard not in known else info.shard in copies)
         )
 
+    def unadmitted(self, shards: Iterable[ShardInfo]) -> frozenset[ShardId]:
+        """Those of these shards that the group does not have."""
+        rows = self._state.shards
+        return frozenset(info.shard for info in shards if info.shard not in rows)
+
     def changed_by(self, shards: tuple[ShardInfo, ...]) -> bool:
         """Whether ShardsDiscovered with these may change anything; with `unread` shards it always may.
 
@@ -224,6 +213,11 @@ class Group:
     def reset_due(self) -> ResetDue | None:
         """What to look up, and then to ask for, to go on with a declared reset; None while there is none to go on with."""
         return resets.due(self._state)
+
+    @property
+    def reset_begun(self) -> bool:
+        """Whether a reset was decided and is not made yet."""
+        return resets.applying(self._state) is not None
 
     @property
     def reset_report(self) -> ResetReport | None:
@@ -255,6 +249,11 @@ class Group:
     def revision(self) -> int:
         """The version of the ownership."""
         return self._state.record.revision
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards it has."""
+        return len(self._state.shards)
 
     @property
     def checkpoints(self) -> Mapping[ShardId, Offset]:
@@ -338,33 +337,6 @@ class Group:
         if moves := self._state.moved:
             self._state.put_clocks(moves=self._state.clocks.moves + moves)
             rebalance.transfer_ended(self._state)
-
-
-def _result(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
-    """What these events lead to. One pass: there may be hundreds of thousands."""
-    commit: dict[ShardId, Offset] = {}
-    woken: set[ConsumerId] = set()
-    told: list[Told] = []
-    everyone = persist = False
-    for event in events:
-        if isinstance(event, Told):
-            told.append(event)
-            continue
-        table, key, _, after = event
-        if table is IN_FLIGHT:
-            if after is None:
-                commit.pop(key, None)
-            else:
-                commit[key] = after.offset
-        elif table is TOUCHED:
-            woken.add(key)
-        elif table is POSITIONS:
-            pass
-        elif event.stored:
-            persist = True
-        elif key == "touched_all":
-            everyone = True
-    return Result(events, reply, persist, commit, frozenset(state.sessions) if everyone else frozenset(woken), tuple(told))
 
 
 def _named(spec: GroupSpec, shard: ShardId) -> bool:

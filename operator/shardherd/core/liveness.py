@@ -214,9 +214,10 @@ def _proven(state: State, record: ConsumerRecord, incarnation: Incarnation) -> b
     later = not state.spec.executors
     if record.incarnation.supersedes(incarnation) and later:
         return True
-    if record.end_reason in PROVEN and record.has_ended(incarnation):
-        if record.end_reason == EndReason.DIED or record.ended == incarnation or later:
-            return True
+    if record.end_reason == EndReason.LEFT and (record.ended == incarnation or (later and record.has_ended(incarnation))):
+        return True
+    if record.end_reason == EndReason.DIED and record.has_ended(incarnation):
+        return True
     return any(covers(dead, incarnation) for dead in record.proven)
 
 

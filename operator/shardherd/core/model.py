@@ -264,6 +264,10 @@ class ConsumerView:
     capacity: int = 1
 
 
+SNAPSHOT_TOO_LARGE = "SnapshotTooLarge"
+"""The reason of the one condition that keeps something out of a group and withholds nothing of what is in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """Something that withholds grants or commits in a group: a documented reason constant and a sentence for the user."""
@@ -388,6 +392,11 @@ class GroupView:
     last_reset: ResetReport | None = None
     superseded: tuple[tuple[ConsumerId, str], ...] = ()
     silent: tuple[tuple[ConsumerId, Incarnation], ...] = ()
+
+    @property
+    def stopped(self) -> tuple[Condition, ...]:
+        """What keeps shards of the group from being granted: not what only keeps others out of it."""
+        return tuple(cause for cause in self.withheld if cause.reason != SNAPSHOT_TOO_LARGE)
 
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""

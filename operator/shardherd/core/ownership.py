@@ -26,6 +26,8 @@ from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, Shard
 T = TypeVar("T")
 
 FORMAT = 1
+"""The next one is 3: 2 is what stands where the store keeps an ownership in parts, for versions that know of none."""
+
 STATES = (ShardState.WAIT, ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.TRANSFER, ShardState.OVER)
 """Numbers of the states in the stored form; never reorder."""
 

@@ -66,9 +66,9 @@ class ConsumerRecord:
     """What is stored of a consumer's name, also after it has gone.
 
     `present` is False once it died, left or expired. `incarnation` is the newest seen. `ended` and all earlier starts of its
-    pod are refused, for `end_reason`. `superseded` are pod UIDs that are refused for ever. `proven` are superseded
-    incarnations known to be dead, kept while a shard is still held under them. `zone` and `capacity` are what it told last:
-    assignments depend on them, so a coordinator that takes over must know them too.
+    pod are refused, for `end_reason`. `superseded` are UIDs of earlier pods, the oldest first, which are refused for as long as
+    they could still speak. `proven` are superseded incarnations known to be dead, kept while a shard is still held under them.
+    `zone` and `capacity` are what it told last: assignments depend on them, so one that takes over must know them too.
     """
 
     consumer: ConsumerId
@@ -155,6 +155,7 @@ class Clocks:
     resumed_at: float = 0.0
     doublings: int = 0
     withheld: tuple[Condition, ...] = ()
+    limits: tuple[Condition, ...] = ()
     commits: bool = True
     source_reachable: bool = True
     source_error: str = ""

@@ -78,11 +78,13 @@ class SettingsChanged:
 class ConditionsChanged:
     """What the runtime knows that withholds grants.
 
-    `withheld`: while not empty nothing is granted. `commits` False: checkpoints are withheld too. While the source is not
-    reachable or commits are not possible, neither the release nor the progress timeout runs.
+    `withheld`: while not empty nothing is granted. `limits`: what is not let into the group for want of room, which is told and
+    holds up nothing that is in it. `commits` False: checkpoints are withheld too. While the source is not reachable or commits
+    are not possible, neither the release nor the progress timeout runs.
     """
 
     withheld: tuple[Condition, ...] = ()
+    limits: tuple[Condition, ...] = ()
     commits: bool = True
     source_reachable: bool = True
     source_error: str = ""

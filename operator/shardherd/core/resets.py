@@ -107,7 +107,8 @@ def report(state: State) -> ResetReport | None:
         return planned[1]
     if _needs_pause(state, declared):
         return _report(declared, ResetState.PAUSE_FIRST, f"Nothing was changed: {PAUSE_FIRST}.")
-    return _report(declared, ResetState.WAITING, f"Nothing was changed yet: {_obstacle(state, declared) or 'it begins'}.")
+    waits = _obstacle(state, declared) or "; ".join(limit.message for limit in state.clocks.limits) or "it begins"
+    return _report(declared, ResetState.WAITING, f"Nothing was changed yet: {waits}.")
 
 
 def shown(whole: ResetReport | None) -> ResetReport | None:

@@ -68,11 +68,15 @@ class Tracker(Books[_Grant]):
     def __init__(self) -> None:
         super().__init__()
         self._in_flight: dict[ShardId, _Taken] = {}
+        # Epochs of what was abandoned: tasks of it may go on for a moment.
+        self._adrift: dict[ShardId, int] = {}
+        self.abandoned = 0
 
     def held(self) -> tuple[HeldShard, ...]:
         """What a heartbeat must name: every grant, and every range still being read under whatever epoch."""
         pairs = {(shard, grant.epoch) for shard, grant in self._grants.items()}
         pairs |= {(shard, taken.epoch) for shard, taken in self._in_flight.items()}
+        pairs |= set(self.adrift.items())
         return tuple(HeldShard(shard, epoch) for shard, epoch in sorted(pairs))
 
     def held_epochs(self) -> tuple[tuple[ShardId, int], ...]:
@@ -87,12 +91,24 @@ class Tracker(Books[_Grant]):
     @property
     def holds_any(self) -> bool:
         """Whether a heartbeat names anything."""
-        return bool(self._grants or self._in_flight)
+        return bool(self._grants or self._in_flight or self.adrift)
 
     @property
     def busy(self) -> bool:
         """Whether anything handed out is not finished yet."""
         return bool(self._in_flight)
+
+    @property
+    def adrift(self) -> Mapping[ShardId, int]:
+        """What was abandoned in an ordered group and may still be written, with its epoch: it is not given up meanwhile.
+
+        `abandoned` counts how often that began.
+        """
+        return self._adrift if self.ordered else {}
+
+    def settled(self) -> None:
+        """Nothing of what was abandoned goes on."""
+        self._adrift = {}
 
     @property
     def in_flight(self) -> Mapping[ShardId, ReadRange]:
@@ -134,11 +150,15 @@ class Tracker(Books[_Grant]):
         }
 
     def finish(self, named: Mapping[ShardId, ReadRange]) -> None:
-        """Ranges that a finished micro-batch names. Only those that this run handed out or replayed count."""
+        """Ranges that a finished micro-batch names. Only those that this run handed out or replayed count.
+
+        What was abandoned was so before this micro-batch began, and has ended by now.
+        """
         for shard, taken in list(self._in_flight.items()):
             if named.get(shard) != taken.named:
                 continue
             del self._in_flight[shard]
+            self.settled()
             self.progress += 1
             grant = self._grants.get(shard)
             if grant is not None and grant.epoch == taken.epoch:
@@ -150,6 +170,8 @@ class Tracker(Books[_Grant]):
             grant = self._grants.get(shard)
             if grant is not None and grant.epoch == taken.epoch:
                 grant.position = grant.done
+            self._adrift[shard] = taken.epoch
+        self.abandoned += bool(self._in_flight)
         self._in_flight = {}
 
     def replay(self, named: Mapping[ShardId, ReadRange]) -> dict[ShardId, ReadRange]:
@@ -178,4 +200,4 @@ class Tracker(Books[_Grant]):
         grant.held_since = each.held_since_epoch
 
     def _being_read(self, shard: ShardId, grant: _Grant) -> bool:  # noqa: ARG002
-        return shard in self._in_flight
+        return shard in self._in_flight or shard in self.adrift

@@ -111,7 +111,7 @@ def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
 
 
 def _withheld(state: State) -> tuple[Condition, ...]:
-    found = list(state.clocks.withheld)
+    found = [*state.clocks.withheld, *state.clocks.limits]
     if state.spec.settings.paused:
         found.append(Condition(PAUSED, "spec.paused is true; nothing is granted or moved"))
     if state.record.rebuilding:

@@ -45,7 +45,7 @@ PROTOCOL_VERSION = 2
 calls, is none. Requests of the version before must be served: see `check_version`. What each version brought:
 
 1. The first.
-2. Every request of a consumer names the UID of its group; a heartbeat may tell `zone` and `capacity`.
+2. Every request of a consumer names the UID of its group; a heartbeat may tell `zone` and `capacity`, a leave `stopped`.
 """
 
 _GROUP_UID_SINCE = 2

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,12 +50,26 @@ TARGET_SECONDS = 10.0
 LOOK = 1.0
 """Most seconds between two looks at how long the coordinator has been silent."""
 
+TASKS_LOOK = 0.25
+"""Seconds between two looks at whether tasks still run that nobody waits for any more."""
+
+STOPS_WITHIN = 2.0
+"""Seconds that cancelled tasks have to end before the coordinator is told that this run leaves: soon the process ends, too."""
+
+LEAVING = 5.0
+"""Seconds of a drain that are kept for leaving, or a quarter of it if that is less: until then it tries to checkpoint."""
+
+
+async def _nobody_knows() -> bool:
+    return True
+
 
 class Agent:
     """One run of a consumer. All methods belong to the event loop that `run` runs on.
 
     `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
-    monotonic seconds. `trouble` says why the last heartbeat failed, empty if it did not.
+    monotonic seconds. `running` says whether Spark runs a task, or may. `trouble` says why the last heartbeat failed, empty if
+    it did not.
     """
 
     def __init__(
@@ -66,6 +80,7 @@ class Agent:
         observer: Observer,
         stop: Callable[[str], Awaitable[None]],
         now: Callable[[], float] = boot_time,
+        running: Callable[[], Awaitable[bool]] = _nobody_knows,
     ) -> None:
         self.settings = settings
         self.tracker = Tracker()
@@ -80,6 +95,8 @@ class Agent:
         self._observer = observer
         self._stop = stop
         self._now = now
+        self._running = running
+        self._clean = False
         self._seq = 0
         self._warm_wanted: int | None = None
         self._last_batch_at = now()
@@ -90,6 +107,7 @@ class Agent:
         self._news = asyncio.Event()  # something the coordinator should hear now
         self._work = asyncio.Event()  # something may be checkpointed or released
         self._turned = asyncio.Event()  # something was finished or made durable, or never will be
+        self._drifts = asyncio.Event()  # something was abandoned, and tasks of it may still run
         self._records = asyncio.Event()  # something may be handed out
         self._joined = asyncio.Event()  # the first heartbeat was answered
 
@@ -97,7 +115,7 @@ class Agent:
 
     async def run(self) -> None:
         """Heartbeat, checkpoint and release until the consumer has left or must stop."""
-        loops = [asyncio.create_task(each()) for each in (self._heartbeats, self._checkpoints, self._watch_silence)]
+        loops = [asyncio.create_task(each()) for each in self._loops()]
         left = asyncio.create_task(self._left.wait())
         try:
             done, _ = await asyncio.wait([left, *loops], return_when=asyncio.FIRST_COMPLETED)
@@ -107,6 +125,9 @@ class Agent:
             for task in [left, *loops]:
                 task.cancel()
             await asyncio.gather(left, *loops, return_exceptions=True)
+
+    def _loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+        return (self._heartbeats, self._checkpoints, self._watch_silence, self._watch_adrift)
 
     def _message(self) -> Heartbeat:
         return Heartbeat(
@@ -197,6 +218,27 @@ class Agent:
             self._news.set()
         self._work.set()
         self._turned.set()
+        if self.tracker.adrift:
+            self._drifts.set()
+
+    async def _watch_adrift(self) -> None:
+        """Find out when the tasks have ended of what was abandoned: until then an ordered group does not give its shards up."""
+        while not self._stopping:
+            if not self.tracker.adrift:
+                self._drifts.clear()
+                await self._drifts.wait()
+            elif await self._has_ended():
+                self._changed()
+            else:
+                await asyncio.sleep(TASKS_LOOK)
+
+    async def _has_ended(self) -> bool:
+        """Whether nothing of what was abandoned goes on, as far as can be known."""
+        looked = self.tracker.abandoned
+        if await self._running() or self.tracker.abandoned != looked:
+            return False
+        self.tracker.settled()
+        return True
 
     async def _checkpoints(self) -> None:
         delay = FIRST_RETRY
@@ -288,35 +330,61 @@ class Agent:
     async def drain(self, deadline: float) -> bool:
         """Hand out nothing more, await the running micro-batch, checkpoint, release and leave.
 
-        Gives up at `deadline` (monotonic). Returns whether everything that was handed out is finished and durable. Having left
-        before, it does nothing.
+        The micro-batch has `drainTimeout` to end; what is finished is checkpointed for as long as there is time. Gives up at
+        `deadline` (monotonic). Returns whether everything that was handed out is finished and durable. Having left before, it
+        does nothing.
         """
         if self._left.is_set():
-            return True
+            return self._clean
+        dropped = self.tracker.dropped
         self.draining = True
         self._news.set()
         self._records.set()
-        until = min(deadline, self._now() + self.settings.drain_timeout)
-        while self._unfinished and not self._stopping and self._now() < until:
-            self._turned.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(until - self._now()):
-                    await self._turned.wait()
-        clean = not self.tracker.busy and not self.tracker.uncommitted()
+        await self._settle(deadline)
+        self._clean = not self.left_over and self.tracker.dropped == dropped
         if self.tracker.busy:
             await self._end("the running micro-batch did not end within drainTimeout")
+        stopped = await self._stopped_by(min(deadline, self._now() + STOPS_WITHIN))
         self._stopping = True
         self._news.set()
-        request = Leave(self.settings.consumer, self.settings.incarnation, self.settings.group_uid)
+        request = Leave(self.settings.consumer, self.settings.incarnation, self.settings.group_uid, stopped)
         await leaving.leave(self._coordinator, request, deadline, self._now, extra=self._fields())
         self._left.set()
-        log.info("drained %s", "with nothing left over" if clean else "with work left over", extra=self._fields())
-        return clean
+        log.info("drained %s", "with nothing left over" if self._clean else "with work left over", extra=self._fields())
+        return self._clean
+
+    async def _settle(self, deadline: float) -> None:
+        """Wait until a drain has nothing to wait for any more, as long as there is time."""
+        began = self._now()
+        until = deadline - min(LEAVING, (deadline - began) / 4)
+        batch_until = min(until, began + self.settings.drain_timeout)
+        while self._unfinished and not self._stopping:
+            left = (batch_until if self.tracker.busy else until) - self._now()
+            if left <= 0:
+                return
+            self._turned.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._turned.wait()
+
+    async def _stopped_by(self, until: float) -> bool:
+        """Whether nothing that was handed out goes on any more; only an ordered group waits to know it."""
+        while self.tracker.busy or (self.tracker.adrift and not await self._has_ended()):
+            if not self.settings.ordered or self._now() >= until:
+                return False
+            await asyncio.sleep(TASKS_LOOK)
+        return True
+
+    @property
+    def left_over(self) -> bool:
+        """Whether something that was handed out is not finished, or not durable."""
+        return self.tracker.busy or bool(self.tracker.uncommitted())
 
     @property
     def _unfinished(self) -> bool:
         """Whether a drain has something to wait for. A group that was deleted takes no checkpoint any more."""
-        return self.tracker.busy or (bool(self.tracker.uncommitted()) and not self._group_gone)
+        tracker = self.tracker
+        return tracker.busy or bool(tracker.adrift) or (bool(tracker.uncommitted()) and not self._group_gone)
 
     # --- towards the stream reader ---------------------------------------------------------------------------------------
 

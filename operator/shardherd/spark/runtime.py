@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError
 
 from shardherd.adapters.clock import boot_time
 from shardherd.client import AsyncConsumerClient
+from shardherd.spark import tasks
 from shardherd.spark.agent import Agent
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from shardherd.spark.ends import EndWatcher
@@ -162,7 +163,7 @@ class AgentRuntime:
             ordered=pod.ordered,
             group=f"{pod.namespace}/{pod.group}",
         )
-        agent = self._agent = Agent(settings, client, ends, metrics, self._stop)
+        agent = self._agent = Agent(settings, client, ends, metrics, self._stop, running=self._running)
         metrics.watch(agent)
         desk = open_desk(pod.worker_address, pod.metrics_port)
         facts = {
@@ -237,6 +238,16 @@ class AgentRuntime:
         tracker = self._spark.sparkContext.statusTracker()
         stages = [(stage, tracker.getStageInfo(stage)) for stage in tracker.getActiveStageIds()]
         return sum(1_000_003 * stage + info.numCompletedTasks for stage, info in stages if info is not None)
+
+    async def _running(self) -> bool:
+        """Whether Spark runs a task, or may."""
+        if self._spark is None:
+            return False
+        try:
+            return await self._loop.run_in_executor(None, tasks.running, self._spark)
+        except Py4JError as error:
+            log.info("cannot tell whether tasks still run: %s", error)
+            return True
 
     def _executors(self) -> int:
         """How many executors are registered: each has a block manager, and so has the driver."""

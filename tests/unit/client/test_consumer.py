@@ -24,6 +24,7 @@ from shardherd.core.model import (
     HeartbeatReply,
     Incarnation,
     Leave,
+    ShardId,
 )
 from shardherd.core.requests import ForceCheckpoint
 from tests.builders import IDENTITY, Play, shard, spec, topic, with_settings
@@ -258,6 +259,93 @@ async def test_a_drain_that_takes_too_long_is_not_clean(consumer: AsyncConsumer)
     assert not await consumer.drain(0.05)
     with pytest.raises(ConsumerStoppedError):
         await hanging
+
+
+class Writing:
+    """A reader that writes again and again until it is cancelled, and then for a while; `late`: since its group let it go."""
+
+    def __init__(self, group: Coordinator, consumer: AsyncConsumer) -> None:
+        self.late = 0
+        self.writes = 0
+        self._group = group
+        self._consumer = consumer
+        self.task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async with self._consumer.take() as each:
+            try:
+                while True:
+                    await self._write(each.name)
+            finally:
+                for _ in range(28):
+                    await self._write(each.name)
+
+    async def _write(self, name: ShardId) -> None:
+        await asyncio.sleep(0.001)
+        self.writes += 1
+        self.late += self._group.play.shard(name).holder != NAME
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_a_drain_whose_time_is_over_leaves_when_what_it_cancelled_has_ended(ordered: bool) -> None:
+    group = Coordinator(ordered=ordered)
+    async with consumer_of(group) as consumer:
+        writing = Writing(group, consumer)
+        await becomes(lambda: writing.writes > 0)
+        assert not await consumer.drain(0.05)
+        group.play.beat("other")
+        assert group.play.counts() == {"other": 2}
+        with pytest.raises(ConsumerStoppedError):
+            await writing.task
+    assert (writing.late, writing.writes > 28) == (0, True)
+
+
+@pytest.mark.parametrize(("ordered", "moved"), [(True, {"other": 0}), (False, {"other": 2})])
+async def test_what_cannot_be_cancelled_is_not_said_to_have_ended(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ordered: bool, moved: dict[str, int]
+) -> None:
+    """A thread, which the synchronous client reads in, has no task that could be cancelled."""
+    monkeypatch.setattr("shardherd.client.consumer.CANCEL_GRACE", 0.05)
+    group = Coordinator(ordered=ordered)
+    async with consumer_of(group) as consumer:
+        in_hand = consumer.take()
+        await asyncio.create_task(in_hand.__aenter__())
+        assert not await consumer.drain(0.05)
+        group.play.settle("other")
+        assert group.play.counts() == moved
+        await in_hand.__aexit__(None, None, None)
+    assert "me leaves although something that it has in hand goes on: an ordered group waits for it" in caplog.messages
+
+
+async def test_a_drain_in_the_hand_of_a_reader_does_not_cancel_itself(
+    monkeypatch: pytest.MonkeyPatch, group: Coordinator, consumer: AsyncConsumer
+) -> None:
+    monkeypatch.setattr("shardherd.client.consumer.CANCEL_GRACE", 0.05)
+    async with consumer.take():
+        assert not await consumer.drain(0.05)
+    assert group.play.counts() == {}
+
+
+async def test_whoever_drains_again_waits_for_the_first_drain(group: Coordinator) -> None:
+    async with consumer_of(group) as consumer:
+        await becomes(lambda: consumer.joined)
+        group.goodbye.clear()
+        first = asyncio.create_task(consumer.drain(5))
+        await becomes(lambda: group.play.counts() == {})
+        second = asyncio.create_task(consumer.drain(5))
+        await asyncio.sleep(0.02)
+        assert not second.done()
+        group.goodbye.set()
+        assert [await first, await second] == [True, True]
+
+
+async def test_a_drain_in_which_something_done_was_lost_is_not_clean(group: Coordinator, consumer: AsyncConsumer) -> None:
+    async with consumer.take() as each:
+        await each.save_checkpoint(5, now=False)
+        group.play.ask(ForceCheckpoint(each.name, 60))
+        draining = asyncio.create_task(consumer.drain(5))
+        await asyncio.sleep(0.02)
+    assert not await draining
 
 
 async def test_a_newer_run_of_its_name_stops_it_and_whatever_it_has_in_hand(

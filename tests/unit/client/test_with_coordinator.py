@@ -144,6 +144,26 @@ async def test_the_program_of_a_pod_is_ready_reads_and_drains_at_sigterm(
     assert serving.server.coordination.views()[IDENTITY].consumers == ()
 
 
+async def test_a_second_sigterm_does_not_end_a_drain(serving: Service, token: Path) -> None:
+    async with consumer_of_pod(environment(serving, token)) as consumer:
+
+        async def read() -> None:
+            async with consumer.take() as shard:
+                await serving.rig.becomes(lambda: consumer._draining)
+                await asyncio.sleep(0.2)  # the program is long at the end of its block
+                assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "it would kill this process"
+                os.kill(os.getpid(), signal.SIGTERM)
+                await shard.save_checkpoint(7, now=False)
+
+        reading = asyncio.create_task(read())
+        await serving.rig.becomes(lambda: consumer.holdings.in_hand)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving.rig.becomes(lambda: consumer._draining)
+    await reading
+    assert sorted(at or 0 for at in checkpoints(serving).values()) == [0, 0, 0, 7]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 async def test_a_program_outside_of_a_pod_is_told_what_is_not_set() -> None:
     with pytest.raises(InvalidRequestError, match="not set in the environment: SHARDHERD_COORDINATOR_URL, SHARDHERD_NAMESPACE"):
         await consumer_of_pod({}).__aenter__()

@@ -118,6 +118,10 @@ class TestNothingIsMeasured:
         held = picture(withheld=(Condition("CheckpointLost", "One is lost."), Condition("Paused", "It is paused.")))
         assert asked(seen(900), seen_as=held) == Wish(3, "SourceAway", "Nothing can be measured: One is lost. It is paused.", 3)
 
+    def test_but_not_because_of_what_only_stays_out_of_the_group(self) -> None:
+        full = picture(withheld=(Condition("SnapshotTooLarge", "4 new shards must stay out"),))
+        assert asked(seen(900), seen_as=full) == asked(seen(900)) != asked(None)
+
     @pytest.mark.parametrize("traffic", [None, seen(900, over=SPAN - 1)])
     def test_for_the_first_seconds(self, traffic: Traffic | None) -> None:
         assert asked(traffic, trial=TRIAL, wishes=((NOW, 3),)) == stays(3, 3, (NOW, 3), trial=TRIAL)

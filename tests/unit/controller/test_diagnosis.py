@@ -93,7 +93,9 @@ def test_a_shard_that_nobody_is_given_says_why() -> None:
 
     assert why(view(free)) == "no consumer is ready"
     withheld = (Condition("GroupHasLiveMembers", "console-consumer is a member of shop.clicks"),)
-    assert why(view(free, withheld=withheld)) == "nothing is granted: console-consumer is a member of shop.clicks"
+    full = Condition("SnapshotTooLarge", "4 new shards must stay out")
+    assert why(view(free, withheld=(full, *withheld))) == "nothing is granted: console-consumer is a member of shop.clicks"
+    assert why(view(free, withheld=(full,))) == why(view(free))
     away = view(free, source_reachable=False, source_error="no broker at kafka:9092")
     assert why(away) == "the source does not answer: no broker at kafka:9092"
     lost = (free[0]._replace(checkpoint=None),)

@@ -41,7 +41,7 @@ def test_it_is_a_valid_openapi_document() -> None:
         REPLY,
         CHECKPOINT,
         CHECKPOINT_REPLY,
-        Leave(NAME, RUN, "uid"),
+        Leave(NAME, RUN, "uid", stopped=True),
         VIEW,
         RESET,
         ForceCheckpointReply("careful"),

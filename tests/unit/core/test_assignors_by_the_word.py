@@ -108,8 +108,26 @@ def test_sticky_moves_shards_in_the_order_that_it_promises(zones: int) -> None:
     ],
 )
 def test_shares(total: int, loads: list[int], settled: list[int], receives: list[int], expected: list[int]) -> None:
-    answer = shares(total, np.array(loads), np.array(settled), np.array(receives, dtype=np.bool_))
+    answer, _ = shares(total, np.array(loads), np.array(settled), np.array(receives, dtype=np.bool_))
     assert answer.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("total", "loads", "settled", "expected"),
+    [
+        (6, [2, 0, 1], [2, 0, 1], None),
+        (7, [1, 0, 2], [1, 0, 2], ([2, 0, 1], [False, True, True], False)),
+        # Who has a third settled shard needs the larger share; the other two do not, of whom one has more on its way.
+        (8, [3, 3, 0], [3, 2, 0], None),
+        (7, [3, 3, 0], [3, 3, 0], ([0, 1], [False, True], True)),
+        (7, [3, 3, 0], [2, 2, 0], None),
+    ],
+)
+def test_whose_larger_share_might_be_anothers(
+    total: int, loads: list[int], settled: list[int], expected: tuple[list[int], list[bool], bool] | None
+) -> None:
+    _, spare = shares(total, np.array(loads), np.array(settled), np.ones(3, dtype=np.bool_))
+    assert (spare and (spare.members.tolist(), spare.lacking.tolist(), spare.give)) == expected
 
 
 def test_more_consumers_than_sixteen_bits_can_number_give_up_what_they_should() -> None:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from shardherd.core.model import CheckpointOutcome, CheckpointReply, CheckpointResult, HeldShard, ShardCheckpoint, ShardId
+from dataclasses import replace
+
+from shardherd.core.model import (
+    CheckpointOutcome,
+    CheckpointReply,
+    CheckpointResult,
+    HeartbeatReply,
+    HeldShard,
+    ShardCheckpoint,
+    ShardId,
+)
 from shardherd.core.tracker import ReadRange, Tracker, split_fairly
 from tests.unit.spark.test_tracker import reply
 
@@ -24,6 +34,10 @@ def seen(tracker: Tracker) -> dict[str, object]:
         "positions": tracker.positions(),
         "standing": tracker.standing(),
         "uncommitted": tracker.uncommitted(),
+        "ordered": tracker.ordered,
+        "dropped": tracker.dropped,
+        "adrift": tracker.adrift,
+        "abandoned": tracker.abandoned,
     }
 
 
@@ -41,6 +55,10 @@ def test_new_books_are_empty() -> None:
         "positions": {},
         "standing": {},
         "uncommitted": (),
+        "ordered": False,
+        "dropped": 0,
+        "adrift": {},
+        "abandoned": 0,
     }
 
 
@@ -69,6 +87,10 @@ def test_what_is_handed_out_names_every_shard_that_may_be_read() -> None:
         "positions": {A: 8, B: 27, C: 7},
         "standing": {A: ReadRange(8, 8, 4), B: ReadRange(27, 27, 3), C: ReadRange(7, 7, 9)},
         "uncommitted": (),
+        "ordered": False,
+        "dropped": 0,
+        "adrift": {},
+        "abandoned": 0,
     }
     assert [list(each) for each in (tracker.positions(), tracker.standing())] == [[A, B, C], [A, B, C]]
 
@@ -258,3 +280,75 @@ def test_the_budget_is_shared_from_the_smallest_on_and_ties_go_by_name() -> None
     assert split_fairly({A: 2, B: 9, C: 9}, 13) == {A: 2, B: 5, C: 6}
     assert split_fairly({A: 5, B: 5}, 0) == {A: 1, B: 1}
     assert split_fairly({A: 0, B: -1}, 5) == {}
+
+
+def test_what_was_finished_and_not_durable_when_its_shard_was_lost_is_counted() -> None:
+    for result, dropped in ((CheckpointResult.FENCED, 1), (CheckpointResult.OK, 0), (CheckpointResult.WITHHELD, 0)):
+        tracker, handed = reading()
+        assert tracker.dropped == 0
+        tracker.finish({A: handed[A]})
+        answer(tracker, a=result)
+        assert tracker.dropped == dropped
+
+
+def test_what_was_finished_is_counted_when_its_shard_becomes_ours_anew_below_it() -> None:
+    """A was finished up to 8, and at 5 when it was granted."""
+    for position, dropped in ((5, 1), (7, 1), (8, 0), (9, 0)):
+        tracker, handed = reading()
+        tracker.finish({A: handed[A]})
+        tracker.confirm(reply(3, (A, 6, position), (B, 3, 20), (C, 9, 7)))
+        assert tracker.dropped == dropped
+        tracker.confirm(reply(4, (A, 6, position), (B, 3, 20), (C, 9, 7)))
+        assert tracker.dropped == dropped, "it is told once more"
+
+
+def test_what_is_durable_is_not_counted_although_the_position_is_below_it() -> None:
+    tracker, handed = reading()
+    tracker.finish({A: handed[A]})
+    answer(tracker, a=CheckpointResult.OK)
+    tracker.confirm(reply(3, (A, 6, 5)))
+    assert tracker.dropped == 0
+
+
+def abandoned(*, ordered: bool) -> Tracker:
+    """A and B were being read when their query ended; A was revoked meanwhile, and B was granted anew."""
+    tracker, _ = reading()
+    tracker.confirm(replace(reply(3, (B, 5, 20), (C, 9, 7)), ordered=ordered))
+    tracker.abandon()
+    return tracker
+
+
+def test_an_ordered_group_goes_on_naming_what_was_abandoned_until_it_has_ended() -> None:
+    tracker = abandoned(ordered=True)
+    assert (tracker.adrift, tracker.abandoned, tracker.busy) == ({A: 4, B: 3}, 1, False)
+    assert tracker.release() == (D,)
+    assert tracker.held() == (HeldShard(A, 4), HeldShard(B, 3), HeldShard(B, 5), HeldShard(C, 9))
+    tracker.settled()
+    assert (tracker.adrift, tracker.release()) == ({}, (A,))
+    assert tracker.held() == (HeldShard(B, 5), HeldShard(C, 9))
+
+
+def test_an_unordered_group_gives_up_at_once_what_was_abandoned() -> None:
+    tracker = abandoned(ordered=False)
+    assert (tracker.adrift, tracker.release()) == ({}, (A, D))
+    assert tracker.held() == (HeldShard(B, 5), HeldShard(C, 9))
+
+
+def test_who_has_nothing_but_what_was_abandoned_still_names_something() -> None:
+    tracker = abandoned(ordered=True)
+    tracker.confirm(HeartbeatReply(4, (), ordered=True))
+    assert tracker.release() == (C, D)
+    assert tracker.holds_any
+    tracker.settled()
+    tracker.release()
+    assert not tracker.holds_any
+
+
+def test_a_later_micro_batch_that_is_finished_shows_that_what_was_abandoned_has_ended() -> None:
+    tracker = abandoned(ordered=True)
+    handed = tracker.hand_out({B: 90}, None)
+    assert tracker.abandoned == 1, "nothing was in flight"
+    tracker.finish({B: ReadRange(0, 1, 1)})
+    assert tracker.adrift == {A: 4, B: 3}
+    tracker.finish(handed)
+    assert tracker.adrift == {}

@@ -30,6 +30,7 @@ from shardherd.core.requests import (
     ShardsDiscovered,
     Tick,
 )
+from shardherd.core.results import result_of
 from shardherd.core.state import Event, Put, Table, Told
 from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic, with_settings
 from tests.unit.core.tables import FREE, HELD, A, B, C
@@ -215,7 +216,7 @@ def test_only_who_is_to_be_told_something_is_woken_and_all_are_when_the_settings
 def test_a_commit_that_ended_in_the_request_that_began_it_is_not_asked_for() -> None:
     begun = [Put(Table.IN_FLIGHT, shard(name), None, InFlight(5)) for name in ("0", "1")]
     events = (*begun, Put(Table.IN_FLIGHT, shard("0"), InFlight(5), None), Put(Table.IN_FLIGHT, shard("2"), InFlight(5), None))
-    assert group._result(restored()._state, events, None) == Result(events, commit={shard("1"): 5})
+    assert result_of(restored()._state, events, None) == Result(events, commit={shard("1"): 5})
 
 
 # When it wants to be asked.

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from shardherd.core.model import ConsumerId, Incarnation, Leave, ShardId
+from shardherd.core.model import ConsumerId, Leave, ShardId
 from shardherd.core.requests import ConsumerDied
-from tests.builders import IDENTITY, Play, incarnation, shard, spec, started, topic
+from tests.builders import IDENTITY, Play, incarnation, spec, started, topic
 
 SILENT = 45.0
 G0, G1 = ConsumerId("g-0"), ConsumerId("g-1")
@@ -19,7 +19,7 @@ G0, G1 = ConsumerId("g-0"), ConsumerId("g-1")
 
 @dataclass
 class Sink:
-    """What consumers write while a group is played, second by second. A writer writes what it was told to hold when it began."""
+    """What consumers write while a group is played, second by second: each what it was last told to hold."""
 
     play: Play
     epochs: dict[ShardId, int] = field(default_factory=dict)

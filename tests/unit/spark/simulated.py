@@ -90,6 +90,8 @@ class FakeCoordinator:
     answered: list[float] = field(default_factory=list)
     checkpoints: list[tuple[str, int, int]] = field(default_factory=list)
     leaves: int = 0
+    stopped: bool | None = None
+    """Whether who left last said that nothing of it goes on; None before anybody left."""
     groups: set[str] = field(default_factory=set)
     """What checkpoints and leaves named as their group."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -127,6 +129,7 @@ class FakeCoordinator:
         if self.fault is not None:
             raise self.fault
         self.leaves += 1
+        self.stopped = leave.stopped
 
     @property
     def named(self) -> list[tuple[str, int]]:
@@ -174,14 +177,25 @@ class Scene:
         self.ends = FakeEnds()
         self.observed = Observed()
         self.stopped: list[str] = []
+        self.tasks = False
+        """Whether Spark runs a task."""
         self.loop = asyncio.get_running_loop()
         self.agent = Agent(
-            AgentSettings(GROUP, ME, RUN, **settings), self.coordinator, self.ends, self.observed, self._stop, self.loop.time
+            AgentSettings(GROUP, ME, RUN, **settings),
+            self.coordinator,
+            self.ends,
+            self.observed,
+            self._stop,
+            self.loop.time,
+            self._running,
         )
         self._task: asyncio.Task[None] | None = None
 
     async def _stop(self, reason: str) -> None:
         self.stopped.append(reason)
+
+    async def _running(self) -> bool:
+        return self.tasks
 
     def run(self) -> None:
         self._task = self.loop.create_task(self.agent.run())

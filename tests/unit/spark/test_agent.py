@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -505,6 +506,193 @@ def test_a_drain_ends_by_its_deadline_without_a_coordinator() -> None:
         began = scene.loop.time()
         await scene.agent.drain(began + 80)
         assert scene.loop.time() - began <= 80
+
+    story(body)
+
+
+def test_a_drain_checkpoints_what_is_finished_for_as_long_as_there_is_time() -> None:
+    """Also after `drainTimeout`, which is for the micro-batch: who leaves before has others write it again."""
+
+    async def body(scene: Scene) -> None:
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.agent.finished(end)
+        scene.coordinator.fault = CoordinatorUnavailableError("no answer")
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        await asyncio.sleep(70)
+        assert not draining.done()
+        scene.coordinator.fault = None
+        assert await scene.until(draining.done) <= 2.1
+        assert (draining.result(), scene.coordinator.checkpoints) == (True, [(A, 4, 100)])
+
+    story(body, coordinator_loss_limit=300.0)
+
+
+def test_a_drain_keeps_time_for_leaving() -> None:
+    async def body(scene: Scene) -> None:
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.coordinator.outcome = CheckpointResult.WITHHELD
+        scene.agent.finished(end)
+        began = scene.loop.time()
+        assert not await scene.agent.drain(began + 80)
+        assert scene.loop.time() - began == pytest.approx(75)
+        assert scene.coordinator.leaves == 1
+
+    story(body)
+
+
+def test_a_drain_in_which_something_finished_was_lost_is_not_clean() -> None:
+    async def body(scene: Scene) -> None:
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.coordinator.outcome = CheckpointResult.FENCED
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        await asyncio.sleep(1)
+        scene.agent.finished(end)
+        assert not await draining
+        assert not await scene.agent.drain(scene.loop.time() + 80), "nor is it when it is asked again"
+
+    story(body)
+
+
+def test_what_became_ours_anew_while_something_finished_was_not_durable_makes_a_drain_unclean() -> None:
+    async def body(scene: Scene) -> None:
+        end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.coordinator.outcome = CheckpointResult.WITHHELD
+        draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+        scene.agent.finished(end)
+        await asyncio.sleep(1)
+        scene.coordinator.assign((A, 5, 0))
+        assert not await draining
+
+    story(body)
+
+
+def ordered_story(body: Callable[[Scene], Awaitable[None]]) -> None:
+    async def play(scene: Scene) -> None:
+        scene.coordinator.ordered = True
+        await body(scene)
+
+    story(play, ordered=True)
+
+
+class TestAnOrderedGroup:
+    """What goes on in executors after its query ended, or was cancelled, must not be written beside."""
+
+    def test_who_leaves_with_a_micro_batch_running_says_that_it_has_not_stopped(self) -> None:
+        async def body(scene: Scene) -> None:
+            await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+            scene.tasks = True
+            assert not await scene.agent.drain(scene.loop.time() + 80)
+            assert (scene.coordinator.stopped, len(scene.stopped)) == (False, 1)
+
+        ordered_story(body)
+
+    @pytest.mark.parametrize(("tasks", "stopped"), [(False, True), (True, False)], ids=["have ended", "go on"])
+    def test_who_cancelled_its_micro_batch_leaves_once_its_query_and_its_tasks(self, tasks: bool, stopped: bool) -> None:
+        async def body(scene: Scene) -> None:
+            await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+            scene.tasks = True
+            draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 80))
+            await scene.until(lambda: bool(scene.stopped), within=61)
+            assert scene.coordinator.leaves == 0, "it is awaited what was cancelled"
+            await asyncio.sleep(0.5)
+            scene.agent.query_ended()
+            await asyncio.sleep(0.5)
+            scene.tasks = tasks
+            await draining
+            assert scene.coordinator.stopped is stopped
+
+        ordered_story(body)
+
+    def test_a_clean_drain_says_that_nothing_goes_on(self) -> None:
+        async def body(scene: Scene) -> None:
+            end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+            scene.tasks = True  # of a query of another source
+            scene.agent.finished(end)
+            assert await scene.agent.drain(scene.loop.time() + 80)
+            assert scene.coordinator.stopped is True
+
+        ordered_story(body)
+
+    def test_a_query_that_ended_gives_its_shards_up_when_its_tasks_have_ended(self) -> None:
+        async def body(scene: Scene) -> None:
+            await scene.agent.latest(await holding(scene, (A, 4, 0), (B, 5, 0)), None)
+            scene.tasks = True
+            scene.agent.query_ended()
+            scene.coordinator.assign((A, 4, 0))
+            await asyncio.sleep(30)
+            assert scene.coordinator.named == [(A, 4), (B, 5)]
+            scene.tasks = False
+            await scene.until(lambda: scene.coordinator.named == [(A, 4)])
+
+        ordered_story(body)
+
+    def test_who_leaves_after_a_query_that_ended_waits_for_its_tasks(self) -> None:
+        async def body(scene: Scene) -> None:
+            await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+            scene.tasks = True
+            scene.agent.query_ended()
+            draining = asyncio.create_task(scene.agent.drain(scene.loop.time() + 30))
+            await asyncio.sleep(10)
+            assert scene.coordinator.leaves == 0
+            scene.tasks = False
+            assert await scene.until(draining.done) < 1.0
+            assert (draining.result(), scene.coordinator.stopped) == (True, True)
+
+        ordered_story(body)
+
+    def test_who_never_learns_that_they_ended_leaves_in_time_and_says_so(self) -> None:
+        async def body(scene: Scene) -> None:
+            await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+            scene.tasks = True
+            scene.agent.query_ended()
+            began = scene.loop.time()
+            await scene.agent.drain(began + 30)
+            assert scene.coordinator.stopped is False
+            assert scene.loop.time() - began == pytest.approx(27, abs=0.5)
+
+        ordered_story(body)
+
+    def test_a_later_micro_batch_shows_that_they_have_ended(self) -> None:
+        async def body(scene: Scene) -> None:
+            start = await holding(scene, (A, 4, 0))
+            await scene.agent.latest(start, None)
+            scene.tasks = True
+            scene.agent.query_ended()
+            again = await scene.agent.latest(start, None)
+            scene.agent.finished(again)
+            scene.coordinator.assign()
+            await scene.until(lambda: scene.coordinator.named == [])
+
+        ordered_story(body)
+
+    def test_what_is_abandoned_while_it_looks_is_looked_for_again(self) -> None:
+        async def body(scene: Scene) -> None:
+            start = await holding(scene, (A, 4, 0))
+            await scene.agent.latest(start, None)
+
+            async def late() -> bool:
+                await asyncio.sleep(1)
+                return False
+
+            scene.agent._running = late
+            scene.agent.query_ended()
+            await asyncio.sleep(0.5)
+            await scene.agent.latest(start, None)
+            scene.agent.query_ended()
+            await asyncio.sleep(0.9)
+            assert dict(scene.agent.tracker.adrift) == {A: 4}
+            await scene.until(lambda: not scene.agent.tracker.adrift)
+
+        ordered_story(body)
+
+
+def test_an_unordered_group_waits_for_no_tasks() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
+        scene.tasks = True
+        scene.agent.query_ended()
+        scene.coordinator.assign()
+        await scene.until(lambda: scene.coordinator.named == [], within=1.0)
 
     story(body)
 

@@ -42,9 +42,10 @@ class Interned:
 class Problem:
     """Shards and consumers, each in their natural order, and who holds what now. With n shards and m consumers:
 
-    `shards` (n) and `consumers` (m) are the names. `topics` (n) numbers the shards' topics; the shards of a topic are adjacent.
-    `current` (n) is the consumer of each shard, or NOBODY. `pending` (n) marks shards that are on their way to their current
-    consumer: moving them elsewhere costs nothing more. `receives` (m) tells whether a consumer may be given more than it has.
+    `shards` (n) and `consumers` (m) are the names. `topics` (n) numbers the shards' topics, in the order of the
+    shards. `current` (n) is the consumer of each shard, or NOBODY. `pending` (n) marks shards that are on their way to their
+    current consumer: moving them elsewhere costs nothing more. `receives` (m) tells whether a consumer may be given more than
+    it has.
 
     What is None does not matter. `subscribed` (m x topics): which topics a consumer reads; all if None. `weights` (n): how
     much work a shard is, in any unit that is the same for all, NaN where unknown; `capacities` (m): how much of it a consumer

@@ -8,7 +8,8 @@ So at rest, for every consumer a and every consumer b that may receive,
 
     load(a) - load(b) <= weight of the lightest shard of a / capacity of b + HYSTERESIS x mean load
 
-which for equal weights is Sticky's difference of one plus the hysteresis. Weights that change by less move nothing. It counts
+which for equal weights is Sticky's difference of one plus the hysteresis. Weights that change by less move nothing. Of shards
+that weigh the same, idle ones for instance, those of one topic are spread, without another load or another move. It counts
 shards, as Sticky does, where no weight is known or no shard has any work, and where consumers read different topics.
 """
 
@@ -20,6 +21,7 @@ from bisect import bisect_right, insort
 import numpy as np
 
 from shardherd.core.assignors.problem import NOBODY, Amounts, Assignment, Problem
+from shardherd.core.assignors.spread import spread
 from shardherd.core.assignors.sticky import sticky
 
 HYSTERESIS = 0.1
@@ -40,7 +42,7 @@ def weighted(problem: Problem) -> Assignment:
     target = problem.current.copy()
     _place(problem, weights, capacities, target)
     _even_out(problem, weights, capacities, target)
-    return target
+    return spread(problem, target, np.flatnonzero(target != problem.current), np.unique(weights, return_inverse=True)[1])
 
 
 def effective_weights(problem: Problem) -> Amounts | None:

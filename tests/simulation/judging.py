@@ -1,0 +1,518 @@
+"""A ledger that looks closer: at every row that is stored, every answer that leaves a coordinator, and every expiry.
+
+The ledger asks whether records are lost or repeated; the judge asks whether the rules of the protocol were kept on the way,
+also where a later request would have mended it. It compares with what really happened: what was stored, what is durable, which
+heartbeats arrived when. What must hold only once a world has come to rest is `resting`'s business.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardherd.core.errors import (
+    CoordinatorUnavailableError,
+    GroupReplacedError,
+    NotLeadingError,
+    ShardherdError,
+    StaleIncarnationError,
+    UnknownGroupError,
+)
+from shardherd.core.model import (
+    CheckpointReply,
+    CheckpointRequest,
+    CheckpointResult,
+    ConsumerId,
+    GroupSpec,
+    Heartbeat,
+    HeartbeatReply,
+    Incarnation,
+    Leave,
+    Offset,
+    ShardId,
+    ShardState,
+)
+from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
+from tests.simulation.books import BrokenError
+from tests.simulation.ledger import HELD, Ledger
+
+if TYPE_CHECKING:
+    from tests.simulation.operator import OperatorRun
+    from tests.simulation.world import World
+
+EARLY = 0.97
+"""Nothing may time out before so much of its time: clocks run up to a hundredth too fast."""
+
+TOLD = 30.0
+"""Seconds after which a coordinator that runs knows of an edited spec, whatever happened to it meanwhile."""
+
+PROMPT = 1.0
+"""Seconds within which a parked heartbeat is answered once what it waits for is stored."""
+
+ERRORS = (StaleIncarnationError, CoordinatorUnavailableError, NotLeadingError, GroupReplacedError, UnknownGroupError)
+"""What a coordinator may tell consumers that keep to the protocol."""
+
+
+@dataclass
+class Heard:
+    """What has arrived at one coordinator of one run of a consumer."""
+
+    seq: int = 0
+    ready: bool = False
+    """It was ready in some heartbeat."""
+    draining_since: float | None = None
+    progress: int = -1
+    progress_at: float = 0.0
+    since: float = 0.0
+
+
+@dataclass
+class Judge(Ledger):
+    """The books of one world, and its rules. `world` is set once there is one; without it nothing is asked of processes."""
+
+    world: World | None = None
+    heard_of: dict[tuple[str, ConsumerId, Incarnation], Heard] = field(default_factory=dict)
+    """By coordinator and run of a consumer."""
+    forgotten_at: dict[ShardId, float] = field(default_factory=dict)
+    landed_at: dict[ShardId, float] = field(default_factory=dict)
+    moving_from: dict[ShardId, float] = field(default_factory=dict)
+    """Since when each shard is in transfer."""
+    longest: dict[ConsumerId, float] = field(default_factory=dict)
+    """For how long a shard of each consumer had been in transfer when the ownership was written last."""
+    written: Ownership | None = None
+    """What was stored before that write."""
+    led_since: float = 0.0
+    spec: GroupSpec | None = None
+    spec_since: float = 0.0
+    doublings: list[float] = field(default_factory=list)
+    """When deadlines were doubled, since a checkpoint last succeeded."""
+    events: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By coordinator and reason."""
+    rebalanced_at: dict[str, float] = field(default_factory=dict)
+    """When each coordinator told of a rebalance last."""
+
+    # What users and processes do.
+
+    def specified(self, spec: GroupSpec) -> None:
+        """The resource is this from now on."""
+        self.spec, self.spec_since = spec, self.now
+
+    def hears(self, heartbeat: Heartbeat, coordinator: str) -> None:
+        """A heartbeat arrives at a coordinator that leads."""
+        key = (coordinator, heartbeat.consumer, heartbeat.incarnation)
+        heard = self.heard_of.get(key)
+        if heard is None:
+            heard = self.heard_of[key] = Heard(since=self.now)
+        if heartbeat.seq <= heard.seq:
+            return
+        heard.seq = heartbeat.seq
+        heard.ready = heard.ready or heartbeat.ready
+        if heartbeat.draining and heard.draining_since is None:
+            heard.draining_since = self.now
+        if heartbeat.progress != heard.progress:
+            heard.progress, heard.progress_at = heartbeat.progress, self.now
+
+    def recorded(self, coordinator: str, reason: str) -> None:
+        """A coordinator tells its users of something."""
+        self.events[coordinator, reason] += 1
+        if reason == "Rebalanced":
+            self.rebalanced_at[coordinator] = self.now
+
+    # What is stored.
+
+    def store(self, after: Ownership, writer: str) -> None:
+        before, lost, took_over = self.stored, self.lost, writer != self.writer
+        super().store(after, writer)
+        self.written = before
+        if took_over:
+            self.led_since = self.now
+            self.doublings = []
+        if before is None or lost:
+            self.moving_from = {name: self.now for name, row in after.shards.items() if row.state is ShardState.TRANSFER}
+            return
+        self._longest(before)
+        changed = [(before.shards.get(name), row) for name, row in after.shards.items() if before.shards.get(name) is not row]
+        for was, row in changed:
+            if was != row:
+                self._row(was, row, before.group, after)
+        self._group(before, after)
+        for name, consumer in after.consumers.items():
+            known = before.consumers.get(name)
+            if known is not None and known != consumer:
+                self._consumer(known, consumer)
+        if gone := before.consumers.keys() - after.consumers.keys():
+            raise BrokenError(f"consumers {sorted(gone)} are forgotten")
+        for shard, row in after.shards.items():
+            if row.state is ShardState.WAIT and self.ordered and not self._behind(shard, after):
+                raise BrokenError(f"{shard} waits, and every ancestor is read to its end")
+        self._wakes(before, after, writer)
+
+    def _longest(self, before: Ownership) -> None:
+        moving = {name: row for name, row in before.shards.items() if row.state is ShardState.TRANSFER}
+        self.moving_from = {name: self.moving_from.get(name, self.now) for name in moving}
+        self.longest = {}
+        for name, row in moving.items():
+            if row.holder is not None:
+                self.longest[row.holder] = max(self.longest.get(row.holder, 0.0), self.now - self.moving_from[name])
+        assert self.stored is not None
+        for name, row in self.stored.shards.items():
+            if row.state is ShardState.TRANSFER:
+                self.moving_from.setdefault(name, self.now)
+
+    def _row(self, was: ShardRecord | None, row: ShardRecord, old: GroupRecord, after: Ownership) -> None:
+        book = self.shards[row.shard]
+        if row.parents != book.parents:
+            raise BrokenError(f"{row.shard} has parents {row.parents}, its source says {book.parents}")
+        if row.held_since_epoch > row.owner_epoch or row.revision > after.group.revision:
+            raise BrokenError(f"{row} is of the future of {after.group}")
+        if row.started and book.highest is None:
+            raise BrokenError(f"{row.shard} is said to be started, and no position of it was ever durable")
+        if row.holder is not None and row.last_holder != row.holder:
+            raise BrokenError(f"{row.shard} is held by {row.holder}, and its last holder is {row.last_holder}")
+        if row.next_consumer is not None and row.next_consumer == row.holder:
+            raise BrokenError(f"{row.shard} is to go from {row.holder} to itself")
+        if was is None:
+            self._appeared(row, after)
+            return
+        if was.started and not row.started:
+            raise BrokenError(f"{row.shard} was started, and is not any more")
+        if row.state is ShardState.OVER and was.state is not ShardState.OVER and (book.open or (book.highest or 0) < book.end):
+            raise BrokenError(f"{row.shard} is OVER, durable is {book.highest} of {book.end}, open: {book.open}")
+        if row.state is ShardState.WAIT and was.state is not ShardState.WAIT:
+            raise BrokenError(f"{row.shard} was {was.state} and waits")
+        if (
+            was.state is ShardState.WAIT
+            and row.state is not ShardState.WAIT
+            and self.ordered
+            and self._behind(row.shard, after)
+        ):
+            raise BrokenError(f"{row.shard} was woken before its ancestors")
+        self._granted(was, row, old, after)
+
+    def _appeared(self, row: ShardRecord, after: Ownership) -> None:
+        waits = row.state is ShardState.WAIT
+        if waits and not self._behind(row.shard, after):
+            raise BrokenError(f"{row.shard} appeared as {row.state}, and has no ancestor to wait for")
+        if self.ordered and not waits and not after.group.rebuilding and self._behind(row.shard, after):
+            raise BrokenError(f"{row.shard} appeared as {row.state} before its ancestors were read")
+
+    def _granted(self, was: ShardRecord, row: ShardRecord, old: GroupRecord, after: Ownership) -> None:
+        held = was.state in HELD and row.state in HELD
+        same_name = was.holder == row.holder
+        new_grant = row.holder is not None and (was.owner_epoch != row.owner_epoch or was.holder is None)
+        claims = old.rebuilding or after.group.rebuilding
+        if held and was.owner_epoch == row.owner_epoch and was.held_since_epoch != row.held_since_epoch:
+            raise BrokenError(f"{row.shard}: one grant is held since epoch {was.held_since_epoch}, then {row.held_since_epoch}")
+        if row.held_since_epoch < was.held_since_epoch and not claims:
+            raise BrokenError(f"{row.shard} was held since epoch {was.held_since_epoch}, and now since {row.held_since_epoch}")
+        revoked = row.state is ShardState.TRANSFER and was.state is not ShardState.TRANSFER
+        kept = held and was.state is ShardState.TRANSFER and row.state is ShardState.ALREADY_ALLOC
+        if (new_grant or revoked or kept) and row.revision <= old.revision:
+            raise BrokenError(
+                f"{row.shard} was given or asked for, and its revision {row.revision} is not above {old.revision}"
+            )
+        if not new_grant or claims:
+            return
+        if row.held_since_epoch <= was.owner_epoch and not same_name:
+            raise BrokenError(f"{row.shard} went from {was.holder} to {row.holder}, held since epoch {row.held_since_epoch}")
+        if row.owner_epoch <= was.owner_epoch:
+            raise BrokenError(f"{row.shard} was granted to {row.holder} again under epoch {row.owner_epoch}")
+        if not same_name:
+            self._may_receive(was, row)
+
+    def _may_receive(self, was: ShardRecord, row: ShardRecord) -> None:
+        """Only a consumer that is warm, and not on its way out, is given what it did not have."""
+        assert row.holder is not None
+        assert row.incarnation is not None
+        heard = self.heard_of.get((self.writer, row.holder, row.incarnation))
+        if was.holder is None and (heard is None or not heard.ready):
+            raise BrokenError(f"{row.shard} was given to {row.holder}, which never said to {self.writer} that it is ready")
+        if heard is not None and heard.draining_since is not None and heard.draining_since < self.now - 20.0:
+            raise BrokenError(f"{row.shard} was given to {row.holder}, which drains")
+        spec = self.spec
+        if spec is None or self.spec_since > self.now - TOLD or self._stood():
+            return
+        if spec.settings.paused:
+            raise BrokenError(f"{row.shard} was given to {row.holder} while the group was paused")
+        if row.holder in spec.leaving or row.holder in spec.cordoned:
+            raise BrokenError(f"{row.shard} was given to {row.holder}, which is to lose all")
+
+    def _group(self, before: Ownership, after: Ownership) -> None:
+        old, new = before.group, after.group
+        if new.uid != old.uid or (old.discovered and not new.discovered) or not set(old.reset_ids) <= {*new.reset_ids}:
+            raise BrokenError(f"{old} became {new}")
+        # What is restored is started once its position was found durable, without news for anybody.
+        changed = any(
+            (was := before.shards.get(name)) is None or was._replace(started=row.started) != row
+            for name, row in after.shards.items()
+        )
+        if changed and new.revision <= old.revision:
+            raise BrokenError(f"shards changed, and the revision is still {new.revision}")
+        joined = {
+            name
+            for name, each in after.consumers.items()
+            if (known := before.consumers.get(name)) is None
+            or ((known.incarnation, known.present) != (each.incarnation, each.present))
+        }
+        if (before.shards.keys() != after.shards.keys() or joined) and new.group_epoch <= old.group_epoch:
+            raise BrokenError(f"consumers {sorted(joined)} or shards changed, and the group's epoch is still {new.group_epoch}")
+        if new.last_reset is not None and new.last_reset != old.last_reset:
+            wrong = [row for row in new.last_reset.rows if not self._was_set(row.shard, row.after)]
+            if wrong:
+                raise BrokenError(f"reset {new.last_reset.id} is made, and did not set {wrong}")
+
+    def _was_set(self, shard: ShardId, offset: Offset) -> bool:
+        book = self.shards[shard]
+        return book.highest is not None and book.highest == min(max(offset, book.begin), book.end if not book.open else offset)
+
+    def _consumer(self, known: ConsumerRecord, consumer: ConsumerRecord) -> None:
+        before, after = known.incarnation, consumer.incarnation
+        if after.pod_uid == before.pod_uid:
+            back = before.supersedes(after)
+            forgotten = known.ended is not None and not consumer.has_ended(known.ended)
+        else:
+            back = before.pod_uid not in consumer.superseded or after.pod_uid in known.superseded
+            forgotten = False
+        if back or forgotten:
+            raise BrokenError(f"the runs of {known.consumer} went back: {known} became {consumer}")
+        if len(known.superseded) < 64 and not set(known.superseded) <= {*consumer.superseded}:
+            raise BrokenError(f"{known.consumer}: superseded pods are forgotten: {known} became {consumer}")
+        if (known.zone, known.capacity) != (consumer.zone, consumer.capacity):
+            raise BrokenError(f"{known.consumer}: its place changed: {known} became {consumer}")
+
+    def _behind(self, shard: ShardId, ownership: Ownership) -> bool:
+        """Whether an ancestor of a shard is not read to its end, as far as that is stored."""
+        rows = (ownership.shards.get(ancestor) for ancestor in self._ancestors(shard))
+        return any(row is not None and row.state is not ShardState.OVER for row in rows)
+
+    # The long poll.
+
+    def _wakes(self, before: Ownership, after: Ownership, writer: str) -> None:
+        """Whoever has something new to be told is answered at once, though his interval is not over."""
+        operator = self._operator(writer)
+        if operator is None or self.world is None:
+            return
+        news: set[ConsumerId] = set()
+        for name, row in after.shards.items():
+            was = before.shards.get(name)
+            if was is None or was == row:
+                continue
+            told = (was.state is ShardState.ALREADY_ALLOC, was.holder, was.incarnation, was.owner_epoch)
+            if told != (row.state is ShardState.ALREADY_ALLOC, row.holder, row.incarnation, row.owner_epoch):
+                news |= {each for each in (was.holder, row.holder) if each is not None}
+        runner = operator.runtime.group(self.world.spec.identity.namespace, self.world.spec.identity.name)
+        if not news or runner.mailbox is None:
+            return
+        parking = runner.mailbox._parking
+        waiting = [parked for name, parked in parking._parked.items() if name in news]
+
+        def look() -> None:
+            if not operator.alive or not operator.runtime.leading or self._stood() or self._kube_in_trouble(operator):
+                return
+            late = [parked.heartbeat.consumer for parked in waiting if parking.holds(parked)]
+            if late:
+                raise BrokenError(f"{sorted(late)} have something new to be told for {PROMPT:g} s, and still wait")
+
+        if waiting:
+            self.world.timeline.after(PROMPT, look)
+
+    # Answers.
+
+    def told(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
+        super().told(heartbeat, reply, writer)
+        stored = self.stored
+        assert stored is not None
+        owner = (heartbeat.consumer, heartbeat.incarnation)
+        consumer = stored.consumers.get(heartbeat.consumer)
+        if consumer is None or not consumer.present or consumer.incarnation != heartbeat.incarnation:
+            raise BrokenError(f"{owner} is answered, and stored is {consumer}")
+        if heartbeat.incarnation.pod_uid in consumer.superseded or consumer.has_ended(heartbeat.incarnation):
+            raise BrokenError(f"{owner} is over, and is answered: {consumer}")
+        if reply.revision != stored.group.revision:
+            raise BrokenError(f"{owner} is told revision {reply.revision}, stored is {stored.group.revision}")
+        named = {each.shard for each in reply.confirmed}
+        for name, row in stored.shards.items():
+            if row.state is not ShardState.ALREADY_ALLOC or (row.holder, row.incarnation) != owner or name in named:
+                continue
+            if self._readable(name):
+                raise BrokenError(f"{owner} holds {name} under epoch {row.owner_epoch}, and is not told so")
+        for each in reply.confirmed:
+            book = self.shards[each.shard]
+            if book.highest is not None and each.position > book.highest and not book.rewound:
+                raise BrokenError(f"{owner} is told position {each.position} of {each.shard}, durable is {book.highest}")
+        grants = {(name, row.owner_epoch): (row.holder, row.incarnation) for name, row in stored.shards.items()}
+        stale = {
+            (each.shard, each.owner_epoch) for each in heartbeat.held if grants.get((each.shard, each.owner_epoch)) != owner
+        }
+        if stale != {(each.shard, each.owner_epoch) for each in reply.fenced}:
+            raise BrokenError(
+                f"{owner} names {heartbeat.held}, is told that {reply.fenced} are fenced, and {sorted(stale)} are"
+            )
+        self._settings(owner, reply)
+
+    def _settings(self, owner: object, reply: HeartbeatReply) -> None:
+        if self.spec is None or self.spec_since > self.now - TOLD or self._stood():
+            return
+        wanted = self.spec.settings
+        told = (reply.paused, reply.ordered, reply.heartbeat_interval, reply.session_timeout)
+        if told != (wanted.paused, wanted.ordered, wanted.heartbeat_interval, wanted.session_timeout):
+            raise BrokenError(f"{owner} is told {told}, and the spec is {wanted}")
+
+    def _readable(self, shard: ShardId) -> bool:
+        """Whether its position has been known for long, so that nothing keeps its holder from being told of it."""
+        book = self.shards[shard]
+        lately = self.forgotten_at.get(shard, float("-inf")) > self.now - 100.0
+        return not (book.durable is None or lately or book.durable < book.begin)
+
+    def accepted(self, request: CheckpointRequest, reply: CheckpointReply) -> None:
+        super().accepted(request, reply)
+        asked = [(each.shard, each.owner_epoch, each.offset) for each in request.checkpoints]
+        if asked != [(each.shard, each.expected_epoch, each.offset) for each in reply.outcomes]:
+            raise BrokenError(f"{request.consumer} asked for {asked}, and is answered {reply}")
+        owner = (request.consumer, request.incarnation)
+        for outcome in reply.outcomes:
+            row = self.stored.shards.get(outcome.shard) if self.stored is not None else None
+            if row is None:
+                continue
+            book = self.shards[outcome.shard]
+            current = (row.holder, row.incarnation, row.owner_epoch) == (*owner, outcome.expected_epoch)
+            if outcome.result is CheckpointResult.FENCED and current and row.state in HELD:
+                raise BrokenError(f"{request.consumer} is told that its grant of {outcome.shard} is over, and stored is {row}")
+            if outcome.result is CheckpointResult.UNCHANGED and not book.rewound and outcome.offset > max(book.landed[0], 0):
+                raise BrokenError(f"{outcome.shard}: {outcome.offset} is said to be no news, durable is {book.landed[0]}")
+
+    def refused(self, request: Heartbeat | CheckpointRequest | Leave, error: ShardherdError) -> None:
+        """A request of a consumer is answered with an error."""
+        self.counts[f"refused with {type(error).__name__}"] += 1
+        if not isinstance(error, ERRORS):
+            raise BrokenError(f"{request} is answered with {error!r}")
+        if not isinstance(error, StaleIncarnationError) or self.stored is None or self.lost:
+            return
+        consumer, run = self.stored.consumers.get(request.consumer), request.incarnation
+        if consumer is None or not (
+            run.pod_uid in consumer.superseded or consumer.incarnation.supersedes(run) or consumer.has_ended(run)
+        ):
+            raise BrokenError(f"{run} of {request.consumer} is refused ({error}), and stored is {consumer}")
+
+    # Time.
+
+    def expired(self, consumer: ConsumerId, reason: str, silence: float) -> None:
+        super().expired(consumer, reason, silence)
+        if self.spec is None or self.world is None:
+            return
+        settings = self.spec.settings
+        if reason == "SessionTimeout":
+            led = self.now - self.led_since
+            if silence < EARLY * settings.session_timeout - 1.0 or led < EARLY * settings.session_timeout:
+                raise BrokenError(f"{consumer} was expired after {silence:.1f} s of silence, {led:.1f} s after a new leader")
+            return
+        if self.spec_since > self.now - TOLD:
+            return
+        doubled = 2 ** min(6, sum(1 for when in self.doublings if when < self.now - 1.0))
+        self.doublings.append(self.now)
+        if reason == "ReleaseTimeout":
+            moving = self.longest.get(consumer, 0.0)
+            if moving < EARLY * settings.release_timeout * doubled:
+                raise BrokenError(f"{consumer} was expired {moving:.1f} s after it was asked to release, for want of it")
+            return
+        self._got_on(consumer, EARLY * settings.progress_timeout * doubled)
+
+    def _got_on(self, consumer: ConsumerId, least: float) -> None:
+        before = self.written
+        known = before.consumers.get(consumer) if before is not None else None
+        if before is None or known is None:
+            return
+        heard = self.heard_of.get((self.writer, consumer, known.incarnation))
+        if heard is None:
+            raise BrokenError(f"{consumer} does not get on, and was never heard by {self.writer}")
+        held = [name for name, row in before.shards.items() if row.holder == consumer]
+        last = max([heard.progress_at, heard.since, self.led_since])
+        if self.now - last < least:
+            raise BrokenError(f"{consumer} was expired {self.now - last:.1f} s after it got on, for want of progress")
+        if not any((self.shards[name].highest or 0) < self.shards[name].end for name in held):
+            raise BrokenError(f"{consumer} was expired for want of progress, and holds nothing that is left to be read: {held}")
+
+    # The stores of positions.
+
+    def land(self, shard: ShardId, offset: Offset, writer: str) -> None:
+        super().land(shard, offset, writer)
+        self.doublings = []
+        self._set(shard, offset)
+
+    def force(self, shard: ShardId, offset: Offset) -> None:
+        super().force(shard, offset)
+        self.doublings = []
+        self._set(shard, offset)
+
+    def _set(self, shard: ShardId, offset: Offset) -> None:
+        self.landed_at[shard] = self.now
+        copy = self.world.api.copies.copies.offsets.get(shard) if self.world is not None else None
+        if copy is not None and copy > offset:
+            raise BrokenError(f"{shard}: position {offset} is durable below its copy {copy}")
+
+    def forget(self, shard: ShardId) -> None:
+        super().forget(shard)
+        self.forgotten_at[shard] = self.now
+
+    # The world around.
+
+    def _operator(self, name: str) -> OperatorRun | None:
+        if self.world is None:
+            return None
+        return next((operator for operator in self.world.operators if operator.name == name and operator.alive), None)
+
+    def _stood(self) -> bool:
+        """Whether the leader stood still lately, or stands still."""
+        if self.world is None:
+            return False
+        _, until = self.world._stood.get(self.writer, (0.0, 0.0))
+        return until > self.now - TOLD
+
+    def _kube_in_trouble(self, operator: OperatorRun) -> bool:
+        assert self.world is not None
+        network = self.world.network
+        cut = {(operator.name, "kube"), ("kube", operator.name)} & network.cut
+        return (
+            bool(cut or network.down.get("kube") or network.armed.get(("kube", "save")))
+            or network.under_way(operator.process, "save")
+            or network.under_way(operator.process, "load")
+        )
+
+
+class _Complaints(logging.Handler):
+    """Ends a world in which our own code has failed, whatever it made of that."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        failed = record.exc_info is not None and record.exc_info[1] is not None
+        if failed or record.msg == "group %s refuses a %s: %s":
+            error = record.exc_info[1] if record.exc_info is not None else None
+            told = BrokenError(f"a failure of ours: {record.getMessage()}: {error!r}")
+            self._world.timeline.at(self._world.time, None, _throw, told)
+
+
+@contextmanager
+def listening(world: World) -> Iterator[None]:
+    """While this lasts, a failure of our own that is logged breaks the world."""
+    handler, logger = _Complaints(world), logging.getLogger("shardherd")
+    before = logging.root.manager.disable, logger.propagate
+    logging.disable(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before[1]
+        logging.disable(before[0])
+
+
+def _throw(error: BrokenError) -> None:
+    raise error
