@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from shardherd.coordinator import commits, mailbox, runtime, storage
-from shardherd.core import checkpoints, eligible, grants, heartbeats, lineage, liveness, ownership, resets, tracker
+from shardherd.coordinator import commits, mailbox, runner, runtime, storage
+from shardherd.core import checkpoints, discovery, eligible, grants, heartbeats, lineage, liveness, ownership, resets, tracker
 from shardherd.core.model import CheckpointReply, ConfirmedShard, ShardState
 from shardherd.spark.agent import Agent
 from tests.simulation import network
@@ -239,6 +239,30 @@ def _lease_is_not_looked_at() -> list[Patch]:
     ]
 
 
+def _later_start_proves_executors_dead() -> list[Patch]:
+    real = liveness._proven
+
+    def proven(state: Any, record: Any, incarnation: Any) -> bool:
+        return record.incarnation.supersedes(incarnation) or real(state, record, incarnation)
+
+    return [(liveness, "_proven", proven)]
+
+
+def _made_anew_is_read_on() -> list[Patch]:
+    return [(discovery, "_note_recreated", lambda *_: None)]
+
+
+def _older_ownership_is_believed() -> list[Patch]:
+    return [(runner, "outdated", lambda *_: False)]
+
+
+def _positions_are_not_committed_again() -> list[Patch]:
+    async def refresh(self: Any) -> None:
+        self._refresh_at = float("inf")
+
+    return [(commits.Committer, "_refresh", refresh)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "no epoch check": _no_epoch_check,
     "wall clock instead of monotonic": _wall_clock,
@@ -263,6 +287,10 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "a replay of what others hold": _replays_what_others_hold,
     "the lease is not looked at": _lease_is_not_looked_at,
     "a reset made more than once": _reset_is_made_again,
+    "a later start proves that executors have ended": _later_start_proves_executors_dead,
+    "a shard that was made anew is read on": _made_anew_is_read_on,
+    "an older ownership believed": _older_ownership_is_believed,
+    "positions never committed again": _positions_are_not_committed_again,
 }
 
 

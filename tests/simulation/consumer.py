@@ -127,6 +127,9 @@ class ConsumerRun:
         self.agent: Agent
         self._ended = ended
         self._engine: asyncio.Task[None] | None = None
+        self._task: tuple[tuple[ShardRange, ...], Mapping[ShardId, ReadRange]] | None = None
+        self.executors_until = 0.0
+        """When what its executors still did at its end has ended."""
         self._trigger = world.rng.uniform(12.0, 40.0) * world.plan.pace
         self._settings = AgentSettings(
             group_uid=world.spec.identity.uid,
@@ -145,7 +148,7 @@ class ConsumerRun:
         self._client = Leaving(client, self._leaves)
         self._tasks = 0
         self._reason = "killed"
-        process.on_death = lambda: self._ended(self, self._reason)
+        process.on_death = self._died
         process.loop.timeline.at(process.loop.timeline.now, process.loop, self._boot)
 
     @property
@@ -171,6 +174,21 @@ class ConsumerRun:
         """The process ends."""
         self._reason = reason
         self.process.kill()
+
+    def _died(self) -> None:
+        """Its executors may go on with the task that they are at, though not for longer than it may have been a consumer."""
+        world, run = self.world, self.run
+        last = run.acknowledged + world.spec.settings.session_timeout - 1.0
+        if self._task is not None and world.spec.executors and world.rng.random() < 0.7:
+            until = min(world.time + world.rng.uniform(0.5, 60.0), last)
+            if until > world.time:
+                self.executors_until = until
+                self.process.loop.timeline.at(until, None, self._outlived, *self._task)
+        self._ended(self, self._reason)
+
+    def _outlived(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
+        self.world.ledger.counts["tasks of executors that outlived their driver"] += 1
+        self._write(task, ranges)
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -259,8 +277,14 @@ class ConsumerRun:
             self._tasks += 1
             try:
                 for task in tasks:
+                    self._task = (task, ranges)
                     await asyncio.sleep(rng.uniform(0.05, 3.0) if rng.random() < 0.9 else rng.uniform(3.0, 12.0))
                     await self._work(task, ranges)
+                self._task = None
+            except asyncio.CancelledError:
+                if not self.process.dead:
+                    self._task = None  # its job was cancelled
+                raise
             finally:
                 self._tasks -= 1
         self.location.finished, self.location.planned = end.as_text(), ""
@@ -271,6 +295,9 @@ class ConsumerRun:
     async def _work(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
         while self.hang_until > self.world.time or not self.world.reaches(self.process.name, "kafka"):  # noqa: ASYNC110
             await asyncio.sleep(2.0 * self.world.plan.pace)
+        self._write(task, ranges)
+
+    def _write(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
         for each in task:
             self.world.writes(each.shard, each.start, each.stop, ranges[each.shard].epoch, self.run)
 

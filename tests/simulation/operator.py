@@ -132,17 +132,20 @@ class OperatorRun:
 
     async def _force(self, shard: ShardId, offset: int) -> None:
         identity, book = self.world.spec.identity, self.world.ledger.shards[shard]
-        self.world.kafka.forcing[shard] = self.world.kafka.unanswered[shard] = offset
+        kafka, asked = self.world.kafka, (shard, offset)
+        kafka.forcing.add(asked)
+        kafka.unanswered[shard] = offset
         try:
             await self.runtime.group(identity.namespace, identity.name).ask(ForceCheckpoint(shard, offset))
             self.runtime.check_leading()  # else the connection is closed unanswered
             now = self.world.ledger.shards[shard]
-            if self.world.kafka.forcing.pop(shard, None) is not None and now is book:
+            if asked in kafka.forcing and now is book:
                 # It was durable already, which showed when a commit of unknown outcome was read back.
                 self.world.ledger.force(shard, offset)
+            kafka.forcing.discard(asked)
             if now is book or now.highest == offset:  # else it was done to the shard that bore the name before
                 self.world.ledger.forced(shard, offset)
-            self.world.kafka.unanswered.pop(shard, None)
+            kafka.unanswered.pop(shard, None)
             self.world.say(f"a user has set {shard} to {offset}")
         except ShardherdError as error:
             self.world.say(f"setting {shard} to {offset} failed: {error}")

@@ -133,6 +133,7 @@ def plan(seed: int) -> Plan:
     discovery, look = pace * rng.choice((15.0, 40.0)), pace * rng.choice((0.5, *[20.0] * 39))
     if rng.random() < 0.12:
         steps.append((part * rng.uniform(60.0, 400.0), RESET))
+    executors = rng.random() < 0.5
     if long:
         steps += [(DAY * rng.uniform(0.1, 1.0), kind) for kind in DAYS if rng.random() < 0.5]
     return Plan(
@@ -140,7 +141,7 @@ def plan(seed: int) -> Plan:
         consumers=consumers,
         shards=shards,
         operators=operators,
-        spec=GroupSpec(identity, source, settings, consumers),
+        spec=GroupSpec(identity, source, settings, consumers, executors=executors),
         drift=drift,
         over_http=over_http,
         keeps_location=keeps_location,

@@ -28,6 +28,7 @@ class Pod:
     starts: int = 0
     run: ConsumerRun | None = None
     deleting: bool = False
+    executors_until: float = 0.0
 
 
 class Pods:
@@ -101,8 +102,11 @@ class Pods:
         pod = self.existing.get(ended.run.consumer)
         if pod is None or pod.run is not ended:
             return
-        ordered = self._world.spec.settings.ordered
-        delay = self._world.rng.uniform(0.1, 2.0) + (self._world.rng.uniform(0.0, 6.0) if ordered else 0.0)
+        delay = self._world.rng.uniform(0.1, 2.0)
+        if self._world.spec.settings.ordered:
+            # Not before the executors of this start, and of those before it, have ended.
+            pod.executors_until = max(pod.executors_until, ended.executors_until)
+            delay += max(self._world.rng.uniform(0.0, 6.0), pod.executors_until - self._world.time)
         self._world.timeline.after(delay, self._prove, ended)
         if not pod.deleting:
             self._world.timeline.after(self._world.rng.uniform(1.0, 8.0), self.start_container, pod)

@@ -205,7 +205,7 @@ class Kafka:
         """Which coordinator got which epoch."""
         self.failed_at: dict[str, float] = {}
         """When a commit of each coordinator last came to nothing, or to nothing that it knows of."""
-        self.forcing: dict[ShardId, Offset] = {}
+        self.forcing: set[tuple[ShardId, Offset]] = set()
         """Positions that a user has asked for and that are not durable yet."""
         self.unanswered: dict[ShardId, Offset] = {}
         """Positions that a user has asked for and does not know the fate of."""
@@ -237,8 +237,8 @@ class Kafka:
             raise SourceUnavailableError(f"cannot commit {away}: there is no such partition")
         for shard, offset in offsets.items():
             note = parse(notes.get(shard, ""))
-            if self.forcing.get(shard) == offset:
-                del self.forcing[shard]
+            if (shard, offset) in self.forcing:
+                self.forcing.remove((shard, offset))
                 self.ledger.force(shard, offset)
             elif self.ledger.sets(shard, offset):
                 self.ledger.reset(shard, offset)

@@ -72,7 +72,7 @@ class Source:
         for book in books:
             book.present, book.was_away, book.gone = False, True, for_good
             world.ledger.sightings.vanished(book.name)
-            world.kafka.forcing.pop(book.name, None)
+            world.kafka.forcing = {each for each in world.kafka.forcing if each[0] != book.name}
             world.kafka.unanswered.pop(book.name, None)
         world.say(f"{[book.name for book in books]} vanish{', for good' if for_good else ''}")
         world.ledger.counts["shards that vanished for good" if for_good else "shards that vanished"] += len(books)

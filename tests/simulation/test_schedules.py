@@ -84,6 +84,7 @@ HAPPENS = (
     "writes of an ownership that is too large",
     "ownerships put back",
     "ownerships taken over that were put back",
+    "tasks of executors that outlived their driver",
     "shards made anew",
     "event SourceRecreated",
     "resets of shards made anew",
