@@ -12,8 +12,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from shardherd.coordinator import commits, mailbox, runner, runtime, storage
-from shardherd.core import checkpoints, discovery, eligible, grants, heartbeats, lineage, liveness, ownership, resets, tracker
+from shardherd.coordinator import commits, copies, items, mailbox, runner, runtime, storage
+from shardherd.coordinator import refresh as refresh_times
+from shardherd.core import (
+    checkpoints,
+    discovery,
+    eligible,
+    grants,
+    group,
+    heartbeats,
+    lineage,
+    liveness,
+    ownership,
+    rebalance,
+    records,
+    requests,
+    resets,
+    results,
+    timers,
+    tracker,
+)
 from shardherd.core.model import CheckpointReply, ConfirmedShard, ShardState
 from shardherd.spark.agent import Agent
 from tests.simulation import network
@@ -258,9 +276,191 @@ def _older_ownership_is_believed() -> list[Patch]:
 
 def _positions_are_not_committed_again() -> list[Patch]:
     async def refresh(self: Any) -> None:
-        self._refresh_at = float("inf")
+        self.refresh.failed()
 
     return [(commits.Committer, "_refresh", refresh)]
+
+
+def _force_keeps_held_since() -> list[Patch]:
+    real = grants.fence_holder
+
+    def fence_holder(state: Any, record: Any) -> None:
+        real(state, record)
+        state.put_shard(state.shards[record.shard]._replace(held_since_epoch=record.held_since_epoch))
+
+    return [(grants, "fence_holder", fence_holder)]
+
+
+def _woken_before_the_save() -> list[Patch]:
+    real = mailbox.Mailbox._handle
+
+    def handle(self: Any, item: Any) -> Any:
+        result = real(self, item)
+        if result is not None and result.woken:
+            asyncio.get_running_loop().call_soon(wake, self, result.woken)
+        return result
+
+    def wake(self: Any, woken: Any) -> None:
+        for parked in list(self._parking.take(woken)):
+            self._answer(parked.heartbeat, parked.answer)
+
+    return [(mailbox.Mailbox, "_handle", handle)]
+
+
+def _refresh_of_stale_positions() -> list[Patch]:
+    async def refresh(self: Any) -> None:
+        positions, self.stale = getattr(self, "stale", {}), dict(self._group().refreshable())
+        self.refresh.begin(())
+        self.refresh.made(())
+        if positions:
+            await self._commit(positions)
+
+    return [(refresh_times, "REFRESH", 120.0), (commits.Committer, "_refresh", refresh)]
+
+
+def _copies_do_not_make_way() -> list[Patch]:
+    async def make_way(self: Any, offsets: Any) -> None:
+        """Nothing."""
+
+    return [(copies.Copies, "make_way", make_way)]
+
+
+def _gap_is_not_delivered() -> list[Patch]:
+    return [(mailbox.Mailbox, "gap", lambda *_: None)]
+
+
+def _superseded_is_forgotten() -> list[Patch]:
+    return [(liveness, "_remembered", lambda _state, _consumer, superseded, _now: superseded[:-1])]
+
+
+def _regrant_of_the_same_epoch() -> list[Patch]:
+    real = grants.regrant
+
+    def regrant(state: Any, record: Any, now: float) -> None:
+        real(state, record, now)
+        state.put_shard(state.shards[record.shard]._replace(owner_epoch=record.owner_epoch))
+
+    return [(grants, "regrant", regrant)]
+
+
+def _transfer_is_called_off() -> list[Patch]:
+    real = rebalance._step
+
+    def step(state: Any, record: Any, consumer: Any, steps: Any, now: float) -> None:
+        if record.state is ShardState.TRANSFER and consumer == record.holder:
+            grants.keep(state, record, now)
+        else:
+            real(state, record, consumer, steps, now)
+
+    return [(rebalance, "_step", step)]
+
+
+def _leader_epoch_not_raised() -> list[Patch]:
+    real = storage.GroupStorage.take
+
+    async def take(self: Any, *, copied: Any, new: bool = False) -> Any:
+        found = await real(self, copied=copied, new=new)
+        before = replace(found, group=replace(found.group, leader_epoch=max(1, found.group.leader_epoch - 1)))
+        await self.save(before)
+        return before
+
+    return [(storage.GroupStorage, "take", take)]
+
+
+def _pause_is_not_heeded() -> list[Patch]:
+    real = grants.blocked
+
+    def blocked(state: Any) -> bool:
+        settings = state.spec.settings
+        if not settings.paused or state.record.rebuilding or state.clocks.withheld or state.clocks.recreated:
+            return real(state)
+        return resets.applying(state) is not None
+
+    return [(grants, "blocked", blocked), (eligible, "blocked", blocked)]
+
+
+def _cold_consumers_receive() -> list[Patch]:
+    def receives(state: Any, consumer: Any) -> bool:
+        session = state.sessions.get(consumer)
+        return session is not None and session.heard and not eligible._takes_nothing(state, consumer)
+
+    return [(eligible, "receives", receives)]
+
+
+def _stale_pairs_are_not_named() -> list[Patch]:
+    return [(heartbeats, "fenced", lambda *_: ())]
+
+
+def _parked_through_the_news() -> list[Patch]:
+    real = results.result_of
+
+    def result(state: Any, events: Any, reply: Any) -> Any:
+        return replace(real(state, events, reply), woken=frozenset())
+
+    return [(group, "result_of", result)]
+
+
+def _half_a_session_after_a_takeover() -> list[Patch]:
+    def session(last_heard: float, **others: Any) -> Any:
+        return records.Session(last_heard=last_heard - 45.0, **others)
+
+    return [(group, "Session", session)]
+
+
+def _release_clock_runs_in_progress() -> list[Patch]:
+    return [(timers, "_from", lambda state, _, since: max(since, state.clocks.resumed_at))]
+
+
+def _deadlines_are_not_doubled() -> list[Patch]:
+    real = timers._end
+
+    def end(state: Any, consumer: Any, reason: str) -> None:
+        before = state.clocks.doublings
+        real(state, consumer, reason)
+        state.put_clocks(doublings=before)
+
+    return [(timers, "_end", end)]
+
+
+def _read_back_without_a_look() -> list[Patch]:
+    real = storage.GroupStorage._find_out
+
+    async def find_out(self: Any, data: bytes, ownership: Any) -> bool:
+        await real(self, data, ownership)
+        self._wrote(data, ownership)
+        return True
+
+    return [(storage.GroupStorage, "_find_out", find_out)]
+
+
+def _force_is_always_acknowledged() -> list[Patch]:
+    real = items.Committing.settled
+
+    def settled(self: Any, durable: Any) -> Any:
+        return self.reply if isinstance(self.reply, requests.ForceCheckpointReply) else real(self, durable)
+
+    return [(items.Committing, "settled", settled)]
+
+
+def _one_parent_is_enough() -> list[Patch]:
+    def may_be_read(shard: Any, parents: Any, done: Any) -> bool:
+        found = [all(done(each) for each in (parent, *lineage.ancestors(parent, parents))) for parent in parents(shard)]
+        return any(found) or not found
+
+    return [(lineage, "may_be_read", may_be_read)]
+
+
+def _proof_of_an_earlier_start_ends_a_later_one() -> list[Patch]:
+    def died(state: Any, request: Any) -> None:
+        record = state.consumers.get(request.consumer)
+        if record is not None and request.incarnation.pod_uid == record.incarnation.pod_uid and record.present:
+            liveness.end(state, record, record.incarnation, records.EndReason.DIED, "ConsumerDied")
+
+    return [(liveness, "died", died)]
+
+
+def _left_shards_do_not_wait() -> list[Patch]:
+    return [(liveness, "reclaimable_at", lambda *_: float("-inf"))]
 
 
 BUGS: dict[str, Callable[[], list[Patch]]] = {
@@ -291,6 +491,27 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "a shard that was made anew is read on": _made_anew_is_read_on,
     "an older ownership believed": _older_ownership_is_believed,
     "positions never committed again": _positions_are_not_committed_again,
+    "a forced checkpoint keeps what was held since": _force_keeps_held_since,
+    "parked heartbeats woken before the save": _woken_before_the_save,
+    "a refresh of stale positions": _refresh_of_stale_positions,
+    "copies do not make way for a forced checkpoint": _copies_do_not_make_way,
+    "expiry without a clock gap": _gap_is_not_delivered,
+    "a superseded pod forgotten": _superseded_is_forgotten,
+    "a regrant under the same epoch": _regrant_of_the_same_epoch,
+    "a transfer called off for a better target": _transfer_is_called_off,
+    "leader epoch not raised": _leader_epoch_not_raised,
+    "grants while paused": _pause_is_not_heeded,
+    "grants to a cold consumer": _cold_consumers_receive,
+    "stale pairs of a heartbeat not named": _stale_pairs_are_not_named,
+    "a parked heartbeat sleeps through its news": _parked_through_the_news,
+    "less than a session timeout after a takeover": _half_a_session_after_a_takeover,
+    "the release clock runs while a micro-batch gets on": _release_clock_runs_in_progress,
+    "deadlines not doubled after an expiry": _deadlines_are_not_doubled,
+    "a write of unknown outcome believed": _read_back_without_a_look,
+    "a forced checkpoint acknowledged that was not written": _force_is_always_acknowledged,
+    "one parent of two is enough": _one_parent_is_enough,
+    "the proof of an earlier start ends a later one": _proof_of_an_earlier_start_ends_a_later_one,
+    "shards of who left do not wait for the grace": _left_shards_do_not_wait,
 }
 
 

@@ -36,7 +36,7 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
-from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
+from shardherd.core.records import ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from tests.simulation.books import BrokenError
 from tests.simulation.ledger import HELD, Ledger
 
@@ -64,10 +64,13 @@ class Heard:
     seq: int = 0
     ready: bool = False
     """It was ready in some heartbeat."""
+    ready_since: float | None = None
+    """Since when it is ready; None if it is not."""
     draining_since: float | None = None
     progress: int = -1
     progress_at: float = 0.0
     since: float = 0.0
+    last: float = 0.0
 
 
 @dataclass
@@ -78,7 +81,6 @@ class Judge(Ledger):
     heard_of: dict[tuple[str, ConsumerId, Incarnation], Heard] = field(default_factory=dict)
     """By coordinator and run of a consumer."""
     forgotten_at: dict[ShardId, float] = field(default_factory=dict)
-    landed_at: dict[ShardId, float] = field(default_factory=dict)
     moving_from: dict[ShardId, float] = field(default_factory=dict)
     """Since when each shard is in transfer."""
     longest: dict[ConsumerId, float] = field(default_factory=dict)
@@ -107,10 +109,12 @@ class Judge(Ledger):
         heard = self.heard_of.get(key)
         if heard is None:
             heard = self.heard_of[key] = Heard(since=self.now)
+        heard.last = self.now
         if heartbeat.seq <= heard.seq:
             return
         heard.seq = heartbeat.seq
         heard.ready = heard.ready or heartbeat.ready
+        heard.ready_since = None if not heartbeat.ready else self.now if heard.ready_since is None else heard.ready_since
         if heartbeat.draining and heard.draining_since is None:
             heard.draining_since = self.now
         if heartbeat.progress != heard.progress:
@@ -217,6 +221,10 @@ class Judge(Ledger):
             raise BrokenError(
                 f"{row.shard} was given or asked for, and its revision {row.revision} is not above {old.revision}"
             )
+        if kept and was.owner_epoch == row.owner_epoch:
+            self._kept(was, after)
+        if was.state is ShardState.ALREADY_ALLOC and row.state is ShardState.NOT_ALLOC and not claims:
+            self._freed(was, after)
         if not new_grant or claims:
             return
         if row.held_since_epoch <= was.owner_epoch and not same_name:
@@ -225,6 +233,44 @@ class Judge(Ledger):
             raise BrokenError(f"{row.shard} was granted to {row.holder} again under epoch {row.owner_epoch}")
         if not same_name:
             self._may_receive(was, row)
+
+    def _kept(self, was: ShardRecord, after: Ownership) -> None:
+        """A transfer is called off only for want of somebody who could take the shard."""
+        taker = was.next_consumer
+        known = after.consumers.get(taker) if taker is not None else None
+        if taker is None or known is None or not known.present or self._stood():
+            return
+        spec, heard = self.spec, self.heard_of.get((self.writer, taker, known.incarnation))
+        if spec is None or taker in spec.leaving or taker in spec.cordoned or heard is None or heard.draining_since is not None:
+            return
+        if heard.ready_since is not None and heard.ready_since < self.now - 20.0:
+            raise BrokenError(f"{was.shard} stays with {was.holder}, though {taker} waits for it")
+
+    def _freed(self, was: ShardRecord, after: Ownership) -> None:
+        """The shard of a consumer that went: not before its grace is over, nor while it may still write in order."""
+        holder, run, spec = was.holder, was.incarnation, self.spec
+        if holder is None or run is None or spec is None or self._stood():
+            return
+        consumer = after.consumers[holder]
+        ended = consumer.has_ended(run)
+        if ended and consumer.end_reason in EndReason.EXPIRED:
+            grace = 0.0
+        elif holder in spec.leaving or holder in spec.cordoned:
+            return
+        else:
+            grace = spec.settings.rejoin_grace
+        heard = self.heard_of.get((self.writer, holder, run))
+        silent = self.now - max(heard.last if heard is not None else 0.0, self.led_since)
+        if silent < EARLY * grace - 1.0:
+            raise BrokenError(
+                f"{was.shard} was taken from {holder} {silent:.1f} s after it was heard, within its grace of {grace:g} s"
+            )
+        alive = self.world is not None and any(
+            each.alive and each.run.incarnation == run for each in self.world.pods.everyone()
+        )
+        left = ended and consumer.end_reason == EndReason.LEFT
+        if self.ordered and alive and not left and silent < EARLY * spec.settings.session_timeout - 1.0:
+            raise BrokenError(f"{was.shard} was taken from {holder}, which runs, {silent:.1f} s after it was heard")
 
     def _may_receive(self, was: ShardRecord, row: ShardRecord) -> None:
         """Only a consumer that is warm, and not on its way out, is given what it did not have."""
@@ -404,7 +450,7 @@ class Judge(Ledger):
 
     def expired(self, consumer: ConsumerId, reason: str, silence: float) -> None:
         super().expired(consumer, reason, silence)
-        if self.spec is None or self.world is None:
+        if self.spec is None:
             return
         settings = self.spec.settings
         if reason == "SessionTimeout":
@@ -420,8 +466,10 @@ class Judge(Ledger):
             moving = self.longest.get(consumer, 0.0)
             if moving < EARLY * settings.release_timeout * doubled:
                 raise BrokenError(f"{consumer} was expired {moving:.1f} s after it was asked to release, for want of it")
+            self._got_on(consumer, EARLY * settings.release_timeout * doubled)
             return
         self._got_on(consumer, EARLY * settings.progress_timeout * doubled)
+        self._had_to_read(consumer)
 
     def _got_on(self, consumer: ConsumerId, least: float) -> None:
         before = self.written
@@ -431,27 +479,35 @@ class Judge(Ledger):
         heard = self.heard_of.get((self.writer, consumer, known.incarnation))
         if heard is None:
             raise BrokenError(f"{consumer} does not get on, and was never heard by {self.writer}")
-        held = [name for name, row in before.shards.items() if row.holder == consumer]
         last = max([heard.progress_at, heard.since, self.led_since])
         if self.now - last < least:
             raise BrokenError(f"{consumer} was expired {self.now - last:.1f} s after it got on, for want of progress")
+
+    def _had_to_read(self, consumer: ConsumerId) -> None:
+        before = self.written
+        held = [name for name, row in before.shards.items() if row.holder == consumer] if before is not None else []
         if not any((self.shards[name].highest or 0) < self.shards[name].end for name in held):
             raise BrokenError(f"{consumer} was expired for want of progress, and holds nothing that is left to be read: {held}")
 
     # The stores of positions.
 
     def land(self, shard: ShardId, offset: Offset, writer: str) -> None:
+        self._found_again(shard)
         super().land(shard, offset, writer)
-        self.doublings = []
         self._set(shard, offset)
 
     def force(self, shard: ShardId, offset: Offset) -> None:
+        self._found_again(shard)
         super().force(shard, offset)
-        self.doublings = []
         self._set(shard, offset)
 
+    def _found_again(self, shard: ShardId) -> None:
+        if self.shards[shard].durable is None and shard in self.forgotten_at:
+            # The coordinator has yet to hear of it.
+            self.forgotten_at[shard] = self.now
+
     def _set(self, shard: ShardId, offset: Offset) -> None:
-        self.landed_at[shard] = self.now
+        self.doublings = []
         copy = self.world.api.copies.copies.offsets.get(shard) if self.world is not None else None
         if copy is not None and copy > offset:
             raise BrokenError(f"{shard}: position {offset} is durable below its copy {copy}")

@@ -97,6 +97,10 @@ class Ledger:
             self.counts["ownerships taken over that were put back"] += 1
             self.disturbed("an older ownership was put back")
             self.resets.intersection_update(older.group.reset_ids)
+            if _begun_anew(before, after):
+                # It was known at once for what it is.
+                self._begin_anew()
+                return
         elif self.outdated and _begun_anew(before, after):
             self._begin_anew()
             return

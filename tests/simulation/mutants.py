@@ -149,9 +149,10 @@ def report(verdicts: Sequence[Verdict], seeds: int, seconds: float) -> None:
     noticed = Counter(each.mutant.module for each in verdicts if each.after)
     for module, count in sorted(total.items()):
         print(f"{module}: {noticed[module]} of {count}")
+    seen, of = noticed.total(), max(1, total.total())
     print(
-        f"noticed by the simulation alone: {noticed.total()} of {total.total()} ({noticed.total() / max(1, total.total()):.0%}),"
-        f" each within {seeds} schedules, in {seconds:.0f} s"
+        f"noticed by the simulation alone: {seen} of {total.total()} ({seen / of:.0%}), each within {seeds} schedules,"
+        f" in {seconds:.0f} s"
     )
 
 

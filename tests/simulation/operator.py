@@ -17,10 +17,13 @@ from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError, 
 from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, Heartbeat, Incarnation, ShardId
 from shardherd.core.requests import ForceCheckpoint
 from shardherd.ports import Caller
+from tests.simulation import notices
+from tests.simulation.books import BrokenError
 from tests.simulation.calls import Call, HttpAnswer, HttpRequest
 from tests.simulation.http import HttpServer
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Network, Process
+from tests.simulation.notices import Metrics
 from tests.simulation.plan import Plan
 from tests.simulation.servers import ApiServer, Kafka, LeaseApi, SimulatedConnector, SimulatedOwnership
 
@@ -53,7 +56,7 @@ class Around(Protocol):
 
 
 class _Quiet:
-    """Metrics and tokens that nobody asks for."""
+    """Tokens that nobody asks for."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_arguments, **_named: None
@@ -74,6 +77,8 @@ class OperatorRun:
         self._reason = "killed"
         self.starts_again = False
         """Its pod stays when it ends, and with it its name in the Lease."""
+        self.rebalances = 0
+        """How many its metrics count."""
         server, pace = world.api, world.plan.pace
         leadership = LeaseLeadership(
             cast("KubernetesApi", LeaseApi(process, world.network, server)),
@@ -95,7 +100,7 @@ class OperatorRun:
                 ),
                 tokens=quiet,
                 events=self,
-                metrics=quiet,
+                metrics=cast("Any", Metrics(lambda: world.spec.identity, self._rebalanced)),
             ),
             discovery_interval=world.discovery,
             unknown_group_grace=15.0,
@@ -114,7 +119,13 @@ class OperatorRun:
 
     def record(self, group: GroupIdentity, reason: str, message: str, *, warning: bool = False) -> None:
         """EventRecorder."""
+        notices.event(reason, message, warning=warning)
+        if group != self.world.spec.identity:
+            raise BrokenError(f"{reason} is told of {group}, and the group is {self.world.spec.identity}")
         self.world.event(self, reason, message)
+
+    def _rebalanced(self, reason: str, moved: int) -> None:
+        self.rebalances += 1
 
     # What the controller does.
 

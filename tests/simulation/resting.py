@@ -176,8 +176,11 @@ def _consumers(world: World, group: Group, view: GroupView, stored: Ownership, n
 def _told(world: World, leader: OperatorRun, view: GroupView) -> str:
     """Whether the figures agree with the events that were recorded."""
     events = world.ledger.events
-    if view.rebalances != events[leader.name, "Rebalanced"]:
-        return f"{view.rebalances} rebalances are shown, {events[leader.name, 'Rebalanced']} were told of"
+    if not view.rebalances == events[leader.name, "Rebalanced"] == leader.rebalances:
+        return (
+            f"{view.rebalances} rebalances are shown, {events[leader.name, 'Rebalanced']} were told of, and"
+            f" {leader.rebalances} were counted"
+        )
     last = view.last_rebalance
     if (last is None) != (view.rebalances == 0):
         return f"the last of {view.rebalances} rebalances is {last}"

@@ -121,9 +121,9 @@ def test_every_promise_is_kept_in_every_schedule(capsys: pytest.CaptureFixture[s
 def missing_pairs(report: Report, start: int) -> list[tuple[str, str]]:
     """The pairs of faults that never met, neither in these schedules nor in ones that are directed at them.
 
-    A given pair is drawn in about 16 of 1,000 plans, never in fewer than 8, so that 10,000 of them all lack it with a chance of
+    A given pair is drawn in about 16 of 1,000 plans, never in fewer than 8, so that 10,000 all lack it with a chance of
     0.992^10000, or 10^-35. But a fault does not begin in every world that it is drawn for, and of one that begins in every
-    twentieth a pair would be missed once in 50 runs. So what is missing gets schedules of its own, which keep every promise too.
+    twentieth a pair is missed once in 50 runs. So what is missing gets schedules of its own, which keep every promise too.
     """
     pairs = itertools.combinations(sorted(FAULTS), 2)
     missing = [(one, other) for one, other in pairs if not report.pairs[f"{one} + {other}"]]

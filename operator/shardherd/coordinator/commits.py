@@ -223,7 +223,7 @@ class Committer:
     async def _find_out(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
         """Prove that we lead, take over again and read back, for as long as it takes.
 
-        What is absent then is lost: it may have been written, so it is not the position before that holds.
+        What is absent then may have been written and be forgotten, so it is not the position before that holds.
         """
         delay = 0.5
         while True:

@@ -118,12 +118,13 @@ def lost(state: State, request: CheckpointsLost) -> None:
     """Phase two, when nothing can be read back: the new position may have been written, and is forgotten by now.
 
     The position before it is then too old to go on from: records above it may have been handled. The holder, if it lives, knows
-    how far it came, and saves that again. Of a shard that never had a position nothing is lost: its start is written anew.
+    how far it came, and saves that again. Of a shard that never had a position nothing is lost: its start is written anew. Nor
+    of one whose position was only committed once more as it is.
     """
     for shard in request.shards:
+        record, flight = state.shards.get(shard), state.in_flight.get(shard)
         state.put_in_flight(shard, None)
-        record = state.shards.get(shard)
-        if record is not None and record.started:
+        if record is not None and record.started and flight is not None and flight.offset != state.positions.get(shard):
             state.put_position(shard, None)
 
 

@@ -362,13 +362,13 @@ def _only_sessions(events: tuple[Event, ...]) -> bool:
 
 
 def _only_postpone(state: State, events: tuple[Event, ...]) -> bool:
-    """Whether these changes make no deadline earlier. (A heartbeat may name a shard again that was to be released.)"""
+    """Whether these changes make no deadline earlier. (A heartbeat may name a shard again; a first one starts clocks.)"""
     for event in events:
         if isinstance(event, Told):
             continue
-        table = event.table
+        table, _, before, after = event
         if table is IN_FLIGHT or table is POSITIONS or table is TOUCHED:
             continue
-        if table is not SESSIONS or event.before is None or event.after is None or state.moving.get(event.key):
+        if table is not SESSIONS or before is None or not before.heard or after is None or state.moving.get(event.key):
             return False
     return True

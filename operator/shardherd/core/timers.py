@@ -59,13 +59,16 @@ def _deadlines(state: State) -> Iterator[float]:
 
 
 def _releases(state: State) -> Iterator[tuple[ConsumerId, float]]:
-    """When each holder must have released the oldest shard that it was asked for; the clock stops while it gets on."""
+    """When each holder must have released the oldest shard that it was asked for; the clock stops while it gets on.
+
+    Whoever has not been heard since this coordinator took over has its whole session timeout, before it is asked for anything.
+    """
     if not _running(state):
         return
     timeout = state.spec.settings.release_timeout * 2**state.clocks.doublings
     for consumer, moving in state.moving.items():
         session = state.sessions.get(consumer)
-        if session is None:
+        if session is None or not session.heard:
             continue
         # What an earlier run of the name still holds, this one cannot give up.
         run = state.consumers[consumer].incarnation
@@ -76,13 +79,13 @@ def _releases(state: State) -> Iterator[tuple[ConsumerId, float]]:
 
 
 def _progress(state: State) -> Iterator[tuple[ConsumerId, float]]:
-    """When each consumer that has something to read must have got on with it."""
+    """When each consumer that has something to read must have got on with it; of one that was not heard yet, as above."""
     if not _running(state) or state.spec.settings.paused:
         return
     timeout = state.spec.settings.progress_timeout * 2**state.clocks.doublings
     for consumer, session in state.sessions.items():
         since = state.lagging.get(consumer)
-        if since is not None:
+        if since is not None and session.heard:
             yield consumer, _from(state, session, since) + timeout
 
 

@@ -535,3 +535,30 @@ def test_while_the_rebalance_is_paused_a_cordoned_consumer_still_gives_its_shard
     paused(play, cordoned=["g-1"])
     play.settle("g-0", "g-1")
     assert play.counts() == {"g-0": 6, "g-1": 0}
+
+
+def test_a_new_leader_gives_everyone_a_whole_session_timeout_also_who_is_asked_to_release() -> None:
+    play = started(4, 1, session_timeout=45.0, release_timeout=10.0, progress_timeout=10.0)
+    play.beat("g-1")
+    assert {row.state for row in play.view.shards} == {ShardState.ALREADY_ALLOC, ShardState.TRANSFER}
+
+    play.restart()
+    play.discover(topic(4, end=1000))
+    play.wait(44.0, beating=["g-1"])
+    assert play.counts().keys() == {"g-0", "g-1"}, "g-0 has not spoken yet, and may be on its way"
+    play.wait(2.0, beating=["g-1"])
+    assert play.counts().keys() == {"g-1"}
+
+
+def test_who_speaks_to_a_new_leader_for_the_first_time_must_get_on_from_then_on() -> None:
+    play = started(2, 1, session_timeout=45.0, progress_timeout=10.0)
+    play.restart()
+    play.discover(topic(2, end=1000))
+    play.wait(20.0)
+    assert play.counts().keys() == {"g-0"}
+    play.consumer("g-0").ready = False
+    play.beat("g-0")
+    play.wait(9.0)
+    assert play.counts().keys() == {"g-0"}
+    play.wait(2.0)
+    assert (play.counts(), play.reasons()[-1]) == ({}, "ProgressTimeout")

@@ -270,6 +270,13 @@ def test_what_is_absent_after_an_unknown_outcome_is_lost_and_a_start_is_written_
     assert asked(discovered(state), ("0", 4, 60)) == [CheckpointOutcome(shard("0"), OK, 60, 4, 4, A)]
 
 
+def test_what_was_committed_once_more_as_it_is_is_not_lost_when_it_is_absent() -> None:
+    state = having(GRANT, FREE._replace(shard=shard("1")), positions={shard("0"): 40, shard("1"): 50})
+    state.put_in_flight(shard("0"), InFlight(40))
+    checkpoints.lost(state, CheckpointsLost(frozenset(shards("0", "1"))))
+    assert (state.in_flight, state.positions) == ({}, {shard("0"): 40, shard("1"): 50})
+
+
 def test_what_the_store_shows_below_a_position_that_was_durable_does_not_take_it_back() -> None:
     state = reading(GRANT)
     commit(state, s0=39)

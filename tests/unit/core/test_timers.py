@@ -83,6 +83,14 @@ def test_what_gets_on_or_could_not_for_a_while_is_due_later() -> None:
     assert due(state)[-1] == 120.0 + 200.0
 
 
+def test_of_who_has_not_been_heard_since_a_takeover_only_the_session_is_due() -> None:
+    state = waiting()
+    for name in (A, B):
+        state.put_session(name, Session(100.0, heard=False, progress_at=100.0))
+
+    assert due(state) == [150.0, 150.0]
+
+
 def test_each_expiry_doubles_what_is_due() -> None:
     state = waiting()
     state.put_clocks(doublings=3)

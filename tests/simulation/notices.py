@@ -1,0 +1,114 @@
+"""What operators tell their users and their metrics: each reason is a documented one, and warns when it should.
+
+Called by an operator of a world in the place of a recorder of events and of metrics. Raises BrokenError.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shardherd.core.model import GroupIdentity
+from tests.simulation.books import BrokenError
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+PLAIN = frozenset(
+    {
+        "ConsumerJoined",
+        "ConsumerLeft",
+        "OwnershipRebuilt",
+        "Rebalanced",
+        "ResetPlanned",
+        "ShardClosed",
+        "ShardOver",
+        "ShardsAppeared",
+        "SourceReachable",
+    }
+)
+"""What is told as it goes well."""
+
+EITHER = frozenset({"ShardRevived"})
+"""Warns only if the order of keys can break by it."""
+
+CAUSES = frozenset(
+    {
+        "CapacityChanged",
+        "CheckpointForced",
+        "CheckpointFound",
+        "ShardsGone",
+        "ShardsReturned",
+        "ConditionsCleared",
+        "ConsumerDied",
+        "ConsumerDraining",
+        "ConsumerJoined",
+        "ConsumerLeft",
+        "ConsumerNotReady",
+        "OwnershipRebuilt",
+        "ProgressTimeout",
+        "ReleaseTimeout",
+        "ResetDone",
+        "Restored",
+        "SessionTimeout",
+        "SettingsChanged",
+        "ShardOver",
+        "ShardsAppeared",
+        "ShardsFreed",
+        "TransferEnded",
+        "WeightsChanged",
+    }
+)
+"""Why shards move, as `status.lastRebalance.reason` and the metric have it."""
+
+OPERATIONS = frozenset({"commit_offsets", "describe_group", "discover", "positions_at", "read_offsets", "take_over"})
+"""Requests to a source, as the metrics name them."""
+
+
+@functools.cache
+def documented() -> frozenset[str]:
+    """Every word of the documentation that may be a reason."""
+    return frozenset(word for page in DOCS.rglob("*.md") for word in re.findall(r"\b[A-Z][A-Za-z]+\b", page.read_text()))
+
+
+def event(reason: str, message: str, *, warning: bool) -> None:
+    """A user is told of something."""
+    if reason not in documented() or not isinstance(message, str) or not message:
+        raise BrokenError(f"an event has a reason that no page of the documentation has: {reason!r}: {message!r}")
+    if warning is not (reason not in PLAIN) and reason not in EITHER:
+        raise BrokenError(f"an event of reason {reason} is told as a {'warning' if warning else 'matter of course'}: {message}")
+
+
+class Metrics:
+    """CoordinatorMetrics that looks at what it is given. `rebalanced` is told of every rebalance that is counted."""
+
+    def __init__(self, group: Callable[[], GroupIdentity], rebalanced: Callable[[str, int], None]) -> None:
+        self._group = group
+        self._rebalanced = rebalanced
+
+    def rebalance(self, group: GroupIdentity, reason: str, moved: int) -> None:
+        """Shards were given to consumers."""
+        self._of(group)
+        if reason not in CAUSES or moved < 0:
+            raise BrokenError(f"a rebalance is counted as {moved} moves because of {reason!r}")
+        self._rebalanced(reason, moved)
+
+    def source_request(self, operation: str, seconds: float) -> None:
+        """A request to the source was answered."""
+        if operation not in OPERATIONS or seconds < 0.0:
+            raise BrokenError(f"a request to the source is counted as {operation!r} of {seconds} s")
+
+    def source_error(self, group: GroupIdentity, operation: str) -> None:
+        """A request to the source was not answered."""
+        self._of(group)
+        if operation not in OPERATIONS:
+            raise BrokenError(f"an error of the source is counted as one of {operation!r}")
+
+    def _of(self, group: GroupIdentity) -> None:
+        if group != self._group():
+            raise BrokenError(f"something is counted for {group}, and the group is {self._group()}")
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_arguments, **_named: None

@@ -1,0 +1,396 @@
+"""The judge sees what it must: each of its rules fails when it is broken, and holds when it is kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shardherd.core.errors import IllegalTransitionError, StaleIncarnationError
+from shardherd.core.group import Group
+from shardherd.core.model import (
+    CheckpointOutcome,
+    CheckpointReply,
+    CheckpointRequest,
+    CheckpointResult,
+    ConfirmedShard,
+    ConsumerId,
+    Heartbeat,
+    HeartbeatReply,
+    HeldShard,
+    Incarnation,
+    ShardCheckpoint,
+    ShardId,
+    ShardState,
+)
+from shardherd.core.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
+from shardherd.core.state import State
+from tests.builders import spec
+from tests.simulation import notices, resting
+from tests.simulation.books import BrokenError, Shard
+from tests.simulation.judging import Judge, listening
+from tests.simulation.virtual import Timeline
+
+T0, T1 = ShardId("t/0"), ShardId("t/1")
+A, B = ConsumerId("g-0"), ConsumerId("g-1")
+RUNS = {A: Incarnation("uid-a", 1), B: Incarnation("uid-b", 1)}
+LEADER = "operator-1"
+
+FREE = ShardRecord(T0, ShardState.NOT_ALLOC, 0, started=True, owner_epoch=4, held_since_epoch=3, revision=5)
+HELD = FREE._replace(state=ShardState.ALREADY_ALLOC, holder=A, incarnation=RUNS[A], last_holder=A)
+MOVING = HELD._replace(state=ShardState.TRANSFER, next_consumer=B, revision=6)
+GROUP = GroupRecord("uid", leader_epoch=1, group_epoch=3, revision=6, discovered=True)
+CONSUMERS = {name: ConsumerRecord(name, run) for name, run in RUNS.items()}
+
+
+def owned(*rows: ShardRecord, consumers: dict[ConsumerId, ConsumerRecord] | None = None, **group: Any) -> Ownership:
+    return Ownership(replace(GROUP, **group), {row.shard: row for row in rows}, consumers or CONSUMERS)
+
+
+def judge(*rows: ShardRecord, ordered: bool = False, **settings: Any) -> Judge:
+    """A judge who has seen these rows, at 1,000 s; both consumers are heard and ready."""
+    timeline = Timeline()
+    books = Judge(timeline, ordered, 90.0, 120.0)
+    books.shards[T0] = Shard(T0, end=10, durable=4, highest=4)
+    books.shards[T1] = Shard(T1, (T0,), end=10, durable=4, highest=4)
+    of = spec(2)
+    books.specified(replace(of, settings=replace(of.settings, session_timeout=90.0, **settings)))
+    timeline.now = 100.0
+    books.writer = LEADER
+    books.store(owned(*rows), LEADER)
+    for name in (A, B):
+        books.hears(heartbeat(name), LEADER)
+    timeline.now = 1000.0
+    return books
+
+
+def heartbeat(name: ConsumerId, seq: int = 1, **changes: Any) -> Heartbeat:
+    return Heartbeat(name, RUNS[name], seq, 6, **{"ready": True, **changes})
+
+
+def given(row: ShardRecord, to: ConsumerId, **changes: Any) -> ShardRecord:
+    """The row, granted under the next epoch in revision 7."""
+    epoch = row.owner_epoch + 1
+    return row._replace(
+        **{
+            "state": ShardState.ALREADY_ALLOC,
+            "holder": to,
+            "incarnation": RUNS[to],
+            "next_consumer": None,
+            "last_holder": to,
+            "owner_epoch": epoch,
+            "held_since_epoch": epoch,
+            "revision": 7,
+            **changes,
+        }
+    )
+
+
+def test_what_keeps_to_the_rules_is_no_news() -> None:
+    books = judge(FREE)
+    books.store(owned(given(FREE, A), revision=7), LEADER)
+    moving = given(FREE, A, state=ShardState.TRANSFER, next_consumer=B, revision=8)
+    books.store(owned(moving, revision=8), LEADER)
+    books.store(owned(given(moving, B, revision=9), revision=9), LEADER)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (FREE, given(FREE, A, parents=(T1,)), r"has parents \('t/1',\), its source says \(\)"),
+        (FREE, given(FREE, A, held_since_epoch=9), "is of the future"),
+        (FREE, given(FREE, A, last_holder=B), "its last holder is g-1"),
+        (FREE, given(FREE, A, started=False), "was started, and is not any more"),
+        (FREE, given(FREE, A, revision=6), "its revision 6 is not above 6"),
+        (FREE, given(FREE, A, held_since_epoch=4), "held since epoch 4"),
+        (FREE, given(FREE, A, owner_epoch=4, held_since_epoch=4), "held since epoch 4"),
+        (HELD, HELD._replace(held_since_epoch=2, owner_epoch=4), "one grant is held since epoch 3, then 2"),
+        (HELD, given(HELD, A, held_since_epoch=2), "was held since epoch 3, and now since 2"),
+        (HELD, MOVING._replace(next_consumer=A, revision=7), "is to go from g-0 to itself"),
+        (HELD, FREE._replace(state=ShardState.OVER, last_holder=A), "is OVER, durable is 4 of 10"),
+        (FREE, FREE._replace(state=ShardState.WAIT), "was NOT_ALLOC and waits"),
+        (MOVING, HELD._replace(revision=7), "stays with g-0, though g-1 waits for it"),
+    ],
+)
+def test_it_sees_a_row_that_breaks_a_rule(before: ShardRecord, after: ShardRecord, told: str) -> None:
+    books = judge(before)
+    with pytest.raises(BrokenError, match=told):
+        books.store(owned(after, revision=7), LEADER)
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (owned(given(FREE, A, revision=6), revision=6), "is not above 6"),
+        (owned(FREE._replace(parents=()), discovered=False), "became"),
+        (owned(FREE, uid="another"), "became"),
+        (owned(FREE, consumers={A: CONSUMERS[A]}), r"consumers \['g-1'\] are forgotten"),
+        (owned(FREE, consumers={**CONSUMERS, B: replace(CONSUMERS[B], present=False)}), "the group's epoch is still 3"),
+        (owned(FREE, consumers={**CONSUMERS, B: replace(CONSUMERS[B], zone="a")}), "its place changed"),
+        (owned(FREE, consumers={**CONSUMERS, B: ConsumerRecord(B, Incarnation("uid-c", 1))}, group_epoch=4), "went back"),
+    ],
+)
+def test_it_sees_a_group_that_breaks_a_rule(after: Ownership, told: str) -> None:
+    with pytest.raises(BrokenError, match=told):
+        judge(FREE).store(after, LEADER)
+
+
+def test_it_sees_a_superseded_pod_and_an_end_that_are_forgotten() -> None:
+    ended = replace(CONSUMERS[A], ended=RUNS[A], present=False, end_reason=EndReason.DIED)
+    newer = ConsumerRecord(A, Incarnation("uid-c", 1), superseded=("uid-a",))
+    books = judge(FREE)
+    books.store(owned(FREE, consumers={**CONSUMERS, A: ended}, group_epoch=4), LEADER)
+    with pytest.raises(BrokenError, match="went back"):
+        books.store(owned(FREE, consumers={**CONSUMERS, A: replace(ended, ended=None)}, group_epoch=5), LEADER)
+    books = judge(FREE)
+    books.store(owned(FREE, consumers={**CONSUMERS, A: newer}, group_epoch=4), LEADER)
+    newest = ConsumerRecord(A, Incarnation("uid-d", 1), superseded=("uid-c",))
+    with pytest.raises(BrokenError, match="superseded pods are forgotten"):
+        books.store(owned(FREE, consumers={**CONSUMERS, A: newest}, group_epoch=5), LEADER)
+
+
+def test_it_sees_who_is_given_shards_that_he_may_not_have() -> None:
+    books = judge(FREE)
+    books.heard_of.clear()
+    with pytest.raises(BrokenError, match="never said to operator-1 that it is ready"):
+        books.store(owned(given(FREE, A), revision=7), LEADER)
+    books = judge(FREE)
+    books.hears(heartbeat(A, 2, draining=True), LEADER)
+    books.timeline.now += 30.0
+    with pytest.raises(BrokenError, match="which drains"):
+        books.store(owned(given(FREE, A), revision=7), LEADER)
+    with pytest.raises(BrokenError, match="while the group was paused"):
+        judge(FREE, paused=True).store(owned(given(FREE, A), revision=7), LEADER)
+    books = judge(FREE)
+    assert books.spec is not None
+    books.spec = replace(books.spec, leaving=frozenset({A}))
+    with pytest.raises(BrokenError, match="which is to lose all"):
+        books.store(owned(given(FREE, A), revision=7), LEADER)
+
+
+def test_it_sees_a_shard_that_is_taken_from_who_may_come_back() -> None:
+    gone = {**CONSUMERS, A: replace(CONSUMERS[A], present=False)}
+    freed = owned(
+        HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), consumers=gone, revision=7, group_epoch=4
+    )
+    judge(HELD).store(freed, LEADER)
+    books = judge(HELD, rejoin_grace=90.0)
+    books.hears(heartbeat(A, 2), LEADER)
+    books.timeline.now += 40.0
+    with pytest.raises(BrokenError, match=r"40\.0 s after it was heard, within its grace of 90 s"):
+        books.store(freed, LEADER)
+
+
+def test_it_sees_a_shard_that_waits_for_nothing_or_does_not_wait() -> None:
+    child = FREE._replace(shard=T1, parents=(T0,), started=False)
+    over = FREE._replace(state=ShardState.OVER)
+    judge(FREE, ordered=True).store(owned(FREE, child._replace(state=ShardState.WAIT), revision=7, group_epoch=4), LEADER)
+    with pytest.raises(BrokenError, match="appeared as NOT_ALLOC before its ancestors were read"):
+        judge(FREE, ordered=True).store(owned(FREE, child, revision=7, group_epoch=4), LEADER)
+    with pytest.raises(BrokenError, match="has no ancestor to wait for"):
+        judge(over, ordered=True).store(owned(over, child._replace(state=ShardState.WAIT), revision=7, group_epoch=4), LEADER)
+    with pytest.raises(BrokenError, match="was woken before its ancestors"):
+        judge(FREE, child._replace(state=ShardState.WAIT), ordered=True).store(owned(FREE, child, revision=7), LEADER)
+    books = judge(HELD, child._replace(state=ShardState.WAIT), ordered=True)
+    books.shards[T0].open, books.shards[T0].highest = False, 10
+    with pytest.raises(BrokenError, match="waits, and every ancestor is read"):
+        books.store(owned(over._replace(last_holder=A), child._replace(state=ShardState.WAIT), revision=7), LEADER)
+
+
+# Answers.
+
+
+def reply(*confirmed: ConfirmedShard, **changes: Any) -> HeartbeatReply:
+    values = {
+        "revision": 6,
+        "fenced": (),
+        "paused": False,
+        "ordered": False,
+        "heartbeat_interval": 3.0,
+        "session_timeout": 90.0,
+    }
+    return HeartbeatReply(confirmed=confirmed, **{**values, **changes})
+
+
+CONFIRMED = ConfirmedShard(T0, 4, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (reply(), "holds t/0 under epoch 4, and is not told so"),
+        (reply(CONFIRMED, revision=5), "is told revision 5, stored is 6"),
+        (reply(CONFIRMED, fenced=(HeldShard(T0, 4),)), "are fenced, and"),
+        (reply(CONFIRMED, paused=True), "and the spec is"),
+    ],
+)
+def test_it_sees_a_heartbeat_that_is_answered_wrongly(answer: HeartbeatReply, told: str) -> None:
+    books = judge(HELD)
+    asked = heartbeat(A, held=(HeldShard(T0, 4),))
+    books.told(asked, reply(CONFIRMED), LEADER)
+    with pytest.raises(BrokenError, match=told):
+        books.told(asked, answer, LEADER)
+
+
+def test_it_sees_an_answer_to_a_run_that_is_over_and_a_stale_pair_that_is_not_named() -> None:
+    with pytest.raises(BrokenError, match=r"are fenced, and \[\('t/0', 3\)\] are"):
+        judge(HELD).told(heartbeat(A, held=(HeldShard(T0, 3),)), reply(CONFIRMED), LEADER)
+    books = judge(FREE)
+    gone = {**CONSUMERS, A: replace(CONSUMERS[A], present=False)}
+    books.store(owned(FREE, consumers=gone, group_epoch=4), LEADER)
+    with pytest.raises(BrokenError, match="is answered, and stored is"):
+        books.told(heartbeat(A), reply(), LEADER)
+
+
+def test_it_sees_a_checkpoint_that_is_answered_wrongly() -> None:
+    request = CheckpointRequest(A, RUNS[A], (ShardCheckpoint(T0, 4, 7),))
+
+    def outcome(result: CheckpointResult, offset: int = 7) -> CheckpointReply:
+        return CheckpointReply((CheckpointOutcome(T0, result, offset, 4),))
+
+    judge(HELD).accepted(request, outcome(CheckpointResult.WITHHELD))
+    with pytest.raises(BrokenError, match="is told that its grant of t/0 is over"):
+        judge(HELD).accepted(request, outcome(CheckpointResult.FENCED))
+    with pytest.raises(BrokenError, match="7 is said to be no news"):
+        judge(HELD).accepted(request, outcome(CheckpointResult.UNCHANGED))
+    with pytest.raises(BrokenError, match="asked for"):
+        judge(HELD).accepted(request, outcome(CheckpointResult.WITHHELD, 8))
+
+
+def test_it_sees_a_refusal_without_a_reason_and_an_error_that_nobody_may_get() -> None:
+    with pytest.raises(BrokenError, match="is refused"):
+        judge(FREE).refused(heartbeat(A), StaleIncarnationError("it is over"))
+    with pytest.raises(BrokenError, match="is answered with IllegalTransitionError"):
+        judge(FREE).refused(heartbeat(A), IllegalTransitionError("Granted is not possible in state OVER"))
+
+
+# Time.
+
+
+def test_it_sees_who_is_expired_too_early() -> None:
+    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    books.store(owned(MOVING, revision=7), LEADER)
+    books.expired(A, "SessionTimeout", 90.0)
+    with pytest.raises(BrokenError, match=r"after 84\.0 s of silence"):
+        books.expired(A, "SessionTimeout", 84.0)
+    books.expired(A, "ReleaseTimeout", 0.0)
+    books.timeline.now += 2.0
+    books.moving_from[T0] = books.now - 70.0
+    books.store(owned(MOVING, revision=8), LEADER)
+    with pytest.raises(BrokenError, match=r"70\.0 s after it was asked to release"):
+        books.expired(A, "ReleaseTimeout", 0.0)
+
+
+def test_it_sees_who_is_expired_though_it_gets_on_or_has_nothing_to_read() -> None:
+    books = judge(HELD, progress_timeout=60.0)
+    books.store(owned(HELD, revision=7), LEADER)
+    books.hears(heartbeat(A, 2, progress=7), LEADER)
+    books.timeline.now += 50.0
+    with pytest.raises(BrokenError, match=r"50\.0 s after it got on"):
+        books.expired(A, "ProgressTimeout", 0.0)
+    books.timeline.now += 20.0
+    books.doublings.clear()
+    books.expired(A, "ProgressTimeout", 0.0)
+    books.doublings.clear()
+    books.shards[T0].highest = 10
+    with pytest.raises(BrokenError, match="holds nothing that is left to be read"):
+        books.expired(A, "ProgressTimeout", 0.0)
+
+
+def test_it_sees_an_expiry_of_who_was_never_heard_by_this_leader() -> None:
+    books = judge(MOVING, release_timeout=60.0)
+    books.store(owned(MOVING, revision=7), LEADER)
+    books.heard_of.clear()
+    with pytest.raises(BrokenError, match="was never heard by operator-1"):
+        books.expired(A, "ReleaseTimeout", 0.0)
+
+
+# Failures of ours, and what is told.
+
+
+def test_it_sees_a_failure_of_ours_whatever_was_made_of_it() -> None:
+    timeline = Timeline()
+    world: Any = SimpleNamespace(timeline=timeline, time=0.0)
+    log = logging.getLogger("shardherd.coordinator.mailbox")
+    with listening(world):
+        log.warning("group %s: the ownership is not reached", "demo/clicks")
+        timeline.run(1.0)
+        try:
+            raise TypeError("no such argument")
+        except TypeError:
+            log.exception("group %s failed on a %s; nothing was changed", "demo/clicks", "Heartbeat")
+        with pytest.raises(BrokenError, match=r"a failure of ours: group demo/clicks failed on a Heartbeat.*no such argument"):
+            timeline.run(2.0)
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        lambda: notices.event("Xrebalanced", "3 shards granted", warning=False),
+        lambda: notices.event("Rebalanced", "", warning=False),
+        lambda: notices.event("Rebalanced", "3 shards granted", warning=True),
+        lambda: notices.event("SessionTimeout", "g-0 was silent for 45 s", warning=False),
+        lambda: metrics().rebalance(spec(2).identity, "Nothing", 1),
+        lambda: metrics().rebalance(replace(spec(2).identity, uid="another"), "ConsumerJoined", 1),
+        lambda: metrics().source_request("commit", 0.1),
+        lambda: metrics().source_error(spec(2).identity, "commit"),
+    ],
+)
+def test_it_sees_what_is_told_wrongly(tell: Callable[[], None]) -> None:
+    with pytest.raises(BrokenError):
+        tell()
+
+
+def metrics() -> notices.Metrics:
+    return notices.Metrics(lambda: spec(2).identity, lambda *_: None)
+
+
+def test_what_is_told_rightly_is_no_news() -> None:
+    notices.event("Rebalanced", "3 shards granted", warning=False)
+    notices.event("SessionTimeout", "g-0 was silent for 45 s", warning=True)
+    metrics().rebalance(spec(2).identity, "ConsumerJoined", 1)
+    metrics().source_request("commit_offsets", 0.1)
+
+
+# At rest.
+
+
+def test_at_rest_an_index_that_differs_from_the_rows_is_seen() -> None:
+    state = State(spec(2), GROUP, Clocks())
+    state.put_shard(HELD)
+    assert resting.indexes(state) == ""
+    state.held[B] = {T0: None}
+    assert resting.indexes(state).startswith("the index held says")
+
+
+def test_at_rest_shares_that_the_assignor_would_still_even_out_are_seen() -> None:
+    rows = [HELD._replace(shard=ShardId(f"t/{number}")) for number in range(4)]
+    names = {row.shard for row in rows}
+    assert resting.share("Sticky", owned(*rows), names).startswith("Sticky would still move 2 shards")
+    assert resting.share("Sticky", owned(*rows), {ShardId("t/0")}) == "", "of what is away nothing can be evened out"
+    rows[2:] = [row._replace(holder=B, incarnation=RUNS[B]) for row in rows[2:]]
+    assert (resting.share("Sticky", owned(*rows), names), resting.share("Range", owned(*rows), names)) == ("", "")
+    rows[1], rows[2] = rows[2], rows[1]
+    swapped = {row.shard: row for row in (rows[0], rows[3])} | {
+        ShardId("t/1"): rows[1]._replace(shard=ShardId("t/1")),
+        ShardId("t/2"): rows[2]._replace(shard=ShardId("t/2")),
+    }
+    swapped_rows = owned(*swapped.values())
+    assert resting.share("Sticky", swapped_rows, names) == ""
+    assert resting.share("Range", swapped_rows, names) != ""
+
+
+def test_at_rest_a_picture_that_differs_from_what_is_stored_is_seen() -> None:
+    group = Group.restore(owned(HELD), {T0: 4}, spec(2), 0.0)
+    stored = group.ownership
+    view = group.view(0.0)
+    assert resting.picture(view, stored) == ""
+    assert "the picture has revision" in resting.picture(replace(view, revision=9), stored)
+    shard = view.shards[0]._replace(holder=B)
+    assert "the picture shows shards" in resting.picture(replace(view, shards=(shard,)), stored)
+    assert "the picture shows consumers" in resting.picture(replace(view, consumers=view.consumers[:1]), stored)
+    assert "the picture shows as over" in resting.picture(replace(view, silent=((A, RUNS[A]),)), stored)
