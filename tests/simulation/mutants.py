@@ -16,6 +16,7 @@ import random
 import signal
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -98,6 +99,7 @@ def reaching(mutant: Mutant, runs: Mapping[int, Reached]) -> list[int]:
 
 def _traced(seed: int, modules: Sequence[str]) -> tuple[Reached, str]:
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
     found: set[tuple[str, int]] = set()
     files = {str(PACKAGE / f"{module}.py"): module for module in modules}
 
