@@ -36,6 +36,7 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
+from shardherd.core.naming import split
 from shardherd.core.records import ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from tests.simulation.books import BrokenError
 from tests.simulation.ledger import HELD, Ledger
@@ -308,6 +309,12 @@ class Judge(Ledger):
         }
         if (before.shards.keys() != after.shards.keys() or joined) and new.group_epoch <= old.group_epoch:
             raise BrokenError(f"consumers {sorted(joined)} or shards changed, and the group's epoch is still {new.group_epoch}")
+        for growth in new.growths:
+            ends = {shard: self.shards[shard].end for shard, _ in growth.ends if shard in self.shards}
+            if growth.topic not in {split(shard)[0] for shard in self.shards} or not 0 < growth.before < growth.after:
+                raise BrokenError(f"no topic grew like this: {growth}")
+            if any(end > ends.get(shard, -1) for shard, end in growth.ends):
+                raise BrokenError(f"the ends of {growth} are not those of its shards: {ends}")
         if new.last_reset is not None and new.last_reset != old.last_reset:
             wrong = [row for row in new.last_reset.rows if not self._was_set(row.shard, row.after)]
             if wrong:
