@@ -176,7 +176,8 @@ class Judge(Ledger):
             raise BrokenError(f"{row.shard} has parents {row.parents}, its source says {book.parents}")
         if row.held_since_epoch > row.owner_epoch or row.revision > after.group.revision:
             raise BrokenError(f"{row} is of the future of {after.group}")
-        if row.started and book.highest is None and row.source_id in ("", book.source_id):
+        copied = self.world is not None and row.shard in self.world.api.copies.copies.offsets
+        if row.started and book.highest is None and row.source_id in ("", book.source_id) and not copied:
             raise BrokenError(f"{row.shard} is said to be started, and no position of it was ever durable")
         if row.holder is not None and row.last_holder != row.holder:
             raise BrokenError(f"{row.shard} is held by {row.holder}, and its last holder is {row.last_holder}")
@@ -420,6 +421,8 @@ class Judge(Ledger):
     def _readable(self, shard: ShardId) -> bool:
         """Whether its position has been known for long, so that nothing keeps its holder from being told of it."""
         book = self.shards[shard]
+        if self.sightings.another(self.stored, shard):
+            return False
         lately = self.forgotten_at.get(shard, float("-inf")) > self.now - 100.0
         return not (book.durable is None or lately or book.durable < book.begin)
 
@@ -437,6 +440,8 @@ class Judge(Ledger):
             current = (row.holder, row.incarnation, row.owner_epoch) == (*owner, outcome.expected_epoch)
             if outcome.result is CheckpointResult.FENCED and current and row.state in HELD:
                 raise BrokenError(f"{request.consumer} is told that its grant of {outcome.shard} is over, and stored is {row}")
+            if self.sightings.another(self.stored, outcome.shard):
+                continue
             if outcome.result is CheckpointResult.UNCHANGED and not book.rewound and outcome.offset > max(book.landed[0], 0):
                 raise BrokenError(f"{outcome.shard}: {outcome.offset} is said to be no news, durable is {book.landed[0]}")
 
