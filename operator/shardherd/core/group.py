@@ -262,9 +262,12 @@ class Group:
 
     def notes(self, shards: Iterable[ShardId]) -> Mapping[ShardId, str]:
         """What to note with a durable position of each of these shards."""
-        known, uid, leader = self._state.shards, self._state.record.uid, self._state.record.leader_epoch
+        state = self._state
+        known, uid, leader = state.shards, state.record.uid, state.record.leader_epoch
         rows = ((shard, known.get(shard)) for shard in shards)
-        return {shard: text(uid, leader, row.owner_epoch, row.source_id) for shard, row in rows if row is not None}
+        return {
+            shard: text(uid, leader, row.owner_epoch, positions.bearer(state, row)) for shard, row in rows if row is not None
+        }
 
     def refreshable(self, shards: Iterable[ShardId] | None = None) -> Mapping[ShardId, Offset]:
         """The durable positions, of these or all shards that the source has: what may be committed once more as it is."""

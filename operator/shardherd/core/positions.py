@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shardherd.core.model import Offset, ShardId
+from shardherd.core.records import ShardRecord
 from shardherd.core.state import State
 
 
@@ -16,6 +17,17 @@ def refreshable(state: State, shards: Iterable[ShardId] | None) -> Mapping[Shard
         for shard in (positions if shards is None else shards)
         if shard in positions and shard in infos and shard not in in_flight and shard not in recreated
     }
+
+
+def bearer(state: State, row: ShardRecord) -> str:
+    """Which shard of the source a position that is committed now is one of.
+
+    While a recreated shard is not accepted its record names the one before; a position that is forced is one of what is there.
+    """
+    flight, info = state.in_flight.get(row.shard), state.infos.get(row.shard)
+    if flight is not None and flight.forced and info is not None and row.shard in state.clocks.recreated:
+        return info.source_id
+    return row.source_id
 
 
 def to_copy(state: State, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
