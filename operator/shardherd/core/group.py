@@ -34,6 +34,7 @@ from shardherd.core.model import (
     ShardView,
 )
 from shardherd.core.naming import split
+from shardherd.core.notes import text
 from shardherd.core.records import Clocks, GroupRecord, Ownership, Session
 from shardherd.core.requests import (
     CheckpointsCommitted,
@@ -261,7 +262,12 @@ class Group:
 
     def notes(self, shards: Iterable[ShardId]) -> Mapping[ShardId, str]:
         """What to note with a durable position of each of these shards."""
-        return positions.notes(self._state, shards)
+        state = self._state
+        known, uid, leader = state.shards, state.record.uid, state.record.leader_epoch
+        rows = ((shard, known.get(shard)) for shard in shards)
+        return {
+            shard: text(uid, leader, row.owner_epoch, positions.bearer(state, row)) for shard, row in rows if row is not None
+        }
 
     def refreshable(self, shards: Iterable[ShardId] | None = None) -> Mapping[ShardId, Offset]:
         """The durable positions, of these or all shards that the source has: what may be committed once more as it is."""

@@ -1,14 +1,11 @@
-"""Which durable positions may be copied, committed once more, or go back, and what is noted with them.
-
-Asked by `core.group`; changes nothing.
-"""
+"""Which durable positions may be copied, committed once more, or go back. Asked by `core.group`; changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from shardherd.core.model import Offset, ShardId
-from shardherd.core.notes import text
+from shardherd.core.records import ShardRecord
 from shardherd.core.state import State
 
 
@@ -20,6 +17,17 @@ def refreshable(state: State, shards: Iterable[ShardId] | None) -> Mapping[Shard
         for shard in (positions if shards is None else shards)
         if shard in positions and shard in infos and shard not in in_flight and shard not in recreated
     }
+
+
+def bearer(state: State, row: ShardRecord) -> str:
+    """Which shard of the source a position that is committed now is one of.
+
+    While a recreated shard is not accepted its record names the one before; a position that is forced is one of what is there.
+    """
+    flight, info = state.in_flight.get(row.shard), state.infos.get(row.shard)
+    if flight is not None and flight.forced and info is not None and row.shard in state.clocks.recreated:
+        return info.source_id
+    return row.source_id
 
 
 def to_copy(state: State, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
@@ -35,19 +43,6 @@ def to_copy(state: State, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, 
         if flight is None or flight.offset >= copy:
             copies[shard] = copy
     return copies
-
-
-def notes(state: State, shards: Iterable[ShardId]) -> Mapping[ShardId, str]:
-    """What to note with a durable position of each of these shards."""
-    known, recreated, uid, leader = state.shards, state.clocks.recreated, state.record.uid, state.record.leader_epoch
-    rows = ((shard, known.get(shard)) for shard in shards)
-    noted = {shard: text(uid, leader, row.owner_epoch, row.source_id) for shard, row in rows if row is not None}
-    for shard in recreated:
-        flight = state.in_flight.get(shard)
-        if shard in noted and flight is not None and flight.forced:
-            # Only what is forced is written of these, and it is a position of the shard that bears the name now.
-            noted[shard] = text(uid, leader, known[shard].owner_epoch, state.infos[shard].source_id)
-    return noted
 
 
 def going_back(state: State, offsets: Mapping[ShardId, Offset]) -> frozenset[ShardId]:

@@ -250,6 +250,15 @@ def test_who_holds_a_recreated_shard_stops_reading_it_until_the_declared_reset()
     assert play.confirmed("g-0")["0"].position == 0
 
 
+def test_a_position_that_is_forced_in_a_recreated_shard_is_noted_as_one_of_the_shard_that_is_there() -> None:
+    play = Play(spec(1))
+    play.discover([info("0", source_id="a"), info("1", source_id="a")])
+    play.settle("g-0")
+    play.discover([info("0", source_id="b"), info("1", source_id="b")])
+    play.ask(ForceCheckpoint(shard("0"), 0))
+    assert [play.noted[each].rpartition(" ")[2] for each in shards("0", "1")] == ["b", "a"]
+
+
 def test_an_id_that_the_source_did_not_tell_at_first_is_noted_when_it_does_and_then_holds() -> None:
     play = Play(spec(1))
     play.discover([info("0")])
