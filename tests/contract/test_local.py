@@ -90,7 +90,6 @@ class TestSqliteOwnership(OwnershipContract):
 
     def test_a_file_of_a_later_version_is_refused_by_its_format(self, path: Path) -> None:
         database = Database(path)
-        database.write(lambda sql: None)
         database._connection.execute("PRAGMA user_version = 7")
         database.close()
 
@@ -163,7 +162,7 @@ class TestFileLeadership(LeadershipContract):
         assert not leadership.take()
 
         os.kill(child, 9)
-        os.waitpid(child, 0)
+        await asyncio.to_thread(os.waitpid, child, 0)
         await asyncio.wait_for(leadership.acquire(), 10)
 
         assert leadership.deadline() == float("inf")
