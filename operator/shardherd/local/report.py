@@ -15,6 +15,7 @@ from shardherd.adapters.local.identity import SignedTokens, holder, secret_of
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Json, Objects
 from shardherd.local.operator import API, HOST, METRICS
 from shardherd.local.state import State
+from shardherd.protocol import PROTOCOL_HEADER, PROTOCOL_VERSION
 
 EVENTS = 8
 """The last of them are shown."""
@@ -27,7 +28,7 @@ def status(state: State, objects: Objects) -> str:
     """The whole report."""
     pid = holder(state.lock)
     groups, pods = objects.all(GROUP), objects.all(POD)
-    held = {} if pid is None else _held(state, objects, groups)
+    held: Mapping[tuple[str, str], int] = {} if pid is None else _held(state, objects, groups)
     lines = [
         "no operator runs" if pid is None else f"the operator (process {pid}) leads",
         *([] if pid is None else [_places(objects)]),
@@ -55,33 +56,40 @@ def _places(objects: Objects) -> str:
     return f"coordinator http://{HOST}:{api}, metrics http://{HOST}:{metrics}/metrics"
 
 
-def _held(state: State, objects: Objects, groups: Iterable[Json]) -> dict[tuple[str, str], int]:
-    """How many shards each consumer holds, by group and name; nothing of a group that is not loaded yet."""
+def shards(state: State, objects: Objects, namespace: str, name: str) -> list[Json] | None:
+    """Every shard of a group as the coordinator shows it; None while it cannot."""
     token = SignedTokens(secret_of(state.folder), objects).of_user()
-    base = f"http://{HOST}:{objects.database.fact(API)}"
+    path = f"http://{HOST}:{objects.database.fact(API)}/v1/namespaces/{namespace}/consumergroups/{name}/shards"
+    headers = {"Authorization": f"Bearer {token}", PROTOCOL_HEADER: str(PROTOCOL_VERSION)}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(path, headers=headers), timeout=TIMEOUT) as answer:
+            found: list[Json] = json.load(answer)
+    except (urllib.error.URLError, TimeoutError) as error:
+        if isinstance(error, urllib.error.HTTPError) and error.code not in (404, 503):
+            raise
+        return None
+    return found
+
+
+def _held(state: State, objects: Objects, groups: Iterable[Json]) -> Counter[tuple[str, str]]:
+    """How many shards each consumer holds, by group and name; of a group that is not loaded yet nobody holds any."""
     found: Counter[tuple[str, str]] = Counter()
     for group in groups:
         metadata = group["metadata"]
-        path = f"{base}/v1/namespaces/{metadata['namespace']}/consumergroups/{metadata['name']}/shards"
-        request = urllib.request.Request(path, headers={"Authorization": f"Bearer {token}"})
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-                shards = json.load(answer)
-        except (urllib.error.URLError, TimeoutError):
-            continue
-        found.update((metadata["name"], shard["holder"]) for shard in shards if shard.get("holder"))
-    return dict(found)
+        known = shards(state, objects, metadata["namespace"], metadata["name"]) or []
+        found.update((metadata["name"], shard["holder"]) for shard in known if shard.get("holder"))
+    return found
 
 
 def _group(group: Json) -> tuple[object, ...]:
     metadata, seen = group["metadata"], group.get("status", {})
     ready: Json = next((each for each in seen.get("conditions", ()) if each["type"] == "Ready"), {})
-    shards = seen.get("shards", {})
+    counts = seen.get("shards", {})
     return (
         f"{metadata['namespace']}/{metadata['name']}",
         ready.get("status", "Unknown"),
-        shards.get("total", "-"),
-        shards.get("alreadyAlloc", "-"),
+        counts.get("total", "-"),
+        counts.get("alreadyAlloc", "-"),
         f"{seen.get('readyReplicas', 0)}/{seen.get('desiredReplicas', '-')}",
         seen.get("lag", {}).get("records", "-"),
         ready.get("message", "nothing was looked at yet"),
@@ -95,14 +103,14 @@ def _pod(state: State, pod: Json, held: Mapping[tuple[str, str], int]) -> tuple[
     told: dict[str, Any] = next(iter(pod.get("status", {}).get("containerStatuses", ())), {})
     condition = "draining" if "deletionTimestamp" in metadata else _state(told)
     port = container.run / "port"
-    shards = held.get((metadata.get("labels", {}).get(GROUP_LABEL, ""), metadata["name"]), 0)
+    reads = held.get((metadata.get("labels", {}).get(GROUP_LABEL, ""), metadata["name"]), 0)
     return (
         metadata["name"],
         "-" if running is None else running.driver.pid,
         condition,
         "yes" if told.get("ready") else "no",
         told.get("restartCount", 0),
-        shards,
+        reads,
         f"http://{HOST}:{port.read_text()}/metrics" if running is not None and port.exists() else "-",
     )
 

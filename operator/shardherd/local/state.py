@@ -66,7 +66,8 @@ class State:
     def machine(self, python: str, surroundings: Mapping[str, str]) -> Machine:
         """Where pods run. They inherit `surroundings`, but for what shardherd and Spark would take for their own."""
         inherited = {name: value for name, value in surroundings.items() if not name.startswith(_NOT_INHERITED)}
-        return Machine(self.folder, python, inherited)
+        # By itself Spark asks for the machine's name, which many a laptop cannot resolve.
+        return Machine(self.folder, python, {**inherited, "SPARK_LOCAL_IP": "127.0.0.1"})
 
     def remove(self) -> None:
         """Remove it with all that is in it."""

@@ -45,7 +45,8 @@ class Named:
             found = os.pidfd_open(self.pid)
         except ProcessLookupError:
             return None
-        if shim.fact(self.pid, 22) == self.began:
+        # One that has ended and that nobody has waited for still has its number.
+        if shim.fact(self.pid, 22) == self.began and shim.fact(self.pid, 3) not in ("Z", "X"):
             return found
         os.close(found)
         return None
@@ -115,7 +116,8 @@ class Container:
 
     def running(self) -> Running | None:
         """The start that runs; None if none does."""
-        if not self.locked():
+        ended = _read(self._files / "ended.json")
+        if not self.locked() or (ended is not None and ended["start"] == self.starts()):
             return None
         found = _read(self._files / "container.json")
         if found is None or found["start"] != self.starts():

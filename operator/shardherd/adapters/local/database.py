@@ -72,14 +72,15 @@ class Database:
         connection.execute("PRAGMA journal_mode = WAL")
         # Who holds what must not be older than what Kafka has of it, also after the machine lost its power.
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN IMMEDIATE")
-        found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        if found == 0:
-            for statement in _TABLES.split(";\n"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
-        connection.execute("COMMIT")
-        if found not in (0, FORMAT):
+        if _format(connection) == 0:
+            connection.execute("BEGIN IMMEDIATE")
+            if _format(connection) == 0:  # nobody else has made them meanwhile
+                for statement in _TABLES.split(";\n"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute("COMMIT")
+        found = _format(connection)
+        if found != FORMAT:
             connection.close()
             raise DatabaseError(
                 f"{self.path} has format {found}, this version of shardherd reads {FORMAT}: use the version that wrote it, or"
@@ -136,6 +137,10 @@ class Database:
                     connection.execute("ROLLBACK")
                 raise NotCommittedError(str(error)) from error
             return result
+
+
+def _format(sql: sqlite3.Connection) -> int:
+    return int(sql.execute("PRAGMA user_version").fetchone()[0])
 
 
 def next_version(sql: sqlite3.Connection) -> int:
