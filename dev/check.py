@@ -25,7 +25,7 @@ LINT = {
     "types": ["mypy"],
     "import contracts": ["lint-imports", "--no-logo"],
 }
-PREPARE = (["-m", "dev.cluster", "tools"], ["-m", "dev.cluster", "images"])
+PREPARE = ["-m", "dev.cluster", "everything"]
 
 
 def tool(name: str) -> str:
@@ -48,13 +48,12 @@ def lint() -> bool:
 @contextlib.contextmanager
 def building() -> Iterator[None]:
     """Build in the background what the later tiers need. A failure shows when they need it, so it is only noted here."""
-    command = " && ".join(" ".join([sys.executable, *arguments]) for arguments in PREPARE)
     log = cache() / "logs" / "build.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     print(f"building in the background what the later tests need, log in {log}", flush=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ["nice", "sh", "-c", command], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            ["nice", sys.executable, *PREPARE], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         yield

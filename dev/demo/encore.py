@@ -10,7 +10,7 @@ import time
 from dev.demo.account import Line, moved_shards
 from dev.demo.report import await_that
 from dev.demo.sink import Rows, count, duplicates, longest_pauses
-from dev.demo.story import DRAIN_S, MOVE_S, RATE, START_S, Story
+from dev.demo.story import DRAIN_S, MOVE_S, START_S, Story
 
 STAY_S = 10.0
 """Seconds that a shard which stays may pause while a consumer starts or drains beside it, on two cores."""
@@ -19,7 +19,7 @@ STAY_S = 10.0
 def grow_without_operator(story: Story) -> list[Line]:
     """Add a consumer, kill the operator's process meanwhile, and read all that was produced; lines as those of the table."""
     story.reporter.step("Encore: maxReplicas becomes 3, and the operator is killed while the third application starts")
-    story.traffic.start(backlog=0, rate=RATE, seed=2)
+    story.traffic.start(backlog=0, rate=story.place.rate, seed=2)
     since = time.time()
     story.place.limit(3)
     await_that("there is a third application", lambda: len(story.place.consumers()) == 3, within=60, seen=story.place.explain)
@@ -32,7 +32,7 @@ def grow_without_operator(story: Story) -> list[Line]:
 def shrink_without_operator(story: Story) -> list[Line]:
     """Drain the third consumer, with the operator's process killed before it has given up all of its shards."""
     story.reporter.step("Encore: maxReplicas becomes 2, and the operator is killed while the third application drains")
-    story.traffic.start(backlog=0, rate=RATE, seed=3)
+    story.traffic.start(backlog=0, rate=story.place.rate, seed=3)
     since = time.time()
     story.place.limit(2)
     away = _kill(story)

@@ -14,9 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dev.cluster.builder import build
 from dev.cluster.cluster import Cluster
-from dev.cluster.tools import build_all
+from dev.cluster.everything import build_everything
 from dev.demo.figures import Sample, page
 from dev.demo.kube import Kube, is_ready
 from dev.demo.place import REPOSITORY, Position, positions
@@ -63,8 +62,7 @@ class Lab:
 
     def start(self) -> None:
         """The instance with node, broker and Prometheus, and the two images in it; every tool is built before records flow."""
-        build()
-        build_all()
+        build_everything()
         self.cluster.up(node=True, kafka=True, prometheus=True)
         for image in (OPERATOR_IMAGE, SPARK_IMAGE):
             self._images_changed |= self.cluster.load_image(image)

@@ -22,6 +22,7 @@ class ClusterPlace(Place):
     """The demo's namespace of a lab. `application_namespaces` are those in which the chart lets groups run."""
 
     backlog = 500_000
+    rate = 2_000
     opening = "A real cluster on this machine (etcd, Kubernetes, Kafka, Prometheus), and two images"
     preparing = "The chart, a topic of 8 partitions, and a producer of click events"
     metric = "the operator's metric in Prometheus"

@@ -40,6 +40,8 @@ class Place(ABC):
     reporter: Reporter
     backlog: int
     """Records that are in the topic before anybody reads."""
+    rate: int
+    """Records a second after that."""
     opening: str
     """What `start` does, for people."""
     preparing: str

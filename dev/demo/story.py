@@ -17,8 +17,6 @@ from dev.demo.report import DemoError, Reporter, await_that
 from dev.demo.sink import Sink, owners_of
 from dev.demo.traffic import Traffic
 
-RATE = 2_000
-
 START_S = 420.0
 MOVE_S = 300.0
 DRAIN_S = 300.0
@@ -85,9 +83,11 @@ class Story:
         self.traffic.end()
         self.place.clear()
         self.place.create_topic(8)
-        self.traffic.start(backlog=self.place.backlog, rate=RATE)
+        self.traffic.start(backlog=self.place.backlog, rate=self.place.rate)
         self.place.prepare()
-        self.reporter.say(f"{self.traffic.await_backlog():,} records are in the topic; from now on {RATE:,} more each second")
+        self.reporter.say(
+            f"{self.traffic.await_backlog():,} records are in the topic; from now on {self.place.rate:,} more each second"
+        )
 
     def apply(self) -> None:
         """Step 3: the group, until it is Ready."""
