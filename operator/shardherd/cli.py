@@ -56,6 +56,8 @@ KOPF_STOP_TIMEOUT = 10.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (by default the process's) name; returns the exit code."""
+    from shardherd.local import alone
+
     parser = argparse.ArgumentParser(prog="shardherd", description="Spark applications that share the shards of a stream.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("operator", help="run the operator; settings come from SHARDHERD_* variables")
@@ -71,7 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         local.add_to(commands)
         return local.run(parser.parse_args(given))
     commands.add_parser("local", help="run ConsumerGroups on this machine, without Kubernetes")
+    alone.add_to(commands)
     options = parser.parse_args(arguments)
+    if options.command == "run":
+        return alone.run(options)
     if options.command == "version":
         print(version("shardherd"))
         return 0

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import yaml
 from kafka import KafkaAdminClient, KafkaProducer
 
-from shardherd.adapters.local.containers import MARK, Container
+from shardherd.adapters.local.containers import Container
 from shardherd.adapters.local.database import Database
 from shardherd.adapters.local.identity import holder
 from shardherd.adapters.local.objects import GROUP, POD, Json, Objects
@@ -74,6 +74,8 @@ class Herd:
         self.state = folder / "state"
         self.name = name
         self.bootstrap = bootstrap
+        State(self.state).make()
+        self._short = State(self.state).machine("", {}).short
         self.operators: list[subprocess.Popen[bytes]] = []
         self.written: Counter[str] = Counter()
         self._shards = shards
@@ -185,14 +187,11 @@ class Herd:
 
     def processes(self) -> list[int]:
         """Every process of any pod of this state folder."""
-        if not (self.state / "state.db").exists():
-            return []
-        folder, found = f"={self.state}".encode(), []
+        folder, found = f"SHARDHERD_RUN_DIR={self._short}/".encode(), []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
                 variables = (entry / "environ").read_bytes().split(b"\0")
-                ours = any(each.startswith(f"{MARK}=".encode()) for each in variables)
-                if entry.name.isdigit() and ours and any(folder in each for each in variables):
+                if entry.name.isdigit() and any(each.startswith(folder) for each in variables):
                     found.append(int(entry.name))
         return found
 

@@ -62,7 +62,8 @@ def test_the_background_operator_serves_metrics_and_tells_its_state(herd: Herd) 
     metrics = next(word for word in status.split() if word.endswith("/metrics"))
     with urllib.request.urlopen(metrics, timeout=10) as answer:
         text = answer.read().decode()
-    assert f'shardherd_consumer_shards{{consumer="{herd.name}-0",consumergroup="{herd.name}",namespace="demo"}} 6.0' in text
+    labels = f'consumer="{herd.name}-0",consumergroup="{herd.name}",namespace="demo",source="kafka"'
+    assert f"shardherd_consumer_shards{{{labels}}} 6.0" in text
     assert "shardherd_leader 1.0" in text
 
     herd.run("down")

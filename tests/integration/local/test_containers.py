@@ -90,7 +90,7 @@ async def test_what_an_application_leaves_behind_is_ended_before_its_end_is_told
     await until(lambda: container.last_end() is not None)
 
     left = int(log.read_text().split()[1])
-    assert not Path(f"/proc/{left}").exists()
+    assert shim.fact(left, 3) is None
     assert container.processes() == []
 
 

@@ -59,8 +59,6 @@ def test_a_claim_is_a_folder_that_stays_and_a_claim_template_is_one_of_each_pod(
     mine = {"name": "data", "persistentVolumeClaim": {"claimName": "clicks-data"}}
     checkpoint = {"volumeClaimTemplate": {"accessModes": ["ReadWriteOnce"]}}
     spec = pod(application={**template(mine), "checkpoint": checkpoint})["spec"]
-        "spec"
-    ]
 
     folders = volumes(tmp_path).provide(spec, "clicks-0")
 

@@ -79,7 +79,7 @@ class Node:
                 self._due = None
                 try:
                     await self.sync()
-                except sqlite3.Error as error:
+                except (sqlite3.Error, OSError) as error:
                     log.warning("the state folder cannot be used now, trying on: %s", error)
                     self._at(self.wall() + 1.0)
                 wait = None if self._due is None else max(SOON, self._due - self.wall())
