@@ -1,4 +1,4 @@
-"""Decides how long what is still to be built will take. Called by `progress` and `everything`. Builds nothing.
+"""Decides how long what is still to be done will take. Called by `progress`, `everything` and the demo.
 
 What a step took is remembered in the cache; before its first time it is taken to last as long as on a machine with two cores.
 """
@@ -23,8 +23,22 @@ ON_TWO_CORES: Mapping[str, float] = {
     "images": 240,
     "image operator": 60,
     "image spark": 180,
+    "machine build": 4,
+    "machine prepare": 5,
+    "machine apply": 25,
+    "machine grow": 30,
+    "machine kill": 30,
+    "machine scale_in": 5,
+    "machine finish": 3,
+    "cluster build": 60,
+    "cluster prepare": 35,
+    "cluster apply": 35,
+    "cluster grow": 35,
+    "cluster kill": 40,
+    "cluster scale_in": 15,
+    "cluster finish": 10,
 }
-"""Seconds of each step that takes long, with nothing else on the machine."""
+"""Seconds of each step that takes long, with nothing else on the machine: of what is built, and of the demo."""
 
 
 class Durations:

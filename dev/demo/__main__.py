@@ -10,6 +10,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+from kafka.errors import KafkaError
+
+from dev.cluster.durations import Durations, about
 from dev.cluster.errors import ClusterError
 from dev.cluster.paths import cache
 from dev.demo.account import render
@@ -25,13 +28,13 @@ from dev.demo.visit import Visit, leave, visit
 
 def tell(story: Story) -> bool:
     """All steps and the table; whether every promise held."""
-    story.build()
-    story.prepare()
-    story.apply()
-    story.grow()
-    story.kill()
-    story.scale_in()
-    story.finish()
+    steps = (story.build, story.prepare, story.apply, story.grow, story.kill, story.scale_in, story.finish)
+    durations, names = Durations(), [f"{story.place.name} {step.__name__}" for step in steps]
+    for number, step in enumerate(steps):
+        story.reporter.say(f"{about(durations.left([names[number:]]))} left" if number else about(durations.left([names])))
+        begun = story.reporter.seconds
+        step()
+        durations.note(names[number], story.reporter.seconds - begun)
     table = story.table()
     story.reporter.say("")
     story.reporter.show(render(table))
@@ -61,6 +64,12 @@ def told(place: Place, options: argparse.Namespace) -> int:
     except (DemoError, ClusterError) as error:
         place.reporter.say(f"FAILED: {error}")
         return 1
+    except KafkaError as error:
+        place.reporter.say(f"FAILED: the broker at {place.kafka_bootstrap} did not do it: {error!r}\n{place.explain()}")
+        return 1
+    except KeyboardInterrupt:
+        place.reporter.say("stopped; what was started runs on: make demo-down removes it")
+        return 130
     sys.stdout.write(place.next_steps())
     place.reporter.say(f"done in {place.reporter.seconds / 60:.1f} minutes")
     return 0 if held else 1

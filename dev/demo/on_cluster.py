@@ -21,6 +21,7 @@ KAFKA_GROUP = f"{NAMESPACE}.{GROUP}"
 class ClusterPlace(Place):
     """The demo's namespace of a lab. `application_namespaces` are those in which the chart lets groups run."""
 
+    name = "cluster"
     backlog = 500_000
     rate = 2_000
     opening = "A real cluster on this machine (etcd, Kubernetes, Kafka, Prometheus), and two images"

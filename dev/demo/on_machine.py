@@ -47,6 +47,9 @@ EVENTS = "LAST SEEN"
 
 STOP_TIMEOUT = 60.0
 
+LINES = 20
+"""Of a log, where a step failed."""
+
 COMPILE = "from shardherd.spark.native import LIBRARIES\nfor library in LIBRARIES: library.prepare()"
 """A program that has the loops compiled which every worker of a driver needs."""
 
@@ -57,6 +60,7 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 class MachinePlace(Place):
     """Everything below one folder, so that two of them do not meet."""
 
+    name = "machine"
     backlog = 100_000
     rate = 1_000
     opening = "A real Kafka broker on this machine"
@@ -93,7 +97,9 @@ class MachinePlace(Place):
         self.folder.mkdir(parents=True, exist_ok=True)
         self.broker.launch()
         # Compiled once for this machine, and not by every worker of the first drivers.
-        subprocess.run([sys.executable, "-c", COMPILE], check=True, cwd=REPOSITORY)
+        compiled = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, check=False, cwd=REPOSITORY)
+        if compiled.returncode != 0:
+            raise DemoError(f"the loops of the source were not compiled: {compiled.stderr.strip()}")
         self.broker.ready()
         self.reporter.say(f"it answers at {self.broker.bootstrap}; all of the demo is in {self.folder}")
 
@@ -234,11 +240,14 @@ class MachinePlace(Place):
         self.reporter.show(self._command("status").partition(EVENTS)[0])
 
     def explain(self) -> str:
-        parts = [self._run("status")]
-        if self._state.log.exists():
-            parts += ["the operator's last lines:", *self._state.log.read_text(errors="replace").splitlines()[-20:]]
-        for name in self.consumers():
-            parts += [f"last lines of {name}:", *self._run("logs", name).splitlines()[-20:]]
+        parts: list[str] = []
+        if (self._state.folder / "state.db").exists():
+            parts.append(self._said("status"))
+            for name in self.consumers():
+                parts += [f"last lines of {name}:", *self._said("logs", name).splitlines()[-LINES:]]
+        for what, log in (("operator", self._state.log), ("broker", self.broker.log)):
+            if log.exists():
+                parts += [f"last lines of the {what}:", *log.read_text(errors="replace").splitlines()[-LINES:]]
         return "\n".join(parts)
 
     def next_steps(self) -> str:
@@ -282,6 +291,13 @@ Everything still runs. To look around:
         shown = " ".join(_short(argument) for argument in (*before, "shardherd", "local", verb, *arguments))
         self.reporter.say(f"{shown}    {note}".rstrip())
         return self._run(verb, *arguments, apart=apart)
+
+    def _said(self, verb: str, *arguments: str) -> str:
+        """What a command printed, or why it could not: an explanation may not fail itself."""
+        try:
+            return self._run(verb, *arguments)
+        except DemoError as error:
+            return str(error)
 
     def _run(self, verb: str, *arguments: str, apart: bool = False) -> str:
         """A command of `shardherd local` on this folder: in this process, as its start takes a second, unless `apart`."""

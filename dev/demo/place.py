@@ -38,6 +38,7 @@ class Place(ABC):
     """Where a story happens. Call `start` first, then `clear`, `prepare` and `apply`."""
 
     reporter: Reporter
+    name: str
     backlog: int
     """Records that are in the topic before anybody reads."""
     rate: int

@@ -11,6 +11,8 @@ from dev.demo.on_cluster import ClusterPlace
 from dev.demo.on_machine import MachinePlace
 from dev.demo.place import Position, positions
 from dev.demo.report import DemoError, Reporter
+from shardherd.adapters.local.objects import GROUP_LABEL, POD
+from shardherd.local.state import State
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,6 +48,28 @@ def test_the_rows_on_this_machine_are_where_the_manifests_volume_leads(tmp_path:
 
 def test_to_remove_what_is_not_there_does_nothing(tmp_path: Path) -> None:
     assert not MachinePlace(tmp_path / "demo", Reporter(lambda _: None)).stop()
+
+
+def test_a_place_where_nothing_was_started_has_nothing_to_explain(tmp_path: Path) -> None:
+    assert MachinePlace(tmp_path / "demo", Reporter(lambda _: None)).explain() == ""
+
+
+def test_a_failure_is_explained_by_the_state_the_consumers_logs_and_those_of_what_serves_them(tmp_path: Path) -> None:
+    place = MachinePlace(tmp_path / "demo", Reporter(lambda _: None))
+    state = State(place.folder / "herd")
+    state.make()
+    pod = {"metadata": {"labels": {GROUP_LABEL: "clickstream"}, "name": "clickstream-0", "namespace": "demo"}}
+    objects = state.objects()
+    objects.change((POD, "demo", "clickstream-0"), lambda _: {**pod, "kind": POD, "spec": {}, "status": {}})
+    objects.database.close()
+    state.log.write_text("the operator said this\n")
+    place.broker.folder.mkdir()
+    place.broker.log.write_text("the broker said that\n")
+    said = place.explain()
+    assert "no operator runs" in said
+    assert "'clickstream-0' has written nothing here" in said
+    assert said.endswith("last lines of the operator:\nthe operator said this\nlast lines of the broker:\nthe broker said that")
+    assert place.stop()
 
 
 @pytest.mark.parametrize(
