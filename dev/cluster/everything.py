@@ -49,6 +49,10 @@ class Lanes:
         if self._failed:
             raise self._failed[0]
 
+    def left(self) -> str:
+        """How long it will take, for people; empty if nothing is missing."""
+        return self._about() if any(self._left) else ""
+
     def _lane(self, lane: list[Step]) -> None:
         try:
             while lane:
@@ -67,16 +71,19 @@ class Lanes:
 def build_everything(*, images: bool = True) -> Tools:
     """Every program, and both images if wanted, side by side."""
     tools = Tools()
+    Lanes(_lanes(tools, images), Durations()).run()
+    return tools
 
+
+def time_left() -> str:
+    """How long `build_everything` would take, for people: empty if nothing is missing."""
+    return Lanes(_lanes(Tools(), True), Durations()).left()
+
+
+def _lanes(tools: Tools, images: bool) -> tuple[list[Step], list[Step]]:
     def need(name: str) -> Step:
         return Step(name, lambda: getattr(tools, name), lambda: tools.there(name))
 
-    last = [Step("images", builder.build, builder.built)] if images else []
-    Lanes(
-        (
-            [need(name) for name in ("etcd", "kubernetes", "helm", "coredns")],
-            [*(need(name) for name in ("packages", "kafka", "pause", "base")), *last],
-        ),
-        Durations(),
-    ).run()
-    return tools
+    compiled = [need(name) for name in ("etcd", "kubernetes", "helm", "coredns")]
+    fetched = [need(name) for name in ("packages", "kafka", "pause", "base")]
+    return compiled, [*fetched, *([Step("images", builder.build, builder.built)] if images else [])]

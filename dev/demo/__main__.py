@@ -6,6 +6,7 @@ It only tells the story of `dev.demo.story` in order, and exits with 1 if a prom
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,7 +85,10 @@ def down(options: argparse.Namespace) -> int:
     removed: list[str] = []
     try:
         Traffic(machine, TOPIC).end()
-        if machine.stop():
+        there = machine.stop()
+        with contextlib.suppress(OSError):
+            machine.folder.parent.rmdir()  # unless another instance has its folder there
+        if there:
             removed.append(f"the group, its applications and Kafka on this machine, with all that was in {machine.folder}")
         if lab.cluster.state.exists():
             Traffic(lab, TOPIC).end()

@@ -53,7 +53,7 @@ LINES = 20
 COMPILE = "from shardherd.spark.native import LIBRARIES\nfor library in LIBRARIES: library.prepare()"
 """A program that has the loops compiled which every worker of a driver needs."""
 
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """What lets Spark start in half of the time: nobody here runs long enough for Java's better compiler to pay."""
 
 
@@ -283,7 +283,11 @@ Everything still runs. To look around:
     @property
     def _surroundings(self) -> dict[str, str]:
         """What drivers inherit beside their manifest's environment."""
-        return {"TRIGGER": TRIGGER, "JAVA_TOOL_OPTIONS": f"{JAVA} {os.environ.get('JAVA_TOOL_OPTIONS', '')}".strip()}
+        # What Spark keeps beside its own folders is left behind by a driver that is killed: here it goes with the demo.
+        scratch = self.folder / "tmp"
+        scratch.mkdir(exist_ok=True)
+        given = os.environ.get("JAVA_TOOL_OPTIONS", "")
+        return {"TRIGGER": TRIGGER, "JAVA_TOOL_OPTIONS": f"{JAVA} -Djava.io.tmpdir={scratch} {given}".strip()}
 
     def _command(self, verb: str, *arguments: str, note: str = "", apart: bool = False) -> str:
         """Say which command it is, run it, and return what it printed. Raises DemoError."""

@@ -54,6 +54,14 @@ def test_how_long_is_left_is_said_at_the_start_and_after_each_step(
     ]
 
 
+def test_how_long_it_would_take_is_known_before_it_begins(durations: Durations) -> None:
+    durations.note("helm", 120)
+    machine = Machine("etcd")
+    assert Lanes([[machine.step("etcd"), machine.step("helm")]], durations).left() == "about 2 minutes"
+    assert Lanes([[machine.step("etcd")]], durations).left() == ""
+    assert machine.done == []
+
+
 def test_lanes_go_on_side_by_side(durations: Durations) -> None:
     both = threading.Barrier(2, timeout=30)
     Lanes([[Step(name, both.wait, lambda: False)] for name in ("kubernetes", "images")], durations).run()
