@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,9 @@ from tests.harness.broker import Broker
 ROOT = Path(__file__).resolve().parents[3]
 WITHIN = 400.0
 
+COMMAND = "shardherd run --bootstrap localhost:9092 --topic clickstream --option startingOffsets=earliest app.py rows"
+"""As the page on local mode has it."""
+
 
 @pytest.mark.timeout(900)
 def test_the_clickstream_application_runs_by_itself(broker: Broker, tmp_path: Path) -> None:
@@ -27,11 +31,12 @@ def test_the_clickstream_application_runs_by_itself(broker: Broker, tmp_path: Pa
         producer.send("alone", value=b'{"user": "u1"}', partition=number % 2)
     producer.close()
     rows, log = tmp_path / "rows", tmp_path / "log"
-    application = str(ROOT / "spark_apps" / "clickstream" / "app.py")
-    options = ["--bootstrap", broker.bootstrap, "--topic", "alone", "--option", "startingOffsets=earliest"]
+    assert COMMAND in (ROOT / "docs" / "laptop.md").read_text().splitlines()
+    shutil.copy(ROOT / "spark_apps" / "clickstream" / "app.py", tmp_path)
+    arguments = COMMAND.replace("localhost:9092", broker.bootstrap).replace("--topic clickstream", "--topic alone").split()[1:]
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "shardherd", "run", *options, application, str(rows)],
+            [sys.executable, "-m", "shardherd", *arguments],
             cwd=tmp_path,
             stdout=output,
             stderr=output,

@@ -144,4 +144,4 @@ def test_every_command_of_the_page_does_what_it_says_with_the_clickstream_applic
 def commands() -> set[str]:
     """Every command of local mode that the page shows."""
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return {line for block in blocks for line in block.splitlines() if line.startswith("shardherd ")}
+    return {line for block in blocks for line in block.splitlines() if line.startswith("shardherd local ")}

@@ -243,6 +243,9 @@ class Node:
         if ended is not None and self._write_status(pod, statuses.gone(pod, ended)):
             self._at(self.wall() + SOON)
             return
+        # Its object last: whoever comes after a crash in between finds by it what is left to do.
+        known.container.remove()
+        self._drop_claims(pod)
         uid = metadata["uid"]
         self._change(
             POD,
@@ -250,8 +253,6 @@ class Node:
             metadata["name"],
             lambda found: None if found is None or found["metadata"]["uid"] == uid else found,
         )
-        known.container.remove()
-        self._drop_claims(pod)
         log.info("pod %s is gone", metadata["name"], extra=fields(group=_group(pod)))
 
     def _drop_claims(self, pod: Json) -> None:
