@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shardherd.adapters.clock import SystemClock
+from shardherd.adapters.clock import SystemClock, boot_time
 from shardherd.adapters.local.containers import Container
 from shardherd.adapters.local.database import DatabaseError
 from shardherd.adapters.local.identity import FileLeadership, holder
@@ -150,8 +150,8 @@ def _detached(state: State) -> int:
             stderr=log,
             start_new_session=True,
         )
-    until = time.monotonic() + START_TIMEOUT
-    while time.monotonic() < until and process.poll() is None:
+    until = boot_time() + START_TIMEOUT
+    while boot_time() < until and process.poll() is None:
         with state.log.open(errors="replace") as log_file:
             log_file.seek(begun)
             said = log_file.read()
