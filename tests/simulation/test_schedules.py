@@ -332,6 +332,19 @@ def test_the_ledger_takes_a_position_for_set_only_once_the_decision_is_stored() 
     assert (books.sets(T0, 2), books.sets(T0, 3)) == (True, False)
 
 
+def test_the_ledger_lets_be_read_again_what_a_reset_to_the_durable_position_asks_for() -> None:
+    books, run = ledger()
+    books.land(T0, 0, "operator-1")
+    books.store(stored(None), "operator-1")
+    books.write(T0, 0, 5, 1, run)
+    books.store(stored(None, reset=reset_of(ResetState.APPLYING)), "operator-1")
+    other = Run(ConsumerId("g-1"), Incarnation("uid-2", 1))
+    with pytest.raises(BrokenError, match="nothing has happened to either"):
+        books.write(T0, 0, 5, 2, other)
+    books.store(stored(None, last_reset=reset_of(ResetState.DONE)), "operator-1")
+    books.write(T0, 0, 5, 2, other)
+
+
 def reset_to_the_beginning(made: bool) -> Ledger:
     """Records 0 to 5 were read, then a reset set 0; with it, or without, the ownership is lost."""
     books, run = ledger()

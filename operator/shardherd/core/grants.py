@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shardherd.core import lineage
 from shardherd.core.fsm import Cause, step
-from shardherd.core.model import ConsumerId, ResetState, ShardId, ShardState
+from shardherd.core.model import ConsumerId, ResetState, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import ShardRecord
 from shardherd.core.state import State, Told
@@ -19,6 +19,11 @@ HELD = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
 def movable(state: State, shard: ShardId) -> bool:
     """Whether the ownership of this shard may change now: no commit of it is under way."""
     return shard not in state.in_flight
+
+
+def another(record: ShardRecord, info: ShardInfo) -> bool:
+    """Whether the source shows another shard under this name than the one whose position is known."""
+    return bool(record.source_id and info.source_id) and record.source_id != info.source_id
 
 
 def checkpoint_lost(state: State, record: ShardRecord) -> bool:
@@ -152,6 +157,8 @@ def rewind_if_before_end(state: State, shard: ShardId, now: float) -> bool:
     position = state.positions.get(shard)
     if record.state is not ShardState.OVER or info is None or position is None or not movable(state, shard):
         return False
+    if another(record, info):
+        return False
     if position >= info.end:
         return False
     state.put_shard(record._replace(state=step(record.state, Cause.REWOUND), since=now))
@@ -165,7 +172,7 @@ def finish_if_done(state: State, shard: ShardId, now: float) -> bool:
     position = state.positions.get(shard)
     if record.state not in HELD or info is None or info.open or position is None or not movable(state, shard):
         return False
-    if position < info.end:
+    if position < info.end or another(record, info):
         return False
     state.put_shard(_free(record)._replace(state=step(record.state, Cause.FINISHED), since=now))
     state.tell(Told("ShardOver", f"shard {shard} is closed and consumed up to its end {info.end}", shards=(shard,)))

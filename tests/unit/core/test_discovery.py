@@ -250,6 +250,16 @@ def test_who_holds_a_recreated_shard_stops_reading_it_until_the_declared_reset()
     assert play.confirmed("g-0")["0"].position == 0
 
 
+def test_a_recreated_shard_that_is_closed_is_not_finished_by_the_position_of_the_one_before() -> None:
+    play = Play(spec(1))
+    play.discover([info("0", source_id="a")])
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 70)
+    play.discover([info("0", end=26, source_id="b", open=False)])
+    assert play.states() == {"0": "ALREADY_ALLOC"}
+    assert [cause.reason for cause in play.view.withheld] == ["SourceRecreated"]
+
+
 def test_a_position_that_is_forced_in_a_recreated_shard_is_noted_as_one_of_the_shard_that_is_there() -> None:
     play = Play(spec(1))
     play.discover([info("0", source_id="a"), info("1", source_id="a")])
