@@ -192,7 +192,7 @@ def test_one_seed_is_one_run() -> None:
 
 
 def test_a_failing_seed_prints_one_command_that_replays_it_step_by_step() -> None:
-    asked = ["--seeds", "2", "--workers", "1", "--bug", "TRANSFER in B"]
+    asked = ["--seeds", "40", "--workers", "1", "--bug", "TRANSFER in B"]
     found = subprocess.run([sys.executable, "-m", "tests.simulation", *asked], cwd=ROOT, capture_output=True, text=True)
     broken = re.search(r"^BROKEN: seed (\d+): (.+)\n  replay it with: (.+)$", found.stdout, re.MULTILINE)
     assert broken is not None
