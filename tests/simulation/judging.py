@@ -386,7 +386,7 @@ class Judge(Ledger):
         for name, row in stored.shards.items():
             if row.state is not ShardState.ALREADY_ALLOC or (row.holder, row.incarnation) != owner or name in named:
                 continue
-            if self._readable(name):
+            if self._readable(name) and not self.sightings.another(stored, name):
                 raise BrokenError(f"{owner} holds {name} under epoch {row.owner_epoch}, and is not told so")
         for each in reply.confirmed:
             book = self.shards[each.shard]
@@ -430,6 +430,8 @@ class Judge(Ledger):
             current = (row.holder, row.incarnation, row.owner_epoch) == (*owner, outcome.expected_epoch)
             if outcome.result is CheckpointResult.FENCED and current and row.state in HELD:
                 raise BrokenError(f"{request.consumer} is told that its grant of {outcome.shard} is over, and stored is {row}")
+            if self.sightings.another(self.stored, outcome.shard):
+                continue  # it is about the shard that bore the name before
             if outcome.result is CheckpointResult.UNCHANGED and not book.rewound and outcome.offset > max(book.landed[0], 0):
                 raise BrokenError(f"{outcome.shard}: {outcome.offset} is said to be no news, durable is {book.landed[0]}")
 
@@ -486,6 +488,8 @@ class Judge(Ledger):
     def _had_to_read(self, consumer: ConsumerId) -> None:
         before = self.written
         held = [name for name, row in before.shards.items() if row.holder == consumer] if before is not None else []
+        if any(self.sightings.another(before, name) for name in held):
+            return  # what was left to be read of the shard that bore the name before
         if not any((self.shards[name].highest or 0) < self.shards[name].end for name in held):
             raise BrokenError(f"{consumer} was expired for want of progress, and holds nothing that is left to be read: {held}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shardherd.core import lineage
 from shardherd.core.fsm import Cause, step
-from shardherd.core.model import ConsumerId, ResetState, ShardId, ShardState
+from shardherd.core.model import ConsumerId, ResetState, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.records import ShardRecord
 from shardherd.core.state import State, Told
@@ -48,6 +48,11 @@ def lost_checkpoints(state: State) -> list[ShardId]:
         if (info is not None and position < info.begin) or (copies and position < copies.get(shard, 0)):
             lost.append(shard)
     return lost
+
+
+def is_another(record: ShardRecord, info: ShardInfo) -> bool:
+    """Whether the source has another shard under this name than the one that the position is of."""
+    return bool(record.source_id and info.source_id) and record.source_id != info.source_id
 
 
 def grantable(state: State, record: ShardRecord) -> bool:
@@ -165,7 +170,7 @@ def finish_if_done(state: State, shard: ShardId, now: float) -> bool:
     position = state.positions.get(shard)
     if record.state not in HELD or info is None or info.open or position is None or not movable(state, shard):
         return False
-    if position < info.end:
+    if position < info.end or is_another(record, info):
         return False
     state.put_shard(_free(record)._replace(state=step(record.state, Cause.FINISHED), since=now))
     state.tell(Told("ShardOver", f"shard {shard} is closed and consumed up to its end {info.end}", shards=(shard,)))
