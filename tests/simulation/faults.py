@@ -55,9 +55,14 @@ def reset_lost(world: World) -> None:
         return
     for shard, offset in sorted(world.kafka.unanswered.items()):
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, offset)
+    stored = world.ledger.stored
     for book in world.ledger.shards.values():
-        if book.present and book.durable is None and book.highest is not None:
-            world.timeline.at(world.time, leader.process.loop, leader.force, book.name, book.highest)
+        row = stored.shards.get(book.name) if stored is not None else None
+        if not book.present or book.durable is not None or (book.highest is None and (row is None or not row.started)):
+            continue
+        # Of a shard that was made anew it may be that only a copy of what bore its name before is left.
+        target = book.begin if book.highest is None else book.highest
+        world.timeline.at(world.time, leader.process.loop, leader.force, book.name, target)
 
 
 def _go_on(world: World, loop: object) -> None:

@@ -36,6 +36,7 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
+from shardherd.core.naming import split
 from shardherd.core.records import ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from tests.simulation.books import BrokenError
 from tests.simulation.ledger import HELD, Ledger
@@ -175,7 +176,8 @@ class Judge(Ledger):
             raise BrokenError(f"{row.shard} has parents {row.parents}, its source says {book.parents}")
         if row.held_since_epoch > row.owner_epoch or row.revision > after.group.revision:
             raise BrokenError(f"{row} is of the future of {after.group}")
-        if row.started and book.highest is None and row.source_id in ("", book.source_id):
+        copied = self.world is not None and row.shard in self.world.api.copies.copies.offsets
+        if row.started and book.highest is None and row.source_id in ("", book.source_id) and not copied:
             raise BrokenError(f"{row.shard} is said to be started, and no position of it was ever durable")
         if row.holder is not None and row.last_holder != row.holder:
             raise BrokenError(f"{row.shard} is held by {row.holder}, and its last holder is {row.last_holder}")
@@ -308,6 +310,12 @@ class Judge(Ledger):
         }
         if (before.shards.keys() != after.shards.keys() or joined) and new.group_epoch <= old.group_epoch:
             raise BrokenError(f"consumers {sorted(joined)} or shards changed, and the group's epoch is still {new.group_epoch}")
+        for growth in new.growths:
+            ends = {shard: self.shards[shard].end for shard, _ in growth.ends if shard in self.shards}
+            if growth.topic not in {split(shard)[0] for shard in self.shards} or not 0 < growth.before < growth.after:
+                raise BrokenError(f"no topic grew like this: {growth}")
+            if any(end > ends.get(shard, -1) for shard, end in growth.ends):
+                raise BrokenError(f"the ends of {growth} are not those of its shards: {ends}")
         if new.last_reset is not None and new.last_reset != old.last_reset:
             wrong = [row for row in new.last_reset.rows if not self._was_set(row.shard, row.after)]
             if wrong:
@@ -386,7 +394,7 @@ class Judge(Ledger):
         for name, row in stored.shards.items():
             if row.state is not ShardState.ALREADY_ALLOC or (row.holder, row.incarnation) != owner or name in named:
                 continue
-            if self._readable(name) and not self.sightings.another(stored, name):
+            if self._readable(name):
                 raise BrokenError(f"{owner} holds {name} under epoch {row.owner_epoch}, and is not told so")
         for each in reply.confirmed:
             book = self.shards[each.shard]
@@ -413,6 +421,8 @@ class Judge(Ledger):
     def _readable(self, shard: ShardId) -> bool:
         """Whether its position has been known for long, so that nothing keeps its holder from being told of it."""
         book = self.shards[shard]
+        if self.sightings.another(self.stored, shard):
+            return False
         lately = self.forgotten_at.get(shard, float("-inf")) > self.now - 100.0
         return not (book.durable is None or lately or book.durable < book.begin)
 
@@ -431,7 +441,7 @@ class Judge(Ledger):
             if outcome.result is CheckpointResult.FENCED and current and row.state in HELD:
                 raise BrokenError(f"{request.consumer} is told that its grant of {outcome.shard} is over, and stored is {row}")
             if self.sightings.another(self.stored, outcome.shard):
-                continue  # it is about the shard that bore the name before
+                continue
             if outcome.result is CheckpointResult.UNCHANGED and not book.rewound and outcome.offset > max(book.landed[0], 0):
                 raise BrokenError(f"{outcome.shard}: {outcome.offset} is said to be no news, durable is {book.landed[0]}")
 
@@ -488,8 +498,6 @@ class Judge(Ledger):
     def _had_to_read(self, consumer: ConsumerId) -> None:
         before = self.written
         held = [name for name, row in before.shards.items() if row.holder == consumer] if before is not None else []
-        if any(self.sightings.another(before, name) for name in held):
-            return  # what was left to be read of the shard that bore the name before
         if not any((self.shards[name].highest or 0) < self.shards[name].end for name in held):
             raise BrokenError(f"{consumer} was expired for want of progress, and holds nothing that is left to be read: {held}")
 

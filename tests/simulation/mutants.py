@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import logging
 import multiprocessing
 import os
@@ -15,14 +16,17 @@ import random
 import signal
 import sys
 import time
+import warnings
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from tests.simulation.mutations import MODULES, Mutant, every, plant
+from tests.simulation.mutations import MODULES, PACKAGE, Mutant, every, plant
 from tests.simulation.plan import plan
 from tests.simulation.world import World
 
@@ -66,27 +70,65 @@ def main() -> int:
     sample = [make() for make in random.Random(draw).sample(found, min(chosen.mutants, len(found)))]
     print(f"{len(sample)} of {len(found)} mutants, drawn by {draw} ({texts} more change only texts for people)", flush=True)
     begun = time.monotonic()
-    seeds = clean(range(draw, draw + chosen.seeds))
+    runs = clean(range(draw, draw + chosen.seeds), sorted({mutant.module for mutant in sample}))
     with ThreadPoolExecutor(chosen.workers) as workers:
-        verdicts = list(workers.map(lambda mutant: tried(mutant, seeds, verbose=chosen.verbose), sample))
-    report(verdicts, len(seeds), time.monotonic() - begun)
+        verdicts = list(workers.map(lambda mutant: tried(mutant, reaching(mutant, runs), verbose=chosen.verbose), sample))
+    report(verdicts, len(runs), time.monotonic() - begun)
     return 0
 
 
-def clean(seeds: Sequence[int]) -> list[int]:
-    """These seeds without those that break something as the code is."""
-    outcome = _in_child(None, seeds, stop=False)
-    for seed, what in outcome:
-        print(f"left out: seed {seed} breaks without any change: {what}", flush=True)
-    broken = {seed for seed, _ in outcome}
-    return [seed for seed in seeds if seed not in broken]
+Reached = frozenset[tuple[str, int]]
+"""The lines that a schedule runs, by module."""
+
+
+def clean(seeds: Sequence[int], modules: Sequence[str]) -> dict[int, Reached]:
+    """These seeds without those that break something as the code is, and what of these modules each of them runs."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("fork")) as children:
+        outcomes = list(children.map(_traced, seeds, itertools.repeat(tuple(modules)), chunksize=8))
+    for seed, (_, what) in zip(seeds, outcomes, strict=True):
+        if what:
+            print(f"left out: seed {seed} breaks without any change: {what}", flush=True)
+    return {seed: lines for seed, (lines, what) in zip(seeds, outcomes, strict=True) if not what}
+
+
+def reaching(mutant: Mutant, runs: Mapping[int, Reached]) -> list[int]:
+    """The seeds whose schedules run a line that the mutant changes: the others are what they were."""
+    lines = {(mutant.module, line) for line in mutant.lines}
+    return [seed for seed, reached in runs.items() if not lines or lines & reached]
+
+
+def _traced(seed: int, modules: Sequence[str]) -> tuple[Reached, str]:
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    found: set[tuple[str, int]] = set()
+    files = {str(PACKAGE / f"{module}.py"): module for module in modules}
+
+    def called(frame: FrameType, _event: str, _argument: object) -> Callable[..., Any] | None:
+        module = files.get(frame.f_code.co_filename)
+        if module is None:
+            return None
+
+        def line(frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+            found.add((module, frame.f_lineno))
+            return line
+
+        return line
+
+    sys.settrace(called)
+    try:
+        World(plan(seed)).run()
+    except Exception as error:  # noqa: BLE001
+        return frozenset(), f"{type(error).__name__}: {error}"
+    finally:
+        sys.settrace(None)
+    return frozenset(found), ""
 
 
 def tried(mutant: Mutant, seeds: Sequence[int], *, verbose: bool = False) -> Verdict:
     """Run schedules with a mutant until it is noticed."""
-    outcome = _in_child(mutant, seeds, stop=True)
+    outcome = _in_child(mutant, seeds) if seeds else []
     if not outcome:
-        print(f"not noticed: {mutant}", flush=True)
+        print(f"not noticed{'' if seeds else ', never run'}: {mutant}", flush=True)
         return Verdict(mutant, 0, "")
     seed, what = outcome[0]
     verdict = Verdict(mutant, seeds.index(seed) + 1, what)
@@ -95,11 +137,11 @@ def tried(mutant: Mutant, seeds: Sequence[int], *, verbose: bool = False) -> Ver
     return verdict
 
 
-def _in_child(mutant: Mutant | None, seeds: Sequence[int], *, stop: bool) -> list[tuple[int, str]]:
-    """What broke in a child of this process."""
+def _in_child(mutant: Mutant, seeds: Sequence[int]) -> list[tuple[int, str]]:
+    """The first schedule that broke in a child of this process, if one did."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_run, args=(mutant, seeds, stop, theirs))
+    child = context.Process(target=_run, args=(mutant, seeds, theirs))
     child.start()
     theirs.close()
     try:
@@ -110,7 +152,7 @@ def _in_child(mutant: Mutant | None, seeds: Sequence[int], *, stop: bool) -> lis
     return outcome
 
 
-def _run(mutant: Mutant | None, seeds: Sequence[int], stop: bool, told: multiprocessing.connection.Connection) -> None:
+def _run(mutant: Mutant, seeds: Sequence[int], told: Connection) -> None:
     logging.disable(logging.CRITICAL)
     gc.freeze()
     gc.disable()
@@ -124,16 +166,14 @@ def _run(mutant: Mutant | None, seeds: Sequence[int], stop: bool, told: multipro
         os._exit(0)
 
     signal.signal(signal.SIGVTALRM, hangs)
-    if mutant is not None:
-        plant(mutant)
+    plant(mutant)
     for number, seed in enumerate(seeds, 1):
         signal.setitimer(signal.ITIMER_VIRTUAL, HANGS)
         try:
             World(plan(seed)).run()
         except BaseException as error:  # noqa: BLE001
             broken.append((seed, f"{type(error).__name__}: {error}"))
-            if stop:
-                break
+            break
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         if number % COLLECT == 0:

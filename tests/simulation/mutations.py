@@ -6,6 +6,7 @@ of one function that is loaded already, so that a forked child costs nothing but
 
 from __future__ import annotations
 
+import ast
 import difflib
 import functools
 import importlib
@@ -59,12 +60,16 @@ MODULES = tuple(f"core/{name}" for name in CORE) + tuple(f"coordinator/{name}" f
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one function. `source` is the changed function, from the margin on."""
+    """One change of one function. `source` is the changed function, from the margin on.
+
+    `lines` are those of its file of which one must be run for the change to matter; none if that is not known.
+    """
 
     module: str
     function: str
     change: str
     source: str
+    lines: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.module}: {self.function}: {self.change}"
@@ -137,15 +142,62 @@ def _mutant(module: str, tree: cst.Module, function: cst.FunctionDef, owner: str
     assert isinstance(changed, cst.FunctionDef)
     before, after = tree.code_for_node(bare), tree.code_for_node(changed)
     name = f"{owner}.{function.name.value}" if owner else function.name.value
-    return Mutant(module, name, _change(before, after), textwrap.dedent(after))
+    old, new = before.splitlines(), after.splitlines()
+    gone: list[int] = []
+    come: list[int] = []
+    for tag, low, high, first, last in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            gone += range(low, high)
+            come += range(first, last)
+    change = " ".join(old[at].strip() for at in gone) + " -> " + " ".join(new[at].strip() for at in come)
+    return Mutant(module, name, change, textwrap.dedent(after), _statements(module, name, gone))
 
 
-def _change(before: str, after: str) -> str:
-    """The old text and the new one, in a line."""
-    lines = list(difflib.ndiff(before.splitlines(), after.splitlines()))
-    old = " ".join(line[2:].strip() for line in lines if line.startswith("- "))
-    new = " ".join(line[2:].strip() for line in lines if line.startswith("+ "))
-    return f"{old} -> {new}"
+def _statements(module: str, function: str, lines: Iterable[int]) -> frozenset[int]:
+    """The lines, in its file, of the statements of a function that are on these lines of its text.
+
+    Of a statement that has others in it only its head counts. Whatever is in the head of the function is always run.
+    """
+    starts, ends = _statements_of(module)[function]
+    found: set[int] = set()
+    for line in lines:
+        at = starts + line
+        around = [(low, high) for low, high in ends if low <= at <= high]
+        if not around:
+            return frozenset()
+        low, high = min(around, key=lambda each: each[1] - each[0])
+        found.update(range(low, high + 1))
+    return frozenset(found)
+
+
+@functools.cache
+def _statements_of(module: str) -> dict[str, tuple[int, list[tuple[int, int]]]]:
+    """The first line of every function of a module, and from which line to which each of its statements goes."""
+    found: dict[str, tuple[int, list[tuple[int, int]]]] = {}
+    for owner, function in _functions(ast.parse((PACKAGE / f"{module}.py").read_text())):
+        ranges = []
+        for each in ast.walk(function):
+            if isinstance(each, ast.stmt) and each is not function:
+                body = getattr(each, "body", None) or list(getattr(each, "cases", []))
+                inner = min((_first(child) for child in body), default=None)
+                end = each.end_lineno or each.lineno
+                ranges.append((each.lineno, end if inner is None else max(each.lineno, inner - 1)))
+        found[f"{owner}{function.name}"] = (function.lineno, ranges)
+    return found
+
+
+def _first(node: ast.stmt | ast.match_case) -> int:
+    return node.pattern.lineno if isinstance(node, ast.match_case) else node.lineno
+
+
+def _functions(tree: ast.Module) -> Iterable[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for each in tree.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield "", each
+        elif isinstance(each, ast.ClassDef):
+            for method in each.body:
+                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield f"{each.name}.", method
 
 
 # Texts.

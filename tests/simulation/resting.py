@@ -60,11 +60,12 @@ def _memory(group: Group, stored: Ownership) -> str:
 
 
 def _positions(world: World, group: Group, stored: Ownership) -> str:
-    there = {book.name for book in world.source.present()}
+    # Nobody looks after the positions of shards that are gone.
+    there = {each.name for each in world.source.present()}
     committed = {name: offset for name, offset in world.kafka.committed.items() if name in there}
-    known = {name: offset for name, offset in group.checkpoints.items() if name in there}
-    if known != committed:
-        return f"in memory positions are {known}, committed are {committed}"
+    memory = {name: offset for name, offset in group.checkpoints.items() if name in there}
+    if memory != committed:
+        return f"in memory positions are {memory}, committed are {committed}"
     state = group._state
     if state.in_flight or state.clocks.copies or state.clocks.unset:
         return f"commits are under way that nobody waits for: {state.in_flight}, {state.clocks.copies}, {state.clocks.unset}"

@@ -535,6 +535,19 @@ def test_a_topic_that_was_made_anew_is_read_after_a_reset_of_all_its_shards() ->
     assert {name: each.position for name, each in play.confirmed("g-0").items()} == {"0": 9, "1": 0}
 
 
+def test_a_topic_that_was_made_anew_is_known_by_its_reset_though_the_ownership_is_lost_afterwards() -> None:
+    play = Play(spec(1))
+    play.discover([info("0", source_id="a")])
+    play.settle("g-0")
+    recreated = [info("0", end=9, source_id="b")]
+    play.discover(recreated)
+    declare(play, reset("Latest"))
+    go_on(play)
+    play.lose()
+    play.discover(recreated)
+    assert [cause.reason for cause in play.view.withheld] == ["Paused", "OwnershipRebuilding"]
+
+
 def test_a_finished_shard_is_read_again() -> None:
     play = Play(spec(1))
     closed: list[ShardInfo] = [info("0", open=False)]
