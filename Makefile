@@ -25,11 +25,17 @@ venv: ## Make .venv from the lock file (every other target does it by itself).
 	@dev/bootstrap
 
 .PHONY: demo
-demo: venv ## Build a real cluster here, run a consumer group on it, and count. (DEMO_CONTEXT=...: on a cluster of yours.)
-	@$(PY) -m dev.demo up $(if $(DEMO_CONTEXT),--context "$(DEMO_CONTEXT)" --kubeconfig "$(KUBECONFIG)" --image "$(IMAGE)" --kafka "$(KAFKA_BOOTSTRAP)")
+demo: ## Run a consumer group on this machine, without Kubernetes: real Kafka, real Spark; grow, kill, scale in, and count.
+	@if [ -n "$(DEMO_CONTEXT)" ]; then echo "DEMO_CONTEXT belongs to make demo-cluster" >&2; exit 2; fi
+	@dev/bootstrap kafka
+	@$(PY) -m dev.demo machine
+
+.PHONY: demo-cluster
+demo-cluster: venv ## The same on a real Kubernetes, which it builds here first. (DEMO_CONTEXT=...: on a cluster of yours.)
+	@$(PY) -m dev.demo cluster $(if $(DEMO_CONTEXT),--context "$(DEMO_CONTEXT)" --kubeconfig "$(KUBECONFIG)" --image "$(IMAGE)" --kafka "$(KAFKA_BOOTSTRAP)")
 
 .PHONY: demo-down
-demo-down: venv ## Remove all that the demo started.
+demo-down: venv ## Remove all that both demos started.
 	@$(PY) -m dev.demo down $(if $(DEMO_CONTEXT),--context "$(DEMO_CONTEXT)" --kubeconfig "$(KUBECONFIG)" --kafka "$(KAFKA_BOOTSTRAP)")
 
 .PHONY: test
@@ -73,7 +79,7 @@ chart: venv ## The Helm chart: lint, render, apply to a real API server.
 	@$(PYTEST) tests/chart
 
 .PHONY: e2e
-e2e: venv ## End to end on a real node: drives what `make demo` does and asserts its table.
+e2e: venv ## End to end on a real node: drives what `make demo-cluster` does and asserts its table.
 	@$(PYTEST) tests/e2e
 
 .PHONY: bench-assignor

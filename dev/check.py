@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from dev.cluster.everything import time_left
 from dev.cluster.paths import cache
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +26,7 @@ LINT = {
     "types": ["mypy"],
     "import contracts": ["lint-imports", "--no-logo"],
 }
-PREPARE = (["-m", "dev.cluster", "tools"], ["-m", "dev.cluster", "images"])
+PREPARE = ["-m", "dev.cluster", "everything"]
 
 
 def tool(name: str) -> str:
@@ -48,13 +49,13 @@ def lint() -> bool:
 @contextlib.contextmanager
 def building() -> Iterator[None]:
     """Build in the background what the later tiers need. A failure shows when they need it, so it is only noted here."""
-    command = " && ".join(" ".join([sys.executable, *arguments]) for arguments in PREPARE)
     log = cache() / "logs" / "build.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    print(f"building in the background what the later tests need, log in {log}", flush=True)
+    if left := time_left():
+        print(f"building in the background what the later tests need: {left}, log in {log}", flush=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ["nice", "sh", "-c", command], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            ["nice", sys.executable, *PREPARE], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         yield

@@ -9,8 +9,9 @@ import sys
 from dev.cluster import builder
 from dev.cluster.cluster import Cluster
 from dev.cluster.errors import ClusterError
+from dev.cluster.everything import build_everything
 from dev.cluster.progress import say
-from dev.cluster.tools import build_all
+from dev.cluster.tools import Tools
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,6 +19,8 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python3 -m dev.cluster", description="A real single-node cluster on this machine.")
     commands = top.add_subparsers(dest="command", required=True)
     commands.add_parser("tools", help="install and build every program, once, into the cache")
+    commands.add_parser("everything", help="install and build every program and both images, once, into the cache")
+    commands.add_parser("kafka", help="install Java and fetch Kafka, once")
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default="demo", help="which instance (default: demo)")
     up = commands.add_parser("up", parents=[named], help="start an instance, or what is missing of it")
@@ -36,8 +39,11 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> None:
     """Do one command; ClusterError says what did not work."""
     options = parser().parse_args(arguments)
-    if options.command == "tools":
-        build_all()
+    if options.command in ("tools", "everything"):
+        build_everything(images=options.command == "everything")
+        return
+    if options.command == "kafka":
+        _ = Tools().kafka
         return
     if options.command == "images":
         for name, identity in builder.build().items():

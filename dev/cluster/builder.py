@@ -70,15 +70,34 @@ def build(targets: tuple[str, ...] = tuple(TARGETS)) -> dict[str, str]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _ensure_base(tools.base)
         for target in targets:
-            marker = cache() / "containers" / f"built-{target}.json"
-            inputs = {"base": tools.base.parent.name, "context": context_digest(REPOSITORY)}
-            known = json.loads(marker.read_text()) if marker.exists() else {}
-            if known == {**inputs, "image": image_id(TARGETS[target])}:
+            if _current(target, tools):
                 continue
-            with step(f"building image {TARGETS[target]}"):
+            with step(f"building image {TARGETS[target]}", f"image {target}"):
                 _build(target)
-            marker.write_text(json.dumps({**inputs, "image": image_id(TARGETS[target])}))
+            _marker(target).write_text(json.dumps(_inputs(target, tools)))
     return {TARGETS[target]: image_id(TARGETS[target]) or "" for target in targets}
+
+
+def built() -> bool:
+    """Whether `build` would find both images as they should be."""
+    tools = Tools()
+    ready = tools.there("packages") and tools.there("base") and (cache() / "containers").exists()
+    return ready and all(_current(target, tools) for target in TARGETS)
+
+
+def _current(target: str, tools: Tools) -> bool:
+    marker = _marker(target)
+    return marker.exists() and json.loads(marker.read_text()) == _inputs(target, tools)
+
+
+def _marker(target: str) -> Path:
+    return cache() / "containers" / f"built-{target}.json"
+
+
+def _inputs(target: str, tools: Tools) -> dict[str, str | None]:
+    """What the image is made of, and which image that became."""
+    base, context = tools.base.parent.name, context_digest(REPOSITORY)
+    return {"base": base, "context": context, "image": image_id(TARGETS[target])}
 
 
 def context_digest(repository: Path) -> str:

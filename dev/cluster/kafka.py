@@ -6,25 +6,20 @@ StandardAuthorizer; `SUPER` may do everything, `LIMITED` what the access control
 
 from __future__ import annotations
 
-import base64
-import os
 import shutil
 import signal
-import socket
 import subprocess
-import uuid
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from dev.cluster import certificates, daemons, probes
+from dev.cluster.broker import identifier
 from dev.cluster.certificates import Identity
 from dev.cluster.errors import ClusterError, tail
+from dev.cluster.ports import HOST, free_ports
 from dev.cluster.tools import Tools
 from dev.cluster.waiting import wait_for
-
-HOST = "127.0.0.1"
 
 SUPER, LIMITED = "super", "limited"
 PASSWORDS = {SUPER: "super-word-81723", LIMITED: "limited-word-55012"}
@@ -168,7 +163,7 @@ class KafkaTrio:
 
     def _format(self) -> None:
         """Format one broker's storage with the users in it; the others' differs in their own names only."""
-        cluster = _identifier()
+        cluster = identifier()
         options = ["--config", str(self.folder / "broker-1.properties"), "--cluster-id", cluster]
         for user, password in PASSWORDS.items():
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -184,7 +179,7 @@ class KafkaTrio:
             other = self.folder / f"data-{node}"
             subprocess.run(["cp", "-a", str(first), str(other)], check=True)
             (other / "meta.properties").write_text(
-                "\n".join([*lines, f"node.id={node}", f"directory.id={_identifier()}"]) + "\n"
+                "\n".join([*lines, f"node.id={node}", f"directory.id={identifier()}"]) + "\n"
             )
 
     def _properties(self, node: int) -> str:
@@ -248,25 +243,7 @@ class KafkaTrio:
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
-def _identifier() -> str:
-    """A UUID as Kafka writes it; one that begins with a dash would be taken for an option."""
-    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
-        continue
-    return text
-
-
 def _free_ports() -> dict[int, _Ports]:
     """Ports that are free now, outside of the range from which the machine gives ports to clients."""
-    with ExitStack() as stack:
-
-        def free() -> int:
-            for port in range(20000 + os.getpid() % 8000, 32000):
-                taken = stack.enter_context(socket.socket())
-                try:
-                    taken.bind((HOST, port))
-                except OSError:
-                    continue
-                return port
-            raise ClusterError("no free port between 20000 and 32000")
-
-        return {node: _Ports({name: free() for name in LISTENERS}, free()) for node in NODES}
+    free = iter(free_ports(len(NODES) * (len(LISTENERS) + 1)))
+    return {node: _Ports({name: next(free) for name in LISTENERS}, next(free)) for node in NODES}

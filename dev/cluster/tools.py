@@ -130,7 +130,8 @@ class Tools:
 
     @cached_property
     def kafka(self) -> Path:
-        """Folder of the jars of the broker and of its command-line tools."""
+        """Folder of the jars of the broker and of its command-line tools; whoever asks for it will need Java, too."""
+        _ensure(_java_packages())
         return jars("kafka", SOURCES / "kafka" / "pom.xml")
 
     @cached_property
@@ -159,15 +160,19 @@ class Tools:
     @cached_property
     def packages(self) -> None:
         """Nothing; installs the Debian packages."""
-        _apt_packages()
+        _ensure([*APT_PACKAGES, *_java_packages()])
 
-
-def build_all() -> Tools:
-    """Every tool, built if missing."""
-    tools = Tools()
-    for need in ("packages", "etcd", "kubernetes", "coredns", "helm", "kafka", "pause", "base"):
-        getattr(tools, need)
-    return tools
+    def there(self, name: str) -> bool:
+        """Whether asking for this tool would find it, and fetch or build nothing."""
+        if name == "packages":
+            return not _missing([*APT_PACKAGES, *_java_packages()])
+        if name in LINKER_FLAGS:
+            return _folder(name, _go_inputs(name)).exists()
+        if name == "kafka":
+            return _folder(name, (SOURCES / "kafka" / "pom.xml").read_bytes()).exists()
+        if name == "base":
+            return _folder(name, _base_inputs()).exists()
+        return BUSYBOX.exists() and _folder("busybox", _busybox_inputs()).exists()
 
 
 def machine() -> str:
@@ -183,9 +188,13 @@ def _run(command: list[str], *, env: dict[str, str] | None = None, cwd: Path | N
     return done.stdout
 
 
+def _folder(name: str, inputs: bytes) -> Path:
+    return cache() / "tools" / f"{name}-{hashlib.sha256(inputs).hexdigest()[:12]}-{machine()}"
+
+
 def _cached(name: str, inputs: bytes, what: str, build: Callable[[Path], None]) -> Path:
     """The folder of a tool in the cache; `build` fills a scratch folder that then takes its place at once."""
-    folder = cache() / "tools" / f"{name}-{hashlib.sha256(inputs).hexdigest()[:12]}-{machine()}"
+    folder = _folder(name, inputs)
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +202,7 @@ def _cached(name: str, inputs: bytes, what: str, build: Callable[[Path], None]) 
         fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.exists():
             return folder
-        with step(what):
+        with step(what, name):
             scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
             try:
                 scratch.chmod(0o755)
@@ -204,26 +213,40 @@ def _cached(name: str, inputs: bytes, what: str, build: Callable[[Path], None]) 
     return folder
 
 
-def _apt_packages() -> None:
-    wanted = [*APT_PACKAGES, *(package for program, package in JAVA_PACKAGES.items() if not shutil.which(program))]
+def _java_packages() -> list[str]:
+    return [package for program, package in JAVA_PACKAGES.items() if not shutil.which(program)]
+
+
+def _missing(packages: list[str]) -> list[str]:
+    if not packages:
+        return []
     status = subprocess.run(
-        ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *wanted], capture_output=True, text=True, check=False
+        ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *packages], capture_output=True, text=True, check=False
     )
     installed = {line.split()[0] for line in status.stdout.splitlines() if line.endswith(" installed")}
-    missing = [package for package in wanted if package not in installed]
-    if not missing:
-        return
-    with step(f"installing Debian packages: {' '.join(missing)}"):
-        _install(missing)
+    return [package for package in packages if package not in installed]
+
+
+def _ensure(packages: list[str]) -> None:
+    """Install those of these Debian packages that are not there."""
+    if missing := _missing(packages):
+        with step(f"installing Debian packages: {' '.join(missing)}", "packages" if len(missing) > 2 else ""):
+            _install(missing)
 
 
 def _install(packages: list[str]) -> None:
     if os.geteuid() != 0:
         raise ClusterError(f"these Debian packages are missing and only root can install them: {' '.join(packages)}")
-    with _no_services():
-        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-        _run(["apt-get", "update", "-qq"], env=quiet)
-        _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], env=quiet)
+    cache().mkdir(parents=True, exist_ok=True)
+    # One at a time: apt-get does not wait for another one that reads the lists.
+    with (cache() / "packages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (missing := _missing(packages)):
+            return
+        with _no_services():
+            quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+            _run(["apt-get", "update", "-qq"], env=quiet)
+            _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], env=quiet)
 
 
 @contextmanager
@@ -273,17 +296,22 @@ def _go_toolchain() -> Path:
     return _cached("go", module.encode(), f"fetching Go {GO_VERSION}", build)
 
 
-def _go_programs(name: str) -> Path:
+def _go_inputs(name: str) -> bytes:
     source = SOURCES / name
-    flags = LINKER_FLAGS[name]
     files = [source / "go.mod", source / "go.sum", *sorted(source.glob("*.go"))]
-    inputs = b"".join([*(file.read_bytes() for file in files), flags.encode()])
+    return b"".join([*(file.read_bytes() for file in files), LINKER_FLAGS[name].encode()])
 
+
+def _go_programs(name: str) -> Path:
     def build(scratch: Path) -> None:
-        command = [_go(), "build", "-mod=readonly", "-buildvcs=false", "-ldflags", flags, "-o", f"{scratch}/", "tool"]
-        _run(command, cwd=source, env={"CGO_ENABLED": "0", "GOWORK": "off"})
+        # The linker drops what debuggers read, so the compiler need not write it; and it collects its garbage rarely. Both save
+        # a quarter of the processor's time, and change nothing in the programs: they are no input.
+        quick = ["-gcflags", "all=-dwarf=false"]
+        command = [_go(), "build", "-mod=readonly", "-buildvcs=false", *quick, "-ldflags", LINKER_FLAGS[name]]
+        environment = {"CGO_ENABLED": "0", "GOWORK": "off", "GOGC": "300"}
+        _run([*command, "-o", f"{scratch}/", "tool"], cwd=SOURCES / name, env=environment)
 
-    return _cached(name, inputs, f"building {name} from Go modules (minutes, once)", build)
+    return _cached(name, _go_inputs(name), f"building {name} from Go modules, once", build)
 
 
 def _module(name: str, path: str) -> Path:
@@ -306,8 +334,11 @@ def _small_images() -> Path:
     def build(scratch: Path) -> None:
         ociimage.write_busybox(BUSYBOX, scratch / "images.tar", machine(), PAUSE_IMAGE, BUSYBOX_IMAGE)
 
-    inputs = Path(ociimage.__file__).read_bytes() + BUSYBOX.read_bytes()
-    return _cached("busybox", inputs, "making the sandbox image", build) / "images.tar"
+    return _cached("busybox", _busybox_inputs(), "making the sandbox image", build) / "images.tar"
+
+
+def _busybox_inputs() -> bytes:
+    return Path(ociimage.__file__).read_bytes() + BUSYBOX.read_bytes()
 
 
 def _base_system() -> Path:
@@ -336,8 +367,13 @@ def _base_system() -> Path:
         _run(["tar", "--create", "--numeric-owner", "--xattrs", f"--directory={root}", f"--file={scratch / 'root.tar'}", "."])
         shutil.rmtree(root)
 
-    inputs = f"{BASE_SUITE}\n{SLIM_EXCLUDES}".encode()
-    return _cached("base", inputs, f"making the base image's file system ({BASE_SUITE}, debootstrap)", build) / "root.tar"
+    return (
+        _cached("base", _base_inputs(), f"making the base image's file system ({BASE_SUITE}, debootstrap)", build) / "root.tar"
+    )
+
+
+def _base_inputs() -> bytes:
+    return f"{BASE_SUITE}\n{SLIM_EXCLUDES}".encode()
 
 
 def _debian_mirrors() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The command line of the demo: `python -m dev.demo up|down`. `make demo` and `make demo-down` call it.
+"""The command line of the demo: `python -m dev.demo machine|cluster|down`. `make demo`, `demo-cluster` and `demo-down` call it.
 
 It only tells the story of `dev.demo.story` in order, and exits with 1 if a promise did not hold or a step failed.
 """
@@ -6,29 +6,36 @@ It only tells the story of `dev.demo.story` in order, and exits with 1 if a prom
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
 
+from kafka.errors import KafkaError
+
+from dev.cluster.durations import Durations, about
 from dev.cluster.errors import ClusterError
 from dev.cluster.paths import cache
 from dev.demo.account import render
-from dev.demo.lab import SYSTEM, Lab
+from dev.demo.lab import Lab
+from dev.demo.on_cluster import ClusterPlace
+from dev.demo.on_machine import MachinePlace
+from dev.demo.place import TOPIC, Place
 from dev.demo.report import DemoError, Reporter
-from dev.demo.story import GROUP, NAMESPACE, TOPIC, OperatorKilled, Story
+from dev.demo.story import OperatorKilled, Story
 from dev.demo.traffic import Traffic
 from dev.demo.visit import Visit, leave, visit
 
 
 def tell(story: Story) -> bool:
     """All steps and the table; whether every promise held."""
-    story.build()
-    story.prepare()
-    story.apply()
-    story.grow()
-    story.kill()
-    story.scale_in()
-    story.finish()
+    steps = (story.build, story.prepare, story.apply, story.grow, story.kill, story.scale_in, story.finish)
+    durations, names = Durations(), [f"{story.place.name} {step.__name__}" for step in steps]
+    for number, step in enumerate(steps):
+        story.reporter.say(f"{about(durations.left([names[number:]]))} left" if number else about(durations.left([names])))
+        begun = story.reporter.seconds
+        step()
+        durations.note(names[number], story.reporter.seconds - begun)
     table = story.table()
     story.reporter.say("")
     story.reporter.show(render(table))
@@ -38,55 +45,67 @@ def tell(story: Story) -> bool:
     return not broken
 
 
-def next_steps(lab: Lab) -> str:
-    """What a newcomer may look at, everything still running."""
-    kubectl = lab.cluster.tools.kubectl
-    return f"""
-Everything still runs. To look around:
-
-  export KUBECONFIG={lab.cluster.kubeconfig} PATH={kubectl.parent}:$PATH
-  kubectl get shcg,pods -n {NAMESPACE}
-  kubectl describe shcg {GROUP} -n {NAMESPACE}
-  kubectl logs -n {SYSTEM} -l shardherd.dev/leader=true --tail=20
-  kubectl logs -n {NAMESPACE} {GROUP}-0 --tail=20
-
-  Prometheus: {lab.cluster.prometheus_url}/graph?g0.expr=shardherd_shard_lag_records
-  rows of the sink: {lab.shared / NAMESPACE}
-
-  make demo        run it again      make demo-down   remove all of it
-"""
+def on_machine(options: argparse.Namespace) -> int:
+    """Run it on this machine alone."""
+    return told(machine_place(options, Reporter()), options)
 
 
-def up(options: argparse.Namespace) -> int:
-    """Run it all."""
+def on_cluster(options: argparse.Namespace) -> int:
+    """Run it on a real cluster: one that is built here, or one of the user's."""
     if options.context:
         return visited(lambda: visit(of_the_users(options), options.image, options.kafka))
-    lab = Lab(options.name, Reporter())
-    story = OperatorKilled(lab) if options.kill_operator else Story(lab)
+    return told(ClusterPlace(Lab(options.name, Reporter())), options)
+
+
+def told(place: Place, options: argparse.Namespace) -> int:
+    """Tell the story there, and what to look at; 1 if a promise did not hold or a step failed."""
+    story = OperatorKilled(place) if options.kill_operator else Story(place)
     try:
         held = tell(story)
     except (DemoError, ClusterError) as error:
-        lab.reporter.say(f"FAILED: {error}")
+        place.reporter.say(f"FAILED: {error}")
         return 1
-    sys.stdout.write(next_steps(lab))
-    lab.reporter.say(f"done in {lab.reporter.seconds / 60:.1f} minutes")
+    except KafkaError as error:
+        place.reporter.say(f"FAILED: the broker at {place.kafka_bootstrap} did not do it: {error!r}\n{place.explain()}")
+        return 1
+    except KeyboardInterrupt:
+        place.reporter.say("stopped; what was started runs on: make demo-down removes it")
+        return 130
+    sys.stdout.write(place.next_steps())
+    place.reporter.say(f"done in {place.reporter.seconds / 60:.1f} minutes")
     return 0 if held else 1
 
 
 def down(options: argparse.Namespace) -> int:
-    """Remove all of it: the producer, then the instance with everything in it. A cluster of the user's is left as it was."""
+    """Remove what both left. A cluster of the user's is left as it was."""
     if options.context:
         return visited(lambda: leave(of_the_users(options), options.kafka))
-    lab = Lab(options.name, Reporter())
+    reporter = Reporter()
+    machine, lab = machine_place(options, reporter), Lab(options.name, reporter)
+    removed: list[str] = []
     try:
+        Traffic(machine, TOPIC).end()
+        there = machine.stop()
+        with contextlib.suppress(OSError):
+            machine.folder.parent.rmdir()  # unless another instance has its folder there
+        if there:
+            removed.append(f"the group, its applications and Kafka on this machine, with all that was in {machine.folder}")
         if lab.cluster.state.exists():
             Traffic(lab, TOPIC).end()
-        lab.cluster.down()
+            lab.cluster.down()
+            removed.append(f"the cluster {options.name!r} with all that was in it")
     except (DemoError, ClusterError) as error:
-        lab.reporter.say(f"FAILED: {error}")
+        reporter.say(f"FAILED: {error}")
         return 1
-    lab.reporter.say(f"instance {options.name!r} is gone; what was built once is kept in the cache for the next time")
+    for what in removed or ["nothing: no demo is here"]:
+        reporter.say(f"removed {what}")
+    reporter.say(f"what was fetched and built once is kept in {cache()} for the next time")
     return 0
+
+
+def machine_place(options: argparse.Namespace, reporter: Reporter) -> MachinePlace:
+    """The place on this machine that the options name."""
+    return MachinePlace(cache() / "demo" / options.name, reporter)
 
 
 def of_the_users(options: argparse.Namespace) -> Visit:
@@ -106,19 +125,25 @@ def visited(act: Callable[[], bool]) -> int:
 
 def main() -> int:
     """Read the command line and do it."""
-    parser = argparse.ArgumentParser(prog="python -m dev.demo", description="shardherd at work on a real cluster.")
+    parser = argparse.ArgumentParser(
+        prog="python -m dev.demo", description="shardherd at work, and a count of what it promised."
+    )
     commands = parser.add_subparsers(required=True)
-    run = commands.add_parser("up", help="build what is missing and run the demo")
-    run.add_argument("--kill-operator", action="store_true", help="also kill the operator's process while the group grows")
-    run.set_defaults(do=up)
-    remove = commands.add_parser("down", help="remove all of it")
+    machine = commands.add_parser("machine", help="run the demo on this machine, without Kubernetes")
+    machine.set_defaults(do=on_machine)
+    cluster = commands.add_parser("cluster", help="build what is missing and run the demo on a real cluster")
+    cluster.set_defaults(do=on_cluster)
+    remove = commands.add_parser("down", help="remove what both left")
     remove.set_defaults(do=down)
-    for command in (run, remove):
-        command.add_argument("--name", default="demo", help="instance of the cluster (default: demo)")
+    for command in (machine, cluster):
+        command.add_argument("--kill-operator", action="store_true", help="also kill the operator while the group grows")
+    for command in (machine, cluster, remove):
+        command.add_argument("--name", default="demo", help="instance (default: demo)")
+    for command in (cluster, remove):
         command.add_argument("--context", default="", help="a context of your kubeconfig: use that cluster, and none of ours")
         command.add_argument("--kubeconfig", default="", help="with --context: where that is (default: ~/.kube/config)")
         command.add_argument("--kafka", default="", help="with --context: host:port of a broker that its pods reach")
-    run.add_argument("--image", default="shardherd:dev", help="with --context: prefix and tag of the two images")
+    cluster.add_argument("--image", default="shardherd:dev", help="with --context: prefix and tag of the two images")
     options = parser.parse_args()
     return int(options.do(options))
 

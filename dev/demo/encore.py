@@ -10,7 +10,7 @@ import time
 from dev.demo.account import Line, moved_shards
 from dev.demo.report import await_that
 from dev.demo.sink import Rows, count, duplicates, longest_pauses
-from dev.demo.story import DRAIN_S, GROUP, MOVE_S, RATE, RESOURCE, START_S, Story
+from dev.demo.story import DRAIN_S, MOVE_S, START_S, Story
 
 STAY_S = 10.0
 """Seconds that a shard which stays may pause while a consumer starts or drains beside it, on two cores."""
@@ -19,10 +19,10 @@ STAY_S = 10.0
 def grow_without_operator(story: Story) -> list[Line]:
     """Add a consumer, kill the operator's process meanwhile, and read all that was produced; lines as those of the table."""
     story.reporter.step("Encore: maxReplicas becomes 3, and the operator is killed while the third application starts")
-    story.traffic.start(backlog=0, rate=RATE, seed=2)
+    story.traffic.start(backlog=0, rate=story.place.rate, seed=2)
     since = time.time()
-    _set_limit(story, 3)
-    await_that("a third pod exists", lambda: len(story.pods()) == 3, within=60, seen=story.explain)
+    story.place.limit(3)
+    await_that("there is a third application", lambda: len(story.place.consumers()) == 3, within=60, seen=story.place.explain)
     away = _kill(story)
     story.await_settled(shards=12, consumers=3, within=START_S)
     story.await_read_by_owners("the encore")
@@ -32,25 +32,22 @@ def grow_without_operator(story: Story) -> list[Line]:
 def shrink_without_operator(story: Story) -> list[Line]:
     """Drain the third consumer, with the operator's process killed before it has given up all of its shards."""
     story.reporter.step("Encore: maxReplicas becomes 2, and the operator is killed while the third application drains")
-    story.traffic.start(backlog=0, rate=RATE, seed=3)
+    story.traffic.start(backlog=0, rate=story.place.rate, seed=3)
     since = time.time()
-    _set_limit(story, 2)
+    story.place.limit(2)
     away = _kill(story)
     story.await_settled(shards=12, consumers=2, within=MOVE_S)
-    await_that("the third pod is gone", lambda: len(story.pods()) == 2, within=MOVE_S, seen=story.explain)
+    await_that(
+        "the third application is gone", lambda: len(story.place.consumers()) == 2, within=MOVE_S, seen=story.place.explain
+    )
     story.await_read_by_owners("the encore")
     return _lines(story, since, away, "a consumer drained")
-
-
-def _set_limit(story: Story, replicas: int) -> None:
-    patch = f'{{"spec":{{"scaling":{{"maxReplicas":{replicas}}}}}}}'
-    story.lab.kube.run("patch", RESOURCE, GROUP, "-n", story.namespace, "--type=merge", "-p", patch)
 
 
 def _kill(story: Story) -> float:
     """Seconds until an operator leads again."""
     killed = time.time()
-    story.lab.kill_operator()
+    story.place.kill_operator()
     away = time.time() - killed
     story.reporter.say(f"an operator leads again after {away:.0f} s")
     return away
@@ -66,7 +63,7 @@ def _lines(story: Story, since: float, away: float, what: str) -> list[Line]:
         rows = story.sink.rows()
         return rows if count(rows, produced).missing == 0 else None
 
-    rows = await_that("all of it is read", read, within=DRAIN_S, every=2, seen=story.explain)
+    rows = await_that("all of it is read", read, within=DRAIN_S, every=2, seen=story.place.explain)
     moved = moved_shards(rows, since, time.time())
     pauses = longest_pauses(rows, since, time.time())
     unmoved = max((pause for shard, pause in pauses.items() if shard not in moved), default=0.0)

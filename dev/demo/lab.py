@@ -14,14 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dev.cluster.builder import build
 from dev.cluster.cluster import Cluster
-from dev.cluster.tools import build_all
+from dev.cluster.everything import build_everything
 from dev.demo.figures import Sample, page
 from dev.demo.kube import Kube, is_ready
+from dev.demo.place import REPOSITORY, Position, positions
 from dev.demo.report import DemoError, Reporter, await_that
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SYSTEM = "shardherd-system"
 RELEASE = "shardherd"
 OPERATOR_IMAGE = "shardherd/operator:dev"
@@ -53,14 +52,17 @@ class Lab:
         return self.cluster.state / "demo"
 
     @property
+    def kafka_bootstrap(self) -> str:
+        return self.cluster.kafka_bootstrap
+
+    @property
     def shared(self) -> Path:
         """The folder that pods see as a shared volume."""
         return self.cluster.state / "volumes"
 
     def start(self) -> None:
         """The instance with node, broker and Prometheus, and the two images in it; every tool is built before records flow."""
-        build()
-        build_all()
+        build_everything()
         self.cluster.up(node=True, kafka=True, prometheus=True)
         for image in (OPERATOR_IMAGE, SPARK_IMAGE):
             self._images_changed |= self.cluster.load_image(image)
@@ -206,23 +208,11 @@ class Lab:
 
     def committed(self, group: str) -> dict[str, int]:
         """The committed offset of each shard that has one, as Kafka itself says."""
-        return {shard: offset for shard, (offset, _, _) in self.describe_group(group).items() if offset >= 0}
+        return {shard: found.committed for shard, found in self.describe_group(group).items() if found.committed >= 0}
 
-    def describe_group(self, group: str) -> dict[str, tuple[int, int, int]]:
-        """`kafka-consumer-groups --describe`: shard -> (current offset, log end offset, lag), as Kafka itself says.
-
-        What Kafka shows as `-` is -1.
-        """
-        said = self.cluster.kafka_tool("kafka-consumer-groups", "--describe", "--group", group)
-        found: dict[str, tuple[int, int, int]] = {}
-        for line in said.splitlines():
-            words = line.split()
-            if len(words) >= 6 and words[0] == group and words[2].isdigit():
-                current, end, lag = (int(word) if word.isdigit() else -1 for word in words[3:6])
-                found[f"{words[1]}/{words[2]}"] = (current, end, lag)
-        if not found:
-            raise DemoError(f"kafka-consumer-groups knows nothing of group {group}: {said.strip()}")
-        return found
+    def describe_group(self, group: str) -> dict[str, Position]:
+        """`kafka-consumer-groups --describe`, by shard."""
+        return positions(self.cluster.kafka_tool("kafka-consumer-groups", "--describe", "--group", group), group)
 
     def delete_group(self, group: str) -> None:
         """Delete the Kafka group's offsets, if there are any."""

@@ -39,7 +39,7 @@ def main() -> int:
             sys.stderr.write(f"there is no topic {options.topic}\n")
         _forget(admin, options.group)
     else:
-        sys.stdout.write(json.dumps(_positions(admin, options.bootstrap, options.topic, options.group)))
+        sys.stdout.write(json.dumps(positions(admin, options.bootstrap, options.topic, options.group)))
     admin.close()
     return 0
 
@@ -55,7 +55,7 @@ def _forget(admin: KafkaAdminClient, group: str) -> None:
         time.sleep(1)
 
 
-def _positions(admin: KafkaAdminClient, bootstrap: str, topic: str, group: str) -> dict[str, list[int]]:
+def positions(admin: KafkaAdminClient, bootstrap: str, topic: str, group: str) -> dict[str, list[int]]:
     """By partition: what is committed (-1: nothing), and the end."""
     consumer = KafkaConsumer(bootstrap_servers=bootstrap)
     partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]

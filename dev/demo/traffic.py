@@ -10,20 +10,30 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from dev.cluster.processes import ProcessRecord
-from dev.demo.lab import REPOSITORY, Lab
+from dev.demo.place import REPOSITORY
 from dev.demo.report import DemoError, await_that
+
+
+class HasBroker(Protocol):
+    """Where there is a broker, and a folder for what the producer says."""
+
+    @property
+    def state(self) -> Path: ...
+
+    @property
+    def kafka_bootstrap(self) -> str: ...
 
 
 class Traffic:
     """The producer's process, recorded by pid so that a later run finds it."""
 
-    def __init__(self, lab: Lab, topic: str) -> None:
-        self._lab = lab
+    def __init__(self, where: HasBroker, topic: str) -> None:
+        self._where = where
         self._topic = topic
-        self._folder = lab.state / "traffic" / topic
+        self._folder = where.state / "traffic" / topic
 
     @property
     def _counts(self) -> Path:
@@ -42,7 +52,7 @@ class Traffic:
             process = subprocess.Popen(
                 [
                     sys.executable, "-m", "dev.demo.producer",
-                    "--bootstrap", self._lab.cluster.kafka_bootstrap,
+                    "--bootstrap", self._where.kafka_bootstrap,
                     "--topic", self._topic,
                     "--backlog", str(backlog),
                     "--rate", str(rate),

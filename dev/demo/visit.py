@@ -1,4 +1,4 @@
-"""The demo on a cluster of the user's own: `make demo DEMO_CONTEXT=<name> IMAGE=<images> KAFKA_BOOTSTRAP=<host:port>`.
+"""The demo on a cluster of the user's own: `make demo-cluster DEMO_CONTEXT=... IMAGE=... KAFKA_BOOTSTRAP=...`.
 
 Called by `dev.demo.__main__`. It uses the context that is named and no other: that is copied into a kubeconfig of the demo's,
 which every call gets, so nothing depends on what is current. All is made in one namespace of its own. `leave` removes that, the

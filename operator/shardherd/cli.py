@@ -56,6 +56,8 @@ KOPF_STOP_TIMEOUT = 10.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (by default the process's) name; returns the exit code."""
+    from shardherd.local import alone
+
     parser = argparse.ArgumentParser(prog="shardherd", description="Spark applications that share the shards of a stream.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("operator", help="run the operator; settings come from SHARDHERD_* variables")
@@ -64,7 +66,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pinged.add_argument("url", help="of the coordinator's API, for example https://shardherd.shardherd-system.svc:8443")
     pinged.add_argument("--ca-file", type=Path, help="PEM file of the authorities to believe it by (default: the system's)")
     pinged.add_argument("--within", type=float, default=60.0, help="seconds (default 60)")
+    if (given := sys.argv[1:] if arguments is None else list(arguments))[:1] == ["local"]:
+        # It needs what the extra `local` installs, which an operator in its pod does without.
+        from shardherd.local import commands as local
+
+        local.add_to(commands)
+        return local.run(parser.parse_args(given))
+    commands.add_parser("local", help="run ConsumerGroups on this machine, without Kubernetes")
+    alone.add_to(commands)
     options = parser.parse_args(arguments)
+    if options.command == "run":
+        return alone.run(options)
     if options.command == "version":
         print(version("shardherd"))
         return 0

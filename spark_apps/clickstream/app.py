@@ -1,7 +1,7 @@
 """Click events from Kafka to Parquet: the smallest useful application of a ConsumerGroup.
 
 The first argument is the folder for the rows. Every run of a consumer appends to a folder of its own below it: two writers of
-one folder would clear away each other's unfinished files.
+one folder would clear away each other's unfinished files. TRIGGER may say how often a micro-batch begins.
 """
 
 import os
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from shardherd.spark import session
 
 CONSUMER, START = os.environ["SHARDHERD_CONSUMER"], os.environ["SHARDHERD_START"]
+TRIGGER = os.environ.get("TRIGGER", "1 second")
 ROWS = f"{sys.argv[1] if len(sys.argv) > 1 else '/data/clickstream/rows'}/{CONSUMER}.{START}"
 
 
@@ -33,5 +34,5 @@ clicks = (
     .option("targetBatchSeconds", 1)
     .load()
 )
-query = clicks.writeStream.queryName("clickstream").trigger(processingTime="1 second").foreachBatch(write).start()
+query = clicks.writeStream.queryName("clickstream").trigger(processingTime=TRIGGER).foreachBatch(write).start()
 query.awaitTermination()

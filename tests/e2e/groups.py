@@ -17,9 +17,9 @@ import yaml
 
 from dev.demo.kube import Json, condition, is_true
 from dev.demo.lab import Lab
+from dev.demo.place import MANIFEST
+from dev.demo.place import NAMESPACE as DEMO
 from dev.demo.report import await_that
-from dev.demo.story import MANIFEST
-from dev.demo.story import NAMESPACE as DEMO
 from shardherd.adapters.kubernetes.ownership import KEY
 from shardherd.core.model import ConsumerId, Incarnation, ShardId
 from shardherd.core.ownership import decode

@@ -1,4 +1,4 @@
-"""The main job, end to end: exactly what `make demo` does, and every line of its table."""
+"""The main job, end to end: exactly what `make demo-cluster` does, and every line of its table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 
 from dev.demo.account import Line, render
 from dev.demo.encore import grow_without_operator, shrink_without_operator
-from dev.demo.lab import REPOSITORY, Lab
+from dev.demo.lab import Lab
+from dev.demo.on_cluster import ClusterPlace
+from dev.demo.place import REPOSITORY
 from dev.demo.story import Story
 from tests.e2e.groups import NAMESPACES
 from tests.harness.cluster import Tell
@@ -25,7 +27,7 @@ DASHBOARD = REPOSITORY / "charts" / "shardherd" / "files" / "dashboard.json"
 @pytest.fixture(scope="module")
 def story(installed: Lab) -> Story:
     """The whole story, told to its end."""
-    story = Story(installed, application_namespaces=NAMESPACES)
+    story = Story(ClusterPlace(installed, NAMESPACES))
     story.prepare()
     story.apply()
     story.grow()

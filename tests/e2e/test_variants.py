@@ -13,8 +13,8 @@ import pytest
 from dev.demo.account import moved_shards
 from dev.demo.kube import is_ready
 from dev.demo.lab import Lab
+from dev.demo.place import CLAIM
 from dev.demo.sink import Sink, count, disorder, duplicates
-from dev.demo.story import CLAIM
 from dev.demo.traffic import Traffic
 from tests.e2e.groups import RESOURCE, Deployed, group
 from tests.e2e.groups import VARIANTS as NAMESPACE

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from dev.cluster import Cluster
+from dev.cluster.everything import time_left
 from dev.cluster.paths import cache
 from dev.demo.lab import Lab
 from dev.demo.report import Reporter
@@ -71,6 +72,12 @@ def _instance(pytestconfig: pytest.Config, tell: Tell) -> Iterator[Cluster]:
                 instance.down()
 
 
+def _first() -> str:
+    """What a cold machine does before that, and how long it takes."""
+    left = time_left()
+    return f" (programs and images are being built first, all of them in {left})" if left else ""
+
+
 @contextmanager
 def _turn(name: str, tell: Tell) -> Iterator[None]:
     """One run at a time under one name."""
@@ -88,7 +95,7 @@ def _turn(name: str, tell: Tell) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def cluster(_instance: Cluster, tell: Tell) -> Cluster:
     """A real API server, controller manager and Kafka broker. No node: pods stay Pending."""
-    tell(f"starting instance {_instance.name!r}: API server and Kafka (a cold machine builds them first, which takes minutes)")
+    tell(f"starting instance {_instance.name!r}: API server and Kafka{_first()}")
     _instance.up(node=False, kafka=True, prometheus=False)
     return _instance
 
@@ -108,6 +115,6 @@ def lab(_instance: Cluster, tell: Tell) -> Lab:
 @pytest.fixture(scope="session")
 def node_cluster(_instance: Cluster, lab: Lab, tell: Tell) -> Cluster:
     """The same with a node, Prometheus and our two images."""
-    tell(f"starting instance {_instance.name!r} with a node, Prometheus and the images")
+    tell(f"starting instance {_instance.name!r} with a node, Prometheus and the images{_first()}")
     lab.start()
     return _instance

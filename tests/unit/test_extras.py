@@ -1,4 +1,4 @@
-"""What is installed with an extra is enough: `shardherd[spark]` for the source, `shardherd[operator]` for the operator."""
+"""What is installed with an extra is enough: for the source, for the operator, and for one machine without Kubernetes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def installed(extra: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(("extra", "roots"), [("spark", modules("spark")), ("operator", ["shardherd.cli"])])
+@pytest.mark.parametrize(
+    ("extra", "roots"),
+    [("spark", modules("spark")), ("operator", ["shardherd.cli"]), ("local", [*modules("local"), *modules("adapters/local")])],
+)
 def test_an_extra_asks_for_all_that_its_modules_import(extra: str, roots: list[str]) -> None:
     providers = metadata.packages_distributions()
     wanted = {package: {normal(each) for each in providers[package]} for package in others(*roots)}

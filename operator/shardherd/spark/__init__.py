@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,12 @@ def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> S
 
     Call it first, in the main thread. `name` is the application's name (default: the group's), `conf` overrides what the
     ConsumerGroup says. Raises NotInPodError outside a driver pod, SessionError when called too late or in another thread.
+    Under `shardherd run` there is no group: then the source reads what the command line says.
     """
+    if "SHARDHERD_ALONE" in os.environ and "SHARDHERD_GROUP" not in os.environ:
+        from shardherd.spark.alone import make_alone
+
+        return make_alone(name, conf)
     # Spark's workers import this package for the reader alone; they must not pay for the driver's side.
     from shardherd.spark.application import make_session
 

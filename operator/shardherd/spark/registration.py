@@ -6,6 +6,8 @@ with the class. It reads nothing; `warming` starts the workers beside it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark import Accumulator, SparkContext
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
@@ -22,8 +24,8 @@ class NotCountedError(RuntimeError):
     """Typed values are not counted for this session. Says why."""
 
 
-def register_source(spark: SparkSession, *, warm_up: bool) -> None:
-    """As `shardherd.spark.register`."""
+def register_source(spark: SparkSession, *, warm_up: bool, given: Mapping[str, str] | None = None) -> None:
+    """As `shardherd.spark.register`. `given` are options of the reads that name no brokers themselves."""
     context = _context(spark)
     again = context is not None and context.applicationId in _counters
     at_once = None if context is None else _slots(context)
@@ -34,9 +36,21 @@ def register_source(spark: SparkSession, *, warm_up: bool) -> None:
         slots = at_once
         counted = counter
 
+        def __init__(self, options: Mapping[str, str]) -> None:
+            super().__init__(_with(dict(given or {}), options))
+
     spark.dataSource.register(Registered)
     if warm_up and at_once is not None and not again:
         start_workers(spark, at_once)
+
+
+def _with(given: Mapping[str, str], options: Mapping[str, str]) -> Mapping[str, str]:
+    names = {name.lower() for name in options}
+    if not given or "kafka.bootstrap.servers" in names:
+        return options
+    # What bounds a group's micro-batches has no meaning without one.
+    kept = {name: value for name, value in options.items() if name.lower() != "targetbatchseconds"}
+    return {**{name: value for name, value in given.items() if name.lower() not in names}, **kept}
 
 
 def values_of(spark: SparkSession) -> Counts:

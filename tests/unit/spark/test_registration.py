@@ -106,3 +106,25 @@ def test_workers_that_cannot_be_started_ahead_are_no_error(caplog: pytest.LogCap
 
 def test_what_reading_takes_is_loaded_in_a_worker() -> None:
     assert warming._load(0) is True
+
+
+def test_a_read_that_names_no_brokers_has_the_options_that_were_given() -> None:
+    session = Session()
+    given = {"kafka.bootstrap.servers": "here:1", "subscribe": "clicks", "startingOffsets": "earliest"}
+    register_source(session, warm_up=False, given=given)  # type: ignore[arg-type]
+    source = session.registered[0]
+
+    assert source({"targetBatchSeconds": "1", "includeHeaders": "true"}).options == {**given, "includeHeaders": "true"}
+    assert source({"StartingOffsets": "latest"}).options == {
+        "kafka.bootstrap.servers": "here:1",
+        "subscribe": "clicks",
+        "StartingOffsets": "latest",
+    }
+    theirs = {"kafka.bootstrap.servers": "there:2", "subscribe": "views"}
+    assert source(theirs).options == theirs
+
+
+def test_what_an_application_asks_for_is_as_it_is_where_nothing_was_given() -> None:
+    session = Session()
+    register(session)
+    assert session.registered[0]({"targetBatchSeconds": "1"}).options == {"targetBatchSeconds": "1"}

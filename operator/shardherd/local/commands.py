@@ -1,0 +1,264 @@
+"""The commands of `shardherd local`: their arguments, and what each prints. Called by `cli`.
+
+They work on the state folder as kubectl works on an API server, also while no operator runs on it. Each returns an exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shardherd.adapters.clock import SystemClock, boot_time
+from shardherd.adapters.local.containers import Container
+from shardherd.adapters.local.database import DatabaseError
+from shardherd.adapters.local.identity import FileLeadership, holder
+from shardherd.adapters.local.objects import GROUP, POD, Json, Objects
+from shardherd.local import operator, report
+from shardherd.local.manifest import Declared, ManifestError, declare, drop_others, scaled
+from shardherd.local.operator import Asked, CannotRunError
+from shardherd.local.schema import RefusedError
+from shardherd.local.state import State, StateError
+from shardherd.telemetry import logs
+
+FAILED, MISUSED = 1, 2
+"""Exit codes: it could not be done, and what was asked for makes no sense."""
+
+FOLDER = Path(".shardherd")
+LOOK = 0.1
+"""Seconds between looks at something that another process does."""
+
+START_TIMEOUT = 60.0
+"""Seconds that an operator in the background has to lead."""
+
+SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "STOP": signal.SIGSTOP, "CONT": signal.SIGCONT}
+
+Arguments = argparse.Namespace
+
+
+def add_to(commands: Any) -> None:
+    """Add `local` to the command line's commands."""
+    local = commands.add_parser("local", help="run ConsumerGroups on this machine, without Kubernetes")
+    verbs = local.add_subparsers(dest="verb", required=True)
+
+    def verb(name: str, work: Callable[[Arguments, State], int], text: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = verbs.add_parser(name, help=text)
+        made.add_argument("--state", type=Path, default=FOLDER, help=f"folder for all that is kept (default {FOLDER})")
+        made.set_defaults(local=work)
+        return made
+
+    def manifest(made: argparse.ArgumentParser, *, required: bool) -> None:
+        otherwise = "" if required else "; without it, what was declared last goes on"
+        made.add_argument(
+            "-f", "--file", type=Path, action="append", required=required, help=f"manifest, as for kubectl apply{otherwise}"
+        )
+        made.add_argument("--bootstrap", default="", help="Kafka's host:port, instead of the manifest's")
+        made.add_argument("--app-dir", type=Path, help="where mainApplicationFile is (default: beside the manifest)")
+        made.add_argument("--python", default=sys.executable, help="Python that runs the applications (default: this one)")
+
+    up = verb("up", _up, "run what the manifest declares until Ctrl-C; then drain")
+    manifest(up, required=False)
+    up.add_argument("-d", "--detach", action="store_true", help="run in the background; end it by `local down`")
+    up.add_argument("--port", type=int, default=0, help="of the coordinator's API (default: any, then always the same)")
+    up.add_argument("--metrics-port", type=int, default=0, help="of /metrics (default: any, then always the same)")
+    up.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    manifest(verb("apply", _apply, "change what runs to what the manifest declares now"), required=True)
+    verb("status", _status, "show groups, consumers, and what happened last")
+    shown = verb("logs", _logs, "print what a consumer wrote")
+    shown.add_argument("consumer", help="for example clicks-0")
+    shown.add_argument("-p", "--previous", action="store_true", help="of the start before the last")
+    shown.add_argument("-f", "--follow", action="store_true", help="print on, until Ctrl-C")
+    scale = verb("scale", _scale, "set how many consumers a group has (scaling modes Fixed and External)")
+    scale.add_argument("group")
+    scale.add_argument("replicas", type=int)
+    scale.add_argument("-n", "--namespace", help="of the group, if another one has the same name")
+    kill = verb("kill", _kill, "send a consumer a signal, to see what happens")
+    kill.add_argument("consumer")
+    kill.add_argument("-s", "--signal", default="KILL", choices=sorted(SIGNALS), help="default KILL")
+    down = verb("down", _down, "drain and end all consumers, and the operator")
+    down.add_argument("--forget", action="store_true", help="remove the state folder, too")
+
+
+def run(arguments: Arguments) -> int:
+    """Run the command that was asked for."""
+    work: Callable[[Arguments, State], int] = arguments.local
+    try:
+        return work(arguments, State(arguments.state))
+    except (ManifestError, RefusedError, StateError, DatabaseError, CannotRunError) as error:
+        print(f"shardherd: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return FAILED
+
+
+def _up(arguments: Arguments, state: State) -> int:
+    if not Path("/proc/self/stat").exists() or not hasattr(os, "pidfd_open"):
+        raise CannotRunError("local mode needs Linux (a virtual machine, WSL 2 or a container will do)")
+    state.make()
+    if (other := holder(state.lock)) is not None:
+        raise CannotRunError(
+            f"a local operator (process {other}) runs on {state.folder} already: change what it runs by `shardherd local"
+            " apply`, end it by `shardherd local down`, or give another folder by --state"
+        )
+    if arguments.detach:
+        return _detached(state)
+    leadership = FileLeadership(state.lock, SystemClock())
+    if not leadership.take():
+        raise CannotRunError(f"another local operator has just begun on {state.folder}")
+    objects = state.objects()
+    if arguments.file:
+        for dropped in drop_others(objects, _declare(arguments, objects).groups):
+            print(f"{dropped} is not declared any more: its consumers drain and end")
+    elif not objects.all(GROUP):
+        raise ManifestError(f"{state.folder} has no ConsumerGroup yet: name the manifest file by -f")
+    logs.configure("text", arguments.log_level)
+
+    def ready(api: str, metrics: str) -> None:
+        print(f"leading: the coordinator answers at {api}, metrics are at {metrics}", flush=True)
+
+    asked = Asked(arguments.port, arguments.metrics_port, ready=ready)
+    return _operate(state, objects, leadership, asked, arguments.python)
+
+
+def _operate(state: State, objects: Objects, leadership: FileLeadership, asked: Asked, python: str) -> int:
+    # Kafka's client and Spark's own variables have no place in an application's environment but what its manifest says.
+    machine = state.machine(python, os.environ)
+    try:
+        well = asyncio.run(operator.operate(state, objects, machine, leadership, asked))
+    finally:
+        leadership.let_go()
+        objects.database.close()
+    return 0 if well else FAILED
+
+
+def _detached(state: State) -> int:
+    """The same command in the background, until it leads or has failed."""
+    again = [argument for argument in sys.argv[1:] if argument not in ("-d", "--detach")]
+    begun = state.log.stat().st_size if state.log.exists() else 0
+    with state.log.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shardherd", *again],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    until = boot_time() + START_TIMEOUT
+    while boot_time() < until and process.poll() is None:
+        with state.log.open(errors="replace") as log_file:
+            log_file.seek(begun)
+            said = log_file.read()
+        if (line := next((line for line in said.splitlines() if line.startswith("leading: ")), None)) is not None:
+            print(f"{line}\nit runs in the background; its log is {state.log}")
+            return 0
+        time.sleep(LOOK)
+    with state.log.open(errors="replace") as log_file:
+        log_file.seek(begun)
+        print(log_file.read(), file=sys.stderr, end="")
+    raise CannotRunError(f"the operator did not begin to lead; its log is {state.log}")
+
+
+def _declare(arguments: Arguments, objects: Objects) -> Declared:
+    declared = declare(
+        objects, arguments.file, bootstrap=arguments.bootstrap, app_dir=arguments.app_dir, python=arguments.python
+    )
+    for warning in declared.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return declared
+
+
+def _apply(arguments: Arguments, state: State) -> int:
+    for namespace, name in _declare(arguments, state.there().objects()).groups:
+        print(f"{namespace}/{name} is declared")
+    return 0
+
+
+def _status(_arguments: Arguments, state: State) -> int:
+    print(report.status(state.there(), state.objects()), end="")
+    return 0
+
+
+def _scale(arguments: Arguments, state: State) -> int:
+    objects = state.there().objects()
+    namespaces = [
+        group["metadata"]["namespace"]
+        for group in objects.all(GROUP)
+        if group["metadata"]["name"] == arguments.group and arguments.namespace in (None, group["metadata"]["namespace"])
+    ]
+    if len(namespaces) > 1:
+        raise StateError(f"{arguments.group!r} is a group of {', '.join(namespaces)}: name one by --namespace")
+    namespace = namespaces[0] if namespaces else arguments.namespace or "default"
+    scaled(objects, namespace, arguments.group, arguments.replicas)
+    print(f"{namespace}/{arguments.group} is to have {arguments.replicas} consumers")
+    return 0
+
+
+def _logs(arguments: Arguments, state: State) -> int:
+    state.there()
+    files = sorted((state.folder / "logs").glob(f"*/{arguments.consumer}/*.log"), key=lambda file: file.stat().st_mtime_ns)
+    wanted = files[-2:-1] if arguments.previous else files[-1:]
+    if not wanted:
+        raise StateError(f"{arguments.consumer!r} has {'no start before the last' if files else 'written nothing here'}")
+    with wanted[0].open(errors="replace") as file:
+        while True:
+            if text := file.read():
+                print(text, end="", flush=True)
+            elif arguments.follow:
+                time.sleep(LOOK)
+            else:
+                return 0
+
+
+def _kill(arguments: Arguments, state: State) -> int:
+    container = _container(state.there(), arguments.consumer)
+    number = SIGNALS[arguments.signal]
+    if number in (signal.SIGSTOP, signal.SIGCONT):
+        # A consumer that stands still does so as a whole.
+        sent = container.signal(number)
+    else:
+        running = container.running()
+        sent = [running.driver.pid] if running is not None and running.driver.signal(number) else []
+    if not sent:
+        raise StateError(f"no process of {arguments.consumer!r} runs now: see shardherd local status")
+    print(f"sent SIG{arguments.signal} to {arguments.consumer} (process {', '.join(map(str, sent))})")
+    return 0
+
+
+def _container(state: State, consumer: str) -> Container:
+    pods: list[Json] = [pod for pod in state.objects().all(POD) if pod["metadata"]["name"] == consumer]
+    if not pods:
+        raise StateError(f"there is no consumer {consumer!r}: see shardherd local status")
+    return state.machine("", {}).container(pods[0]["metadata"]["uid"])
+
+
+def _down(arguments: Arguments, state: State) -> int:
+    state.there()
+    code = 0
+    if (other := holder(state.lock)) is None:
+        code = _end_what_is_left(state)
+    else:
+        os.kill(other, signal.SIGTERM)
+        while holder(state.lock) is not None:
+            time.sleep(LOOK)
+    if arguments.forget and code == 0:
+        state.remove()
+    return code
+
+
+def _end_what_is_left(state: State) -> int:
+    """The operator was killed and its consumers may run on: another one lets them drain."""
+    objects = state.objects()
+    if not objects.all(POD):
+        return 0
+    leadership = FileLeadership(state.lock, SystemClock())
+    if not leadership.take():
+        raise CannotRunError(f"another local operator has just begun on {state.folder}")
+    logs.configure("text", "INFO")
+    return _operate(state, objects, leadership, Asked(down=True), sys.executable)

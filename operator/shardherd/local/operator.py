@@ -1,0 +1,238 @@
+"""Runs the coordinator and the controller over this machine's adapters, without Kubernetes and without Kopf.
+
+`commands` calls `operate`. One process, one event loop: where Kopf's handlers would tell the controller what changed, a feed of
+the state folder's database does. It ends its consumers when it is told to end; when it is killed they go on, and the next one
+finds them. Holds no rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from shardherd.adapters.assignors import load_assignors
+from shardherd.adapters.clock import SystemClock
+from shardherd.adapters.kafka.connector import KafkaConnector
+from shardherd.adapters.local.events import LocalSecrets, SqliteEvents
+from shardherd.adapters.local.identity import FileLeadership, SignedTokens, secret_of
+from shardherd.adapters.local.machine import Machine, free_port
+from shardherd.adapters.local.node import Node
+from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Feed, Json, LocalCluster, Objects
+from shardherd.adapters.local.ownership import SqliteOwnership
+from shardherd.controller.manifests import Manifests
+from shardherd.controller.reconcile import Controller
+from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
+from shardherd.coordinator.metrics import OperatorCounters
+from shardherd.local.state import State
+from shardherd.telemetry.collector import GroupCollector, MetricsServer
+from shardherd.telemetry.metrics import OperatorMetrics
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+AUDIENCE = "shardherd"
+DISCOVERY, RESYNC = 1.0, 30.0
+SERIES = 10_000
+
+LOOK = 0.2
+"""Seconds between looks whether another process, such as the command line, has changed something."""
+
+API, METRICS = "api-port", "metrics-port"
+"""Facts: the ports. Consumers that run know the first one, so the next operator must have it again."""
+
+
+class CannotRunError(Exception):
+    """The local operator cannot run. The message names why, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for. A port of 0 is one that is free, which is then kept. `ready` is called once it leads."""
+
+    port: int = 0
+    metrics_port: int = 0
+    down: bool = False
+    ready: Callable[[str, str], None] = lambda _api, _metrics: None
+
+
+async def operate(state: State, objects: Objects, machine: Machine, leadership: FileLeadership, asked: Asked) -> bool:
+    """Run until told to end, and all consumers have; True, or False if this process may not go on. `leadership` is taken.
+
+    Raises CannotRunError.
+    """
+    async with AsyncExitStack() as stack:
+        return await _Local(state, objects, machine, leadership, asked).run(stack)
+
+
+class _Local:
+    def __init__(self, state: State, objects: Objects, machine: Machine, leadership: FileLeadership, asked: Asked) -> None:
+        self._asked = asked
+        self._objects = objects
+        self._database = objects.database
+        self._leadership = leadership
+        self._clock = SystemClock()
+        self._tokens = SignedTokens(secret_of(state.folder), objects)
+        self._feed = Feed(objects)
+        self._ownership = SqliteOwnership(self._database)
+        self._node = Node(objects, machine, self._tokens.of_pod, self._look, self._ownership.forget)
+        self._controller: Controller | None = None
+        self._emptied = asyncio.Event()
+        self._told = asyncio.Event()
+        self._hurried = False
+
+    async def run(self, stack: AsyncExitStack) -> bool:
+        """Everything is closed in the reverse order of its making."""
+        from prometheus_client import CollectorRegistry
+
+        registry = CollectorRegistry()
+        metrics = OperatorMetrics(registry)
+        metrics.built(version("shardherd"))
+        events = SqliteEvents(self._database, self._clock)
+        stack.push_async_callback(events.flush)
+        connector = KafkaConnector(LocalSecrets(self._objects))
+        stack.push_async_callback(connector.close)
+        ports = CoordinatorPorts(
+            clock=self._clock,
+            leadership=self._leadership,
+            ownership=self._ownership,
+            connector=connector,
+            tokens=self._tokens,
+            events=events,
+            metrics=OperatorCounters(metrics),
+            assignors=load_assignors(),
+        )
+        server = await self._listen(ports)
+        stack.push_async_callback(server.stop)
+        exporter = self._export(registry)
+        stack.callback(exporter.close)
+        self._heed_signals()
+        await server.lead()
+        metrics.leader.set(1)
+        registry.register(GroupCollector(server.coordination.views, SERIES))
+        self._controller = Controller(
+            LocalCluster(self._objects, self._look, self._node.logs),
+            server.coordination,
+            events,
+            self._clock,
+            metrics,
+            Manifests(f"http://{HOST}:{server.port}", AUDIENCE),
+            resync_interval=RESYNC,
+        )
+        self._look()
+        working: list[asyncio.Task[Any]] = [
+            asyncio.create_task(self._controller.run(), name="controller"),
+            asyncio.create_task(self._node.run(), name="node"),
+            asyncio.create_task(self._look_at_others(), name="feed"),
+        ]
+        stack.push_async_callback(_ended, working)
+        self._asked.ready(f"http://{HOST}:{server.port}", f"http://{HOST}:{exporter.port}/metrics")
+        lost = asyncio.create_task(server.lost(), name="lost")
+        told = asyncio.create_task(self._down(), name="down")
+        working += [lost, told]
+        done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {told, lost}:
+            task.result()
+        if lost in done:
+            logger.error("this process may not go on: %s", lost.result())
+        await server.resign()
+        return told in done
+
+    # --- ports ---------------------------------------------------------------------------------------------------------------
+
+    async def _listen(self, ports: CoordinatorPorts) -> CoordinatorServer:
+        """The coordinator, listening where consumers that run look for it. Raises CannotRunError."""
+        known = self._asked.port or int(self._database.fact(API) or 0)
+        runs = any("deletionTimestamp" not in pod["metadata"] for pod in self._objects.all(POD))
+        port = known or free_port()
+        while True:
+            server = CoordinatorServer(ports, host=HOST, port=port, discovery_interval=DISCOVERY)
+            try:
+                await server.start()
+            except OSError as error:
+                if self._asked.port or runs:
+                    why = "which consumers that run look for" if runs else "which --port names"
+                    raise CannotRunError(f"port {port}, {why}, is taken ({error.strerror}): end what listens there") from error
+                port = free_port()
+                continue
+            self._database.note(API, str(server.port))
+            return server
+
+    def _export(self, registry: Any) -> MetricsServer:
+        """The metrics, where they were before. Raises CannotRunError."""
+        port = self._asked.metrics_port or int(self._database.fact(METRICS) or 0)
+        try:
+            exporter = MetricsServer(port, registry, HOST)
+        except OSError as error:
+            if self._asked.metrics_port:
+                raise CannotRunError(f"port {port}, which --metrics-port names, is taken ({error.strerror})") from error
+            exporter = MetricsServer(0, registry, HOST)
+        self._database.note(METRICS, str(exporter.port))
+        return exporter
+
+    # --- what changes --------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Something was written: tell of all that differs."""
+        for kind, body, gone in self._feed.look():
+            self._tell(kind, body, gone)
+        self._node.wake()
+        if self._node.closing and self._node.empty:
+            self._emptied.set()
+
+    def _tell(self, kind: str, body: Json, gone: bool) -> None:
+        controller, metadata = self._controller, body["metadata"]
+        if controller is None:
+            return
+        if kind == GROUP:
+            controller.saw_group((metadata["namespace"], metadata["name"]), body, gone=gone)
+        elif (name := (metadata.get("labels") or {}).get(GROUP_LABEL)) is None:
+            return
+        elif kind == POD:
+            controller.saw_pod((metadata["namespace"], name), body, gone=gone)
+        else:
+            controller.saw_object((metadata["namespace"], name))
+
+    async def _look_at_others(self) -> None:
+        while True:
+            try:
+                if self._feed.changed_by_others():
+                    self._look()
+            except sqlite3.Error as error:
+                logger.warning("the state folder cannot be read now, trying on: %s", error)
+            await asyncio.sleep(LOOK)
+
+    # --- the end -------------------------------------------------------------------------------------------------------------
+
+    def _heed_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        if self._told.is_set() and not self._hurried:
+            self._hurried = True
+            logger.warning("told to end once more: killing the consumers")
+            self._node.kill_all()
+        self._told.set()
+
+    async def _down(self) -> None:
+        """Once told to end: have every consumer drain, and wait for the last."""
+        if not self._asked.down:
+            await self._told.wait()
+        self._told.set()
+        logger.info("told to end: the consumers drain")
+        self._node.closing = True
+        self._look()
+        await self._emptied.wait()
+
+
+async def _ended(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,129 @@
+"""What `shardherd local status` prints: groups, consumers and shards, and the last events. Reads; decides nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shardherd.adapters.local.events import events
+from shardherd.adapters.local.identity import SignedTokens, holder, secret_of
+from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Json, Objects
+from shardherd.local.operator import API, HOST, METRICS
+from shardherd.local.state import State
+from shardherd.protocol import PROTOCOL_HEADER, PROTOCOL_VERSION
+
+EVENTS = 8
+"""The last of them are shown."""
+
+TIMEOUT = 2.0
+"""Seconds for an answer of the coordinator."""
+
+
+def status(state: State, objects: Objects) -> str:
+    """The whole report."""
+    pid = holder(state.lock)
+    groups, pods = objects.all(GROUP), objects.all(POD)
+    held: Mapping[tuple[str, str], int] = {} if pid is None else _held(state, objects, groups)
+    lines = [
+        "no operator runs" if pid is None else f"the operator (process {pid}) leads",
+        *([] if pid is None else [_places(objects)]),
+        "",
+        *_table(("GROUP", "READY", "SHARDS", "ASSIGNED", "CONSUMERS", "LAG", "WHY"), map(_group, groups)),
+        "",
+        *_table(
+            ("CONSUMER", "PROCESS", "STATE", "READY", "RESTARTS", "SHARDS", "METRICS"),
+            (_pod(state, pod, held) for pod in pods),
+        ),
+        "",
+        *_table(
+            ("LAST SEEN", "GROUP", "COUNT", "EVENT", "MESSAGE"),
+            (
+                (f"{max(0.0, time.time() - event.last):.0f} s ago", event.group, event.count, event.reason, event.message)
+                for event in events(objects.database)[-EVENTS:]
+            ),
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _places(objects: Objects) -> str:
+    api, metrics = objects.database.fact(API), objects.database.fact(METRICS)
+    return f"coordinator http://{HOST}:{api}, metrics http://{HOST}:{metrics}/metrics"
+
+
+def shards(state: State, objects: Objects, namespace: str, name: str) -> list[Json] | None:
+    """Every shard of a group as the coordinator shows it; None while it cannot."""
+    token = SignedTokens(secret_of(state.folder), objects).of_user()
+    path = f"http://{HOST}:{objects.database.fact(API)}/v1/namespaces/{namespace}/consumergroups/{name}/shards"
+    headers = {"Authorization": f"Bearer {token}", PROTOCOL_HEADER: str(PROTOCOL_VERSION)}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(path, headers=headers), timeout=TIMEOUT) as answer:
+            found: list[Json] = json.load(answer)
+    except (urllib.error.URLError, TimeoutError) as error:
+        if isinstance(error, urllib.error.HTTPError) and error.code not in (404, 503):
+            raise
+        return None
+    return found
+
+
+def _held(state: State, objects: Objects, groups: Iterable[Json]) -> Counter[tuple[str, str]]:
+    """How many shards each consumer holds, by group and name; of a group that is not loaded yet nobody holds any."""
+    found: Counter[tuple[str, str]] = Counter()
+    for group in groups:
+        metadata = group["metadata"]
+        known = shards(state, objects, metadata["namespace"], metadata["name"]) or []
+        found.update((metadata["name"], shard["holder"]) for shard in known if shard.get("holder"))
+    return found
+
+
+def _group(group: Json) -> tuple[object, ...]:
+    metadata, seen = group["metadata"], group.get("status", {})
+    ready: Json = next((each for each in seen.get("conditions", ()) if each["type"] == "Ready"), {})
+    counts = seen.get("shards", {})
+    return (
+        f"{metadata['namespace']}/{metadata['name']}",
+        ready.get("status", "Unknown"),
+        counts.get("total", "-"),
+        counts.get("alreadyAlloc", "-"),
+        f"{seen.get('readyReplicas', 0)}/{seen.get('desiredReplicas', '-')}",
+        seen.get("lag", {}).get("records", "-"),
+        ready.get("message", "nothing was looked at yet"),
+    )
+
+
+def _pod(state: State, pod: Json, held: Mapping[tuple[str, str], int]) -> tuple[object, ...]:
+    metadata = pod["metadata"]
+    container = state.machine("", {}).container(metadata["uid"])
+    running = container.running()
+    told: dict[str, Any] = next(iter(pod.get("status", {}).get("containerStatuses", ())), {})
+    condition = "draining" if "deletionTimestamp" in metadata else _state(told)
+    port = container.run / "port"
+    reads = held.get((metadata.get("labels", {}).get(GROUP_LABEL, ""), metadata["name"]), 0)
+    return (
+        metadata["name"],
+        "-" if running is None else running.driver.pid,
+        condition,
+        "yes" if told.get("ready") else "no",
+        told.get("restartCount", 0),
+        reads,
+        f"http://{HOST}:{port.read_text()}/metrics" if running is not None and port.exists() else "-",
+    )
+
+
+def _state(told: Mapping[str, Any]) -> str:
+    state = told.get("state", {})
+    if "waiting" in state:
+        return str(state["waiting"]["reason"])
+    return next(iter(state), "starting")
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """The rows below their heads, each column as wide as it must be, the last one as long as it is."""
+    lines = [tuple(heads), *(tuple(map(str, row)) for row in rows)]
+    widths = [max(len(line[number]) for line in lines) for number in range(len(heads))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -1,0 +1,77 @@
+"""The state folder: all that one local operator keeps. Decides where things are and what they are called, nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from shardherd.adapters.local.database import Database
+from shardherd.adapters.local.machine import Machine
+from shardherd.adapters.local.objects import Objects
+
+LONGEST = 45
+"""Characters of a folder below which sockets still have a path that the kernel takes, which has at most 107."""
+
+_NOT_INHERITED = ("SHARDHERD_", "KUBERNETES_", "PYSPARK_", "SPARK_")
+
+
+class StateError(Exception):
+    """A state folder that cannot be used. The message names it and the remedy."""
+
+
+class State:
+    """The state folder at `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+
+    @property
+    def lock(self) -> Path:
+        """Who has the lock on it is the operator."""
+        return self.folder / "operator.lock"
+
+    @property
+    def log(self) -> Path:
+        """What an operator in the background writes."""
+        return self.folder / "operator.log"
+
+    def make(self) -> None:
+        """Make the folder, and the short name for it if it needs one."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if len(str(self.folder)) <= LONGEST:
+            return
+        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]
+        short = Path(tempfile.gettempdir()) / f"shardherd-{os.getuid()}-{digest}"
+        for link, target in ((short, self.folder), (self.folder / "short", short)):
+            if not link.is_symlink() or link.readlink() != target:
+                link.unlink(missing_ok=True)
+                link.symlink_to(target)
+
+    def there(self) -> State:
+        """Itself. Raises StateError if nothing was ever started here."""
+        if not (self.folder / "state.db").exists():
+            raise StateError(
+                f"{self.folder} is no state folder: start one with `shardherd local up`, or name another by --state"
+            )
+        return self
+
+    def objects(self) -> Objects:
+        """Everything that is kept here. Raises DatabaseError."""
+        return Objects(Database(self.folder / "state.db"))
+
+    def machine(self, python: str, surroundings: Mapping[str, str]) -> Machine:
+        """Where pods run. They inherit `surroundings`, but for what shardherd and Spark would take for their own."""
+        inherited = {name: value for name, value in surroundings.items() if not name.startswith(_NOT_INHERITED)}
+        # By itself Spark asks for the machine's name, which many a laptop cannot resolve.
+        return Machine(self.folder, python, {**inherited, "SPARK_LOCAL_IP": "127.0.0.1"})
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        link = self.folder / "short"
+        if link.is_symlink():
+            link.readlink().unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,384 @@
+"""What every judge of ConsumerGroups says of them, an API server or this machine by itself: the cases, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+Json = dict[str, Any]
+
+SPEC: Json = {
+    "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"]}},
+    "application": {"image": "example/clicks:1", "mainApplicationFile": "/app.py"},
+}
+
+KAFKA = "spec.source.kafka"
+
+SCRAM = {
+    "protocol": "SASL_SSL",
+    "sasl": {"mechanism": "SCRAM-SHA-512", "username": "app", "secretRef": {"name": "kafka"}},
+    "tls": {"caSecretRef": {"name": "kafka-ca"}},
+}
+MUTUAL = {"protocol": "SSL", "tls": {"certificateSecretRef": {"name": "clicks-tls"}, "verifyHostname": False}}
+
+REFUSED = [
+    pytest.param(
+        {"source": {"kafka": None}},
+        "spec.source must name exactly one source: set spec.source.kafka",
+        id="no source",
+    ),
+    pytest.param(
+        {"source": {"kinesis": {}}},
+        'unknown field "spec.source.kinesis"',
+        id="a source that this version does not know",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"topicPattern": "click.*"}}},
+        f"{KAFKA} has both topics and topicPattern: remove one of them",
+        id="topics and a pattern",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"topics": None, "topicPattern": "(?!internal).*"}}},
+        f"{KAFKA}.topicPattern must be a regular expression of RE2, which has no lookaround and no backreferences",
+        id="a pattern that cannot be matched in bounded time",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"topics": None, "topicPattern": "clicks("}}},
+        "error parsing regexp: missing closing )",
+        id="a pattern that is none",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"topics": None}}},
+        f"{KAFKA} has neither topics nor topicPattern: set one of them",
+        id="neither topics nor a pattern",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"topics": ["not a topic"]}}},
+        f"{KAFKA}.topics[0] in body should match '^[a-zA-Z0-9._-]+$'",
+        id="a name that no topic can have",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"topics": ["a", "a"]}}},
+        f'{KAFKA}.topics[1]: Duplicate value: "a"',
+        id="a topic twice",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"bootstrapServers": "kafka"}}},
+        f'{KAFKA}.bootstrapServers "kafka" is not a list of addresses: write host:port, several separated by "," '
+        "without spaces",
+        id="an address without a port",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"startingPosition": "Middle"}}},
+        'Unsupported value: "Middle": supported values: "Earliest", "Latest"',
+        id="a position that does not exist",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"security": {"protocol": "SASL_SSL"}}}},
+        f"{KAFKA}.security.protocol SASL_SSL needs a user: set sasl",
+        id="SASL without a user",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"security": {"protocol": "SSL", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "a"}}}}}},
+        f"{KAFKA}.security.protocol SSL uses no SASL: remove sasl, or set SASL_PLAINTEXT or SASL_SSL",
+        id="a user without SASL",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"security": {"protocol": "PLAINTEXT", "tls": {}}}}},
+        f"{KAFKA}.security.protocol PLAINTEXT uses no TLS: remove tls, or set SSL or SASL_SSL",
+        id="authorities without TLS",
+    ),
+    pytest.param(
+        {"source": {"kafka": {"security": {"protocol": "SASL_SSL", "sasl": {"mechanism": "PLAIN", "password": "x"}}}}},
+        'unknown field "spec.source.kafka.security.sasl.password"',
+        id="a password itself",
+    ),
+    pytest.param(
+        {"sessionTimeout": "8s"},
+        "spec.sessionTimeout (8s) must be at least 3 x spec.heartbeatInterval (3s), or one lost heartbeat expires a "
+        "consumer: raise the one or lower the other",
+        id="a session that one lost heartbeat ends",
+    ),
+    pytest.param(
+        {"ordered": True, "sessionTimeout": "17s"},
+        "spec.sessionTimeout (17s) must be at least 15s and 6 x spec.heartbeatInterval (3s) when spec.ordered is true, "
+        "or a consumer has no time to stop itself: raise it",
+        id="an ordered group's session of less than six heartbeats",
+    ),
+    pytest.param(
+        {"ordered": True, "sessionTimeout": "14s", "heartbeatInterval": "1s"},
+        "spec.sessionTimeout (14s) must be at least 15s and 6 x spec.heartbeatInterval (1s)",
+        id="an ordered group's session of less than 15 s",
+    ),
+    pytest.param(
+        {"heartbeatInterval": "often"},
+        "spec.heartbeatInterval in body should match '^([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$'",
+        id="a duration that is none",
+    ),
+    pytest.param(
+        {"heartbeatInterval": "100ms"},
+        'spec.heartbeatInterval ("100ms") must be a duration from 500ms to 60s, for example 3s',
+        id="heartbeats that come too often",
+    ),
+    pytest.param(
+        {"drainTimeout": "0s"},
+        'spec.drainTimeout ("0s") must be a duration from 1s to 1h, for example 60s',
+        id="no time to drain",
+    ),
+    pytest.param(
+        {"scaling": {"minReplicas": 5, "maxReplicas": 4}},
+        "spec.scaling.minReplicas (5) is above spec.scaling.maxReplicas (4): lower the one or raise the other",
+        id="limits the wrong way round",
+    ),
+    pytest.param(
+        {"scaling": {"minReplicas": 11}},
+        "spec.scaling.minReplicas (11) is above spec.scaling.maxReplicas (10): lower the one or raise the other",
+        id="a lower limit above the default of the upper one",
+    ),
+    pytest.param(
+        {"scaling": {"shardsPerConsumer": 0}},
+        "spec.scaling.shardsPerConsumer in body should be greater than or equal to 1",
+        id="consumers for no shards",
+    ),
+    pytest.param(
+        {"scaling": {"mode": "Guess"}},
+        'Unsupported value: "Guess": supported values: "Shards", "Lag", "Fixed", "External"',
+        id="a mode that does not exist",
+    ),
+    pytest.param(
+        {"scaling": {"lag": {"targetCatchupSeconds": 60}}},
+        "spec.scaling.lag says nothing in mode Shards: remove it, or set spec.scaling.mode to Lag",
+        id="settings of the lag in another mode",
+    ),
+    pytest.param(
+        {"scaling": {"mode": "Lag", "shardsPerConsumer": 2}},
+        "spec.scaling.shardsPerConsumer says nothing in mode Lag: remove it, or set spec.scaling.mode to Shards",
+        id="shards for each consumer in another mode",
+    ),
+    pytest.param(
+        {"scaling": {"mode": "Fixed", "recommendOnly": True}, "replicas": 1},
+        "spec.scaling.recommendOnly has nothing to recommend in mode Fixed: remove it, or set spec.scaling.mode to "
+        "Shards or Lag",
+        id="recommendations of a mode that has none",
+    ),
+    pytest.param(
+        {"scaling": {"mode": "Lag", "lag": {"targetCatchupSeconds": 5}}},
+        "spec.scaling.lag.targetCatchupSeconds in body should be greater than or equal to 10",
+        id="a backlog that is to be gone at once",
+    ),
+    pytest.param(
+        {"scaling": {"stabilizationWindow": "48h"}},
+        'spec.scaling.stabilizationWindow ("48h") must be a duration of at most 24h, for example 5m',
+        id="a window of days",
+    ),
+    pytest.param(
+        {"rollout": {"strategy": "InPlace"}},
+        "spec.rollout.strategy InPlace needs spec.rejoinGrace, for which shards wait for a consumer that is replaced (it "
+        "is 0s): set it to longer than an application takes to start, for example 2m",
+        id="shards that do not wait for a consumer that is replaced in place",
+    ),
+    pytest.param(
+        {"rollout": {"progressDeadline": "0s"}},
+        'spec.rollout.progressDeadline ("0s") must be a duration from 1s to 24h, for example 10m',
+        id="no time for a new version",
+    ),
+    pytest.param(
+        {"scaling": {"mode": "Fixed"}},
+        "spec.replicas is not set, and spec.scaling.mode Fixed runs as many consumers as it says: set it",
+        id="a fixed number that is not given",
+    ),
+    pytest.param(
+        {"scaling": {"mode": "External"}},
+        "spec.replicas is not set, and spec.scaling.mode External runs as many consumers as it says: set it to what to "
+        "begin with",
+        id="an autoscaler that has nothing to begin with",
+    ),
+    pytest.param(
+        {"replicas": 3},
+        "spec.replicas says nothing in spec.scaling.mode Shards, which chooses the number itself: remove it, or set the "
+        "mode to Fixed or External",
+        id="a number beside a mode that chooses it",
+    ),
+    pytest.param(
+        {"scaling": {"mode": "Fixed"}, "replicas": -1},
+        "spec.replicas in body should be greater than or equal to 0",
+        id="negative replicas",
+    ),
+    pytest.param(
+        {"assignor": "Magic"},
+        'spec.assignor "Magic" is none of Sticky, CooperativeSticky, Range, RoundRobin and Weighted: set one of them, '
+        "or a plug-in, whose name has a dot",
+        id="an assignor that does not exist",
+    ),
+    pytest.param(
+        {"assignorOptions": {"weights": "Messages"}},
+        'Unsupported value: "Messages": supported values: "Records", "Bytes"',
+        id="weights of a unit that does not exist",
+    ),
+    pytest.param(
+        {"application": {"image": None}},
+        "spec.application.image: Required value",
+        id="no image",
+    ),
+    pytest.param(
+        {"application": {"mainApplicationFile": "app.py"}},
+        'spec.application.mainApplicationFile "app.py" must be the absolute path of a Python file in the image, '
+        "for example /opt/app/app.py",
+        id="a file without its path",
+    ),
+    pytest.param(
+        {"application": {"env": [{"name": "SHARDHERD_GROUP", "value": "mine"}]}},
+        'spec.application.env: the name "SHARDHERD_GROUP" is reserved: choose one that does not begin with SHARDHERD_',
+        id="a reserved variable",
+    ),
+    pytest.param(
+        {"application": {"sparkConf": {"spark.master": "local"}}},
+        "spec.application.sparkConf has a key that is set by shardherd: remove spark.master, spark.submit.deployMode,",
+        id="Spark settings that are ours",
+    ),
+    pytest.param(
+        {"application": {"executor": {"instances": 3, "dynamicAllocation": {"maxExecutors": 4}}}},
+        "spec.application.executor sets both instances (3) and dynamicAllocation: remove one of them",
+        id="a fixed number of executors and a range of them",
+    ),
+    pytest.param(
+        {"application": {"executor": {"dynamicAllocation": {"minExecutors": 5, "maxExecutors": 4}}}},
+        "spec.application.executor.dynamicAllocation: minExecutors (5) is above maxExecutors (4): lower the one or raise "
+        "the other",
+        id="limits of executors the wrong way round",
+    ),
+    pytest.param(
+        {"application": {"executor": {"dynamicAllocation": {}}}},
+        "spec.application.executor.dynamicAllocation.maxExecutors: Required value",
+        id="executors without a limit",
+    ),
+    pytest.param(
+        {"application": {"sparkConf": {"spark.dynamicAllocation.enabled": "true"}}},
+        "and spark.executor.instances and spark.dynamicAllocation.enabled, .minExecutors and .maxExecutors",
+        id="dynamic allocation behind our back",
+    ),
+    pytest.param(
+        {"application": {"checkpoint": {"path": "/data", "volumeClaimTemplate": {"storageClassName": "fast"}}}},
+        "spec.application.checkpoint sets both path and volumeClaimTemplate: remove one of them",
+        id="two places for one checkpoint",
+    ),
+    pytest.param({"shardsPerConsumer": 4}, 'unknown field "spec.shardsPerConsumer"', id="a field in the wrong place"),
+    pytest.param(
+        {"reset": {"id": "r1", "to": "Timestamp"}},
+        'spec.reset.to is Timestamp, which needs spec.reset.timestamp, for example "2026-01-31T12:00:00Z"',
+        id="a reset to no time",
+    ),
+    pytest.param(
+        {"reset": {"id": "r1", "to": "Latest", "timestamp": "2026-01-31T12:00:00Z"}},
+        "spec.reset.to is Latest, which uses no timestamp: remove it, or set to: Timestamp",
+        id="a reset to a time that is not used",
+    ),
+    pytest.param(
+        {"reset": {"id": "r1", "to": "Timestamp", "timestamp": "2026-01-31T12:00:00"}},
+        "spec.reset.timestamp in body should match",
+        id="a time without a zone",
+    ),
+    pytest.param(
+        {"reset": {"id": "r1", "to": "Offsets"}},
+        'spec.reset.to is Offsets, which needs spec.reset.offsets, for example {"clicks/0": 1200}',
+        id="a reset to no offsets",
+    ),
+    pytest.param(
+        {"reset": {"id": "r1", "to": "Earliest", "offsets": {"clicks/0": 7}}},
+        "spec.reset.to is Earliest, which uses no offsets: remove them, or set to: Offsets",
+        id="offsets that are not used",
+    ),
+    pytest.param(
+        {"reset": {"id": "r1", "to": "Offsets", "offsets": {"clicks/0": 7}, "shards": ["clicks/0"]}},
+        "spec.reset.shards says nothing beside spec.reset.offsets, which names the shards: remove it",
+        id="shards named twice",
+    ),
+    pytest.param(
+        {"reset": {"id": "r1", "to": "Offsets", "offsets": {"clicks/0": -1}}},
+        "spec.reset.offsets.clicks/0 in body should be greater than or equal to 0",
+        id="a negative offset",
+    ),
+]
+"""Specs, merged over an ordinary one, and what is said to them."""
+
+REFUSED_NAMES = [
+    (
+        "a" * 41,
+        f'metadata.name "{"a" * 41}" is too long, as the names of its pods are made from it: use at most 40 characters',
+    ),
+    (
+        "web.clicks",
+        'metadata.name "web.clicks" cannot name a Service: use lower-case letters, digits and "-", beginning with a letter',
+    ),
+    (
+        "1clicks",
+        'metadata.name "1clicks" cannot name a Service: use lower-case letters, digits and "-", beginning with a letter',
+    ),
+]
+
+ACCEPTED = [
+    pytest.param({"ordered": True, "sessionTimeout": "18s"}, id="an ordered group's shortest session at 3 s"),
+    pytest.param({"sessionTimeout": "9s"}, id="an unordered group's shortest session at 3 s"),
+    pytest.param({"source": {"kafka": {"topics": None, "topicPattern": "click.*"}}}, id="a pattern"),
+    pytest.param({"source": {"kafka": {"bootstrapServers": "a.b:9092,c-d:9093,10.0.0.1:9094"}}}, id="several brokers"),
+    pytest.param({"source": {"kafka": {"bootstrapServers": "[fd00::1]:9092"}}}, id="an IPv6 address"),
+    pytest.param({"source": {"kafka": {"security": SCRAM}}}, id="a user in a Secret"),
+    pytest.param({"source": {"kafka": {"security": MUTUAL}}}, id="a certificate in a Secret"),
+    pytest.param({"scaling": {"minReplicas": 0}}, id="no consumer without shards"),
+    pytest.param({"scaling": {"mode": "Lag", "lag": {"targetCatchupSeconds": 60, "maxStep": 1}}}, id="mode Lag"),
+    pytest.param({"scaling": {"mode": "Lag", "minReplicas": 0, "recommendOnly": True}}, id="recommendations from zero"),
+    pytest.param({"scaling": {"mode": "External"}, "replicas": 0}, id="an autoscaler that begins with nobody"),
+    pytest.param({"rejoinGrace": "1h30m"}, id="a duration of two units"),
+    pytest.param({"application": {"executor": {"dynamicAllocation": {"maxExecutors": 4}}}}, id="executors as needed"),
+    pytest.param(
+        {"application": {"executor": {"dynamicAllocation": {"minExecutors": 0, "maxExecutors": 1}, "cores": 2}}},
+        id="executors from none on",
+    ),
+    pytest.param({"reset": {"id": "r1", "to": "Earliest", "shards": ["clicks/0"]}}, id="a reset of one shard"),
+    pytest.param(
+        {"reset": {"id": "2026-01-31.a", "to": "Timestamp", "timestamp": "2026-01-31T12:00:00.5+01:00", "dryRun": True}},
+        id="a reset by time",
+    ),
+    pytest.param(
+        {"reset": {"id": "r1", "to": "Offsets", "offsets": {f"clicks/{number}": number for number in range(1000)}}},
+        id="a reset of a thousand shards",
+    ),
+    pytest.param(
+        {"application": {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}}, id="env"
+    ),
+    pytest.param({"application": {"driver": {"template": {"spec": {"anything": {"goes": 1}}}}}}, id="pod overrides"),
+]
+
+DEFAULTED: Json = {
+    "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest"}},
+    "ordered": False,
+    "assignor": "Sticky",
+    "assignorOptions": {"zones": "Prefer", "weights": "Records"},
+    "heartbeatInterval": "3s",
+    "sessionTimeout": "45s",
+    "rejoinGrace": "0s",
+    "releaseTimeout": "60s",
+    "progressTimeout": "5m",
+    "coordinatorLossLimit": "5m",
+    "initialAssignmentDelay": "10s",
+    "drainTimeout": "60s",
+    "paused": False,
+    "rollout": {"strategy": "Drain", "progressDeadline": "10m"},
+    "scaling": {
+        "mode": "Shards",
+        "minReplicas": 1,
+        "maxReplicas": 10,
+        "stabilizationWindow": "5m",
+        "recommendOnly": False,
+    },
+    "application": {
+        "image": "example/clicks:1",
+        "imagePullPolicy": "IfNotPresent",
+        "mainApplicationFile": "/app.py",
+        "serviceAccountName": "shardherd-spark",
+        "driver": {"cores": 1, "memory": "1g"},
+        "executor": {"instances": 1, "cores": 1, "memory": "1g"},
+    },
+}
+"""The ordinary spec with every default."""

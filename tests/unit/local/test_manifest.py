@@ -1,0 +1,193 @@
+"""Manifest files become objects of the state folder, as `kubectl apply` makes them an API server's."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shardherd.adapters.local.database import Database
+from shardherd.adapters.local.machine import Backoff
+from shardherd.adapters.local.node import FOLDER
+from shardherd.adapters.local.objects import GROUP, Feed, Objects
+from shardherd.cli import main
+from shardherd.local.manifest import ManifestError, declare, drop_others, scaled
+from shardherd.local.schema import RefusedError
+from tests.unit.local.manifests import Json, group
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Iterator[Objects]:
+    database = Database(tmp_path / "state.db")
+    yield Objects(database)
+    database.close()
+
+
+def written(folder: Path, *documents: Any) -> Path:
+    path = folder / "group.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    return path
+
+
+def kept(objects: Objects, name: str = "clicks") -> Json:
+    found = objects.get((GROUP, "shop", name))
+    assert found is not None
+    return found
+
+
+def test_a_group_is_kept_with_its_defaults_its_folder_and_a_uid(objects: Objects, tmp_path: Path) -> None:
+    declared = declare(objects, [written(tmp_path, group(replicas=2, scaling={"mode": "Fixed"}))], bootstrap="here:1")
+
+    found = kept(objects)
+    assert declared.groups == (("shop", "clicks"),)
+    assert (found["spec"]["sessionTimeout"], found["spec"]["source"]["kafka"]["bootstrapServers"]) == ("45s", "here:1")
+    assert (found["metadata"]["generation"], found["metadata"]["annotations"]) == (1, {FOLDER: str(tmp_path)})
+    assert len(found["metadata"]["uid"]) == 36
+
+
+def test_declared_again_it_is_the_same_group_with_another_generation(objects: Objects, tmp_path: Path) -> None:
+    declare(objects, [written(tmp_path, group())])
+    before = kept(objects)
+    declare(objects, [written(tmp_path, group())])
+    assert kept(objects) == before
+
+    declare(objects, [written(tmp_path, group(paused=True))])
+
+    after = kept(objects)
+    assert (after["metadata"]["uid"], after["metadata"]["generation"]) == (before["metadata"]["uid"], 2)
+
+
+def test_what_may_not_change_is_refused_and_nothing_is_changed(objects: Objects, tmp_path: Path) -> None:
+    declare(objects, [written(tmp_path, group())])
+    before = kept(objects)
+
+    with pytest.raises(RefusedError, match="groupId cannot change"):
+        declare(objects, [written(tmp_path, group(source={"kafka": {"groupId": "mine"}}))])
+
+    assert kept(objects) == before
+
+
+def test_secrets_and_config_maps_are_kept_and_other_kinds_are_named(objects: Objects, tmp_path: Path) -> None:
+    secret = {"kind": "Secret", "metadata": {"name": "kafka", "namespace": "shop"}, "stringData": {"password": "hunter2"}}
+    service = {"kind": "Service", "metadata": {"name": "web"}}
+    path = written(tmp_path, group(), secret, service)
+
+    declared = declare(objects, [path])
+
+    found = objects.get(("Secret", "shop", "kafka"))
+    assert found is not None
+    assert base64.b64decode(found["data"]["password"]) == b"hunter2"
+    assert "stringData" not in found
+    assert declared.warnings[-1] == f"{path}: a Service named 'web' has no meaning on one machine and is left out"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: [", "is not YAML"),
+        ("just a text", "a document is not an object but str: write apiVersion, kind, metadata"),
+        ("kind: Secret\nmetadata: {name: a}\n", "no ConsumerGroup stands in"),
+    ],
+)
+def test_a_file_that_is_no_manifest_is_refused(objects: Objects, tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "group.yaml"
+    path.write_text(text)
+    with pytest.raises(ManifestError, match=said):
+        declare(objects, [path])
+
+
+def test_a_file_that_is_not_there_is_named(objects: Objects, tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match=r"nothing\.yaml cannot be read: No such file or directory"):
+        declare(objects, [tmp_path / "nothing.yaml"])
+
+
+def test_a_number_is_set_where_the_mode_allows_it(objects: Objects, tmp_path: Path) -> None:
+    declare(objects, [written(tmp_path, group(replicas=2, scaling={"mode": "External"}))])
+
+    scaled(objects, "shop", "clicks", 5)
+
+    assert kept(objects)["spec"]["replicas"] == 5
+    with pytest.raises(RefusedError, match=r"spec\.replicas in body should be greater than or equal to 0"):
+        scaled(objects, "shop", "clicks", -1)
+    with pytest.raises(ManifestError, match="there is no ConsumerGroup 'views' in namespace 'shop'"):
+        scaled(objects, "shop", "views", 1)
+
+
+def test_a_group_that_is_declared_no_more_is_dropped(objects: Objects, tmp_path: Path) -> None:
+    declare(objects, [written(tmp_path, group(), group("views"))])
+
+    assert drop_others(objects, [("shop", "views")]) == ["shop/clicks"]
+
+    assert [each["metadata"]["name"] for each in objects.all(GROUP)] == ["views"]
+
+
+def test_the_feed_tells_of_what_is_new_changed_and_gone_once(objects: Objects, tmp_path: Path) -> None:
+    feed, another = Feed(objects), Database(tmp_path / "state.db")
+
+    def news() -> list[tuple[str, bool, bool]]:
+        return [(kind, bool(body["spec"]["paused"]), gone) for kind, body, gone in feed.look()]
+
+    declare(Objects(another), [written(tmp_path, group())])
+    assert feed.changed_by_others()
+    assert news() == [(GROUP, False, False)]
+    assert not feed.changed_by_others()
+    assert news() == []
+    declare(Objects(another), [written(tmp_path, group(paused=True))])
+    assert feed.changed_by_others()
+    assert news() == [(GROUP, True, False)]
+    drop_others(Objects(another), [])
+    assert news() == [(GROUP, True, True)]
+    another.close()
+
+
+def test_a_group_made_again_under_its_name_is_told_as_gone_and_new(objects: Objects, tmp_path: Path) -> None:
+    feed = Feed(objects)
+    declare(objects, [written(tmp_path, group())])
+    assert len(list(feed.look())) == 1
+    drop_others(objects, [])
+    declare(objects, [written(tmp_path, group())])
+
+    assert [gone for _, _, gone in feed.look()] == [True, False]
+
+
+def test_a_restart_waits_longer_each_time_up_to_a_limit() -> None:
+    backoff = Backoff(first=1.0, most=60.0)
+    assert [backoff.after(ends) for ends in (1, 2, 3, 6, 7, 8, 5000)] == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["status"], "is no state folder: start one with `shardherd local up`, or name another by --state"),
+        (["down"], "is no state folder"),
+        (["kill", "clicks-0"], "is no state folder"),
+        (["logs", "clicks-0"], "is no state folder"),
+        (["scale", "clicks", "2"], "is no state folder"),
+        (["up"], "has no ConsumerGroup yet: name the manifest file by -f"),
+        (["up", "-f", "nothing.yaml"], "nothing.yaml cannot be read"),
+    ],
+)
+def test_a_command_that_cannot_be_done_says_why_and_what_to_do(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["local", arguments[0], "--state", str(tmp_path / "state"), *arguments[1:]]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_commands_about_consumers_that_are_not_there_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    Database(state / "state.db").close()
+    options = ["--state", str(state)]
+
+    assert main(["local", "status", *options]) == 0
+    assert capsys.readouterr().out.startswith("no operator runs\n")
+    assert main(["local", "kill", *options, "clicks-0"]) == 1
+    assert "there is no consumer 'clicks-0': see shardherd local status" in capsys.readouterr().err
+    assert main(["local", "logs", *options, "clicks-0"]) == 1
+    assert "'clicks-0' has written nothing here" in capsys.readouterr().err
+    assert main(["local", "down", *options]) == 0
