@@ -85,6 +85,7 @@ HAPPENS = (
     "ownerships put back",
     "ownerships taken over that were put back",
     "tasks of executors that outlived their driver",
+    "records written by plain consumers",
     "shards made anew",
     "event SourceRecreated",
     "resets of shards made anew",

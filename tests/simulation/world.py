@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardherd.client import consumer as client_of_consumers
 from shardherd.coordinator import runtime
 from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, ShardherdError
 from shardherd.core.model import (
@@ -62,7 +63,7 @@ class World:
     def __post_init__(self) -> None:
         plan = self.plan
         settings = plan.spec.settings
-        agent.LOOK = max(1.0, plan.look)
+        agent.LOOK = client_of_consumers.LOOK = max(1.0, plan.look)
         runtime.BEAT = plan.look
         self.rng = random.Random(plan.seed ^ 0x5EED)
         self.timeline = Timeline()
