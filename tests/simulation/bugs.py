@@ -326,10 +326,6 @@ def _copies_do_not_make_way() -> list[Patch]:
     return [(copies.Copies, "make_way", make_way)]
 
 
-def _gap_is_not_delivered() -> list[Patch]:
-    return [(mailbox.Mailbox, "gap", lambda *_: None)]
-
-
 def _superseded_is_forgotten() -> list[Patch]:
     return [(liveness, "_remembered", lambda _state, _consumer, superseded, _now: superseded[:-1])]
 
@@ -504,7 +500,6 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "parked heartbeats woken before the save": _woken_before_the_save,
     "a refresh of stale positions": _refresh_of_stale_positions,
     "copies do not make way for a forced checkpoint": _copies_do_not_make_way,
-    "expiry without a clock gap": _gap_is_not_delivered,
     "a superseded pod forgotten": _superseded_is_forgotten,
     "a regrant under the same epoch": _regrant_of_the_same_epoch,
     "a transfer called off for a better target": _transfer_is_called_off,

@@ -133,7 +133,7 @@ class Ledger:
                 raise BrokenError(f"{name} was given to {row.holder} while a reset was being made")
         self.sightings.stored(writer, before, after, self.now)
         if new.last_reset is not None and new.last_reset != old.last_reset:
-            self._reset_made(new.last_reset)
+            self._reset_made(new.last_reset, applying(before) or new.last_reset)
         if gone := before.shards.keys() - after.shards.keys():
             raise BrokenError(f"shards {sorted(gone)} are no longer in the ownership")
 
@@ -157,10 +157,15 @@ class Ledger:
             if was is not None and (was.holder or was.last_holder) not in (None, row.holder):
                 self.counts["moves"] += 1
 
-    def _reset_made(self, report: ResetReport) -> None:
+    def _reset_made(self, report: ResetReport, whole: ResetReport) -> None:
+        """It is made; `whole` has all of its rows."""
         if report.id in self.resets:
             raise BrokenError(f"reset {report.id} was made twice")
         self.resets.add(report.id)
+        for row in whole.rows:
+            # Where its position was durable before, nothing need become durable: what was read on from there is read again.
+            book = self.shards[row.shard]
+            book.rewound = book.rewound or book.was_read or book.highest is not None
         for book in self.shards.values():
             book.before_reset = []
         self.counts["resets made"] += 1

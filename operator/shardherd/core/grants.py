@@ -21,6 +21,11 @@ def movable(state: State, shard: ShardId) -> bool:
     return shard not in state.in_flight
 
 
+def another(record: ShardRecord, info: ShardInfo) -> bool:
+    """Whether the source shows another shard under this name than the one whose position is known."""
+    return bool(record.source_id and info.source_id) and record.source_id != info.source_id
+
+
 def checkpoint_lost(state: State, record: ShardRecord) -> bool:
     """Whether this shard once had a durable position and has none now, or one that cannot be right.
 
@@ -48,11 +53,6 @@ def lost_checkpoints(state: State) -> list[ShardId]:
         if (info is not None and position < info.begin) or (copies and position < copies.get(shard, 0)):
             lost.append(shard)
     return lost
-
-
-def is_another(record: ShardRecord, info: ShardInfo) -> bool:
-    """Whether the source has another shard under this name than the one that the position is of."""
-    return bool(record.source_id and info.source_id) and record.source_id != info.source_id
 
 
 def grantable(state: State, record: ShardRecord) -> bool:
@@ -157,6 +157,8 @@ def rewind_if_before_end(state: State, shard: ShardId, now: float) -> bool:
     position = state.positions.get(shard)
     if record.state is not ShardState.OVER or info is None or position is None or not movable(state, shard):
         return False
+    if another(record, info):
+        return False
     if position >= info.end:
         return False
     state.put_shard(record._replace(state=step(record.state, Cause.REWOUND), since=now))
@@ -170,7 +172,7 @@ def finish_if_done(state: State, shard: ShardId, now: float) -> bool:
     position = state.positions.get(shard)
     if record.state not in HELD or info is None or info.open or position is None or not movable(state, shard):
         return False
-    if position < info.end or is_another(record, info):
+    if position < info.end or another(record, info):
         return False
     state.put_shard(_free(record)._replace(state=step(record.state, Cause.FINISHED), since=now))
     state.tell(Told("ShardOver", f"shard {shard} is closed and consumed up to its end {info.end}", shards=(shard,)))

@@ -250,19 +250,14 @@ def test_who_holds_a_recreated_shard_stops_reading_it_until_the_declared_reset()
     assert play.confirmed("g-0")["0"].position == 0
 
 
-@pytest.mark.parametrize("looks", [1, 2], ids=["at once", "later"])
-def test_a_recreated_shard_that_is_closed_is_not_over_by_the_position_of_the_one_before(looks: int) -> None:
+def test_a_recreated_shard_that_is_closed_is_not_finished_by_the_position_of_the_one_before() -> None:
     play = Play(spec(1))
     play.discover([info("0", source_id="a")])
     play.settle("g-0")
-    play.checkpoint("g-0", "0", 167)
-    if looks == 2:
-        play.discover([info("0", source_id="b")])
-    play.discover([info("0", end=100, open=False, source_id="b")])
+    play.checkpoint("g-0", "0", 70)
+    play.discover([info("0", end=26, source_id="b", open=False)])
     assert play.states() == {"0": "ALREADY_ALLOC"}
-    play.ask(ForceCheckpoint(shard("0"), 0))
-    play.beat("g-0")
-    assert play.confirmed("g-0")["0"].position == 0
+    assert [cause.reason for cause in play.view.withheld] == ["SourceRecreated"]
 
 
 def test_a_position_that_is_forced_in_a_recreated_shard_is_noted_as_one_of_the_shard_that_is_there() -> None:
