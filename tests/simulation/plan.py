@@ -52,6 +52,7 @@ FAULTS = (
     "Kafka refuses",
     "offsets are deleted",
     "position is set by force",
+    "group is deleted and made again",
     "topics are made anew",
     "shards vanish",
     "all shards vanish",

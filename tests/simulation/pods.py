@@ -90,7 +90,8 @@ class Pods:
             return
         pod.starts += 1
         self._world.last_start = self._world.time
-        run = Run(pod.name, Incarnation(pod.uid, pod.starts), acknowledged=self._world.time)
+        uid = self._world.spec.identity.uid
+        run = Run(pod.name, Incarnation(pod.uid, pod.starts), acknowledged=self._world.time, group=uid)
         process = Process(f"{pod.name}/{pod.uid}", self._world.timeline, self._world.rng, self._world.plan.drift)
         self._world.say(f"{run} starts")
         location = self.locations.setdefault(pod.name, Location())
