@@ -27,6 +27,7 @@ class Run:
     violent: str = ""
     stood: float = float("-inf")
     acknowledged: float = 0.0
+    group: str = ""
     sources: dict[ShardId, str] = field(default_factory=dict)
     """Which shard it was that it read last under each name."""
 

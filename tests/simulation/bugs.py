@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from shardherd.client.holdings import Holdings
 from shardherd.coordinator import commits, copies, items, mailbox, runner, runtime, storage
 from shardherd.coordinator import refresh as refresh_times
 from shardherd.core import (
@@ -32,7 +33,7 @@ from shardherd.core import (
     timers,
     tracker,
 )
-from shardherd.core.model import CheckpointReply, ConfirmedShard, ShardState
+from shardherd.core.model import CheckpointReply, ConfirmedShard, HeldShard, ShardState
 from shardherd.spark.agent import Agent
 from tests.simulation import network
 
@@ -459,6 +460,13 @@ def _left_shards_do_not_wait() -> list[Patch]:
     return [(liveness, "reclaimable_at", lambda *_: float("-inf"))]
 
 
+def _plain_consumer_names_what_it_may_read_only() -> list[Patch]:
+    def held(self: Any) -> Any:
+        return tuple(HeldShard(shard, grant.epoch) for shard, grant in sorted(self._grants.items()) if not grant.revoked)
+
+    return [(Holdings, "held", held)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "no epoch check": _no_epoch_check,
     "wall clock instead of monotonic": _wall_clock,
@@ -487,6 +495,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "a shard that was made anew is read on": _made_anew_is_read_on,
     "an older ownership believed": _older_ownership_is_believed,
     "positions never committed again": _positions_are_not_committed_again,
+    "a plain consumer that names only what it may read": _plain_consumer_names_what_it_may_read_only,
     "a forced checkpoint keeps what was held since": _force_keeps_held_since,
     "parked heartbeats woken before the save": _woken_before_the_save,
     "a refresh of stale positions": _refresh_of_stale_positions,

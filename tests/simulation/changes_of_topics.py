@@ -14,9 +14,16 @@ def make_anew(world: World) -> bool:
     if not books or world.ledger.rebuilding:
         return False  # the copies of positions are of the shards that bore the names before
     chosen = books if world.rng.random() < 0.3 else world.rng.sample(books, min(len(books), world.rng.randint(1, 3)))
+
+    def make() -> None:
+        if world.ledger.rebuilding:
+            world.source.come_back(chosen)
+        else:
+            world.source.make_anew(chosen)
+
     if world.rng.random() < 0.4:
         world.source.vanish(chosen)
-        world.timeline.after(world.rng.uniform(1.0, 90.0), world.source.make_anew, chosen)
+        world.timeline.after(world.rng.uniform(1.0, 90.0), make)
     else:
         world.source.make_anew(chosen)
 

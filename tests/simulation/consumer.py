@@ -166,6 +166,10 @@ class ConsumerRun:
         shards = parse(self.location.planned, self._settings.group_uid).shards
         return [shard for shard, each in shards.items() if each.start < each.stop]
 
+    def grants(self) -> dict[ShardId, int]:
+        """The epoch of each shard that it believes to hold."""
+        return {shard: grant.epoch for shard, grant in self.agent.tracker._grants.items()}
+
     def holds(self) -> tuple[ShardId, ...]:
         """What its agent holds."""
         return self.agent.tracker.shards if self._engine is not None else ()

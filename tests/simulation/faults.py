@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation import changes, changes_of_topics, days, faults_of_processes, faults_of_servers
+from tests.simulation import changes, changes_of_topics, days, faults_of_processes, faults_of_servers, regroup
 from tests.simulation.network import Weather
 from tests.simulation.plan import RESET, RESTARTS, SHUTDOWN
 
@@ -103,6 +103,7 @@ _KINDS: dict[str, Fault] = {
     "reply to a commit is lost": faults_of_servers.arm("kafka", ("commit",), "unanswered"),
     "Kafka refuses": faults_of_servers.refuse("kafka"),
     "offsets are deleted": faults_of_servers.delete_offsets,
+    "group is deleted and made again": regroup.make_again,
     "position is set by force": changes.force_position,
     "topics are made anew": changes_of_topics.make_anew,
     "shards vanish": changes_of_topics.vanish,

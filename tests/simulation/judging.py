@@ -105,6 +105,12 @@ class Judge(Ledger):
 
     # What users and processes do.
 
+    def begin_group(self, uid: str, *, keeps_offsets: bool) -> None:
+        super().begin_group(uid, keeps_offsets=keeps_offsets)
+        for known in (self.heard_of, self.forgotten_at, self.moving_from, self.longest, self.events, self.rebalanced_at):
+            known.clear()
+        self.written, self.doublings, self.led_since = None, [], self.now
+
     def specified(self, spec: GroupSpec) -> None:
         """The resource is this from now on."""
         self.spec, self.spec_since = spec, self.now

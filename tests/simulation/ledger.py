@@ -50,6 +50,8 @@ class Ledger:
     grants: dict[tuple[ShardId, int], tuple[ConsumerId, Incarnation]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     heard: dict[ConsumerId, float] = field(default_factory=dict)
+    uid: str = ""
+    """The UID of the group; nothing is asked of one that was deleted."""
     lost: bool = False
     """What was stored of the ownership has been deleted, and nothing was written since."""
     older: Ownership | None = None
@@ -247,6 +249,18 @@ class Ledger:
         """Somebody has deleted the ownership."""
         self.lost = True
 
+    def begin_group(self, uid: str, *, keeps_offsets: bool) -> None:
+        """The group was deleted and is made again: nothing is granted, and all is read from its offsets or its beginning."""
+        self.uid, self.stored, self.writer = uid, None, ""
+        self.lost, self.older, self.outdated, self.moving_since = False, None, False, None
+        self.grants, self.resets = {}, set()
+        for book in self.shards.values():
+            book.newest_epoch, book.last_position, book.before_reset, book.written = 0, {}, [], []
+            book.landed = (book.landed[0], 0)
+            if not keeps_offsets or book.durable is None:
+                book.durable = book.highest = None
+                book.landed, book.prefix, book.beyond = (-1, 0), book.begin, []
+
     def put_back(self, older: Ownership) -> None:
         """Somebody has put an earlier ownership in the place of what was stored last."""
         self.older = older
@@ -257,6 +271,8 @@ class Ledger:
     def told(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
         """The answer to a heartbeat leaves this coordinator."""
         self.counts["heartbeats answered"] += 1
+        if heartbeat.group_uid not in ("", self.uid):
+            raise BrokenError(f"{heartbeat.consumer} of group {heartbeat.group_uid}, which was deleted, is answered")
         if writer != self.writer:
             raise BrokenError(f"{writer} answers a heartbeat, but {self.writer} has written its leader epoch")
         for each in reply.confirmed:
@@ -281,6 +297,8 @@ class Ledger:
 
     def accepted(self, request: CheckpointRequest, reply: CheckpointReply) -> None:
         """The answer to a checkpoint leaves a coordinator."""
+        if request.group_uid not in ("", self.uid):
+            raise BrokenError(f"a checkpoint of {request.consumer} of group {request.group_uid} is answered: it was deleted")
         for outcome in reply.outcomes:
             self.counts[f"checkpoints {outcome.result}"] += 1
             if outcome.result is not CheckpointResult.OK:

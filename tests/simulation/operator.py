@@ -133,6 +133,10 @@ class OperatorRun:
         if self.runtime.leading:
             self.runtime.apply(spec)
 
+    def forget(self, group: GroupIdentity) -> None:
+        if self.runtime.leading:
+            self.runtime.forget(group)
+
     def died(self, consumer: ConsumerId, incarnation: Incarnation) -> None:
         if self.runtime.leading:
             self.runtime.consumer_died(self.world.spec.identity, consumer, incarnation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
+from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, KafkaSource
 
 CHAOS = 540.0
 """Seconds of faults; then the world heals, and has at least 70 s more to settle: 10 minutes in all."""
@@ -52,6 +52,7 @@ FAULTS = (
     "Kafka refuses",
     "offsets are deleted",
     "position is set by force",
+    "group is deleted and made again",
     "topics are made anew",
     "shards vanish",
     "all shards vanish",
@@ -93,7 +94,14 @@ class Plan:
     """Seconds of faults."""
     pace: float
     """How many times longer everything takes than in a schedule of minutes."""
+    plain: int
+    """Every so-manieth consumer is a plain one, without Spark; 0: none is."""
     steps: tuple[tuple[float, str], ...]
+
+    def is_plain(self, consumer: ConsumerId) -> bool:
+        """Whether the consumer of this name is a plain one."""
+        number = int(consumer.rpartition("-")[2])
+        return self.plain > 0 and number % self.plain == 0
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -149,5 +157,6 @@ def plan(seed: int) -> Plan:
         look=look,
         chaos=chaos,
         pace=pace,
+        plain=rng.choice((0, 0, 0, 0, 0, 0, 0, 0, 1, 2)),
         steps=tuple(sorted(steps)),
     )

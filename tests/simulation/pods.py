@@ -14,6 +14,7 @@ from shardherd.core.records import Ownership
 from tests.simulation.books import Run
 from tests.simulation.consumer import ConsumerRun, Location
 from tests.simulation.network import Process
+from tests.simulation.plain import PlainRun
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -89,11 +90,13 @@ class Pods:
             return
         pod.starts += 1
         self._world.last_start = self._world.time
-        run = Run(pod.name, Incarnation(pod.uid, pod.starts), acknowledged=self._world.time)
+        uid = self._world.spec.identity.uid
+        run = Run(pod.name, Incarnation(pod.uid, pod.starts), acknowledged=self._world.time, group=uid)
         process = Process(f"{pod.name}/{pod.uid}", self._world.timeline, self._world.rng, self._world.plan.drift)
         self._world.say(f"{run} starts")
         location = self.locations.setdefault(pod.name, Location())
-        pod.run = ConsumerRun(self._world, process, run, location, self._container_ended, over_http=self._world.plan.over_http)
+        kind = PlainRun if self._world.plan.is_plain(pod.name) else ConsumerRun
+        pod.run = kind(self._world, process, run, location, self._container_ended, over_http=self._world.plan.over_http)
 
     def _container_ended(self, ended: ConsumerRun, reason: str) -> None:
         self._world.say(f"{ended.run} has ended: {reason}")

@@ -64,7 +64,7 @@ def _bound(world: World) -> float:
 
 def _doublings(world: World) -> int:
     leader = world.leader()
-    if leader is None:
+    if leader is None or world.view() is None:
         return 0
     runner = leader.runtime.group(world.spec.identity.namespace, world.spec.identity.name)
     return 0 if runner.mailbox is None else int(runner.mailbox.group._state.clocks.doublings)

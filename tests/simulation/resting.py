@@ -161,7 +161,7 @@ def _consumers(world: World, group: Group, view: GroupView, stored: Ownership, n
     for pod in world.pods.existing.values():
         if pod.run is None or not pod.run.alive:
             return f"{pod.name} does not run"
-        grants = {name: grant.epoch for name, grant in pod.run.agent.tracker._grants.items() if name in there}
+        grants = {name: epoch for name, epoch in pod.run.grants().items() if name in there}
         if grants != held[pod.name]:
             return f"{pod.name} believes that it holds {grants}, stored is {held[pod.name]}"
         session = group._state.sessions.get(pod.name)

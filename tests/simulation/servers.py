@@ -42,6 +42,8 @@ class ApiServer:
     def __init__(self, ledger: Ledger) -> None:
         self.lease: dict[str, Any] | None = None
         self.stored: StoredOwnership | None = None
+        self.owner = ledger.uid
+        """The UID of the group whose ownership and copies are stored."""
         self.limit: int | None = None
         """Bytes of ownership that are taken, if there is a limit."""
         self._older: deque[bytes] = deque(maxlen=KEPT)
@@ -73,13 +75,27 @@ class ApiServer:
         self.stored = None
         self._ledger.lose()
 
-    def load(self, reader: str) -> StoredOwnership | None:
+    def collect(self) -> None:
+        """What belongs to a group that was deleted is deleted with it."""
+        self.stored, self.copies = None, StoredCopies(PositionCopies(), "")
+
+    def load(self, reader: str, uid: str) -> StoredOwnership | None:
+        if uid != self._owner():
+            return None
         if self._ledger.writer == reader:
             # It sees that nobody else has written: that proves as much as a write.
             self.written_at[reader] = self._ledger.now
         return self.stored
 
-    def save(self, data: bytes, expected: str | None, writer: str, *, grows: bool = False) -> str:
+    def save(self, data: bytes, expected: str | None, writer: str, uid: str, *, grows: bool = False) -> str:
+        if uid != self._ledger.uid:
+            self._ledger.counts["writes of an ownership whose group was deleted"] += 1
+            raise OwnershipConflictError("the group was deleted")
+        if uid != self._owner():
+            # What a group of the same name has left is replaced.
+            self.collect()
+        if uid != self.owner:
+            self._older.clear()
         current = self.stored.version if self.stored is not None else None
         if current is None and expected is not None:
             raise OwnershipGoneError("the ownership was deleted")
@@ -90,12 +106,22 @@ class ApiServer:
             self._ledger.counts["writes of an ownership that is too large"] += 1
             raise OwnershipTooLargeError(f"the ownership takes {len(data)} bytes, over the limit of {self.limit}")
         self._ledger.store(codec.loads(data), writer)
+        self.owner = uid
         self.written_at[writer] = self._ledger.now
         self.stored = StoredOwnership(data, self._version())
         self._older.append(data)
         return self.stored.version
 
-    def save_copies(self, copies: PositionCopies, expected: str) -> str:
+    def _owner(self) -> str:
+        """Whose ownership this is, as far as there is any."""
+        return self.owner if self.stored is not None else self._ledger.uid
+
+    def load_copies(self, uid: str) -> StoredCopies:
+        return self.copies if uid == self._owner() else StoredCopies(PositionCopies(), "")
+
+    def save_copies(self, copies: PositionCopies, expected: str, uid: str) -> str:
+        if uid != self._ledger.uid:
+            raise OwnershipConflictError("the group was deleted")
         if self.copies.version != expected:
             self._ledger.counts["conflicts of copies"] += 1
             raise OwnershipConflictError(f"the copies are at version {self.copies.version!r}, not {expected!r}")
@@ -151,7 +177,7 @@ class SimulatedOwnership:
             self._process,
             "kube",
             "load",
-            lambda: self._server.load(self._process.name),
+            lambda: self._server.load(self._process.name, group.uid),
             5.0,
             OwnershipUnavailableError,
             OwnershipUnavailableError,
@@ -162,7 +188,7 @@ class SimulatedOwnership:
             self._process,
             "kube",
             "save",
-            lambda: self._server.save(data, expected, self._process.name, grows=grows),
+            lambda: self._server.save(data, expected, self._process.name, group.uid, grows=grows),
             5.0,
             OutcomeUnknownError,
             OwnershipUnavailableError,
@@ -173,7 +199,7 @@ class SimulatedOwnership:
             self._process,
             "kube",
             "load copies",
-            lambda: self._server.copies,
+            lambda: self._server.load_copies(group.uid),
             5.0,
             OwnershipUnavailableError,
             OwnershipUnavailableError,
@@ -185,7 +211,7 @@ class SimulatedOwnership:
             self._process,
             "kube",
             "save copies",
-            lambda: self._server.save_copies(taken, expected),
+            lambda: self._server.save_copies(taken, expected, group.uid),
             5.0,
             OutcomeUnknownError,
             OwnershipUnavailableError,
@@ -258,6 +284,13 @@ class Kafka:
         self.notes.pop(shard, None)
         if self.committed.pop(shard, None) is not None:
             self.ledger.forget(shard)
+
+    def begin_anew(self, *, keeps_offsets: bool) -> None:
+        """Another group of the same name uses this Kafka group from now on."""
+        self.forcing, self.unanswered = set(), {}
+        if not keeps_offsets:
+            self.committed.clear()
+            self.notes.clear()
 
     def expire(self) -> None:
         """The broker forgets what was not committed again for long."""

@@ -21,6 +21,11 @@ class Source:
         self._resetting: Reset | None = None
         self._ids = 1
 
+    @property
+    def resetting(self) -> bool:
+        """Whether a user is about to reset what was made anew."""
+        return self._resetting is not None
+
     def add(self, name: ShardId, parents: tuple[ShardId, ...] = ()) -> None:
         """A new shard."""
         book = Shard(name, parents, born=self._world.time)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardherd.client import consumer as client_of_consumers
 from shardherd.coordinator import runtime
 from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, ShardherdError
 from shardherd.core.model import (
@@ -62,7 +63,7 @@ class World:
     def __post_init__(self) -> None:
         plan = self.plan
         settings = plan.spec.settings
-        agent.LOOK = max(1.0, plan.look)
+        agent.LOOK = client_of_consumers.LOOK = max(1.0, plan.look)
         runtime.BEAT = plan.look
         self.rng = random.Random(plan.seed ^ 0x5EED)
         self.timeline = Timeline()
@@ -80,6 +81,9 @@ class World:
         self.healed = False
         self.healed_at = 0.0
         self.last_start = 0.0
+        self.deleted = False
+        """The group is deleted, and not made again yet."""
+        self.ledger.uid = plan.spec.identity.uid
         self.asleep = False
         """Everything is shut down."""
         self.operator_number = 0
@@ -118,7 +122,7 @@ class World:
     def _reconcile(self) -> None:
         """The controller tells the coordinator what is declared and replaces pods that it refuses, again and again."""
         leader = self.leader()
-        if leader is not None:
+        if leader is not None and not self.deleted:
             self.timeline.at(self.time, leader.process.loop, leader.apply, self.spec)
             if self.ledger.stored is not None:
                 self.pods.replace_superseded(self.ledger.stored)
@@ -241,7 +245,8 @@ class World:
     def leads(self, operator: OperatorRun) -> None:
         self.say(f"{operator.name} leads")
         self._led_since = self.time
-        operator.runtime.apply(self.spec)
+        if not self.deleted:
+            operator.runtime.apply(self.spec)
         for proof in self.pods.proofs:
             operator.runtime.consumer_died(self.spec.identity, *proof)
         self.timeline.after(self.rng.uniform(0.1, 1.5), self.add_endpoint, operator)
@@ -262,7 +267,7 @@ class World:
         self.ledger.specified(self.spec)
         self.say(f"spec: {changes} {names}")
         leader = self.leader()
-        if leader is not None:
+        if leader is not None and not self.deleted:
             self.timeline.at(self.time + 0.05, leader.process.loop, leader.apply, self.spec)
 
     def stand_still(self, process: Process, seconds: float) -> None:
@@ -378,6 +383,8 @@ class World:
     def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> bool:
         """Whether there is something to read."""
         self.say(f"{run} reads {shard} from {start} to {stop}")
+        if run.group != self.ledger.uid:
+            return True  # one of a group that was deleted: what it reads is nobody's business
         book = self.ledger.shards[shard]
         if not book.present or (book.was_away and stop > book.end):
             return False
@@ -394,6 +401,9 @@ class World:
 
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         self.say(f"{run} has written {shard} from {start} to {stop} under epoch {epoch}")
+        if run.group != self.ledger.uid:
+            self.ledger.counts["writes of consumers whose group was deleted"] += 1
+            return
         if run.sources.get(shard) != self.ledger.shards[shard].source_id:
             return  # records of the shard that bore the name before
         self._judge(self.ledger.write, shard, start, stop, epoch, run)

@@ -47,6 +47,9 @@ SAVE_INTERVAL = 60.0
 CANCEL_GRACE = 3.0
 """Seconds that a drain whose time is over gives to what it cancels, before it leaves."""
 
+LOOK = 1.0
+"""Most seconds between two looks at how long the coordinator has been silent."""
+
 LOSS_LIMIT = 300.0
 """Seconds that a consumer of an unordered group reads on without the coordinator; as `coordinatorLossLimit` by default."""
 
@@ -373,8 +376,8 @@ class AsyncConsumer:
         # Whoever acts asks too: the timers of a machine that was suspended are late.
         while not self._end_if_too_silent() and not self.stopped:
             since = self._acknowledged_at if self.holdings.held() else None
-            wait = 1.0 if since is None else since + self.silence_limit - self._now()
-            await asyncio.sleep(min(1.0, max(0.01, wait)))
+            wait = LOOK if since is None else since + self.silence_limit - self._now()
+            await asyncio.sleep(min(LOOK, max(0.01, wait)))
 
     def _end_if_too_silent(self) -> bool:
         since = self._acknowledged_at

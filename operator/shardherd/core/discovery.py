@@ -11,7 +11,7 @@ from shardherd.core import balance, checkpoints, counted, grants, growth, lineag
 from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
 from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
-from shardherd.core.notes import Note, of_group
+from shardherd.core.notes import Note, of_group, parse
 from shardherd.core.records import InFlight, ShardRecord
 from shardherd.core.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
 from shardherd.core.state import State, Told
@@ -150,6 +150,8 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
 
     for shard in fresh:
         info, note = infos[shard], notes.get(shard)
+        # Whichever group committed it: which shard a position is one of is true for all of them.
+        written = parse(request.notes.get(shard, ""))
         position = request.durable.get(shard)
         record = ShardRecord(
             shard,
@@ -158,12 +160,12 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
             started=position is not None or shard in copies,
             owner_epoch=max(state.record.epoch_floor, note.owner_epoch if note is not None else 0),
             parents=info.parents,
-            source_id=note.source_id if note is not None else info.source_id,
+            source_id=written.source_id if written is not None else info.source_id,
             since=now,
         )
         if position is not None:
             state.put_position(shard, position)
-            if first:
+            if note is None or first:
                 # Committed once more, so that it bears a note of this group before anybody holds the shard.
                 state.put_in_flight(shard, InFlight(position))
         grants.appear(state, record, state.spec.settings.ordered and not lineage.may_be_read(shard, parents, done))

@@ -260,6 +260,27 @@ def test_a_recreated_shard_that_is_closed_is_not_finished_by_the_position_of_the
     assert [cause.reason for cause in play.view.withheld] == ["SourceRecreated"]
 
 
+def test_an_offset_that_a_group_before_has_left_for_a_shard_that_was_recreated_since_says_nothing_of_the_new_one() -> None:
+    play = Play(spec(1))
+    play.log[shard("0")] = play.log[shard("1")] = 40
+    play.noted = {shard("0"): "1 uid-of-the-group-before 7 9 a", shard("1"): "1 uid-of-the-group-before 7 9 b"}
+    play.discover([info("0", source_id="b"), info("1", source_id="b")])
+    assert [cause.message.partition(":")[0] for cause in play.view.withheld] == ["t/0"]
+    assert play.shard("0").owner_epoch == 0, "epochs begin anew all the same"
+
+
+def test_the_offset_of_a_shard_that_appears_later_is_committed_once_more_unless_it_bears_a_note_of_this_group() -> None:
+    play = started(1, 1)
+    play.log |= {shard("1"): 40, shard("2"): 41}
+    play.noted[shard("1")] = "1 uid-of-the-group-before 7 9 "
+    before = dict(play.noted)
+    play.discover(topic(3))
+    assert {each for each in shards("1", "2") if play.noted.get(each) != before.get(each)} == {*shards("1", "2")}
+    play.discover(topic(3))
+    play.settle("g-0")
+    assert {name: each.position for name, each in play.confirmed("g-0").items()} == {"0": 0, "1": 40, "2": 41}
+
+
 def test_a_position_that_is_forced_in_a_recreated_shard_is_noted_as_one_of_the_shard_that_is_there() -> None:
     play = Play(spec(1))
     play.discover([info("0", source_id="a"), info("1", source_id="a")])
