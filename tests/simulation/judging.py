@@ -54,6 +54,9 @@ TOLD = 30.0
 PROMPT = 1.0
 """Seconds within which a parked heartbeat is answered once what it waits for is stored."""
 
+STORING = 6.0
+"""Seconds that it may take to store what was decided: a write whose answer is lost takes five."""
+
 ERRORS = (StaleIncarnationError, CoordinatorUnavailableError, NotLeadingError, GroupReplacedError, UnknownGroupError)
 """What a coordinator may tell consumers that keep to the protocol."""
 
@@ -70,6 +73,8 @@ class Heard:
     draining_since: float | None = None
     progress: int = -1
     progress_at: float = 0.0
+    progress_before: float = 0.0
+    """When it had got on before that."""
     since: float = 0.0
     last: float = 0.0
 
@@ -125,7 +130,8 @@ class Judge(Ledger):
         if heartbeat.draining and heard.draining_since is None:
             heard.draining_since = self.now
         if heartbeat.progress != heard.progress:
-            heard.progress, heard.progress_at = heartbeat.progress, self.now
+            heard.progress, heard.progress_before = heartbeat.progress, heard.progress_at
+            heard.progress_at = self.now
 
     def recorded(self, coordinator: str, reason: str) -> None:
         """A coordinator tells its users of something."""
@@ -499,7 +505,9 @@ class Judge(Ledger):
         heard = self.heard_of.get((self.writer, consumer, known.incarnation))
         if heard is None:
             raise BrokenError(f"{consumer} does not get on, and was never heard by {self.writer}")
-        last = max([heard.progress_at, heard.since, self.led_since])
+        # What arrives while an expiry is being stored, which is told of afterwards, came too late.
+        got_on = heard.progress_before if heard.progress_at > self.now - STORING else heard.progress_at
+        last = max([got_on, heard.since, self.led_since])
         if self.now - last < least:
             raise BrokenError(f"{consumer} was expired {self.now - last:.1f} s after it got on, for want of progress")
 

@@ -153,17 +153,19 @@ def _shards(world: World, group: Group, view: GroupView, stored: Ownership, now:
 
 def _consumers(world: World, group: Group, view: GroupView, stored: Ownership, now: float) -> str:
     held: dict[ConsumerId, dict[ShardId, int]] = {name: {} for name in world.pods.wanted}
+    # Of a shard that is gone nobody holds anything, whoever is noted as its holder until it is there again.
+    there = {each.name for each in world.source.present()}
     for name, row in stored.shards.items():
-        if row.holder is not None:
+        if row.holder is not None and name in there:
             held.setdefault(row.holder, {})[name] = row.owner_epoch
     for pod in world.pods.existing.values():
         if pod.run is None or not pod.run.alive:
             return f"{pod.name} does not run"
-        grants = pod.run.grants()
+        grants = {name: epoch for name, epoch in pod.run.grants().items() if name in there}
         if grants != held[pod.name]:
             return f"{pod.name} believes that it holds {grants}, stored is {held[pod.name]}"
         session = group._state.sessions.get(pod.name)
-        if session is None or session.named != held[pod.name].keys():
+        if session is None or session.named & there != held[pod.name].keys():
             return f"{pod.name} holds {held[pod.name]}, and its heartbeats say {session}"
     for each in view.consumers:
         silent = world.time - max((at for (name, _), at in world._heard.items() if name == each.consumer), default=0.0)

@@ -56,7 +56,7 @@ class ApiServer:
     def touch(self) -> None:
         """Somebody changes something else in the ConfigMap: only its version is another."""
         if self.stored is not None:
-            self.stored = StoredOwnership(self.stored.data, self._version())
+            self.stored = replace(self.stored, version=self._version())
 
     def put_back(self, rng: random.Random) -> bool:
         """Somebody writes what was stored before, as a change of his own. False: there was nothing else."""
@@ -65,7 +65,8 @@ class ApiServer:
             return False
         # Mostly what was true not long ago.
         data = older[-min(len(older), 1 + int(rng.expovariate(0.2)))]
-        self.stored = StoredOwnership(data, self._version())
+        # The API server notes who wrote what, and so it shows by whom that is.
+        self.stored = StoredOwnership(data, self._version(), foreign=True)
         self._ledger.put_back(codec.loads(data))
         return True
 
