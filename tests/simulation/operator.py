@@ -134,8 +134,7 @@ class OperatorRun:
             self.runtime.apply(spec)
 
     def forget(self, group: GroupIdentity) -> None:
-        if self.runtime.leading:
-            self.runtime.forget(group)
+        self.runtime.forget(group)
 
     def died(self, consumer: ConsumerId, incarnation: Incarnation) -> None:
         if self.runtime.leading:

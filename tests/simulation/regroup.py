@@ -26,9 +26,8 @@ def make_again(world: World) -> bool:
         return False
     world.say(f"group {world.spec.identity.uid} is deleted")
     world.deleted = True
-    leader = world.leader()
-    if leader is not None:
-        world.timeline.at(world.time + 0.05, leader.process.loop, leader.forget, world.spec.identity)
+    for operator in world.operators:
+        world.timeline.at(world.time + 0.05, operator.process.loop, operator.forget, world.spec.identity)
     if world.rng.random() < 0.3 and world.pods.existing:
         name = world.rng.choice(list(world.pods.existing))
         world.pods.sleep()

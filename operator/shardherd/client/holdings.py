@@ -62,8 +62,12 @@ class Holdings(Books[Grant]):
         return bool(self._stale) or any(grant.in_hand for grant in self._grants.values())
 
     def take(self) -> Grant | None:
-        """The shard whose turn it is, now in hand: the one that was taken longest ago. None if none may be read now."""
-        free = [grant for grant in self._grants.values() if not grant.in_hand and not grant.revoked]
+        """The shard whose turn it is, now in hand: the one that was taken longest ago. None if none may be read now.
+
+        One that is in hand under an earlier grant is not: who reads it may still write.
+        """
+        stale = {grant.shard for grant in self._stale}
+        free = [each for each in self._grants.values() if not each.in_hand and not each.revoked and each.shard not in stale]
         if not free or self.paused:
             return None
         grant = min(free, key=lambda grant: (grant.turn, grant.shard))

@@ -87,11 +87,12 @@ def test_a_new_epoch_starts_at_its_position_and_the_old_one_stays_named_while_in
         "shard t/0 is not held under epoch 1 any more, but under epoch 2 by clicks-0; drop what was read of it",
         (A, ME, 1, 2),
     )
+    assert books.take() is None, "two readers would write it side by side"
+    books.put_back(old)
+    assert books.held() == (HeldShard(A, 2),)
     new = books.take()
     assert new is not None
     assert (new.epoch, new.done) == (2, 60)
-    books.put_back(old)
-    assert books.held() == (HeldShard(A, 2),)
 
 
 def test_a_fenced_checkpoint_loses_the_shard_and_a_withheld_one_stays() -> None:
