@@ -141,6 +141,24 @@ def test_every_command_of_the_page_does_what_it_says_with_the_clickstream_applic
     assert commands() - set(laptop.typed) == set()
 
 
+def test_the_pages_example_of_a_test_of_a_spark_function_passes(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(# test_pages\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "test_pages.py").write_text(example)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator"), "TMPDIR": str(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pages.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WITHIN,
+    )
+
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
 def commands() -> set[str]:
     """Every command of local mode that the page shows."""
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
