@@ -151,7 +151,9 @@ class Judge(Ledger):
             self.led_since = self.now
             self.doublings = []
         if before is None or lost:
-            self.moving_from = {name: self.now for name, row in after.shards.items() if row.state is ShardState.TRANSFER}
+            # Who wrote it anew under himself remembers since when.
+            moving = (name for name, row in after.shards.items() if row.state is ShardState.TRANSFER)
+            self.moving_from = {name: self.moving_from.get(name, self.now) for name in moving}
             return
         self._longest(before)
         changed = [(before.shards.get(name), row) for name, row in after.shards.items() if before.shards.get(name) is not row]
