@@ -180,9 +180,10 @@ class PlayedGroup:
 
     def revoke(self, *shards: str) -> None:
         """Whoever holds these shards is to give them up: to a consumer of the played group, until they are granted again."""
+        self._place({self._known(shard): OTHERS for shard in shards})
+        # It joins after that was said, or it would be given its share of the other shards as any consumer is.
         if self._others is None:
             self._others = self.run(self._join_others())
-        self._place({self._known(shard): OTHERS for shard in shards})
 
     def holders(self) -> dict[str, str]:
         """Who holds each shard for good; those that nobody holds, or that are on their way, are not in it."""
