@@ -461,6 +461,14 @@ class Judge(Ledger):
             if outcome.result is CheckpointResult.UNCHANGED and not book.rewound and outcome.offset > max(book.landed[0], 0):
                 raise BrokenError(f"{outcome.shard}: {outcome.offset} is said to be no news, durable is {book.landed[0]}")
 
+    def left(self, request: Leave) -> None:
+        """A consumer is told that it has left."""
+        consumer = self.stored.consumers.get(request.consumer) if self.stored is not None else None
+        if consumer is None or self.lost:
+            return
+        if consumer.incarnation == request.incarnation and (consumer.present or not consumer.has_ended(request.incarnation)):
+            raise BrokenError(f"{request.consumer} is told that it has left, and stored is {consumer}")
+
     def refused(self, request: Heartbeat | CheckpointRequest | Leave, error: ShardherdError) -> None:
         """A request of a consumer is answered with an error."""
         self.counts[f"refused with {type(error).__name__}"] += 1

@@ -24,6 +24,7 @@ from shardherd.core.model import (
     HeartbeatReply,
     HeldShard,
     Incarnation,
+    Leave,
     ShardCheckpoint,
     ShardId,
     ShardState,
@@ -270,6 +271,15 @@ def test_it_sees_a_refusal_without_a_reason_and_an_error_that_nobody_may_get() -
         judge(FREE).refused(heartbeat(A), StaleIncarnationError("it is over"))
     with pytest.raises(BrokenError, match="is answered with IllegalTransitionError"):
         judge(FREE).refused(heartbeat(A), IllegalTransitionError("Granted is not possible in state OVER"))
+
+
+def test_it_sees_who_is_told_that_it_has_left_and_has_not() -> None:
+    with pytest.raises(BrokenError, match="is told that it has left, and stored is"):
+        judge(FREE).left(Leave(A, RUNS[A]))
+    books = judge(FREE)
+    gone = replace(CONSUMERS[A], present=False, ended=RUNS[A], end_reason=EndReason.LEFT)
+    books.store(owned(FREE, consumers={**CONSUMERS, A: gone}, group_epoch=4), LEADER)
+    books.left(Leave(A, RUNS[A]))
 
 
 # Time.
