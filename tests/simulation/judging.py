@@ -151,9 +151,12 @@ class Judge(Ledger):
             self.led_since = self.now
             self.doublings = []
         if before is None or lost:
-            # Who wrote it anew under himself remembers since when.
-            moving = (name for name, row in after.shards.items() if row.state is ShardState.TRANSFER)
-            self.moving_from = {name: self.moving_from.get(name, self.now) for name in moving}
+            if before is not None and not took_over:
+                # Who wrote it anew under himself remembers since when.
+                self._longest(before)
+            else:
+                moving = (name for name, row in after.shards.items() if row.state is ShardState.TRANSFER)
+                self.moving_from = dict.fromkeys(moving, self.now)
             return
         self._longest(before)
         changed = [(before.shards.get(name), row) for name, row in after.shards.items() if before.shards.get(name) is not row]
