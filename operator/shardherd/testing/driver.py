@@ -8,7 +8,6 @@ keeps in its checkpoint location are three fields here. Nothing of Spark runs: t
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -74,7 +73,7 @@ class PlayedDriver:
         if begun is not None:
             again = self._group.run(self._agent.replay(begun))
             self._execute(begun, again)
-        self._until("it is warm", lambda: self._agent.ready, time.monotonic() + DRAIN, self._next)
+        self._until("it is warm", lambda: self._agent.ready, boot_time() + DRAIN, self._next)
 
     def micro_batch(self, *, dies: bool = False, within: float = 10.0) -> list[Record]:
         """The next micro-batch that has records; its records. Raises AssertionError if there are none to read `within` seconds.
@@ -88,7 +87,7 @@ class PlayedDriver:
         def read() -> None:
             found.extend(self._next(dies=dies))
 
-        self._until(f"{self.name} has records to read", lambda: bool(found), time.monotonic() + within, read)
+        self._until(f"{self.name} has records to read", lambda: bool(found), boot_time() + within, read)
         return found
 
     def drain(self) -> bool:
@@ -130,7 +129,7 @@ class PlayedDriver:
             step()
             if holds():
                 return
-            if time.monotonic() > deadline:
+            if boot_time() > deadline:
                 raise AssertionError(f"it did not become true: {what}; {self._group.explained()}")
 
     def _next(self, *, dies: bool = False) -> list[Record]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import Any, TypeVar
 
-from shardherd.adapters.clock import SystemClock
+from shardherd.adapters.clock import SystemClock, boot_time
 from shardherd.adapters.memory import (
     MemoryConnector,
     MemoryEvents,
@@ -222,14 +222,14 @@ class PlayedGroup:
 
     def until(self, what: str, holds: Callable[[], bool], within: float = 10.0) -> None:
         """Wait until it holds. Raises AssertionError that says `what` did not become true."""
-        deadline = time.monotonic() + within
+        deadline = boot_time() + within
         while not holds():
             self._check(what, deadline, within)
-            time.sleep(0.005)
+            sleep(0.005)
 
     async def becomes(self, what: str, holds: Callable[[], bool], within: float = 10.0) -> None:
         """`until` for a test with an event loop, which goes on meanwhile."""
-        deadline = time.monotonic() + within
+        deadline = boot_time() + within
         while not holds():
             self._check(what, deadline, within)
             await asyncio.sleep(0.005)
@@ -239,7 +239,7 @@ class PlayedGroup:
         return f"held: {self.holders()}, checkpointed: {self.checkpoints()}, written: {self.ends()}"
 
     def _check(self, what: str, deadline: float, within: float) -> None:
-        if time.monotonic() > deadline:
+        if boot_time() > deadline:
             raise AssertionError(f"not within {within:g} s: {what}; {self.explained()}")
 
     # --- for the drivers -------------------------------------------------------------------------------------------------
