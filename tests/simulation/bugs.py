@@ -105,10 +105,10 @@ def _transfer_in_reply() -> list[Patch]:
 
 
 def _answers_before_leader_epoch() -> list[Patch]:
-    async def take(self: Any) -> Any:
+    async def take(self: Any, *, new: bool = False) -> Any:
         stored = await self._store.load(self._group)
         if stored is None:
-            return await real(self)
+            return await real(self, new=new)
         found = ownership.loads(stored.data)
         self._version, self._written = stored.version, stored.data
         self.leader_epoch = found.group.leader_epoch + 1
