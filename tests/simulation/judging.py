@@ -135,7 +135,8 @@ class Judge(Ledger):
         if took_over:
             self.led_since = self.now
             self.doublings = []
-        if before is None or lost:
+        # Written anew by one who knew it, it is what it was.
+        if before is None or (lost and (took_over or not after.group.discovered)):
             self.moving_from = {name: self.now for name, row in after.shards.items() if row.state is ShardState.TRANSFER}
             return
         self._longest(before)

@@ -146,9 +146,10 @@ class Mailbox:
 
     async def _turn(self, batch: list[Item]) -> None:
         handled: list[_Handled] = []
+        refused: list[tuple[Item, Exception]] = []
         for item in batch:
             with self._deciding:
-                result = self._handle(item)
+                result = self._handle(item, refused)
                 if result is not None:
                     self.group.apply(result.events)
                     handled.append(_Handled(item, result))
@@ -156,12 +157,14 @@ class Mailbox:
             try:
                 await self._storage.save(self.group.ownership)
             except OwnershipTooLargeError as error:
-                self._take_back(handled, error)
+                self._take_back(handled, refused, error)
                 self._too_large(str(error))
                 return
             except OwnershipUnavailableError as error:
-                self._take_back(handled, error)
+                self._take_back(handled, refused, error)
                 return
+        for item, refusal in refused:
+            _refuse(item, refusal)
         for each in handled:
             self._tell(each.result)
         for each in handled:
@@ -170,8 +173,8 @@ class Mailbox:
             for parked in list(self._parking.take(each.result.woken)):
                 self._answer(parked.heartbeat, parked.answer)
 
-    def _handle(self, item: Item) -> Result | None:
-        """What the core decides; None if it refuses, and then the caller knows."""
+    def _handle(self, item: Item, refused: list[tuple[Item, Exception]]) -> Result | None:
+        """What the core decides; None if it refuses. That may be due to what is not stored yet, so the caller is told later."""
         request: Request
         match item:
             case Ask(request=request) | Tell(request=request) | Outcome(request=request):
@@ -183,13 +186,13 @@ class Mailbox:
         except ShardherdError as error:
             if not isinstance(item, Ask):
                 log.warning("group %s refuses a %s: %s", self._identity, type(request).__name__, error)
-            _refuse(item, error)
+            refused.append((item, error))
         except Exception as error:
             log.exception("group %s failed on a %s; nothing was changed", self._identity, type(request).__name__)
             _refuse(item, ShardherdError(f"the coordinator failed on this request: {error!r}", group=str(self._identity)))
         return None
 
-    def _take_back(self, handled: list[_Handled], error: Exception) -> None:
+    def _take_back(self, handled: list[_Handled], refused: list[tuple[Item, Exception]], error: Exception) -> None:
         log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(handled))
         self._tick_after = self._ports.clock.now() + INSIST_AFTER
         with self._deciding:
@@ -201,6 +204,8 @@ class Mailbox:
                 self._insist(each.item)
             else:
                 _refuse(each.item, refusal)
+        for item, _ in refused:
+            _refuse(item, refusal)
 
     def _insist(self, item: Item) -> None:
         def again() -> None:
