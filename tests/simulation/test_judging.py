@@ -299,6 +299,13 @@ def test_it_sees_who_is_expired_too_early() -> None:
         books.expired(A, "ReleaseTimeout", 0.0)
 
 
+def test_an_ownership_that_its_leader_writes_anew_is_what_it_was() -> None:
+    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    books.lose()
+    books.store(owned(MOVING, revision=7), LEADER)
+    books.expired(A, "ReleaseTimeout", 0.0)
+
+
 def test_it_sees_who_is_expired_though_it_gets_on_or_has_nothing_to_read() -> None:
     books = judge(HELD, progress_timeout=60.0)
     books.store(owned(HELD, revision=7), LEADER)
