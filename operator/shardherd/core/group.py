@@ -362,7 +362,7 @@ def _result(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
             persist = True
         elif key == "touched_all":
             everyone = True
-    return Result(events, reply, persist, commit, frozenset(state.sessions) if everyone else frozenset(woken), tuple(told))
+    return Result(events, reply, persist, commit, frozenset(woken.union(state.sessions if everyone else ())), tuple(told))
 
 
 def _named(spec: GroupSpec, shard: ShardId) -> bool:
