@@ -98,6 +98,8 @@ class Judge(Ledger):
     spec_since: float = 0.0
     doublings: list[float] = field(default_factory=list)
     """When deadlines were doubled, since a checkpoint last succeeded."""
+    positions_set: set[ShardId] = field(default_factory=set)
+    """Of which shards a position of a reset became durable since the last reset was made."""
     events: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By coordinator and reason."""
     rebalanced_at: dict[str, float] = field(default_factory=dict)
@@ -334,13 +336,10 @@ class Judge(Ledger):
             if any(end > ends.get(shard, -1) for shard, end in growth.ends):
                 raise BrokenError(f"the ends of {growth} are not those of its shards: {ends}")
         if new.last_reset is not None and new.last_reset != old.last_reset:
-            wrong = [row for row in new.last_reset.rows if not self._was_set(row.shard, row.after)]
+            wrong = [row for row in new.last_reset.rows if row.shard not in self.positions_set]
             if wrong:
                 raise BrokenError(f"reset {new.last_reset.id} is made, and did not set {wrong}")
-
-    def _was_set(self, shard: ShardId, offset: Offset) -> bool:
-        book = self.shards[shard]
-        return book.highest is not None and book.highest == min(max(offset, book.begin), book.end if not book.open else offset)
+            self.positions_set.clear()
 
     def _consumer(self, known: ConsumerRecord, consumer: ConsumerRecord) -> None:
         before, after = known.incarnation, consumer.incarnation
@@ -541,6 +540,10 @@ class Judge(Ledger):
         self._found_again(shard)
         super().force(shard, offset)
         self._set(shard, offset)
+
+    def reset(self, shard: ShardId, offset: Offset) -> None:
+        super().reset(shard, offset)
+        self.positions_set.add(shard)
 
     def _found_again(self, shard: ShardId) -> None:
         if self.shards[shard].durable is None and shard in self.forgotten_at:

@@ -25,6 +25,10 @@ from shardherd.core.model import (
     HeldShard,
     Incarnation,
     Leave,
+    ResetReport,
+    ResetRow,
+    ResetState,
+    ResetTo,
     ShardCheckpoint,
     ShardId,
     ShardState,
@@ -142,6 +146,19 @@ def test_it_sees_a_row_that_breaks_a_rule(before: ShardRecord, after: ShardRecor
 def test_it_sees_a_group_that_breaks_a_rule(after: Ownership, told: str) -> None:
     with pytest.raises(BrokenError, match=told):
         judge(FREE).store(after, LEADER)
+
+
+def test_it_sees_a_reset_that_is_said_to_be_made_before_it_set_every_position() -> None:
+    begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 0),))
+    made = replace(begun, state=ResetState.DONE)
+    books = judge(FREE)
+    books.store(owned(FREE, reset=begun), LEADER)
+    with pytest.raises(BrokenError, match="reset one is made, and did not set"):
+        books.store(owned(FREE, reset=made, last_reset=made), LEADER)
+    books = judge(FREE)
+    books.store(owned(FREE, reset=begun), LEADER)
+    books.reset(T0, 0)
+    books.store(owned(FREE, reset=made, last_reset=made), LEADER)
 
 
 def test_it_sees_a_superseded_pod_and_an_end_that_are_forgotten() -> None:

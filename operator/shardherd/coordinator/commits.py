@@ -235,6 +235,7 @@ class Committer:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 5.0)
             else:
+                self.refresh.soon()
                 if absent := frozenset(offsets) - frozenset(found):
                     self._settle(Outcome(CheckpointsLost(absent)))
                 return found

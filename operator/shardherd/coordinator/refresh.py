@@ -18,6 +18,9 @@ REFRESH = 24 * 3600.0
 REFRESH_AGAIN = 600.0
 """Seconds until it is tried again if it failed, wherever."""
 
+REFRESH_SOON = 60.0
+"""Seconds until it is made after a commit of unknown outcome: what was read back may have the note of somebody before."""
+
 REFRESH_SPREAD = 300.0
 """Seconds within which groups that are due when they are taken over are refreshed: they may be many."""
 
@@ -68,6 +71,10 @@ class Refresh:
         self._left = None
         self._at = self._clock.now() + REFRESH
         return True
+
+    def soon(self) -> None:
+        """Make it soon, whenever it was made last."""
+        self._at = min(self._at, self._clock.now() + REFRESH_SOON)
 
     def failed(self) -> None:
         """Go on some time later with those that are left."""

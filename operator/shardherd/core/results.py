@@ -65,7 +65,7 @@ def result_of(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
                 begun = after.reset
         elif key == "touched_all":
             everyone = True
-    wakes = frozenset(state.sessions) if everyone else frozenset(woken)
+    wakes = frozenset(woken.union(state.sessions if everyone else ()))
     return Result(events, reply, persist, commit, wakes, tuple(told), _growth(appeared, begun))
 
 

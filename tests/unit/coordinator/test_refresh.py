@@ -48,6 +48,21 @@ async def test_positions_that_do_not_change_are_committed_again_every_day(rig: R
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
 
 
+async def test_after_a_commit_of_unknown_outcome_positions_and_their_notes_are_written_once_more_soon(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.commit(7)
+    noted = dict(rig.kafka.noted[GROUP_ID])
+    rig.kafka.faults.fail("commit", UNKNOWN)
+    await consumer.commit(8)
+    # As those of another group, which had the same positions: to read them back shows no difference.
+    rig.kafka.noted[GROUP_ID] = dict.fromkeys(noted, "")
+
+    rig.clock.advance(60.0)
+    rig.runtime.beat()
+    await rig.becomes(lambda: rig.kafka.noted[GROUP_ID] == noted)
+    assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
+
+
 async def test_a_daily_look_puts_right_what_somebody_else_moved_and_tells_of_it(rig: Rig) -> None:
     (consumer,) = await rig.serving()
     await consumer.commit(7)

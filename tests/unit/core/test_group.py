@@ -213,6 +213,19 @@ def test_only_who_is_to_be_told_something_is_woken_and_all_are_when_the_settings
     assert asked(changed) == (True, {}, frozenset({A, B, C}))
 
 
+def test_who_loses_its_shards_as_the_settings_change_is_woken_also_if_it_is_no_consumer_any_more() -> None:
+    play = started(4, 2, ordered=True, session_timeout=45.0, progress_timeout=10.0)
+    for name in ("1", "3"):
+        play.checkpoint("g-1", name, 1000)
+    play.discover(topic(4, end=1000))
+    play.wait(10.5, beating=["g-1"])
+    assert (play.reasons()[-1], play.counts(), play.held_by("g-0")) == ("ProgressTimeout", {"g-1": 2}, {"0", "2"})
+
+    changed = play.change(with_settings(play.group.spec, ordered=False))
+
+    assert changed.woken == {A, B}
+
+
 def test_a_commit_that_ended_in_the_request_that_began_it_is_not_asked_for() -> None:
     begun = [Put(Table.IN_FLIGHT, shard(name), None, InFlight(5)) for name in ("0", "1")]
     events = (*begun, Put(Table.IN_FLIGHT, shard("0"), InFlight(5), None), Put(Table.IN_FLIGHT, shard("2"), InFlight(5), None))
