@@ -295,8 +295,8 @@ def _force_keeps_held_since() -> list[Patch]:
 def _woken_before_the_save() -> list[Patch]:
     real = mailbox.Mailbox._handle
 
-    def handle(self: Any, item: Any) -> Any:
-        result = real(self, item)
+    def handle(self: Any, item: Any, refused: Any) -> Any:
+        result = real(self, item, refused)
         if result is not None and result.woken:
             asyncio.get_running_loop().call_soon(wake, self, result.woken)
         return result

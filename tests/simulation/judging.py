@@ -151,7 +151,12 @@ class Judge(Ledger):
             self.led_since = self.now
             self.doublings = []
         if before is None or lost:
-            self.moving_from = {name: self.now for name, row in after.shards.items() if row.state is ShardState.TRANSFER}
+            if before is not None and not took_over:
+                # Who wrote it anew under himself remembers since when.
+                self._longest(before)
+            else:
+                moving = (name for name, row in after.shards.items() if row.state is ShardState.TRANSFER)
+                self.moving_from = dict.fromkeys(moving, self.now)
             return
         self._longest(before)
         changed = [(before.shards.get(name), row) for name, row in after.shards.items() if before.shards.get(name) is not row]
@@ -458,6 +463,14 @@ class Judge(Ledger):
                 continue
             if outcome.result is CheckpointResult.UNCHANGED and not book.rewound and outcome.offset > max(book.landed[0], 0):
                 raise BrokenError(f"{outcome.shard}: {outcome.offset} is said to be no news, durable is {book.landed[0]}")
+
+    def left(self, request: Leave) -> None:
+        """A consumer is told that it has left."""
+        consumer = self.stored.consumers.get(request.consumer) if self.stored is not None else None
+        if consumer is None or self.lost:
+            return
+        if consumer.incarnation == request.incarnation and (consumer.present or not consumer.has_ended(request.incarnation)):
+            raise BrokenError(f"{request.consumer} is told that it has left, and stored is {consumer}")
 
     def refused(self, request: Heartbeat | CheckpointRequest | Leave, error: ShardherdError) -> None:
         """A request of a consumer is answered with an error."""

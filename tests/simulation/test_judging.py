@@ -24,6 +24,7 @@ from shardherd.core.model import (
     HeartbeatReply,
     HeldShard,
     Incarnation,
+    Leave,
     ShardCheckpoint,
     ShardId,
     ShardState,
@@ -272,6 +273,15 @@ def test_it_sees_a_refusal_without_a_reason_and_an_error_that_nobody_may_get() -
         judge(FREE).refused(heartbeat(A), IllegalTransitionError("Granted is not possible in state OVER"))
 
 
+def test_it_sees_who_is_told_that_it_has_left_and_has_not() -> None:
+    with pytest.raises(BrokenError, match="is told that it has left, and stored is"):
+        judge(FREE).left(Leave(A, RUNS[A]))
+    books = judge(FREE)
+    gone = replace(CONSUMERS[A], present=False, ended=RUNS[A], end_reason=EndReason.LEFT)
+    books.store(owned(FREE, consumers={**CONSUMERS, A: gone}, group_epoch=4), LEADER)
+    books.left(Leave(A, RUNS[A]))
+
+
 # Time.
 
 
@@ -287,6 +297,13 @@ def test_it_sees_who_is_expired_too_early() -> None:
     books.store(owned(MOVING, revision=8), LEADER)
     with pytest.raises(BrokenError, match=r"70\.0 s after it was asked to release"):
         books.expired(A, "ReleaseTimeout", 0.0)
+
+
+def test_an_ownership_that_its_leader_writes_anew_is_what_it_was() -> None:
+    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    books.lose()
+    books.store(owned(MOVING, revision=7), LEADER)
+    books.expired(A, "ReleaseTimeout", 0.0)
 
 
 def test_it_sees_who_is_expired_though_it_gets_on_or_has_nothing_to_read() -> None:

@@ -21,6 +21,7 @@ from shardherd.core.model import (
     Heartbeat,
     HeartbeatReply,
     Incarnation,
+    Leave,
     Offset,
     ShardId,
 )
@@ -367,6 +368,8 @@ class World:
             self._judge(self.ledger.accepted, call.request, outcome)
         elif isinstance(outcome, ShardherdError):
             self._judge(self.ledger.refused, call.request, outcome)
+        elif isinstance(call.request, Leave):
+            self._judge(self.ledger.left, call.request)
         if self.tell is not None:
             self.say(f"{operator.name} -> {call.caller.run}: {described(call.request, outcome)}")
         process = call.caller.process

@@ -147,9 +147,10 @@ class Mailbox:
 
     async def _turn(self, batch: list[Item]) -> None:
         handled: list[_Handled] = []
+        refused: list[tuple[Item, Exception]] = []
         for item in batch:
             with self._deciding:
-                result = self._handle(item)
+                result = self._handle(item, refused)
                 if result is not None:
                     self.group.apply(result.events)
                     handled.append(_Handled(item, result))
@@ -158,13 +159,16 @@ class Mailbox:
             try:
                 await self._storage.save(self.group.ownership, grows=bool(grows))
             except OwnershipTooLargeError as error:
-                await self._keep_out(handled, grows, error)
+                again = {id(each.item) for each in handled if not each.result.grows} | {id(item) for item, _ in refused}
+                await self._keep_out(handled, [item for item in batch if id(item) in again], grows, error)
                 return
             except OwnershipUnavailableError as error:
-                self._take_back(handled, error)
+                self._take_back(handled, refused, error)
                 return
             if grows:
                 self._admitted(grows, "")
+        for item, refusal in refused:
+            _refuse(item, refusal)
         for each in handled:
             self._tell(each.result)
         for each in handled:
@@ -173,8 +177,8 @@ class Mailbox:
             for parked in list(self._parking.take(each.result.woken)):
                 self._answer(parked.heartbeat, parked.answer)
 
-    def _handle(self, item: Item) -> Result | None:
-        """What the core decides; None if it refuses, and then the caller knows."""
+    def _handle(self, item: Item, refused: list[tuple[Item, Exception]]) -> Result | None:
+        """What the core decides; None if it refuses. That may be due to what is not stored yet, so the caller is told later."""
         request: Request
         match item:
             case Ask(request=request) | Tell(request=request) | Outcome(request=request):
@@ -186,15 +190,14 @@ class Mailbox:
         except ShardherdError as error:
             if not isinstance(item, Ask):
                 log.warning("group %s refuses a %s: %s", self._identity, type(request).__name__, error)
-            _refuse(item, error)
+            refused.append((item, error))
         except Exception as error:
             log.exception("group %s failed on a %s; nothing was changed", self._identity, type(request).__name__)
             _refuse(item, ShardherdError(f"the coordinator failed on this request: {error!r}", group=str(self._identity)))
         return None
 
-    async def _keep_out(self, handled: list[_Handled], grows: str, error: OwnershipTooLargeError) -> None:
+    async def _keep_out(self, handled: list[_Handled], rest: list[Item], grows: str, error: OwnershipTooLargeError) -> None:
         """What made the ownership outgrow its limit changes nothing; the rest of its turn goes on without it."""
-        rest = [each.item for each in handled if not each.result.grows]
         self._revert(handled)
         for each in handled:
             if each.result.grows:
@@ -202,12 +205,15 @@ class Mailbox:
         self._admitted(grows, str(error))
         await self._turn(rest)
 
-    def _take_back(self, handled: list[_Handled], error: Exception) -> None:
+    def _take_back(self, handled: list[_Handled], refused: list[tuple[Item, Exception]], error: Exception) -> None:
         log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(handled))
         self._tick_after = self._ports.clock.now() + INSIST_AFTER
         self._revert(handled)
         for each in handled:
             self._decline(each.item, error)
+        for item, _ in refused:
+            # Perhaps because of what was taken back.
+            _refuse(item, self._not_stored(error))
 
     def _revert(self, handled: list[_Handled]) -> None:
         with self._deciding:
@@ -219,7 +225,10 @@ class Mailbox:
         if isinstance(item, Outcome) or (isinstance(item, Tell) and item.insist):
             self._insist(item)
         else:
-            _refuse(item, CoordinatorUnavailableError(f"group {self._identity}: {error}; ask again", group=str(self._identity)))
+            _refuse(item, self._not_stored(error))
+
+    def _not_stored(self, error: Exception) -> CoordinatorUnavailableError:
+        return CoordinatorUnavailableError(f"group {self._identity}: {error}; ask again", group=str(self._identity))
 
     def _insist(self, item: Item) -> None:
         def again() -> None:

@@ -111,7 +111,7 @@ def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, Sha
                     warning=True,
                 )
             )
-        open_ones = (each for each in state.record.growths if growth.unread(each, state.positions).ends)
+        open_ones = (each for each in state.record.growths if growth.unread(each, state.positions, infos).ends)
         after = (*open_ones, *new)
     if after != state.record.growths:
         state.put_record(growths=after)

@@ -27,11 +27,14 @@ def grown(known: Mapping[ShardId, ShardRecord], fresh: Iterable[ShardId], infos:
     return found
 
 
-def unread(growth: Growth, positions: Mapping[ShardId, Offset]) -> Growth:
-    """The part of it that is still to be read; with no `ends` left keys are in order again."""
+def unread(growth: Growth, positions: Mapping[ShardId, Offset], infos: Mapping[ShardId, ShardInfo]) -> Growth:
+    """The part of it that is still to be read; with no `ends` left keys are in order again.
+
+    Of a shard that the source shows no more nothing can be read. `infos` are empty until it was looked at.
+    """
     return Growth(
         growth.topic,
         growth.before,
         growth.after,
-        tuple((shard, end) for shard, end in growth.ends if positions.get(shard, 0) < end),
+        tuple((shard, end) for shard, end in growth.ends if positions.get(shard, 0) < end and (not infos or shard in infos)),
     )

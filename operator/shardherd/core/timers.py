@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardherd.core import heartbeats, liveness, rebuild
-from shardherd.core.model import ConsumerId
+from shardherd.core.model import ConsumerId, ShardState
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason, Session
 from shardherd.core.state import State
@@ -25,7 +25,12 @@ def tick(state: State, now: float) -> None:
             liveness.expire_session(state, state.consumers[consumer])
     for reason, deadlines in ((EndReason.RELEASE_TIMEOUT, _releases(state)), (EndReason.PROGRESS_TIMEOUT, _progress(state))):
         for consumer, deadline in sorted(deadlines, key=lambda pair: consumer_key(pair[0])):
-            if deadline <= now and consumer in state.sessions:
+            if deadline > now or consumer not in state.sessions:
+                continue
+            if reason == EndReason.PROGRESS_TIMEOUT and not _lags(state, consumer):
+                # It has read everything since the last look at the source, and the next look shows when there is more.
+                state.put_lagging(consumer, None)
+            else:
                 _end(state, consumer, reason)
     rebuild.end_if_due(state, now)
     liveness.forget_superseded(state, now)
@@ -87,6 +92,16 @@ def _progress(state: State) -> Iterator[tuple[ConsumerId, float]]:
         since = state.lagging.get(consumer)
         if since is not None and session.heard:
             yield consumer, _from(state, session, since) + timeout
+
+
+def _lags(state: State, consumer: ConsumerId) -> bool:
+    """Whether this consumer has something to read now, as far as the source was looked at."""
+    for shard in state.held.get(consumer, ()):
+        info = state.infos.get(shard)
+        reads = state.shards[shard].state is ShardState.ALREADY_ALLOC
+        if reads and info is not None and state.positions.get(shard, info.end) < info.end:
+            return True
+    return False
 
 
 def _running(state: State) -> bool:

@@ -43,7 +43,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
         source=state.spec.source.kind,
         reset=resets.shown(resets.report(state)),
         last_reset=state.record.last_reset,
-        growths=tuple(growth.unread(each, state.positions) for each in state.record.growths),
+        growths=tuple(growth.unread(each, state.positions, state.infos) for each in state.record.growths),
         expired=tuple(
             (record.consumer, record.incarnation)
             for record in consumers

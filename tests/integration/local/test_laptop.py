@@ -30,10 +30,11 @@ WITHIN = 400.0
 class Laptop:
     """A folder with the application, in which the page's commands are typed."""
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    def __init__(self, folder: Path, bootstrap: str, topic: str = "clickstream") -> None:
         shutil.copytree(ROOT / "spark_apps" / "clickstream", folder)
         self.folder = folder
         self.bootstrap = bootstrap
+        self.topic = topic
         self.typed: list[str] = []
         self.running: list[subprocess.Popen[str]] = []
 
@@ -73,17 +74,20 @@ class Laptop:
         producer = KafkaProducer(bootstrap_servers=self.bootstrap, acks="all")
         event = json.dumps({"user": "u1", "page": "/", "event_time": "2026-01-01T00:00:00.000Z"}).encode()
         for number in range(SHARDS * EACH):
-            producer.send("clickstream", value=event, partition=number % SHARDS)
+            producer.send(self.topic, value=event, partition=number % SHARDS)
         producer.close()
 
     def rows(self) -> list[tuple[str, int]]:
         """Shard and offset of every row of the sink."""
-        folder = self.folder / ".shardherd" / "volumes" / "demo" / "clickstream-data" / "clickstream" / "rows"
+        folder = self.folder / ".shardherd" / "volumes" / "demo" / "clickstream-data" / self.topic / "rows"
         files = [str(file) for file in folder.glob("*/*.parquet")]
         table = ds.dataset(files, format="parquet").to_table(columns=["shard", "offset"]) if files else None
         return [] if table is None else list(zip(*(table[name].to_pylist() for name in ("shard", "offset")), strict=True))
 
     def close(self) -> None:
+        """End everything that was started here."""
+        down = [sys.executable, "-m", "shardherd", "local", "down"]
+        subprocess.run(down, cwd=self.folder, check=False, capture_output=True, timeout=WITHIN)
         for process in self.running:
             process.kill()
             process.wait()
@@ -95,9 +99,6 @@ def laptop(tmp_path: Path, broker: Broker) -> Iterator[Laptop]:
     admin.create_topics({"clickstream": {"num_partitions": SHARDS, "replication_factor": 1}}, wait_for_metadata=True)
     found = Laptop(tmp_path / "app", broker.bootstrap)
     yield found
-    subprocess.run(
-        [sys.executable, "-m", "shardherd", "local", "down"], cwd=found.folder, check=False, capture_output=True, timeout=WITHIN
-    )
     found.close()
     admin.close()
 
@@ -139,6 +140,24 @@ def test_every_command_of_the_page_does_what_it_says_with_the_clickstream_applic
     assert up.wait(WITHIN) == 0
     assert set(laptop.rows()) == wanted
     assert commands() - set(laptop.typed) == set()
+
+
+def test_the_pages_example_of_a_test_of_a_spark_function_passes(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(# test_pages\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "test_pages.py").write_text(example)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator"), "TMPDIR": str(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pages.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WITHIN,
+    )
+
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def commands() -> set[str]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core import ownership
-from shardherd.core.errors import CoordinatorUnavailableError
+from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError
 from shardherd.core.group import Group, Result
-from shardherd.core.model import GroupIdentity, Leave
+from shardherd.core.model import GroupIdentity, Incarnation, Leave
 from shardherd.core.records import Ownership
 from shardherd.core.requests import Request, SettingsChanged
 from shardherd.ports import (
@@ -21,7 +21,7 @@ from shardherd.ports import (
     OwnershipUnavailableError,
     StoredOwnership,
 )
-from tests.unit.coordinator.rig import IDENTITY, Rig, drain
+from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, drain
 
 FULL = OwnershipTooLargeError("the ownership of group demo/clicks takes 921601 bytes, over the limit of 921600")
 REFUSED = OwnershipUnavailableError("the API server refused with 403")
@@ -81,6 +81,25 @@ async def test_a_write_that_surely_failed_changes_nothing_and_may_be_asked_again
     assert newcomer.name not in (await stored(rig)).consumers
     await newcomer.heartbeat()
     assert newcomer.name in (await stored(rig)).consumers
+
+
+async def test_nobody_is_refused_for_ever_because_of_what_is_not_stored(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    newer = Consumer(rig, consumer.name, Incarnation("uid-newer", 1))
+
+    rig.ownership.faults.fail("save", REFUSED)
+    answers = await asyncio.gather(newer.heartbeat(), consumer.heartbeat(), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [CoordinatorUnavailableError] * 2
+    assert len((await consumer.heartbeat()).confirmed) == 4
+
+    gate = rig.ownership.faults.hold("save")
+    asked = [asyncio.create_task(newer.heartbeat()), asyncio.create_task(consumer.heartbeat())]
+    await drain()
+    assert [task.done() for task in asked] == [False, False]
+    gate.set()
+    await asked[0]
+    with pytest.raises(StaleIncarnationError):
+        await asked[1]
 
 
 async def test_requests_that_shared_a_write_that_failed_are_taken_back_the_last_one_first(rig: Rig) -> None:

@@ -40,7 +40,12 @@ def test_nothing_fresh_is_no_growth() -> None:
 
 def test_what_is_read_past_its_end_need_not_be_read_any_more() -> None:
     growth = Growth("t", 3, 4, ((shard("0"), 5), (shard("1"), 5), (shard("2"), 1), (shard("3"), 0)))
-    assert unread(growth, {shard("0"): 4, shard("1"): 5}) == Growth("t", 3, 4, ((shard("0"), 5), (shard("2"), 1)))
+    assert unread(growth, {shard("0"): 4, shard("1"): 5}, {}) == Growth("t", 3, 4, ((shard("0"), 5), (shard("2"), 1)))
+
+
+def test_of_a_shard_that_is_gone_nothing_is_left_to_be_read() -> None:
+    growth = Growth("t", 2, 3, ((shard("0"), 5), (shard("1"), 5)))
+    assert unread(growth, {}, {shard("1"): info("1")}) == Growth("t", 2, 3, ((shard("1"), 5),))
 
 
 PARENTS = {"d": ("b", "c"), "c": ("a",), "b": ("a", "e"), "a": ("d",)}

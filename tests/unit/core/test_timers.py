@@ -30,7 +30,7 @@ def waiting(**settings: Any) -> State:
         )
         for name, since in (("1", 95.0), ("2", 97.0))
     ]
-    state = having(*rows)
+    state = having(*rows, HELD._replace(holder=B, last_holder=B, incarnation=incarnation(B, 2)))
     state.put_spec(with_settings(spec(3), **(SETTINGS | settings)))
     for name in (A, B):
         state.put_session(name, Session(100.0, seq=1, revision=7, named=frozenset(row.shard for row in rows), progress_at=90.0))
@@ -172,6 +172,18 @@ def test_one_that_owes_two_things_ends_once_and_gives_the_others_more_time() -> 
     timers.tick(state, 490.0)
     assert [f"{each.consumer} {each.reason}" for each in told(state)] == ["g-0 ReleaseTimeout", "g-1 ProgressTimeout"]
     assert (state.clocks.expiries, state.clocks.doublings) == (2, 2)
+
+
+def test_one_that_has_read_everything_since_the_last_look_does_not_expire_for_want_of_progress() -> None:
+    state = having(HELD._replace(incarnation=incarnation(A, 2)), positions={shard("0"): 100})
+    state.put_spec(with_settings(spec(3), **SETTINGS))
+    state.put_session(A, Session(300.0, seq=1, progress_at=90.0))
+    state.put_lagging(A, 80.0)
+    state.begin()
+
+    timers.tick(state, 290.0)
+
+    assert (told(state), state.lagging, A in state.sessions) == ([], {}, True)
 
 
 def test_several_expire_in_natural_order() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.adapters.local.volumes import Paths, VolumeError, Volumes, environment, paths
+from shardherd.adapters.local.volumes import Paths, VolumeError, Volumes, environment, paths, with_temporary
 from shardherd.controller.manifests import Manifests
 from tests.unit.controller.builders import resource
 
@@ -158,3 +158,19 @@ def test_paths_within_json_lead_there_too() -> None:
 
     assert json.loads(leads.of(text)) == {"spark.sql.warehouse.dir": "/here/w", "list": ["/here", 1, "data"], "n": None}
     assert leads.of("{/data") == "{/data"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, {"TMPDIR": "/pod/tmp", "JAVA_TOOL_OPTIONS": "-Djava.io.tmpdir=/pod/tmp"}),
+        (
+            {"JAVA_TOOL_OPTIONS": "-Djava.io.tmpdir=/mine -Da=b"},
+            {"TMPDIR": "/pod/tmp", "JAVA_TOOL_OPTIONS": "-Djava.io.tmpdir=/pod/tmp -Djava.io.tmpdir=/mine -Da=b"},
+        ),
+        ({"TMPDIR": "/my own"}, {"TMPDIR": "/my own", "JAVA_TOOL_OPTIONS": '"-Djava.io.tmpdir=/my own"'}),
+    ],
+    ids=["by default", "Java's options of the user come last", "a folder of the user's"],
+)
+def test_what_a_process_and_its_jvm_keep_for_a_while_is_in_the_pods_folder(given: dict[str, str], found: Json) -> None:
+    assert with_temporary(given, Path("/pod/tmp")) == found

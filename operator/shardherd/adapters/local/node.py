@@ -22,7 +22,7 @@ from shardherd.adapters.local.containers import Container, Ended, Launch, Runnin
 from shardherd.adapters.local.machine import Machine, NoPortError, free_port
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, STATEFUL_SET, Json, Objects, ended_gracefully
 from shardherd.adapters.local.probes import Probe
-from shardherd.adapters.local.volumes import VolumeError, Volumes, environment, paths
+from shardherd.adapters.local.volumes import VolumeError, Volumes, environment, paths, with_temporary
 from shardherd.core.times import seconds_since_1970
 from shardherd.telemetry.logs import fields
 
@@ -299,11 +299,14 @@ class Node:
         found = environment(pod, find, {"SHARDHERD_METRICS_PORT": str(port)})
         driver = statuses.driver(spec)
         given = {name: leads.of(value) for name, value in found.items()}
-        temporary = {"TMPDIR": str(folders["tmp"])} if "tmp" in folders else {}
+        variables = dict(self.machine.inherited)
+        if "tmp" in folders:
+            variables.pop("TMPDIR", None)
+            given = with_temporary({**variables, **given}, folders["tmp"])
         cwd = Path(leads.of(driver.get("workingDir", str(container.folder))))
         command = self._command(pod, driver, leads.of)
         log_file = self.machine.log_of(pod, container.starts() + 1)
-        return Launch(command, {**self.machine.inherited, **temporary, **given}, cwd, log_file), port
+        return Launch(command, {**variables, **given}, cwd, log_file), port
 
     def _command(self, pod: Json, driver: Mapping[str, Any], leads: Callable[[str], str]) -> list[str]:
         command = [*driver.get("command", ()), *driver.get("args", ())]

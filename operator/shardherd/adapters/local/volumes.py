@@ -146,6 +146,17 @@ def environment(pod: Json, find: Find, own: Mapping[str, str]) -> dict[str, str]
     return found
 
 
+def with_temporary(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The variables of a process that keeps what is temporary in this folder, unless they name another one; its JVM, too."""
+    found = {"TMPDIR": str(folder), **variables}
+    option = f"-Djava.io.tmpdir={found['TMPDIR']}"
+    if " " in option:
+        option = f'"{option}"'
+    # Before what is there: of options that are given twice Java takes the last.
+    found["JAVA_TOOL_OPTIONS"] = f"{option} {found.get('JAVA_TOOL_OPTIONS', '')}".strip()
+    return found
+
+
 def _from(pod: Json, source: Mapping[str, Any], find: Find, variable: str) -> str | None:
     if "fieldRef" in source:
         return _field(pod, source["fieldRef"]["fieldPath"])
