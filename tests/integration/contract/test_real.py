@@ -174,11 +174,16 @@ class TestConfigMapOwnership(OwnershipContract):
     ) -> None:
         deleted = GroupIdentity(group.namespace, group.name, "00000000-0000-0000-0000-000000000001")
         left = await store.save_copies(deleted, PositionCopies({ShardId("clicks/0"): 5}), "")
+        found = await store.load_copies(group)
+        assert (found.copies, found.version in (left, "")) == (PositionCopies(), True)
 
-        assert await store.load_copies(group) == StoredCopies(PositionCopies(), left)
-        version = await store.save_copies(group, PositionCopies({ShardId("clicks/0"): 2}), left)
-
-        assert await store.load_copies(group) == StoredCopies(PositionCopies({ShardId("clicks/0"): 2}), version)
+        # The garbage collector removes them, too, as their owner is gone; if not before, then perhaps meanwhile.
+        copies = PositionCopies({ShardId("clicks/0"): 2})
+        try:
+            version = await store.save_copies(group, copies, found.version)
+        except OwnershipConflictError:
+            version = await store.save_copies(group, copies, "")
+        assert await store.load_copies(group) == StoredCopies(copies, version)
 
     async def test_a_damaged_copy_counts_as_none(
         self, store: ConfigMapOwnership, group: GroupIdentity, api: KubernetesApi
