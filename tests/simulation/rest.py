@@ -78,7 +78,7 @@ def unowned(world: World) -> str:
     if view.withheld:
         return f"grants are withheld: {view.withheld}"
     shards = [shard for shard in view.shards if shard.present]
-    there = {book.name for book in world.source.present()}
+    there = world.source.names()
     if {shard.shard for shard in shards} != there:
         return f"{len(shards)} shards are known, of {len(there)} that are there"
     for shard in shards:

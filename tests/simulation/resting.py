@@ -40,7 +40,7 @@ def unlike(world: World) -> str:
         or _shards(world, group, view, stored, leader.process.now())
         or _consumers(world, group, view, stored, leader.process.now())
         or _told(world, leader, view)
-        or share(world.spec.settings.assignor, stored, {each.name for each in world.source.present()})
+        or share(world.spec.settings.assignor, stored, world.source.names())
     )
 
 
@@ -61,7 +61,7 @@ def _memory(group: Group, stored: Ownership) -> str:
 
 def _positions(world: World, group: Group, stored: Ownership) -> str:
     # Nobody looks after the positions of shards that are gone.
-    there = {each.name for each in world.source.present()}
+    there = world.source.names()
     committed = {name: offset for name, offset in world.kafka.committed.items() if name in there}
     memory = {name: offset for name, offset in group.checkpoints.items() if name in there}
     if memory != committed:
@@ -154,7 +154,7 @@ def _shards(world: World, group: Group, view: GroupView, stored: Ownership, now:
 def _consumers(world: World, group: Group, view: GroupView, stored: Ownership, now: float) -> str:
     held: dict[ConsumerId, dict[ShardId, int]] = {name: {} for name in world.pods.wanted}
     # Of a shard that is gone nobody holds anything, whoever is noted as its holder until it is there again.
-    there = {each.name for each in world.source.present()}
+    there = world.source.names()
     for name, row in stored.shards.items():
         if row.holder is not None and name in there:
             held.setdefault(row.holder, {})[name] = row.owner_epoch

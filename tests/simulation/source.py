@@ -64,6 +64,10 @@ class Source:
         """The books of the shards that are there now."""
         return [book for book in self._world.ledger.shards.values() if book.present]
 
+    def names(self) -> set[ShardId]:
+        """Their names."""
+        return {book.name for book in self.present()}
+
     def plain(self) -> list[Shard]:
         """Those of them that have to do with no other shard, as all of Kafka's."""
         parents = {parent for book in self._world.ledger.shards.values() for parent in book.parents}
