@@ -1,6 +1,6 @@
-"""Decides how one plain Kafka broker runs on this machine by itself, without an instance. Called by the demo.
+"""Decides how one plain Kafka broker runs on this machine by itself, without an instance. Called by the demo and by tests.
 
-It is broker and controller, listens on the loopback address alone, and outlives who started it: `stop` finds it by its record.
+It is broker and controller, and listens on the loopback address alone. `remove` finds it by its record, whoever started it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ STOP_TIMEOUT = 30.0
 
 
 class Broker:
-    """One broker whose data, log and record are in `folder`."""
+    """One broker whose data, log and record are in `folder`. If it `outlives` us, it runs until it is removed."""
 
-    def __init__(self, folder: Path, tools: Tools) -> None:
+    def __init__(self, folder: Path, tools: Tools, *, outlives: bool = True) -> None:
         self.folder = folder
         self._tools = tools
+        self._outlives = outlives
 
     @property
     def bootstrap(self) -> str:
@@ -55,6 +56,8 @@ class Broker:
         settings.write_text(properties(self.folder / "data", port, controller))
         self.tool("kafka.tools.StorageTool", "format", "--config", str(settings), f"--cluster-id={identifier()}")
         command = daemons.java(self._tools, "kafka.Kafka", str(settings), heap=HEAP)
+        if not self._outlives:
+            command = ("setpriv", "--pdeathsig", "KILL", *command)
         with self.log.open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, start_new_session=True)
         ProcessRecord.of(process.pid).write(self._record)
