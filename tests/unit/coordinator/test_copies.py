@@ -183,8 +183,12 @@ async def late_copy(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Late:
     consumer = await copied(rig)
     await consumer.commit(9)
     late = Late(rig, monkeypatch)
-    await rig.advance(530.0)
-    await rig.becomes(lambda: late.writes == 1)
+
+    async def written() -> bool:
+        await rig.advance(10.0)
+        return late.writes == 1
+
+    await rig.comes_true(written)
     return late
 
 
