@@ -167,8 +167,8 @@ class AsyncConsumer:
 
         What is still in hand after `timeout` seconds is cancelled, and has `CANCEL_GRACE` more to end before the coordinator
         hears that this run has left. It hears, too, whether all has ended; an ordered group waits if not. Returns whether
-        all that was in hand was put back and all that was done is durable. The run is over afterwards. Of several calls the
-        later ones wait for the first.
+        all that was in hand was put back and all that was done is durable, also of a run that had to stop meanwhile. The run
+        is over afterwards. Of several calls the later ones wait for the first.
         """
         until = self._now() + timeout
         self._draining = self._urgent = True

@@ -108,8 +108,9 @@ class Holdings(Books[Grant]):
         return any(grant.revoked and not grant.in_hand and grant.done > grant.durable for grant in self._grants.values())
 
     def lose_all(self) -> None:
-        """This run is over: nothing may be read or saved any more."""
+        """This run is over: nothing may be read or saved any more. What is in hand, or not durable yet, is dropped."""
         for grant in list(self._grants.values()):
+            self.dropped += grant.in_hand or grant.done > grant.durable
             self._lose(grant)
         self._grants.clear()
 

@@ -38,7 +38,7 @@ class Books(ABC, Generic[G]):
     """The books of one run of a consumer. `progress` grows whenever it gets on.
 
     `dropped` counts the shards of which something was finished that is not durable when they became somebody else's, or ours
-    anew: it is read again.
+    anew, or when the run was over for a consumer that takes shards in hand: it is read again.
     """
 
     def __init__(self) -> None:

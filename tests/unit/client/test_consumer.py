@@ -348,6 +348,31 @@ async def test_a_drain_in_which_something_done_was_lost_is_not_clean(group: Coor
     assert not await draining
 
 
+@pytest.mark.parametrize("saved", [True, False], ids=["what was done is not durable", "what was in hand was cancelled"])
+async def test_a_drain_that_is_cut_short_by_silence_is_not_clean(monkeypatch: pytest.MonkeyPatch, saved: bool) -> None:
+    monkeypatch.setattr("shardherd.client.consumer.LOOK", 0.01)
+    group = Coordinator()
+    now = [0.0]
+    async with consumer_of(group, now=lambda: now[0]) as consumer:
+
+        async def read() -> None:
+            async with consumer.take() as each:
+                group.failing = CoordinatorUnavailableError("away")
+                if saved:
+                    await each.save_checkpoint(5, now=False)
+                else:
+                    await asyncio.Event().wait()
+
+        reading = asyncio.create_task(read())
+        await becomes(lambda: group.failing is not None and (reading.done() or not saved))
+        draining = asyncio.create_task(consumer.drain(5))
+        await becomes(lambda: consumer._draining)
+        now[0] = 301.0
+        assert not await draining
+        await asyncio.gather(reading, return_exceptions=True)
+    assert consumer.stopped.startswith("no heartbeat was acknowledged for 301 s")
+
+
 async def test_a_newer_run_of_its_name_stops_it_and_whatever_it_has_in_hand(
     group: Coordinator, consumer: AsyncConsumer
 ) -> None:

@@ -18,7 +18,7 @@ from shardherd.core.model import (
     ShardId,
 )
 
-A, B = ShardId("t/0"), ShardId("t/1")
+A, B, C, D = (ShardId(f"t/{number}") for number in range(4))
 ME, OTHER = ConsumerId("clicks-0"), ConsumerId("clicks-1")
 
 
@@ -171,3 +171,18 @@ def test_when_the_run_is_over_nothing_can_be_saved() -> None:
     assert books.held() == (HeldShard(A, 1),)
     books.put_back(grant)
     assert books.held() == ()
+
+
+def test_what_is_lost_at_the_end_counts_as_dropped_unless_it_is_durable_and_put_back() -> None:
+    books = holding((A, 1, 0), (B, 1, 0), (C, 1, 0), (D, 1, 0))
+    taken = {}
+    for _ in range(3):
+        grant = books.take()
+        assert grant is not None
+        taken[grant.shard] = grant
+    for shard in (A, B):
+        books.save(taken[shard], 5)
+        books.put_back(taken[shard])
+    books.acknowledge((ShardCheckpoint(A, 1, 5),), outcome(A, CheckpointResult.OK))
+    books.lose_all()
+    assert books.dropped == 2, "t/1 was done and not durable, t/2 was in hand"
