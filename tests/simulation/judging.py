@@ -66,6 +66,10 @@ class Heard:
     """What has arrived at one coordinator of one run of a consumer."""
 
     seq: int = 0
+    revision: int = 0
+    """That which its last heartbeat had applied."""
+    named: frozenset[ShardId] = frozenset()
+    """What its last heartbeat named, under whatever epoch."""
     ready: bool = False
     """It was ready in some heartbeat."""
     ready_since: float | None = None
@@ -77,6 +81,10 @@ class Heard:
     """When it had got on before that."""
     since: float = 0.0
     last: float = 0.0
+
+    def gave_up(self, row: ShardRecord) -> bool:
+        """Whether it drains, and does not hold this shard though it has applied what it was last told of it."""
+        return self.draining_since is not None and self.revision >= row.revision and row.shard not in self.named
 
 
 @dataclass
@@ -126,7 +134,8 @@ class Judge(Ledger):
         heard.last = self.now
         if heartbeat.seq <= heard.seq:
             return
-        heard.seq = heartbeat.seq
+        heard.seq, heard.revision = heartbeat.seq, heartbeat.revision
+        heard.named = frozenset(each.shard for each in heartbeat.held)
         heard.ready = heard.ready or heartbeat.ready
         heard.ready_since = None if not heartbeat.ready else self.now if heard.ready_since is None else heard.ready_since
         if heartbeat.draining and heard.draining_since is None:
@@ -289,8 +298,8 @@ class Judge(Ledger):
         alive = self.world is not None and any(
             each.alive and each.run.incarnation == run for each in self.world.pods.everyone()
         )
-        left = ended and consumer.end_reason == EndReason.LEFT
-        if self.ordered and alive and not left and silent < EARLY * spec.settings.session_timeout - 1.0:
+        let_go = (ended and consumer.end_reason == EndReason.LEFT) or (heard is not None and heard.gave_up(was))
+        if self.ordered and alive and not let_go and silent < EARLY * spec.settings.session_timeout - 1.0:
             raise BrokenError(f"{was.shard} was taken from {holder}, which runs, {silent:.1f} s after it was heard")
 
     def _may_receive(self, was: ShardRecord, row: ShardRecord) -> None:

@@ -207,6 +207,39 @@ def test_it_sees_a_shard_that_is_taken_from_who_may_come_back() -> None:
         books.store(freed, LEADER)
 
 
+def world_in_which_runs(*names: ConsumerId) -> Any:
+    """As much of a world as a judge asks."""
+    runs = [SimpleNamespace(alive=True, run=SimpleNamespace(incarnation=RUNS[name])) for name in names]
+    copies = SimpleNamespace(copies=SimpleNamespace(offsets={}))
+    return SimpleNamespace(
+        api=SimpleNamespace(copies=copies), operators=[], pods=SimpleNamespace(everyone=lambda: runs), _stood={}
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"draining": True, "held": (HeldShard(T0, 4),)},
+        {"draining": True, "held": (), "revision": 4},
+        {"draining": False, "held": ()},
+    ],
+    ids=["names it", "has not applied what it was told of it", "does not drain"],
+)
+def test_it_sees_a_shard_that_is_taken_in_an_ordered_group_from_who_runs_and_has_not_let_go(said: dict[str, Any]) -> None:
+    books = judge(HELD, ordered=True)
+    books.world = world_in_which_runs(A)
+    books.hears(replace(heartbeat(A, 2), **said), LEADER)
+    with pytest.raises(BrokenError, match=r"t/0 was taken from g-0, which runs, 0\.0 s after it was heard"):
+        books.store(owned(HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), revision=7), LEADER)
+
+
+def test_who_drains_and_has_let_go_of_a_shard_that_it_was_to_keep_may_lose_it_at_once() -> None:
+    books = judge(HELD, ordered=True)
+    books.world = world_in_which_runs(A)
+    books.hears(heartbeat(A, 2, draining=True, held=(HeldShard(T1, 4),)), LEADER)
+    books.store(owned(HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), revision=7), LEADER)
+
+
 def test_it_sees_a_shard_that_waits_for_nothing_or_does_not_wait() -> None:
     child = FREE._replace(shard=T1, parents=(T0,), started=False)
     over = FREE._replace(state=ShardState.OVER)
