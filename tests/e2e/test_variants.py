@@ -1,12 +1,13 @@
-"""Two more shapes of a group, side by side: one with real executor pods, one that is ordered."""
+"""Two more shapes of a group, side by side: one with real executor pods, one that is ordered.
+
+The one with executors is the manifest that the tests of local mode run unchanged on one machine.
+"""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -19,11 +20,13 @@ from dev.demo.traffic import Traffic
 from tests.e2e.groups import RESOURCE, Deployed, group
 from tests.e2e.groups import VARIANTS as NAMESPACE
 from tests.harness.cluster import Tell
+from tests.harness.executors import MANIFEST
+from tests.harness.executors import NAME as EXECUTORS
 from tests.harness.long import long
 
 pytestmark = pytest.mark.timeout(600)
 
-EXECUTORS, ORDERED = "executors", "ordered"
+ORDERED = "ordered"
 BACKLOG = 20_000
 START_S = 240
 
@@ -42,21 +45,12 @@ class Running(Deployed):
         return produced
 
 
-def start(lab: Lab, name: str, partitions: int, rate: int, **changes: Any) -> Running:
-    """A topic, a producer and a group of this name."""
+def start(lab: Lab, name: str, partitions: int, rate: int, apply: Callable[[], object]) -> Running:
+    """A topic, a producer and the group of this name that `apply` makes."""
     lab.create_topic(name, partitions)
     traffic = Traffic(lab, name)
     traffic.start(backlog=BACKLOG, rate=rate)
-    folder = f"/data/{name}/rows"
-    lab.kube.apply(
-        group(
-            name,
-            NAMESPACE,
-            source__kafka={"bootstrapServers": "kafka:9092", "topics": [name]},
-            application__arguments=[folder],
-            **changes,
-        )
-    )
+    apply()
     return Running(lab, NAMESPACE, name, traffic, Sink(lab.shared / NAMESPACE / CLAIM / name / "rows"))
 
 
@@ -65,17 +59,17 @@ def groups(installed: Lab, tell: Tell) -> Iterator[dict[str, Running]]:
     """Both groups, Ready."""
     lab = installed
     lab.make_volume(NAMESPACE, CLAIM)
-    volume = group("any", NAMESPACE)["spec"]["application"]["driver"]["template"]
-    for_executor = json.loads(json.dumps(volume).replace('"driver"', '"executor"'))
+    in_order = group(
+        ORDERED,
+        NAMESPACE,
+        source__kafka={"bootstrapServers": "kafka:9092", "topics": [ORDERED]},
+        application__arguments=[f"/data/{ORDERED}/rows"],
+        ordered=True,
+        scaling__shardsPerConsumer=2,
+    )
     running = {
-        EXECUTORS: start(
-            lab,
-            EXECUTORS,
-            2,
-            200,
-            application__executor={"instances": 1, "cores": 1, "memory": "512m", "template": for_executor},
-        ),
-        ORDERED: start(lab, ORDERED, 4, 500, ordered=True, scaling__shardsPerConsumer=2),
+        EXECUTORS: start(lab, EXECUTORS, 2, 200, lambda: lab.kube.run("apply", "-n", NAMESPACE, "-f", str(MANIFEST))),
+        ORDERED: start(lab, ORDERED, 4, 500, lambda: lab.kube.apply(in_order)),
     }
     for one in running.values():
         one.await_ready(START_S)
@@ -89,15 +83,15 @@ def groups(installed: Lab, tell: Tell) -> Iterator[dict[str, Running]]:
 @long
 def test_a_lost_executor_pod_costs_no_record_and_the_query_goes_on(groups: dict[str, Running], tell: Tell) -> None:
     running = groups[EXECUTORS]
-    (lost,) = running.until("has an executor", lambda: running.pods("executor"), 60)
+    executors = running.until("has executors", lambda: running.pods("executor"), 60)
     running.until("reads both shards", lambda: len(running.sink.rows().shards) == 2, 60)
     (driver,), grants, begun = running.pods("consumer"), running.grants(), time.time()
     assert {holder for holder, _, _ in grants.values()} == {f"{EXECUTORS}-0"}
-    name = lost["metadata"]["name"]
+    name = executors[0]["metadata"]["name"]
     running.lab.kube.run("delete", "pod", name, "-n", NAMESPACE, "--grace-period=0", "--force")
 
     def replaced() -> bool:
-        return any(is_ready(pod) and pod["metadata"]["name"] != name for pod in running.pods("executor"))
+        return sum(is_ready(pod) and pod["metadata"]["name"] != name for pod in running.pods("executor")) == len(executors)
 
     def read_on() -> bool:
         """Whether both shards were read up to records that were written after the loss."""
@@ -119,7 +113,7 @@ def test_a_lost_executor_pod_costs_no_record_and_the_query_goes_on(groups: dict[
 
 def test_executors_read_everything_once(groups: dict[str, Running]) -> None:
     running = groups[EXECUTORS]
-    executors = running.until("has an executor", lambda: running.pods("executor"), 60)
+    executors = running.until("has executors", lambda: running.pods("executor"), 60)
     driver = running.pods("consumer")[0]["metadata"]
     labels = executors[0]["metadata"]["labels"]
     assert labels["shardherd.dev/consumer"] == driver["name"]

@@ -18,11 +18,10 @@ from shardherd.local.schema import admitted
 from shardherd.spark.application import spark_conf
 from shardherd.spark.pod import read_pod
 from tests.harness.broker import Broker
+from tests.harness.executors import MANIFEST, NAME
 from tests.integration.local.test_laptop import EACH, SHARDS, Laptop
 from tests.unit.controller.builders import MANIFESTS
 
-MANIFEST = Path(__file__).with_name("executors.yaml")
-NAME = "with-executors"
 TASKS = min(2, os.cpu_count() or 1)
 NOT_KEPT = [
     "spec.application.executor: there are no executors here; each driver runs the tasks itself, as"
@@ -38,7 +37,7 @@ def laptop(tmp_path: Path, broker: Broker) -> Iterator[Laptop]:
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     admin.create_topics({NAME: {"num_partitions": SHARDS, "replication_factor": 1}}, wait_for_metadata=True)
     admin.close()
-    found = Laptop(tmp_path / "app", broker.bootstrap, NAME)
+    found = Laptop(tmp_path / "app", broker.bootstrap, NAME, "default")
     shutil.copy(MANIFEST, found.folder)
     yield found
     found.close()
@@ -60,7 +59,9 @@ def jvm(folder: Path) -> tuple[list[str], dict[str, str]]:
 def test_a_manifest_with_executors_runs_unchanged_and_what_is_not_kept_is_named(laptop: Laptop) -> None:
     up = laptop.start("shardherd local up -f executors.yaml --bootstrap localhost:9092")
     laptop.until("it leads", lambda: "leading: " in laptop.said(up) or up.poll() is not None)
-    said = [line.partition(f"ConsumerGroup demo/{NAME}: ")[2] for line in laptop.said(up).splitlines() if "warning: " in line]
+    said = [
+        line.partition(f"ConsumerGroup default/{NAME}: ")[2] for line in laptop.said(up).splitlines() if "warning: " in line
+    ]
     assert sorted(line for line in said if "executor" in line) == sorted(NOT_KEPT)
 
     laptop.write()
@@ -81,7 +82,7 @@ def test_a_manifest_with_executors_runs_unchanged_and_what_is_not_kept_is_named(
 
 def test_the_same_manifest_makes_executors_on_a_cluster() -> None:
     resource = admitted(yaml.safe_load(MANIFEST.read_text()))
-    resource["metadata"] |= {"uid": "uid-of-the-group", "generation": 1}
+    resource["metadata"] |= {"namespace": "default", "uid": "uid-of-the-group", "generation": 1}
     pod = MANIFESTS.stateful_set(resource, 1)["spec"]["template"]["spec"]
     (driver,) = pod["containers"]
     variables = {item["name"]: item["value"] for item in driver["env"] if "value" in item}

@@ -30,11 +30,12 @@ WITHIN = 400.0
 class Laptop:
     """A folder with the application, in which the page's commands are typed."""
 
-    def __init__(self, folder: Path, bootstrap: str, topic: str = "clickstream") -> None:
+    def __init__(self, folder: Path, bootstrap: str, topic: str = "clickstream", namespace: str = "demo") -> None:
         shutil.copytree(ROOT / "spark_apps" / "clickstream", folder)
         self.folder = folder
         self.bootstrap = bootstrap
         self.topic = topic
+        self.namespace = namespace
         self.typed: list[str] = []
         self.running: list[subprocess.Popen[str]] = []
 
@@ -79,8 +80,8 @@ class Laptop:
 
     def rows(self) -> list[tuple[str, int]]:
         """Shard and offset of every row of the sink."""
-        folder = self.folder / ".shardherd" / "volumes" / "demo" / "clickstream-data" / self.topic / "rows"
-        files = [str(file) for file in folder.glob("*/*.parquet")]
+        volume = self.folder / ".shardherd" / "volumes" / self.namespace / "clickstream-data"
+        files = [str(file) for file in (volume / self.topic / "rows").glob("*/*.parquet")]
         table = ds.dataset(files, format="parquet").to_table(columns=["shard", "offset"]) if files else None
         return [] if table is None else list(zip(*(table[name].to_pylist() for name in ("shard", "offset")), strict=True))
 
