@@ -18,8 +18,20 @@ from shardherd.core.state import State, Told
 from shardherd.core.words import count, verb
 
 
+def unheard_of(state: State, notes: Mapping[ShardId, Note]) -> Mapping[ShardId, Note]:
+    """Those of these notes that show that a group which is stored without shards had some later: what is stored is older.
+
+    They are of a leader after that, or of epochs above those of all shards that it had before and that were dropped.
+    """
+    record = state.record
+    known, dropped = record.leader_epoch, record.epoch_floor
+    return {
+        shard: note for shard, note in notes.items() if note.leader_epoch >= known or note.owner_epoch > dropped or not dropped
+    }
+
+
 def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, Offset], now: float) -> None:
-    """At the first look of a group of which nothing is stored: if there is a trace of it, its ownership was lost.
+    """At the first look that shows shards of a group that has none: if there is a trace of it, its ownership was lost.
 
     `notes` are those of its durable positions, `copies` earlier positions of this very group.
     """

@@ -501,6 +501,34 @@ def test_notes_alone_are_a_trace_and_without_any_nothing_was_lost() -> None:
     assert state.record.rebuilding is True
 
 
+@pytest.mark.parametrize(
+    ("leader", "dropped", "unheard"),
+    [(3, 9, set()), (3, 8, {"2"}), (2, 9, {"1"}), (3, 0, {"0", "1", "2"})],
+)
+def test_a_group_stored_without_shards_had_none_above_those_that_were_dropped(
+    leader: int, dropped: int, unheard: set[str]
+) -> None:
+    state = remains(rebuilding=False, leader_epoch=leader, epoch_floor=dropped)
+    notes = {shard(name): Note(IDENTITY.uid, *epochs) for name, epochs in {"0": (1, 0), "1": (2, 8), "2": (1, 9)}.items()}
+    assert rebuild.unheard_of(state, notes) == {shard(name): notes[shard(name)] for name in unheard}
+
+
+SAID: dict[str, Ownership] = {
+    "a consumer": Ownership(GroupRecord(IDENTITY.uid), {}, {G0: ConsumerRecord(G0, incarnation("g-0"), present=False)}),
+    "a shard": Ownership(GroupRecord(IDENTITY.uid), {shard("0"): free("0", 0)}, {}),
+    "an epoch of the group": Ownership(GroupRecord(IDENTITY.uid, group_epoch=1), {}, {}),
+    "that there were no shards": Ownership(GroupRecord(IDENTITY.uid, discovered=True), {}, {}),
+    "epochs of shards that were dropped": Ownership(GroupRecord(IDENTITY.uid, epoch_floor=1), {}, {}),
+    "a reset that was made": Ownership(GroupRecord(IDENTITY.uid, reset_ids=("once",)), {}, {}),
+}
+
+
+@pytest.mark.parametrize("said", list(SAID))
+def test_an_ownership_that_says_more_than_who_leads_is_no_new_groups(said: str) -> None:
+    assert not SAID[said].says_nothing
+    assert Ownership(GroupRecord(IDENTITY.uid, leader_epoch=7), {}, {}).says_nothing
+
+
 def test_a_heartbeat_that_names_shards_before_the_source_was_read_is_to_be_sent_again() -> None:
     with pytest.raises(CoordinatorUnavailableError) as refused:
         rebuild.check_claims(remains(discovered=False), claims(1))
