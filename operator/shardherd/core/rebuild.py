@@ -53,7 +53,9 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
 
 def check_claims(state: State, request: Heartbeat) -> None:
     """Raises CoordinatorUnavailableError for a heartbeat that names shards before it is known whether it may."""
-    if request.held and not state.record.discovered:
+    # One stored without shards may be older than what this consumer was told: the first look shows whether it is.
+    unseen = not (state.shards or state.clocks.seen) and request.revision > state.record.revision
+    if request.held and (unseen or not state.record.discovered):
         group = str(state.spec.identity)
         raise CoordinatorUnavailableError(
             f"{request.consumer} names shards of group {group}, of which nothing is known until its source was read; ask again",

@@ -333,6 +333,21 @@ def test_who_was_silent_for_a_session_and_names_what_was_never_given_changes_not
     assert (conditions(play), play.holders()) == ([], before)
 
 
+def test_what_is_named_before_the_first_look_of_an_older_ownership_without_shards_is_to_be_named_again() -> None:
+    play = Play(spec(1))
+    play.discover([])
+    older = play.group.ownership
+    play.discover(topic(2))
+    play.settle("g-0")
+    before = dict(play.consumer("g-0").held)
+    play.group = Group.restore(older, {}, play.group.spec, play.now)
+    with pytest.raises(CoordinatorUnavailableError, match="g-0 names shards of group demo/clicks, of which nothing is known"):
+        play.beat("g-0")
+    play.discover(topic(2))
+    play.beat("g-0")
+    assert (conditions(play), play.consumer("g-0").held) == (["OwnershipRebuilding"], before)
+
+
 def test_an_ownership_as_it_was_left_is_doubted_by_nobody() -> None:
     play, _ = moved_on()
     put_back(play, play.group.ownership)
