@@ -91,7 +91,8 @@ def test_a_lost_executor_pod_costs_no_record_and_the_query_goes_on(groups: dict[
     running.lab.kube.run("delete", "pod", name, "-n", NAMESPACE, "--grace-period=0", "--force")
 
     def replaced() -> bool:
-        return sum(is_ready(pod) and pod["metadata"]["name"] != name for pod in running.pods("executor")) == len(executors)
+        others = [pod for pod in running.pods("executor") if is_ready(pod) and pod["metadata"]["name"] != name]
+        return len(others) == len(executors)
 
     def read_on() -> bool:
         """Whether both shards were read up to records that were written after the loss."""

@@ -220,12 +220,10 @@ class Judge(Ledger):
             raise BrokenError(f"{row.shard} is OVER, durable is {book.highest} of {book.end}, open: {book.open}")
         if row.state is ShardState.WAIT and was.state is not ShardState.WAIT:
             raise BrokenError(f"{row.shard} was {was.state} and waits")
-        if (
-            was.state is ShardState.WAIT
-            and row.state is not ShardState.WAIT
-            and self.ordered
-            and self._behind(row.shard, after)
-        ):
+        # Who names what it was granted before the ownership was lost keeps it, whatever is read again since.
+        claimed = (old.rebuilding or after.group.rebuilding) and was.last_holder is None and row.last_holder is not None
+        woken = was.state is ShardState.WAIT and row.state is not ShardState.WAIT and not claimed
+        if woken and self.ordered and self._behind(row.shard, after):
             raise BrokenError(f"{row.shard} was woken before its ancestors")
         self._granted(was, row, old, after)
 

@@ -259,6 +259,26 @@ def test_it_sees_a_shard_that_waits_for_nothing_or_does_not_wait() -> None:
 # Answers.
 
 
+def test_who_claims_a_child_keeps_it_though_its_parent_is_read_again_and_nobody_else_wakes_it() -> None:
+    child = FREE._replace(shard=T1, parents=(T0,), state=ShardState.WAIT)
+    claimed = HELD._replace(shard=T1, parents=(T0,), revision=7, held_since_epoch=4)
+    freed = child._replace(state=ShardState.NOT_ALLOC)
+
+    def becomes(row: ShardRecord, **group: Any) -> None:
+        books = judge(FREE, child, ordered=True)
+        books.stored = owned(FREE, child, rebuilding=True)
+        books.store(owned(FREE, row, revision=7, **group), LEADER)
+
+    becomes(claimed, rebuilding=True)
+    becomes(claimed, rebuilding=False)
+    becomes(freed._replace(last_holder=A, owner_epoch=5), rebuilding=True)
+    with pytest.raises(BrokenError, match="t/1 was woken before its ancestors"):
+        becomes(freed, rebuilding=True)
+    books = judge(FREE, child, ordered=True)
+    with pytest.raises(BrokenError, match="t/1 was woken before its ancestors"):
+        books.store(owned(FREE, claimed._replace(owner_epoch=5, held_since_epoch=5), revision=7), LEADER)
+
+
 def reply(*confirmed: ConfirmedShard, **changes: Any) -> HeartbeatReply:
     values = {
         "revision": 6,

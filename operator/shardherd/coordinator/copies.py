@@ -75,13 +75,13 @@ class Copies:
         self.loaded, self.refreshed = self._stored.offsets, self._stored.refreshed
         return self._stored
 
-    def begin(self, *, new: bool, empty: bool) -> None:
+    def begin(self, *, new: bool, undiscovered: bool) -> None:
         """The group was taken over. If it is surely `new`, nobody else has ever copied anything.
 
-        The positions of one of which nothing is stored are all committed when its source is looked at first.
+        The positions of one that is not discovered yet are all committed when its source is looked at first.
         """
         self._sure = new
-        if empty:
+        if undiscovered:
             self.refresh()
 
     def refresh(self) -> None:

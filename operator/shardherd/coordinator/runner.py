@@ -219,19 +219,17 @@ class GroupRunner:
 
     async def _watch(self, storage: GroupStorage, source: ShardSource, committer: Committer, copies: Copies) -> None:
         """Take the group over, open it, then look at its source for ever."""
-        ports = self._ports
         ownership = self._ownership = await self._patiently(lambda: storage.take(copied=copies.load, new=self._new))
         self._unreadable = ""
         if storage.damage:
             self._report_loss(storage.damage)
         if not ownership.shards:
-            # Nothing can be lost yet: it may answer that there is nothing, also while the source is away.
-            group = Group.new(self.spec, ports.clock.now(), storage.leader_epoch, ports.assignors)
-            self._open(group, storage, committer, ownership)
+            # No position can be lost yet: it may answer that nobody holds anything, also while the source is away.
+            self._open(self._group(ownership, {}, copies), storage, committer, ownership)
         # Taking over would fence the group that keeps its positions in the same place.
         await self._admitted.wait()
         stored = tuple(ownership.shards)
-        copies.begin(new=storage.created, empty=not stored)
+        copies.begin(new=storage.created, undiscovered=not ownership.group.discovered)
         committer.refresh.resume(copies.refreshed)
         await self._patiently(committer.take_over)
         durable = await self._patiently(lambda: committer.read(stored))
@@ -240,14 +238,10 @@ class GroupRunner:
         self._problem = ""
         self._learn(replace(self._facts, prepared=True, members=members, source_error="", commit_error=""))
         if self.mailbox is None:
-            now = ports.clock.now()
             if outdated(ownership, notes):
                 self._report_loss("the stored ownership is older than the committed positions: somebody put it back")
                 ownership = await self._patiently(storage.begin_anew)
-                group = Group.new(self.spec, now, storage.leader_epoch, ports.assignors)
-            else:
-                group = Group.restore(ownership, durable, self.spec, now, copies=copies.loaded, assignors=ports.assignors)
-            self._open(group, storage, committer, ownership)
+            self._open(self._group(ownership, durable, copies), storage, committer, ownership)
         await self._discover(source, committer, copies)
 
     async def _discover(self, source: ShardSource, committer: Committer, copies: Copies) -> None:
@@ -305,6 +299,13 @@ class GroupRunner:
     async def _mail(self) -> None:
         await self._opened.wait()
         await self._mailbox().work()
+
+    def _group(self, ownership: Ownership, durable: Mapping[ShardId, Offset], copies: Copies) -> Group:
+        """The group as it was stored. Also one without shards has consumers and epochs; only one that says nothing is new."""
+        now, assignors = self._ports.clock.now(), self._ports.assignors
+        if ownership.says_nothing:
+            return Group.new(self.spec, now, ownership.group.leader_epoch, assignors)
+        return Group.restore(ownership, durable, self.spec, now, copies=copies.loaded, assignors=assignors)
 
     def _open(self, group: Group, storage: GroupStorage, committer: Committer, ownership: Ownership) -> None:
         mailbox = self.mailbox = Mailbox(

@@ -30,6 +30,8 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     notes = of_group(state.record.uid, request.notes)
     if first:
         rebuild.begin(state, notes, request.copies, now)
+    elif not state.shards:
+        rebuild.begin(state, rebuild.unheard_of(state, notes), {}, now)
     _appear(state, fresh, request, notes, now)
     if first:
         state.put_record(discovered=True)

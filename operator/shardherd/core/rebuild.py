@@ -17,9 +17,23 @@ from shardherd.core.notes import Note
 from shardherd.core.state import State, Told
 from shardherd.core.words import count, verb
 
+FREE = (ShardState.NOT_ALLOC, ShardState.WAIT)
+
+
+def unheard_of(state: State, notes: Mapping[ShardId, Note]) -> Mapping[ShardId, Note]:
+    """Those of these notes that show that a group which is stored without shards had some later: what is stored is older.
+
+    They are of a leader after that, or of epochs above those of all shards that it had before and that were dropped.
+    """
+    record = state.record
+    known, dropped = record.leader_epoch, record.epoch_floor
+    return {
+        shard: note for shard, note in notes.items() if note.leader_epoch >= known or note.owner_epoch > dropped or not dropped
+    }
+
 
 def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, Offset], now: float) -> None:
-    """At the first look of a group of which nothing is stored: if there is a trace of it, its ownership was lost.
+    """At the first look that shows shards of a group that has none: if there is a trace of it, its ownership was lost.
 
     `notes` are those of its durable positions, `copies` earlier positions of this very group.
     """
@@ -41,7 +55,9 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
 
 def check_claims(state: State, request: Heartbeat) -> None:
     """Raises CoordinatorUnavailableError for a heartbeat that names shards before it is known whether it may."""
-    if request.held and not state.record.discovered:
+    # One stored without shards may be older than what this consumer was told: the first look shows whether it is.
+    unseen = not (state.shards or state.clocks.seen) and request.revision > state.record.revision
+    if request.held and (unseen or not state.record.discovered):
         group = str(state.spec.identity)
         raise CoordinatorUnavailableError(
             f"{request.consumer} names shards of group {group}, of which nothing is known until its source was read; ask again",
@@ -66,7 +82,7 @@ def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:
     if state.record.discovered and not state.record.rebuilding:
         return False
     record = state.shards.get(shard)
-    if record is None or record.state is ShardState.NOT_ALLOC:
+    if record is None or record.state in FREE:
         return record is None or epoch >= record.owner_epoch
     return record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch
 
@@ -77,7 +93,7 @@ def end_if_due(state: State, now: float) -> None:
         return
     state.put_record(rebuilding=False)
     highest = max((record.owner_epoch for record in state.shards.values()), default=0)
-    free = [state.shards[shard] for of in (ShardState.NOT_ALLOC, ShardState.WAIT) for shard in state.by_state[of]]
+    free = [state.shards[shard] for of in FREE for shard in state.by_state[of]]
     for record in free:
         state.put_shard(record._replace(owner_epoch=highest))
     state.put_clocks(resumed_at=now)
@@ -133,6 +149,11 @@ def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: fl
         return
     if record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch:
         grants.reclaim(state, record, now)
+        record = state.shards[shard]
+    if record.state is ShardState.WAIT and epoch >= record.owner_epoch:
+        # It was granted when its ancestors were read, or the group was not ordered: that one of them is read again since, or
+        # that the group is ordered now, takes it from nobody who holds it.
+        grants.wake(state, record, now)
         record = state.shards[shard]
     if record.state is ShardState.NOT_ALLOC and epoch >= record.owner_epoch:
         grants.restore(state, record, request.consumer, epoch, now)

@@ -200,3 +200,8 @@ class Ownership:
     group: GroupRecord
     shards: Mapping[ShardId, ShardRecord]
     consumers: Mapping[ConsumerId, ConsumerRecord]
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it is that of a group of which nothing is known but who leads it."""
+        return not (self.shards or self.consumers) and self.group == GroupRecord(self.group.uid, self.group.leader_epoch)

@@ -86,6 +86,25 @@ async def test_what_was_put_back_from_an_older_copy_is_not_believed(rig: Rig) ->
     await again.runtime.stop()
 
 
+async def test_an_older_copy_from_before_the_group_had_shards_is_not_believed_either(rig: Rig) -> None:
+    rig.kafka.create_topic("t", 0)
+    rig.runtime.apply(spec_of())
+    await rig.becomes(lambda: rig.runtime.ready and rig.view.discovered)
+    old = await bytes_of(rig)
+    rig.kafka.grow_topic("t", 4)
+    consumers = await rig.serving()
+    before = await held(rig, consumers)
+    await rig.runtime.stop()
+    rig.ownership.tamper(IDENTITY, old)
+
+    again = await successor(rig, consumers)
+    await again.becomes(lambda: len(again.view.shards) == 4)
+
+    assert again.reasons() == ["OwnershipRebuilding"]
+    assert await held(again, consumers) == before
+    await again.runtime.stop()
+
+
 async def moved_on(rig: Rig) -> tuple[list[Consumer], bytes, list[dict[ShardId, int]]]:
     """An ordered group of two; what was stored while the first held all, and what each holds now, nothing committed since."""
     consumers = await rig.serving(1, ordered=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,13 @@ from shardherd.adapters.memory import MemoryConnector, MemoryKafka
 from shardherd.adapters.memory.kafka import MemoryOffsetStore, MemoryShardSource
 from shardherd.coordinator.coordination import ThreadSafeCoordination
 from shardherd.coordinator.items import Tell
-from shardherd.core.errors import CoordinatorUnavailableError, UnknownGroupError
-from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, UnknownGroupError
+from shardherd.core.model import GroupIdentity, GroupSpec, Incarnation, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.ownership import loads
-from shardherd.core.records import PositionCopies, ShardRecord
+from shardherd.core.records import Ownership, PositionCopies, ShardRecord
 from shardherd.core.requests import Tick
 from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
-from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
+from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, drain, spec_of
 
 
 @dataclass
@@ -203,6 +204,72 @@ async def test_a_known_group_whose_source_is_away_is_not_answered_but_shown(rig:
 
     assert not again.view.source_reachable
     assert again.view.shards_in(ShardState.ALREADY_ALLOC) == 4
+    await again.runtime.stop()
+
+
+async def test_who_joined_before_a_group_had_shards_is_known_to_the_next_leader(rig: Rig) -> None:
+    rig.kafka.reachable = False
+    rig.runtime.apply(spec_of())
+    superseded = rig.consumer()
+    await superseded.heartbeat()
+    await Consumer(rig, superseded.name, Incarnation("another-uid", 1)).heartbeat()
+    await rig.runtime.stop()
+    before = await stored(rig)
+
+    again = Rig(beside=rig)
+    again.runtime.apply(spec_of())
+    superseded.rig = again
+    with pytest.raises(StaleIncarnationError, match="pod another-uid has taken its name over"):
+        await superseded.heartbeat()
+
+    assert before.group.group_epoch == 2
+    assert await stored(again) == replace(before, group=replace(before.group, leader_epoch=2))
+    assert again.group.mailbox is not None
+    assert again.group.mailbox.group.ownership == await stored(again)
+    await again.runtime.stop()
+
+
+async def test_a_group_whose_topics_were_taken_away_goes_on_above_its_epochs_when_they_are_back(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    held = dict(consumer.held)
+    await rig.runtime.stop()
+    without = Rig(beside=rig)
+    without.runtime.apply(reading("nothing-yet"))
+    consumer.rig = without
+    await consumer.heartbeat()
+    await without.consumer(1).heartbeat()
+    await without.runtime.stop()
+    left = await stored(without)
+    assert (dict(left.shards), left.group.epoch_floor, consumer.held) == ({}, 1, {})
+
+    again = Rig(beside=without)
+    consumer.rig = again
+    again.runtime.apply(reading("t"))
+    await again.becomes(lambda: again.runtime.ready and len(again.view.shards) == 4)
+
+    assert {row.owner_epoch for row in rows(again)} == {1}, "none begins below what it had"
+    assert again.reasons() == []
+    assert "OwnershipLost" not in again.events.reasons()
+    for _ in range(20):
+        await again.advance(1.0)
+        await consumer.heartbeat()
+    assert consumer.held == dict.fromkeys(held, 2)
+    await again.runtime.stop()
+
+
+async def test_what_appears_while_nobody_leads_a_group_without_shards_is_read_from_its_beginning(rig: Rig) -> None:
+    rig.kafka.create_topic("t", 0)
+    rig.runtime.apply(reading("t", starting_position="Latest"))
+    await rig.becomes(lambda: rig.runtime.ready and rig.view.discovered)
+    await rig.runtime.stop()
+    rig.kafka.grow_topic("t", 1)
+    rig.kafka.append("t", 0, 30)
+
+    again = Rig(beside=rig)
+    again.runtime.apply(reading("t", starting_position="Latest"))
+    await again.becomes(lambda: again.runtime.ready and len(again.view.shards) == 1)
+
+    assert [row.start for row in rows(again)] == [0], "its first look was made when there was nothing"
     await again.runtime.stop()
 
 
@@ -409,6 +476,19 @@ async def test_what_could_not_be_taken_over_is_told_again_and_what_was_is_not(
     coordination.apply(spec_of(2))
     await drain()
     assert told[3:] == [(2, False)], "another group of the same name"
+
+
+def reading(topic: str, **source: Any) -> GroupSpec:
+    """The group, with another source."""
+    spec = spec_of()
+    return replace(spec, source=replace(spec.source, topics=(topic,), **source))
+
+
+async def stored(rig: Rig) -> Ownership:
+    """What is stored of the group."""
+    found = await rig.ownership.load(IDENTITY)
+    assert found is not None
+    return loads(found.data)
 
 
 def rows(rig: Rig) -> Collection[ShardRecord]:

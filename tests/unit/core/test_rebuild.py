@@ -237,7 +237,40 @@ def test_a_finished_parent_stays_finished_and_its_children_are_claimed() -> None
     assert play.states() == {"0": "OVER", "1": "ALREADY_ALLOC", "2": "WAIT"}
 
 
-def test_a_shard_that_waits_for_its_parent_cannot_be_claimed() -> None:
+def test_a_child_stays_with_its_holder_though_its_parent_is_read_again() -> None:
+    play = Play(spec(1, ordered=True))
+    infos = [info("0", open=False), info("1", parents=["0"])]
+    play.discover(infos)
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 100)
+    play.settle("g-0")
+    play.ask(ForceCheckpoint(shard("0"), 30))
+    play.settle("g-0")
+    before = play.states(), dict(play.consumer("g-0").held)
+    assert before[0] == {"0": "ALREADY_ALLOC", "1": "ALREADY_ALLOC"}
+    play.lose()
+    play.discover(infos)
+    assert play.states() == {"0": "NOT_ALLOC", "1": "WAIT"}
+    assert play.checkpoint("g-0", "1", 20) is CheckpointResult.WITHHELD
+    play.beat("g-0")
+    assert (play.states(), play.consumer("g-0").held) == before
+    play.wait(SILENT + 1, ["g-0"])
+    assert (play.states(), play.consumer("g-0").held) == before
+    assert play.checkpoint("g-0", "1", 20) is CheckpointResult.OK
+
+
+def test_a_child_that_nobody_claims_waits_for_its_parent() -> None:
+    play = Play(spec(1))
+    infos = [info("0", open=False), info("1", parents=["0"])]
+    play.discover(infos)
+    play.settle("g-0")
+    play.group = Group.new(spec(1, ordered=True), play.now, 1)
+    play.discover(infos)
+    play.wait(SILENT + 1, ["g-1"])
+    assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT"}
+
+
+def test_a_group_that_became_ordered_when_its_ownership_was_lost_spares_what_its_consumers_read() -> None:
     play = Play(spec(1))
     infos = [info("0", open=False), info("1", parents=["0"])]
     play.discover(infos)
@@ -245,7 +278,7 @@ def test_a_shard_that_waits_for_its_parent_cannot_be_claimed() -> None:
     play.group = Group.new(spec(1, ordered=True), play.now, 1)
     play.discover(infos)
     play.beat("g-0")
-    assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT"}
+    assert play.states() == {"0": "ALREADY_ALLOC", "1": "ALREADY_ALLOC"}
 
 
 def test_positions_that_only_their_copies_remember_are_lost_and_not_begun_anew() -> None:
@@ -333,6 +366,21 @@ def test_who_was_silent_for_a_session_and_names_what_was_never_given_changes_not
     assert (conditions(play), play.holders()) == ([], before)
 
 
+def test_what_is_named_before_the_first_look_of_an_older_ownership_without_shards_is_to_be_named_again() -> None:
+    play = Play(spec(1))
+    play.discover([])
+    older = play.group.ownership
+    play.discover(topic(2))
+    play.settle("g-0")
+    before = dict(play.consumer("g-0").held)
+    play.group = Group.restore(older, {}, play.group.spec, play.now)
+    with pytest.raises(CoordinatorUnavailableError, match="g-0 names shards of group demo/clicks, of which nothing is known"):
+        play.beat("g-0")
+    play.discover(topic(2))
+    play.beat("g-0")
+    assert (conditions(play), play.consumer("g-0").held) == (["OwnershipRebuilding"], before)
+
+
 def test_an_ownership_as_it_was_left_is_doubted_by_nobody() -> None:
     play, _ = moved_on()
     put_back(play, play.group.ownership)
@@ -384,13 +432,14 @@ ROWS = (
     free("7", 0, ShardState.WAIT),
     free("8", 0, ShardState.OVER),
     free("9", 3),
+    free("10", 5, ShardState.WAIT),
 )
 
 
 def test_a_claim_counts_for_a_free_shard_from_its_epoch_on_and_for_a_held_one_above_it() -> None:
     state = remains(*ROWS)
     state.put_in_flight(shard("6"), InFlight(40))
-    rebuild.claim(state, claims(4, 4, 3, 3, 3, 3, 3, 9, 9, (2, 3, 1), 9), 1005.0)
+    rebuild.claim(state, claims(4, 4, 3, 3, 3, 3, 3, 9, 9, (2, 3, 1), 4, 9), 1005.0)
     granted: dict[str, Any] = {"revision": 4, "since": 1005.0}
     assert list(state.shards.values()) == [
         held("0", 4, G0, **granted),
@@ -400,9 +449,10 @@ def test_a_claim_counts_for_a_free_shard_from_its_epoch_on_and_for_a_held_one_ab
         held("4", 2, G0),
         held("5", 3, G0, **granted),
         held("6", 2),
-        free("7", 0, ShardState.WAIT),
+        held("7", 9, G0, **granted),
         free("8", 0, ShardState.OVER),
         held("9", 3, G0, **granted),
+        free("10", 5, ShardState.WAIT),
     ]
 
 
@@ -426,7 +476,7 @@ def test_nothing_is_claimed_of_a_group_that_was_not_lost() -> None:
         (free("0", 2), {2, 3}),
         (held("0", 2), {3}),
         (held("0", 2)._replace(state=ShardState.TRANSFER), set()),
-        (free("0", 2, ShardState.WAIT), set()),
+        (free("0", 2, ShardState.WAIT), {2, 3}),
         (free("0", 2, ShardState.OVER), set()),
     ],
 )
@@ -499,6 +549,34 @@ def test_notes_alone_are_a_trace_and_without_any_nothing_was_lost() -> None:
     assert state.journal == []
     rebuild.begin(state, {shard("0"): Note(IDENTITY.uid, 1, 1)}, {}, 1005.0)
     assert state.record.rebuilding is True
+
+
+@pytest.mark.parametrize(
+    ("leader", "dropped", "unheard"),
+    [(3, 9, set()), (3, 8, {"2"}), (2, 9, {"1"}), (3, 0, {"0", "1", "2"})],
+)
+def test_a_group_stored_without_shards_had_none_above_those_that_were_dropped(
+    leader: int, dropped: int, unheard: set[str]
+) -> None:
+    state = remains(rebuilding=False, leader_epoch=leader, epoch_floor=dropped)
+    notes = {shard(name): Note(IDENTITY.uid, *epochs) for name, epochs in {"0": (1, 0), "1": (2, 8), "2": (1, 9)}.items()}
+    assert rebuild.unheard_of(state, notes) == {shard(name): notes[shard(name)] for name in unheard}
+
+
+SAID: dict[str, Ownership] = {
+    "a consumer": Ownership(GroupRecord(IDENTITY.uid), {}, {G0: ConsumerRecord(G0, incarnation("g-0"), present=False)}),
+    "a shard": Ownership(GroupRecord(IDENTITY.uid), {shard("0"): free("0", 0)}, {}),
+    "an epoch of the group": Ownership(GroupRecord(IDENTITY.uid, group_epoch=1), {}, {}),
+    "that there were no shards": Ownership(GroupRecord(IDENTITY.uid, discovered=True), {}, {}),
+    "epochs of shards that were dropped": Ownership(GroupRecord(IDENTITY.uid, epoch_floor=1), {}, {}),
+    "a reset that was made": Ownership(GroupRecord(IDENTITY.uid, reset_ids=("once",)), {}, {}),
+}
+
+
+@pytest.mark.parametrize("said", list(SAID))
+def test_an_ownership_that_says_more_than_who_leads_is_no_new_groups(said: str) -> None:
+    assert not SAID[said].says_nothing
+    assert Ownership(GroupRecord(IDENTITY.uid, leader_epoch=7), {}, {}).says_nothing
 
 
 def test_a_heartbeat_that_names_shards_before_the_source_was_read_is_to_be_sent_again() -> None:
