@@ -78,3 +78,8 @@ class Shard:
     rewound: bool = False
     ordered_from_birth: bool = False
     last_position: dict[int, Offset] = field(default_factory=dict)
+
+    def begin_again(self) -> None:
+        """It is read from its beginning by a group that finds no offset of it."""
+        self.durable = self.highest = None
+        self.landed, self.prefix, self.beyond = (-1, 0), self.begin, []

@@ -243,7 +243,11 @@ class Ledger:
 
     def forget(self, shard: ShardId) -> None:
         """The source has forgotten a durable position."""
-        self.shards[shard].durable = None
+        book = self.shards[shard]
+        book.durable = None
+        if self.stored is None:
+            # Of a group that nobody has looked at since it was made again: nothing shows that there was one.
+            book.begin_again()
 
     def lose(self) -> None:
         """Somebody has deleted the ownership."""
@@ -258,8 +262,7 @@ class Ledger:
             book.newest_epoch, book.last_position, book.before_reset, book.written = 0, {}, [], []
             book.landed = (book.landed[0], 0)
             if not keeps_offsets or book.durable is None:
-                book.durable = book.highest = None
-                book.landed, book.prefix, book.beyond = (-1, 0), book.begin, []
+                book.begin_again()
 
     def put_back(self, older: Ownership) -> None:
         """Somebody has put an earlier ownership in the place of what was stored last."""

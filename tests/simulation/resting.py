@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardherd.core import assignors
 from shardherd.core.group import Group
-from shardherd.core.model import ConsumerId, GroupView, ShardId, ShardState
+from shardherd.core.model import ConsumerId, GroupView, ShardId, ShardState, ShardView
 from shardherd.core.naming import consumer_key, shard_key
 from shardherd.core.notes import parse
-from shardherd.core.records import EndReason, Ownership
+from shardherd.core.records import EndReason, Ownership, ShardRecord
 from shardherd.core.state import State
 
 if TYPE_CHECKING:
@@ -131,6 +131,13 @@ def _over(view: GroupView, stored: Ownership) -> str:
     return "" if shown == expected else f"the picture shows as over {shown}, stored are {expected}"
 
 
+def never_started(shown: ShardView, row: ShardRecord) -> str:
+    """Whether what is there has a position further than its beginning, and no start of it is stored."""
+    if shown.present and not row.started and shown.checkpoint != 0:
+        return f"{shown.shard} has the position {shown.checkpoint}, and was never started"
+    return ""
+
+
 def _shards(world: World, group: Group, view: GroupView, stored: Ownership, now: float) -> str:
     if not view.source_reachable or view.source_error or not view.discovered or view.withheld:
         return f"the picture shows trouble: {view.source_error}, {view.withheld}, discovered: {view.discovered}"
@@ -143,8 +150,8 @@ def _shards(world: World, group: Group, view: GroupView, stored: Ownership, now:
             truth = (each.checkpoint, None, None, True, None, False)
         if shown != truth:
             return f"{each.shard} is shown as (checkpoint, begin, end, open, lag, present) {shown}, and is {truth}"
-        if not stored.shards[each.shard].started and each.checkpoint != 0:
-            return f"{each.shard} has a position, and was never started"
+        if problem := never_started(each, stored.shards[each.shard]):
+            return problem
         if group.shard_view(each.shard, now) != each:
             return f"{each.shard} is shown alone as {group.shard_view(each.shard, now)}, among all as {each}"
     grown = [each for each in view.growths if each.ends]

@@ -485,3 +485,31 @@ def test_at_rest_a_picture_that_differs_from_what_is_stored_is_seen() -> None:
     assert "the picture shows shards" in resting.picture(replace(view, shards=(shard,)), stored)
     assert "the picture shows consumers" in resting.picture(replace(view, consumers=view.consumers[:1]), stored)
     assert "the picture shows as over" in resting.picture(replace(view, silent=((A, RUNS[A]),)), stored)
+
+
+def test_at_rest_what_is_there_and_has_a_position_was_started() -> None:
+    row = HELD._replace(started=False)
+    shown = Group.restore(owned(HELD), {T0: 4}, spec(2), 0.0).view(0.0).shards[0]
+    there = shown._replace(present=True, checkpoint=4)
+    assert resting.never_started(there, row) == "t/0 has the position 4, and was never started"
+    assert resting.never_started(there, HELD) == ""
+    assert resting.never_started(there._replace(present=False, checkpoint=None), row) == "", "it went before it had a position"
+
+
+# A group that is made again.
+
+
+def test_what_the_source_forgot_before_a_group_that_was_made_again_was_looked_at_is_read_from_its_beginning() -> None:
+    books = judge(HELD)
+    books.begin_group("another", keeps_offsets=True)
+    assert books.shards[T0].highest == 4
+    books.forget(T0)
+    assert (books.shards[T0].durable, books.shards[T0].highest) == (None, None)
+    books.land(T0, 0, LEADER)
+
+
+def test_what_the_source_forgot_of_a_group_that_is_looked_at_is_known() -> None:
+    books = judge(HELD)
+    books.forget(T0)
+    with pytest.raises(BrokenError, match="the durable position went back from 4 to 0"):
+        books.land(T0, 0, LEADER)
