@@ -352,7 +352,9 @@ class Ledger:
             raise BrokenError(
                 f"{shard}: {run} writes {start} to {stop} under epoch {epoch} after a write under {book.newest_epoch}"
             )
-        book.newest_epoch = max(book.newest_epoch, epoch)
+        if (shard, epoch) in self.grants:
+            # Else it was granted by an ownership that was lost, and nobody who leads since has heard of it.
+            book.newest_epoch = max(book.newest_epoch, epoch)
         for segment in book.written:
             if segment.start < stop and start < segment.stop:
                 self._repeated(book, segment, start, stop, epoch, run)

@@ -282,9 +282,16 @@ async def test_what_a_consumer_leaves_over_may_be_written_again_before_it_hears_
 
 def test_the_ledger_sees_a_write_of_an_owner_that_was_replaced() -> None:
     books, run = ledger()
+    books.grants[T0, 2] = (run.consumer, run.incarnation)
     books.write(T0, 0, 4, 2, run)
     with pytest.raises(BrokenError, match="under epoch 1 after a write under 2"):
         books.write(T0, 4, 5, 1, run)
+
+
+def test_the_ledger_lets_an_epoch_be_lower_than_one_that_was_lost_with_the_ownership_and_that_nobody_told_of() -> None:
+    books, run = ledger()
+    books.write(T0, 0, 4, 2, run)
+    books.write(T0, 4, 5, 1, run)
 
 
 def expires_after(served: float) -> bool:
