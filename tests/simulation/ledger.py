@@ -323,6 +323,13 @@ class Ledger:
                     f" shard had been granted under epoch {book.landed[1]}"
                 )
 
+    def is_over(self, consumer: ConsumerId, incarnation: Incarnation) -> bool:
+        """Whether it is stored that this run has ended, or was silent for too long."""
+        record = self.stored.consumers.get(consumer) if self.stored is not None else None
+        if record is None:
+            return False
+        return record.has_ended(incarnation) or (record.incarnation == incarnation and not record.present)
+
     def expired(self, consumer: ConsumerId, reason: str, silence: float) -> None:
         """A coordinator says that a consumer is silent. `silence`: for how long it really has been."""
         self.counts[f"expired by {reason}"] += 1

@@ -369,6 +369,15 @@ def test_it_sees_who_is_expired_too_early() -> None:
         books.expired(A, "ReleaseTimeout", 0.0)
 
 
+def test_who_is_heard_when_its_end_is_stored_already_is_not_heard_in_time() -> None:
+    books = judge(HELD)
+    assert not books.is_over(A, RUNS[A])
+    for ended in (None, RUNS[A]):
+        books.stored = owned(HELD, consumers={**CONSUMERS, A: replace(CONSUMERS[A], ended=ended, present=False)})
+        assert books.is_over(A, RUNS[A])
+        assert not books.is_over(B, RUNS[B])
+
+
 def test_an_ownership_that_its_leader_writes_anew_is_what_it_was() -> None:
     books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
     books.lose()

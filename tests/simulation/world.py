@@ -89,6 +89,8 @@ class World:
         """Everything is shut down."""
         self.operator_number = 0
         self._heard: dict[tuple[ConsumerId, Incarnation], float] = {}
+        self._in_time: dict[tuple[ConsumerId, Incarnation], float] = {}
+        # The same, but for what came when its end was stored already: it is told of afterwards.
         self._stood: dict[str, tuple[float, float]] = {}
         # When each operator last stood still, from and until.
         self._led_since = 0.0
@@ -313,7 +315,7 @@ class World:
         stored = self.ledger.stored
         current = stored.consumers.get(name) if stored is not None else None
         # Another run of its name may have been refused meanwhile: that one is not who was silent.
-        heard = self._heard.get((name, current.incarnation), 0.0) if current is not None else 0.0
+        heard = self._in_time.get((name, current.incarnation), 0.0) if current is not None else 0.0
         begun, until = self._stood.get(operator.name, (0.0, 0.0))
         if begun < heard < until:
             # Stored before its standstill, told after it: meanwhile another leader has heard of the next run.
@@ -351,7 +353,10 @@ class World:
             call.caller.believed_by.add(operator.name)
         # One that arrives while the lease has lapsed is refused unheard.
         if isinstance(call.request, Heartbeat) and operator.runtime.leading:
-            self._heard[call.request.consumer, call.request.incarnation] = self.time
+            run = (call.request.consumer, call.request.incarnation)
+            self._heard[run] = self.time
+            if not self.ledger.is_over(*run):
+                self._in_time[run] = self.time
             self.ledger.hears(call.request, operator.name)
         operator.serve(call)
 
