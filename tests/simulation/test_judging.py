@@ -39,6 +39,7 @@ from tests.builders import spec
 from tests.simulation import notices, resting
 from tests.simulation.books import BrokenError, Shard
 from tests.simulation.judging import Judge, listening
+from tests.simulation.servers import Kafka
 from tests.simulation.virtual import Timeline
 
 T0, T1 = ShardId("t/0"), ShardId("t/1")
@@ -159,6 +160,18 @@ def test_it_sees_a_reset_that_is_said_to_be_made_before_it_set_every_position() 
     books.store(owned(FREE, reset=begun), LEADER)
     books.reset(T0, 0)
     books.store(owned(FREE, reset=made, last_reset=made), LEADER)
+
+
+def test_a_position_that_a_user_asked_for_in_vain_is_set_by_the_reset_that_is_being_made() -> None:
+    begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 0),))
+    made = replace(begun, state=ResetState.DONE)
+    books = judge(FREE)
+    kafka = Kafka(books)
+    books.store(owned(FREE, reset=begun), LEADER)
+    kafka.forcing.add((T0, 0))
+    kafka.commit(kafka.initialise(LEADER, 1000.0), {T0: 0}, {}, LEADER)
+    books.store(owned(FREE, reset=made, last_reset=made), LEADER)
+    assert books.counts["resets made"] == 1
 
 
 def test_it_sees_a_superseded_pod_and_an_end_that_are_forgotten() -> None:

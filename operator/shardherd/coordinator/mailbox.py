@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 INSIST_AFTER = 1.0
 """Seconds until something that could not be stored is told, or timed out, again."""
 
+SLOW = 0.25
+"""Seconds that a write may take on the consumers' time."""
+
 VIEW_TIMEOUT = 10.0
 """Seconds for which another thread waits for the end of a decision; one takes milliseconds."""
 
@@ -75,6 +78,7 @@ class Mailbox:
         self._insisting: set[asyncio.TimerHandle] = set()
         self._newest: dict[type[Request], Tell] = {}
         self._tick_after = float("-inf")
+        self._stood = 0.0
 
     def put(self, item: Item) -> None:
         """Add an item. Only on the event loop's thread."""
@@ -94,6 +98,7 @@ class Mailbox:
 
     def gap(self, seconds: float) -> None:
         """This process did not run for so long: before anything else, every deadline is that much later."""
+        self._stood += seconds
         self._items.appendleft(Tell(ClockGap(seconds)))
         self._filled.set()
 
@@ -157,7 +162,7 @@ class Mailbox:
         if any(each.result.persist or isinstance(each.item, Prove) for each in handled):
             grows = " and ".join(each.result.grows for each in handled if each.result.grows)
             try:
-                await self._storage.save(self.group.ownership, grows=bool(grows))
+                await self._save(grows=bool(grows))
             except OwnershipTooLargeError as error:
                 again = {id(each.item) for each in handled if not each.result.grows} | {id(item) for item, _ in refused}
                 await self._keep_out(handled, [item for item in batch if id(item) in again], grows, error)
@@ -176,6 +181,22 @@ class Mailbox:
         for each in handled:
             for parked in list(self._parking.take(each.result.woken)):
                 self._answer(parked.heartbeat, parked.answer)
+
+    async def _save(self, *, grows: bool) -> None:
+        """Store what was decided. While that takes long nobody is told or answered anything: no deadline comes nearer."""
+        begun, stood = self._ports.clock.now(), self._stood
+        try:
+            await self._storage.save(self.group.ownership, grows=grows)
+        finally:
+            now = self._ports.clock.now()
+            # If this process did not run either, for a part of that time, this part counts once.
+            self._woke(now)
+            took = now - begun - (self._stood - stood)
+            if took > SLOW:
+                log.warning(
+                    "group %s: a write took %.1f s; all deadlines of consumers are that much later", self._identity, took
+                )
+                self.gap(took)
 
     def _handle(self, item: Item, refused: list[tuple[Item, Exception]]) -> Result | None:
         """What the core decides; None if it refuses. That may be due to what is not stored yet, so the caller is told later."""

@@ -42,8 +42,10 @@ OK, UNCHANGED, FENCED, WITHHELD = (
 )
 
 
-def validate(state: State, request: CheckpointRequest) -> CheckpointReply:
+def validate(state: State, request: CheckpointRequest, now: float) -> CheckpointReply:
     """Phase one: which of the positions may be committed. The reply holds if the commit succeeds.
+
+    Whoever has something to commit has got on: for how long it is written then is not its doing.
 
     Raises StaleIncarnationError or GroupReplacedError if the caller's whole incarnation is refused, InvalidRequestError for a
     negative offset.
@@ -66,6 +68,8 @@ def validate(state: State, request: CheckpointRequest) -> CheckpointReply:
                 consumer=request.consumer,
             )
         outcomes.append(_validate_one(state, request, checkpoint, begun))
+    if begun:
+        _got_on(state, request.consumer, now)
     return CheckpointReply(tuple(outcomes))
 
 

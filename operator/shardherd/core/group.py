@@ -295,7 +295,7 @@ class Group:
             case Heartbeat():
                 heartbeats.heartbeat(state, request, now)
             case CheckpointRequest():
-                return checkpoints.validate(state, request)
+                return checkpoints.validate(state, request, now)
             case CheckpointsCommitted():
                 checkpoints.committed(state, request, now)
             case CheckpointsFailed():

@@ -24,7 +24,7 @@ from shardherd.core.model import (
 from shardherd.core.records import InFlight
 from shardherd.core.requests import ResetDue
 from shardherd.core.state import State, Told
-from shardherd.core.words import count, verb
+from shardherd.core.words import count, some, verb
 
 SHOWN = 20
 """Rows of a report that are kept once it is made, and that the status has."""
@@ -210,13 +210,28 @@ def _left(state: State, begun: ResetReport, unset: frozenset[ShardId]) -> None:
     state.put_clocks(unset=unset)
     if unset:
         return
-    done = replace(begun, state=ResetState.DONE, message=f"{_figures(begun.rows, 'was', 'were')}.", rows=begun.rows[:SHOWN])
+    gone = [row.shard for row in begun.rows if row.shard not in state.infos and not _is_set(state, row)]
+    left_out = frozenset(gone)
+    made = tuple(row for row in begun.rows if row.shard not in left_out)
+    said = f"{_figures(made, 'was', 'were')}." if made else "No position was set."
+    if gone:
+        said += f" Not set, as the source has no such shard any more: {some(gone, NAMED)}."
+    repeated, skipped = _moved(made)
+    done = replace(
+        begun, state=ResetState.DONE, message=said, shards=len(made), repeated=repeated, skipped=skipped, rows=made[:SHOWN]
+    )
     state.put_record(reset=done, last_reset=done, reset_ids=_with_id(state, begun.id))
     state.put_clocks(unset=None)
     by = f" (declared by field manager {begun.manager})" if begun.manager else ""
     shards = tuple(row.shard for row in done.rows)
     state.tell(Told("ResetDone", f"reset {begun.id} to {begun.to}{by}: {done.message}", shards=shards, warning=True))
     grants.want_rebalance(state, "ResetDone")
+
+
+def _is_set(state: State, row: ResetRow) -> bool:
+    """Whether a shard that the source has no more was set before it went: nothing else moves a position meanwhile."""
+    position = state.positions.get(row.shard)
+    return position is not None and (position == row.after or position != row.before)
 
 
 def _conclude(state: State, declared: Reset, outcome: ResetReport) -> None:

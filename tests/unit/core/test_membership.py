@@ -14,7 +14,7 @@ import pytest
 from shardherd.core.errors import StaleIncarnationError
 from shardherd.core.model import CheckpointResult, ConsumerId, ShardState
 from shardherd.core.views import SUPERSEDED
-from tests.builders import Play, info, moved, spec, started, topic, with_settings
+from tests.builders import Play, info, moved, shard, spec, started, topic, with_settings
 
 
 def rebalances(play: Play) -> list[str]:
@@ -560,5 +560,18 @@ def test_who_speaks_to_a_new_leader_for_the_first_time_must_get_on_from_then_on(
     play.beat("g-0")
     play.wait(9.0)
     assert play.counts().keys() == {"g-0"}
+    play.wait(2.0)
+    assert (play.counts(), play.reasons()[-1]) == ({}, "ProgressTimeout")
+
+
+def test_who_saves_what_it_has_done_gets_on_before_that_is_durable() -> None:
+    play = started(2, 1, session_timeout=300.0, progress_timeout=10.0)
+    play.discover(topic(2, end=1000))
+    play.hold_commits = True
+    play.wait(9.0)
+    assert play.checkpoint("g-0", "0", 500) == CheckpointResult.OK
+    play.wait(9.0)
+    assert (play.counts(), play.uncommitted) == ({"g-0": 2}, {shard("0"): 500})
+    assert play.checkpoint("g-0", "0", 600) == CheckpointResult.WITHHELD, "a commit of it is under way"
     play.wait(2.0)
     assert (play.counts(), play.reasons()[-1]) == ({}, "ProgressTimeout")

@@ -61,7 +61,7 @@ def discovered(state: State) -> State:
 def asked(state: State, *wanted: tuple[str, int, Offset]) -> list[CheckpointOutcome]:
     """What becomes of these positions of A: shard, epoch, offset."""
     rows = tuple(ShardCheckpoint(shard(name), epoch, offset) for name, epoch, offset in wanted)
-    reply = checkpoints.validate(state, CheckpointRequest(A, incarnation(A, 2), rows))
+    reply = checkpoints.validate(state, CheckpointRequest(A, incarnation(A, 2), rows), NOW)
     assert isinstance(reply, CheckpointReply)
     return list(reply.outcomes)
 
@@ -164,7 +164,7 @@ def test_before_the_first_look_at_the_source_a_position_is_taken() -> None:
 def test_a_consumer_that_is_not_known_is_told_who_holds_what_it_names() -> None:
     stranger = ConsumerId("g-9")
     request = CheckpointRequest(stranger, incarnation("g-9"), (ShardCheckpoint(shard("0"), 4, 60),))
-    assert checkpoints.validate(discovered(having(GRANT)), request) == CheckpointReply(
+    assert checkpoints.validate(discovered(having(GRANT)), request, NOW) == CheckpointReply(
         (CheckpointOutcome(shard("0"), FENCED, 60, 4, 4, A),)
     )
 

@@ -21,7 +21,7 @@ from shardherd.core.model import (
     ShardId,
     ShardInfo,
 )
-from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, ResetDue, SettingsChanged
+from shardherd.core.requests import CheckpointsFailed, ConditionsChanged, ForceCheckpoint, ResetDue, SettingsChanged
 from shardherd.core.resets import REMEMBERED, SHOWN
 from shardherd.core.state import Told
 from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings
@@ -465,6 +465,27 @@ def test_a_shard_that_goes_meanwhile_does_not_keep_the_others() -> None:
     assert (report(play).state, play.log) == (ResetState.DONE, {shard("0"): 0, shard("1"): 60})
 
 
+def test_what_went_before_it_was_set_is_not_said_to_be_set_and_is_named() -> None:
+    play = reading(40, 60, 70)
+    play.hold_commits = True
+    declare(play, reset("Offsets", offsets=((shard("0"), 10), (shard("1"), 20), (shard("2"), 30))))
+    go_on(play)
+    # t/2 is set before it goes, t/1 is not.
+    play.uncommitted = {shard("2"): 30}
+    play.commit()
+    play.ask(CheckpointsFailed(frozenset(shards("0", "1"))))
+    play.hold_commits = False
+    play.discover(topic(1))
+    go_on(play)
+    message = (
+        "The positions of 2 shards were set, 70 records are read again and 0 not at all: t/0 40 -> 10, t/2 70 -> 30. "
+        "Not set, as the source has no such shard any more: t/1."
+    )
+    rows = (ResetRow(shard("0"), 40, 10), ResetRow(shard("2"), 70, 30))
+    assert report(play) == ResetReport("r1", ResetTo.OFFSETS, ResetState.DONE, message, WALL, 2, 70, 0, rows)
+    assert play.told[-1] == Told("ResetDone", f"reset r1 to Offsets: {message}", shards=shards("0", "2"), warning=True)
+
+
 def test_one_whose_shards_have_all_gone_is_done() -> None:
     play = reading(40, 60)
     play.hold_commits = True
@@ -473,7 +494,9 @@ def test_one_whose_shards_have_all_gone_is_done() -> None:
     play.fail_commits()
     play.discover(topic(1))
     go_on(play)
-    assert (report(play).state, play.uncommitted) == (ResetState.DONE, {})
+    assert play.uncommitted == {}
+    message = "No position was set. Not set, as the source has no such shard any more: t/1."
+    assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.DONE, message, WALL)
 
 
 def test_a_position_that_went_meanwhile_is_the_first_that_there_is() -> None:
