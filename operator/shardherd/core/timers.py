@@ -27,8 +27,8 @@ def tick(state: State, now: float) -> None:
         for consumer, deadline in sorted(deadlines, key=lambda pair: consumer_key(pair[0])):
             if deadline > now or consumer not in state.sessions:
                 continue
-            if reason == EndReason.PROGRESS_TIMEOUT and not _hangs(state, consumer):
-                # The next look at the source shows when it has something to read again.
+            if reason == EndReason.PROGRESS_TIMEOUT and not _lags(state, consumer):
+                # It has read everything since the last look at the source, and the next look shows when there is more.
                 state.put_lagging(consumer, None)
             else:
                 _end(state, consumer, reason)
@@ -94,12 +94,9 @@ def _progress(state: State) -> Iterator[tuple[ConsumerId, float]]:
             yield consumer, _from(state, session, since) + timeout
 
 
-def _hangs(state: State, consumer: ConsumerId) -> bool:
-    """Whether this consumer has something to read now, as far as the source was looked at, and no commit keeps it waiting."""
-    held = state.held.get(consumer, ())
-    if state.in_flight and any(shard in state.in_flight for shard in held):
-        return False
-    for shard in held:
+def _lags(state: State, consumer: ConsumerId) -> bool:
+    """Whether this consumer has something to read now, as far as the source was looked at."""
+    for shard in state.held.get(consumer, ()):
         info = state.infos.get(shard)
         reads = state.shards[shard].state is ShardState.ALREADY_ALLOC
         if reads and info is not None and state.positions.get(shard, info.end) < info.end:

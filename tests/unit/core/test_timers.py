@@ -9,7 +9,7 @@ import pytest
 
 from shardherd.core import timers
 from shardherd.core.model import ConsumerId, ShardState
-from shardherd.core.records import ConsumerRecord, EndReason, InFlight, Session
+from shardherd.core.records import ConsumerRecord, EndReason, Session
 from shardherd.core.state import State
 from tests.builders import incarnation, shard, spec, with_settings
 from tests.unit.core.tables import HELD, A, B, C, having, told
@@ -179,20 +179,6 @@ def test_one_that_has_read_everything_since_the_last_look_does_not_expire_for_wa
     state.put_spec(with_settings(spec(3), **SETTINGS))
     state.put_session(A, Session(300.0, seq=1, progress_at=90.0))
     state.put_lagging(A, 80.0)
-    state.begin()
-
-    timers.tick(state, 290.0)
-
-    assert (told(state), state.lagging, A in state.sessions) == ([], {}, True)
-
-
-def test_one_whose_checkpoint_is_being_committed_does_not_expire_for_want_of_progress() -> None:
-    rows = [HELD._replace(shard=shard(name), incarnation=incarnation(A, 2)) for name in ("0", "1")]
-    state = having(*rows, positions={shard("0"): 4, shard("1"): 4})
-    state.put_spec(with_settings(spec(3), **SETTINGS))
-    state.put_session(A, Session(300.0, seq=1, progress_at=90.0))
-    state.put_lagging(A, 80.0)
-    state.put_in_flight(shard("1"), InFlight(9))
     state.begin()
 
     timers.tick(state, 290.0)
