@@ -161,6 +161,19 @@ def test_it_sees_a_reset_that_is_said_to_be_made_before_it_set_every_position() 
     books.store(owned(FREE, reset=made, last_reset=made), LEADER)
 
 
+def test_it_sees_a_position_that_was_decided_for_the_shard_that_bore_the_name_before() -> None:
+    begun = ResetReport("one", ResetTo.LATEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 7),))
+    books = judge(FREE)
+    books.store(owned(FREE, reset=begun), LEADER)
+    assert books.sets(T0, 7)
+    books.timeline.now += 1.0
+    books.shards[T0] = Shard(T0, end=10, born=books.timeline.now, source_id="id-2")
+    books.store(owned(FREE, reset=begun), LEADER)
+    assert not books.sets(T0, 7)
+    with pytest.raises(BrokenError, match="position 7 is durable, but records 0 to 7 never reached the sink"):
+        books.land(T0, 7, LEADER)
+
+
 def test_it_sees_a_superseded_pod_and_an_end_that_are_forgotten() -> None:
     ended = replace(CONSUMERS[A], ended=RUNS[A], present=False, end_reason=EndReason.DIED)
     newer = ConsumerRecord(A, Incarnation("uid-c", 1), superseded=("uid-a",))
