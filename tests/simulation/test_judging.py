@@ -148,6 +148,15 @@ def test_it_sees_a_group_that_breaks_a_rule(after: Ownership, told: str) -> None
         judge(FREE).store(after, LEADER)
 
 
+def test_the_ends_of_a_growth_are_those_of_the_shards_that_the_coordinator_saw() -> None:
+    row, grew = FREE._replace(source_id="id-1"), (Growth("t", 1, 2, ((T0, 8),)),)
+    books = judge(row)
+    books.shards[T0] = Shard(T0, end=3, durable=0, highest=0, born=books.timeline.now, source_id="id-2")
+    books.store(owned(row, growths=grew), LEADER)
+    with pytest.raises(BrokenError, match="are not those of its shards"):
+        books.store(owned(row._replace(source_id="id-2", revision=7), growths=grew, revision=7), LEADER)
+
+
 def test_it_sees_a_reset_that_is_said_to_be_made_before_it_set_every_position() -> None:
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 0),))
     made = replace(begun, state=ResetState.DONE)

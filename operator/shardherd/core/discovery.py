@@ -111,7 +111,8 @@ def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, Sha
                     warning=True,
                 )
             )
-        open_ones = (each for each in state.record.growths if growth.unread(each, state.positions, infos).ends)
+        still = (growth.without_remade(each, state.shards, infos) for each in state.record.growths)
+        open_ones = (each for each in still if growth.unread(each, state.positions, infos).ends)
         after = (*open_ones, *new)
     if after != state.record.growths:
         state.put_record(growths=after)
