@@ -246,7 +246,9 @@ class GroupRunner:
                 ownership = await self._patiently(storage.begin_anew)
                 group = Group.new(self.spec, now, storage.leader_epoch, ports.assignors)
             else:
-                group = Group.restore(ownership, durable, self.spec, now, copies=copies.loaded, assignors=ports.assignors)
+                group = Group.restore(
+                    ownership, durable, self.spec, now, copies=copies.loaded, notes=notes, assignors=ports.assignors
+                )
             self._open(group, storage, committer, ownership)
         await self._discover(source, committer, copies)
 

@@ -102,6 +102,8 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
             got_on.add(record.holder)
     for consumer in sorted(got_on):
         _got_on(state, consumer, now)
+    if state.clocks.unnoted:
+        state.put_clocks(unnoted=state.clocks.unnoted - request.offsets.keys())
     if forced:
         resets.took(state, forced)
     if advanced and state.clocks.doublings:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from shardherd.core import grants
 from shardherd.core.model import Growth, Offset, ShardId, ShardInfo
 from shardherd.core.naming import shard_key, split
 from shardherd.core.records import ShardRecord
@@ -21,7 +22,7 @@ def grown(known: Mapping[ShardId, ShardRecord], fresh: Iterable[ShardId], infos:
     found = []
     for topic in sorted(added):
         before = sorted((shard for shard in known if split(shard)[0] == topic and shard in infos), key=shard_key)
-        ends = tuple((shard, infos[shard].end) for shard in before if _same(known[shard], infos[shard]))
+        ends = tuple((shard, infos[shard].end) for shard in before if not grants.another(known[shard], infos[shard]))
         if ends:
             found.append(Growth(topic, len(before), len(before) + added[topic], ends))
     return found
@@ -29,7 +30,8 @@ def grown(known: Mapping[ShardId, ShardRecord], fresh: Iterable[ShardId], infos:
 
 def without_remade(growth: Growth, known: Mapping[ShardId, ShardRecord], infos: Mapping[ShardId, ShardInfo]) -> Growth:
     """The same without the ends of shards that were made anew since: what was below them cannot be read any more."""
-    remade = {shard for shard, _ in growth.ends if shard in known and shard in infos and not _same(known[shard], infos[shard])}
+    there = (shard for shard, _ in growth.ends if shard in known and shard in infos)
+    remade = {shard for shard in there if grants.another(known[shard], infos[shard])}
     ends = ((shard, end) for shard, end in growth.ends if shard not in remade)
     return Growth(growth.topic, growth.before, growth.after, tuple(ends))
 
@@ -45,8 +47,3 @@ def unread(growth: Growth, positions: Mapping[ShardId, Offset], infos: Mapping[S
         growth.after,
         tuple((shard, end) for shard, end in growth.ends if positions.get(shard, 0) < end and (not infos or shard in infos)),
     )
-
-
-def _same(record: ShardRecord, info: ShardInfo) -> bool:
-    """Whether the source still shows the shard that the record is of, as far as their ids are known."""
-    return not record.source_id or info.source_id in ("", record.source_id)

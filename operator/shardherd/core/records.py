@@ -152,7 +152,8 @@ class Clocks:
     `claims_until` consumers claim what they hold, while the ownership is rebuilt. `assignor_error`: why the group's plug-in
     gave no answer last time. `sizes_unknown`: bytes are to be weighed, and the source does not show them. `planned` is the
     declared dry run of a reset and what came of it. `unset` are the shards that a reset has not set yet, None before it began.
-    `left_out` are the shards, free or held, that the last rebalance could not count.
+    `left_out` are the shards, free or held, that the last rebalance could not count. `unnoted` are the shards whose durable
+    positions bear no note of this group yet: they are committed once more before the shards are given to anybody.
     """
 
     gap: float = 0.0
@@ -184,6 +185,7 @@ class Clocks:
     planned: tuple[Reset, ResetReport] | None = None
     unset: frozenset[ShardId] | None = None
     left_out: frozenset[ShardId] = frozenset()
+    unnoted: frozenset[ShardId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
