@@ -66,6 +66,8 @@ class Ledger:
     """Since when some shard is in transfer; None while none is."""
     resets: set[str] = field(default_factory=set)
     """The ids of the declared resets that were made."""
+    decided_at: float = 0.0
+    """When the reset that is being made was stored first."""
 
     def __post_init__(self) -> None:
         self.sightings = Sightings(self.shards, self.loss_limit)
@@ -85,6 +87,9 @@ class Ledger:
         taken_over = writer != self.writer
         self.writer = writer
         self.counts["ownership writes"] += 1
+        if (decided := applying(after)) is not None:
+            known = applying(before)
+            self.decided_at = self.decided_at if known is not None and known.id == decided.id else self.now
         lost, self.lost = self.lost, False
         older, self.older = self.older, None
         # It is begun anew also by one who wrote it before, but could not take the group over since: his memory holds nothing.
@@ -230,9 +235,14 @@ class Ledger:
         book.prefix, book.beyond = offset, []
 
     def sets(self, shard: ShardId, offset: Offset) -> bool:
-        """Whether this position is one of a reset whose decision is stored and that is not made yet."""
+        """Whether this position is one of a reset whose decision is stored and that is not made yet.
+
+        Nobody decided anything about a shard that was made afterwards.
+        """
         report = applying(self.stored)
-        return report is not None and any(row.shard == shard and row.after == offset for row in report.rows)
+        if report is None or self.shards[shard].born > self.decided_at:
+            return False
+        return any(row.shard == shard and row.after == offset for row in report.rows)
 
     def reset(self, shard: ShardId, offset: Offset) -> None:
         """A position of a reset that is being made became durable."""

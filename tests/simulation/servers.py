@@ -264,14 +264,15 @@ class Kafka:
             raise SourceUnavailableError(f"cannot commit {away}: there is no such partition")
         for shard, offset in offsets.items():
             note = parse(notes.get(shard, ""))
-            if self.ledger.sets(shard, offset):
+            if note is not None and note.source_id not in ("", self.ledger.shards[shard].source_id):
+                self.ledger.counts["positions of shards that bore the name before"] += 1
+                self.forcing.discard((shard, offset))
+            elif self.ledger.sets(shard, offset):
                 # While a reset is being made, no user sets the positions that are its own.
                 self.ledger.reset(shard, offset)
             elif (shard, offset) in self.forcing:
                 self.forcing.remove((shard, offset))
                 self.ledger.force(shard, offset)
-            elif note is not None and note.source_id not in ("", self.ledger.shards[shard].source_id):
-                self.ledger.counts["positions of shards that bore the name before"] += 1
             elif self.committed.get(shard) != offset or self.ledger.shards[shard].durable is None:
                 self.ledger.land(shard, offset, writer)
             if self.committed.get(shard) == offset:

@@ -149,6 +149,15 @@ def test_it_sees_a_group_that_breaks_a_rule(after: Ownership, told: str) -> None
         judge(FREE).store(after, LEADER)
 
 
+def test_the_ends_of_a_growth_are_those_of_the_shards_that_the_coordinator_saw() -> None:
+    row, grew = FREE._replace(source_id="id-1"), (Growth("t", 1, 2, ((T0, 8),)),)
+    books = judge(row)
+    books.shards[T0] = Shard(T0, end=3, durable=0, highest=0, born=books.timeline.now, source_id="id-2")
+    books.store(owned(row, growths=grew), LEADER)
+    with pytest.raises(BrokenError, match="are not those of its shards"):
+        books.store(owned(row._replace(source_id="id-2", revision=7), growths=grew, revision=7), LEADER)
+
+
 def test_it_sees_a_reset_that_is_said_to_be_made_before_it_set_every_position() -> None:
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 0),))
     made = replace(begun, state=ResetState.DONE)
@@ -172,6 +181,19 @@ def test_a_position_that_a_user_asked_for_in_vain_is_set_by_the_reset_that_is_be
     kafka.commit(kafka.initialise(LEADER, 1000.0), {T0: 0}, {}, LEADER)
     books.store(owned(FREE, reset=made, last_reset=made), LEADER)
     assert books.counts["resets made"] == 1
+
+
+def test_it_sees_a_position_that_was_decided_for_the_shard_that_bore_the_name_before() -> None:
+    begun = ResetReport("one", ResetTo.LATEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 7),))
+    books = judge(FREE)
+    books.store(owned(FREE, reset=begun), LEADER)
+    assert books.sets(T0, 7)
+    books.timeline.now += 1.0
+    books.shards[T0] = Shard(T0, end=10, born=books.timeline.now, source_id="id-2")
+    books.store(owned(FREE, reset=begun), LEADER)
+    assert not books.sets(T0, 7)
+    with pytest.raises(BrokenError, match="position 7 is durable, but records 0 to 7 never reached the sink"):
+        books.land(T0, 7, LEADER)
 
 
 def test_it_sees_a_superseded_pod_and_an_end_that_are_forgotten() -> None:

@@ -225,7 +225,7 @@ class GroupRunner:
             self._report_loss(storage.damage)
         if not ownership.shards:
             # No position can be lost yet: it may answer that nobody holds anything, also while the source is away.
-            self._open(self._group(ownership, {}, copies), storage, committer, ownership)
+            self._open(self._group(ownership, {}, {}, copies), storage, committer, ownership)
         # Taking over would fence the group that keeps its positions in the same place.
         await self._admitted.wait()
         stored = tuple(ownership.shards)
@@ -241,7 +241,7 @@ class GroupRunner:
             if outdated(ownership, notes):
                 self._report_loss("the stored ownership is older than the committed positions: somebody put it back")
                 ownership = await self._patiently(storage.begin_anew)
-            self._open(self._group(ownership, durable, copies), storage, committer, ownership)
+            self._open(self._group(ownership, durable, notes, copies), storage, committer, ownership)
         await self._discover(source, committer, copies)
 
     async def _discover(self, source: ShardSource, committer: Committer, copies: Copies) -> None:
@@ -300,12 +300,14 @@ class GroupRunner:
         await self._opened.wait()
         await self._mailbox().work()
 
-    def _group(self, ownership: Ownership, durable: Mapping[ShardId, Offset], copies: Copies) -> Group:
+    def _group(
+        self, ownership: Ownership, durable: Mapping[ShardId, Offset], notes: Mapping[ShardId, str], copies: Copies
+    ) -> Group:
         """The group as it was stored. Also one without shards has consumers and epochs; only one that says nothing is new."""
         now, assignors = self._ports.clock.now(), self._ports.assignors
         if ownership.says_nothing:
             return Group.new(self.spec, now, ownership.group.leader_epoch, assignors)
-        return Group.restore(ownership, durable, self.spec, now, copies=copies.loaded, assignors=assignors)
+        return Group.restore(ownership, durable, self.spec, now, copies=copies.loaded, notes=notes, assignors=assignors)
 
     def _open(self, group: Group, storage: GroupStorage, committer: Committer, ownership: Ownership) -> None:
         mailbox = self.mailbox = Mailbox(

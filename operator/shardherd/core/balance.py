@@ -60,7 +60,7 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
     takers = {consumer for consumer, incoming in state.incoming.items() if incoming and eligible.may_be_next(state, consumer)}
     present = {consumer for consumer in state.consumers if eligible.present(state, consumer)}
     shards, infos, positions, in_flight = state.shards, state.infos, state.positions, state.in_flight
-    lost = frozenset(grants.lost_checkpoints(state))
+    lost, unnoted = frozenset(grants.lost_checkpoints(state)), state.clocks.unnoted
     not_alloc, nobody = ShardState.NOT_ALLOC, assignors.NOBODY
     for row, shard in enumerate(state.order):
         record = shards[shard]
@@ -68,7 +68,7 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
             # As `grants.grantable`, for a hundred thousand shards.
             if shard not in positions or shard not in infos or shard in lost:
                 continue
-            if in_flight and not grants.movable(state, shard):
+            if (in_flight and not grants.movable(state, shard)) or shard in unnoted:
                 continue
             owner, is_pending = nobody, False
         else:

@@ -98,14 +98,16 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
         if not record.started:
             state.put_shard(record._replace(started=True))
             grants.want_rebalance(state, "ShardsAppeared")
-        if set_by_force:
-            _forced(state, shard, now)
+        if flight is not None and set_by_force:
+            _forced(state, shard, flight.source_id, now)
             forced.append(shard)
         open_ = info is not None and info.open
         if (open_ or not grants.finish_if_done(state, shard, now)) and record.holder is not None:
             got_on.add(record.holder)
     for consumer in sorted(got_on):
         _got_on(state, consumer, now)
+    if state.clocks.unnoted:
+        state.put_clocks(unnoted=state.clocks.unnoted - request.offsets.keys())
     if forced:
         resets.took(state, forced)
     if advanced and state.clocks.doublings:
@@ -165,7 +167,9 @@ def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:
         raise CoordinatorUnavailableError(
             f"a checkpoint of shard {request.shard} is being written; ask again", group=identity, shard=request.shard
         )
-    state.put_in_flight(request.shard, InFlight(request.offset, forced=True))
+    state.put_in_flight(
+        request.shard, InFlight(request.offset, forced=True, source_id=info.source_id if info is not None else "")
+    )
     revives = record.state is ShardState.OVER and (info is None or request.offset < info.end)
     return ForceCheckpointReply(_order_warning(state, request.shard) if revives else "")
 
@@ -240,9 +244,9 @@ def _order_warning(state: State, shard: ShardId) -> str:
     return f"descendants of {shard} were read before it, so the order of its keys can break: {named}"
 
 
-def _forced(state: State, shard: ShardId, now: float) -> None:
+def _forced(state: State, shard: ShardId, source_id: str, now: float) -> None:
     offset = state.positions[shard]
-    _accept(state, shard, state.infos.get(shard))
+    _accept(state, shard, source_id)
     if shard not in (state.clocks.unset or ()):
         # A reset is told of once, not for every shard.
         state.tell(Told("CheckpointForced", f"checkpoint of shard {shard} was set to {offset}", shards=(shard,), warning=True))
@@ -254,13 +258,17 @@ def _forced(state: State, shard: ShardId, now: float) -> None:
         grants.want_rebalance(state, "CheckpointForced")
 
 
-def _accept(state: State, shard: ShardId, info: ShardInfo | None) -> None:
-    """A forced position is where to read on, whatever was there before: in a copy, or in another shard of this name."""
-    clocks = state.clocks
+def _accept(state: State, shard: ShardId, source_id: str) -> None:
+    """A forced position is where to read on, whatever was there before: in a copy, or in another shard of this name.
+
+    One that was made anew since the position was decided is another than `source_id`, and still nobody's.
+    """
+    clocks, info = state.clocks, state.infos.get(shard)
     if shard in clocks.copies:
         state.put_clocks(copies={each: copy for each, copy in clocks.copies.items() if each != shard})
-    if shard in clocks.recreated and info is not None:
-        state.put_shard(state.shards[shard]._replace(source_id=info.source_id))
+    if source_id and state.shards[shard].source_id != source_id:
+        state.put_shard(state.shards[shard]._replace(source_id=source_id))
+    if shard in clocks.recreated and info is not None and info.source_id == source_id:
         state.put_clocks(recreated=tuple(each for each in clocks.recreated if each != shard))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core import balance, checkpoints, counted, grants, growth, lineage, rebuild, resets
+from shardherd.core import balance, checkpoints, counted, grants, growth, lineage, positions, rebuild, resets
 from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
 from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
@@ -113,7 +113,8 @@ def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, Sha
                     warning=True,
                 )
             )
-        open_ones = (each for each in state.record.growths if growth.unread(each, state.positions, infos).ends)
+        still = (growth.without_remade(each, state.shards, infos) for each in state.record.growths)
+        open_ones = (each for each in still if growth.unread(each, state.positions, infos).ends)
         after = (*open_ones, *new)
     if after != state.record.growths:
         state.put_record(growths=after)
@@ -133,6 +134,7 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
     if not fresh:
         return
     first = not state.record.discovered and not state.record.rebuilding
+    unnoted: set[ShardId] = set()
     latest = first and state.spec.source.starting_position == "Latest"
     copies = request.copies if state.record.rebuilding and not state.record.discovered else {}
     infos = state.infos
@@ -170,7 +172,10 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
             if note is None or first:
                 # Committed once more, so that it bears a note of this group before anybody holds the shard.
                 state.put_in_flight(shard, InFlight(position))
+                unnoted.add(shard)
         grants.appear(state, record, state.spec.settings.ordered and not lineage.may_be_read(shard, parents, done))
+    if unnoted:
+        state.put_clocks(unnoted=state.clocks.unnoted | unnoted)
     if above := {shard: copy for shard, copy in copies.items() if copy > request.durable.get(shard, copy)}:
         state.put_clocks(copies=above)
     state.tell(Told("ShardsAppeared", f"{count(len(fresh), 'new shard')}: {some(fresh, 5)}", shards=tuple(fresh)))
@@ -194,13 +199,16 @@ def _adopt(state: State, durable: Mapping[ShardId, Offset], fresh: frozenset[Sha
 
 
 def _commit_starts(state: State) -> None:
-    # A start position is durable before the first grant. One whose commit failed is tried again at the next look.
+    # A start position is durable, and bears our note, before the first grant. What could not be written is at the next look.
     for free in (ShardState.NOT_ALLOC, ShardState.WAIT):
         for shard in state.by_state[free]:
             record = state.shards[shard]
             info = state.infos.get(shard)
             if not record.started and info is not None and shard not in state.in_flight and shard not in state.positions:
                 state.put_in_flight(shard, InFlight(max(record.start, info.begin)))
+    if state.clocks.unnoted:
+        for shard, position in positions.refreshable(state, sorted(state.clocks.unnoted)).items():
+            state.put_in_flight(shard, InFlight(position))
 
 
 def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) -> None:

@@ -56,9 +56,13 @@ def lost_checkpoints(state: State) -> list[ShardId]:
 
 
 def grantable(state: State, record: ShardRecord) -> bool:
-    """Whether this shard may be given to somebody: its start is durable, its checkpoint is not lost, the source has it."""
+    """Whether this shard may be given to somebody: its start is durable, its checkpoint is not lost, the source has it.
+
+    And a note of this group is with its position: else nobody would know, if the ownership were lost, that it was given away.
+    """
     return (
         record.shard in state.positions
+        and record.shard not in state.clocks.unnoted
         and record.shard in state.infos
         and movable(state, record.shard)
         and not checkpoint_lost(state, record)

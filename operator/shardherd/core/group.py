@@ -34,7 +34,7 @@ from shardherd.core.model import (
     ShardView,
 )
 from shardherd.core.naming import split
-from shardherd.core.notes import text
+from shardherd.core.notes import of_group, text
 from shardherd.core.records import Clocks, GroupRecord, Ownership, Session
 from shardherd.core.requests import (
     CheckpointsCommitted,
@@ -85,12 +85,14 @@ class Group:
         now: float,
         leader_epoch: int | None = None,
         copies: Mapping[ShardId, Offset] | None = None,
+        notes: Mapping[ShardId, str] | None = None,
         assignors: Assignors = ASSIGNORS,
     ) -> Group:
         """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout.
 
         Shards of topics that the source does not name any more are dropped: their holders are told so by the next reply.
         `copies` are earlier durable positions, kept elsewhere: one that is above the durable one shows that this was lost.
+        `notes` are those of the durable positions, if they were read: one that is not of this group is put right.
         """
         record = ownership.group if leader_epoch is None else replace(ownership.group, leader_epoch=leader_epoch)
         dropped = {shard: row.owner_epoch for shard, row in ownership.shards.items() if not _named(spec, shard)}
@@ -98,7 +100,15 @@ class Group:
         settle_until = now + 2 * spec.settings.heartbeat_interval
         above = {shard: copy for shard, copy in (copies or {}).items() if copy > durable.get(shard, copy)}
         claims_until = now + spec.settings.session_timeout
-        clocks = Clocks(due="Restored", settle_until=settle_until, resumed_at=now, copies=above, claims_until=claims_until)
+        known = durable if notes is None else of_group(record.uid, notes)
+        clocks = Clocks(
+            due="Restored",
+            settle_until=settle_until,
+            resumed_at=now,
+            copies=above,
+            claims_until=claims_until,
+            unnoted=frozenset(shard for shard in durable if shard in ownership.shards and shard not in known),
+        )
         state = State(spec, record, clocks, assignors)
         state.restored_at = now
         state.group["touched_all"] = record.revision

@@ -1,8 +1,8 @@
 """Whether a topic of an ordered group grew, and which shards must be read how far until keys are in order again.
 
 A key goes to hash(key) mod n. With another n it moves, also between shards that existed before, and no shard knows its
-predecessor: a growing topic is no split. So order is lost until everything written before the growth has been read. Called by
-`discovery` and `views`; it reports, and withholds nothing.
+predecessor: a growing topic is no split. So order is lost until everything written before the growth has been read. What was
+written to a topic is gone once it is made anew. Called by `discovery` and `views`; it reports, and withholds nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from shardherd.core import grants
 from shardherd.core.model import Growth, Offset, ShardId, ShardInfo
 from shardherd.core.naming import shard_key, split
 from shardherd.core.records import ShardRecord
@@ -21,10 +22,18 @@ def grown(known: Mapping[ShardId, ShardRecord], fresh: Iterable[ShardId], infos:
     found = []
     for topic in sorted(added):
         before = sorted((shard for shard in known if split(shard)[0] == topic and shard in infos), key=shard_key)
-        if before:
-            ends = tuple((shard, infos[shard].end) for shard in before)
+        ends = tuple((shard, infos[shard].end) for shard in before if not grants.another(known[shard], infos[shard]))
+        if ends:
             found.append(Growth(topic, len(before), len(before) + added[topic], ends))
     return found
+
+
+def without_remade(growth: Growth, known: Mapping[ShardId, ShardRecord], infos: Mapping[ShardId, ShardInfo]) -> Growth:
+    """The same without the ends of shards that were made anew since: what was below them cannot be read any more."""
+    there = (shard for shard, _ in growth.ends if shard in known and shard in infos)
+    remade = {shard for shard in there if grants.another(known[shard], infos[shard])}
+    ends = ((shard, end) for shard, end in growth.ends if shard not in remade)
+    return Growth(growth.topic, growth.before, growth.after, tuple(ends))
 
 
 def unread(growth: Growth, positions: Mapping[ShardId, Offset], infos: Mapping[ShardId, ShardInfo]) -> Growth:

@@ -66,6 +66,8 @@ def encode(ownership: Ownership) -> dict[str, Any]:
             # Mostly the same: kept once.
             "lastReset": None if group.last_reset == group.reset else _encode_reset(group.last_reset),
             "resetIds": list(group.reset_ids),
+            "resetSources": [list(each) for each in group.reset_sources],
+            "resetLeftOut": list(group.reset_left_out),
         },
         "consumers": [_encode_consumer(consumer) for consumer in ownership.consumers.values()],
         "names": names,
@@ -163,6 +165,8 @@ def _decode(data: Mapping[str, Any]) -> Ownership:
             reset=(reset := _decode_reset(group.get("reset"))),
             last_reset=_decode_reset(group.get("lastReset")) or _made(reset),
             reset_ids=tuple(group.get("resetIds", ())),
+            reset_sources=tuple((ShardId(shard), source) for shard, source in group.get("resetSources", ())),
+            reset_left_out=tuple(map(ShardId, group.get("resetLeftOut", ()))),
         ),
         shards,
         {consumer.consumer: consumer for consumer in consumers},

@@ -22,12 +22,11 @@ def refreshable(state: State, shards: Iterable[ShardId] | None) -> Mapping[Shard
 def bearer(state: State, row: ShardRecord) -> str:
     """Which shard of the source a position that is committed now is one of.
 
-    While a recreated shard is not accepted its record names the one before; a position that is forced is one of what is there.
+    While a recreated shard is not accepted its record names the one before; a position that is forced is one of what it was
+    decided for, whatever is there by now.
     """
-    flight, info = state.in_flight.get(row.shard), state.infos.get(row.shard)
-    if flight is not None and flight.forced and info is not None and row.shard in state.clocks.recreated:
-        return info.source_id
-    return row.source_id
+    flight = state.in_flight.get(row.shard)
+    return (flight.source_id if flight is not None else "") or row.source_id
 
 
 def to_copy(state: State, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:

@@ -102,10 +102,14 @@ class Session:
 
 
 class InFlight(NamedTuple):
-    """A position whose commit is under way. Until its outcome is known the shard's ownership does not change."""
+    """A position whose commit is under way. Until its outcome is known the shard's ownership does not change.
+
+    `source_id`: of which shard of the source a forced one was decided to be, empty if it is the one that the record names.
+    """
 
     offset: Offset
     forced: bool = False
+    source_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,9 @@ class GroupRecord:
     `epoch_floor` is the highest epoch of the shards that were dropped, which a shard begins with that comes back. `rebuilding`:
     its ownership was lost, and consumers still claim what they hold. `reset` is the reset that was decided last: refused, being
     made with all of its rows, or made; `last_reset` the last that was made, with its first rows. `reset_ids` are those of the
-    last resets that were made or refused, which never are again.
+    last resets that were made or refused, which never are again. `reset_sources`: for which shards of the source the reset that
+    is being made was decided, where their records named others of that name. `reset_left_out` are those that it does not set,
+    because they were made anew since.
     """
 
     uid: str
@@ -129,6 +135,8 @@ class GroupRecord:
     reset: ResetReport | None = None
     last_reset: ResetReport | None = None
     reset_ids: tuple[str, ...] = ()
+    reset_sources: tuple[tuple[ShardId, str], ...] = ()
+    reset_left_out: tuple[ShardId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +152,8 @@ class Clocks:
     `claims_until` consumers claim what they hold, while the ownership is rebuilt. `assignor_error`: why the group's plug-in
     gave no answer last time. `sizes_unknown`: bytes are to be weighed, and the source does not show them. `planned` is the
     declared dry run of a reset and what came of it. `unset` are the shards that a reset has not set yet, None before it began.
-    `left_out` are the shards, free or held, that the last rebalance could not count.
+    `left_out` are the shards, free or held, that the last rebalance could not count. `unnoted` are the shards whose durable
+    positions bear no note of this group yet: they are committed once more before the shards are given to anybody.
     """
 
     gap: float = 0.0
@@ -176,6 +185,7 @@ class Clocks:
     planned: tuple[Reset, ResetReport] | None = None
     unset: frozenset[ShardId] | None = None
     left_out: frozenset[ShardId] = frozenset()
+    unnoted: frozenset[ShardId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 Called by `core.group` and by `checkpoints`. A reset is decided once for its id, all of it or nothing; the decision is stored
 before the first position is written, so another coordinator goes on with the same positions. They go the way of forced
-checkpoints, which fence whoever holds a shard. Never begins one of a group that is not paused.
+checkpoints, which fence whoever holds a shard. What was decided for a shard is never set in another one that was made under
+its name since. Never begins one of a group that is not paused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from shardherd.core import grants
@@ -90,7 +91,8 @@ def took(state: State, shards: Iterable[ShardId]) -> None:
     begun, unset = applying(state), state.clocks.unset
     if begun is None or unset is None:
         return
-    _left(state, begun, unset.difference(shards))
+    taken = unset.intersection(shards)
+    _left(state, _without_others(state, begun, taken), unset - taken)
 
 
 def report(state: State) -> ResetReport | None:
@@ -159,7 +161,8 @@ def _decide(state: State, declared: Reset, request: ResetDue) -> ResetReport | N
         _conclude(state, declared, _report(declared, ResetState.PLANNED, told, rows, request.wall))
         return None
     begun = _report(declared, ResetState.APPLYING, f"{_figures(rows, 'is being', 'are being')}.", rows, request.wall)
-    state.put_record(reset=begun)
+    sources = ((name, state.infos[name].source_id) for name in names if name in state.clocks.recreated)
+    state.put_record(reset=begun, reset_sources=tuple(sources), reset_left_out=())
     state.put_clocks(unset=None)
     return begun
 
@@ -198,11 +201,39 @@ def _write(state: State, begun: ResetReport) -> None:
         unset = frozenset(row.shard for row in begun.rows)
     # A shard that went meanwhile cannot be written, and with it nothing else could.
     unset = unset & state.infos.keys()
+    begun = _without_others(state, begun, unset - state.in_flight.keys())
+    unset = unset.difference(state.record.reset_left_out)
+    sources = dict(state.record.reset_sources)
     for row in begun.rows:
         if row.shard in unset and row.shard not in state.in_flight:
             info = state.infos[row.shard]
-            state.put_in_flight(row.shard, InFlight(min(max(row.after, info.begin), info.end), forced=True))
+            offset = min(max(row.after, info.begin), info.end)
+            source_id = sources.get(row.shard, "")
+            state.put_in_flight(row.shard, InFlight(offset, forced=True, source_id=source_id))
     _left(state, begun, unset)
+
+
+def _without_others(state: State, begun: ResetReport, shards: Set[ShardId]) -> ResetReport:
+    """The reset without those of these shards that are others than it was decided for: nobody said where to read on in them."""
+    sources, infos = dict(state.record.reset_sources), state.infos
+    others = {
+        shard
+        for shard in shards
+        if shard in infos and infos[shard].source_id not in ("", sources.get(shard, state.shards[shard].source_id))
+    }
+    if not others:
+        return begun
+    left_out = (*state.record.reset_left_out, *(row.shard for row in begun.rows if row.shard in others))
+    rows = tuple(row for row in begun.rows if row.shard not in others)
+    begun = replace(_only(begun, rows), message=_summary(rows, left_out, "is being", "are being"))
+    state.put_record(reset=begun, reset_left_out=left_out)
+    return begun
+
+
+def _only(begun: ResetReport, rows: tuple[ResetRow, ...]) -> ResetReport:
+    """The reset of these of its shards."""
+    repeated, skipped = _moved(rows)
+    return replace(begun, rows=rows, shards=len(rows), repeated=repeated, skipped=skipped)
 
 
 def _left(state: State, begun: ResetReport, unset: frozenset[ShardId]) -> None:
@@ -210,17 +241,13 @@ def _left(state: State, begun: ResetReport, unset: frozenset[ShardId]) -> None:
     state.put_clocks(unset=unset)
     if unset:
         return
-    gone = [row.shard for row in begun.rows if row.shard not in state.infos and not _is_set(state, row)]
-    left_out = frozenset(gone)
-    made = tuple(row for row in begun.rows if row.shard not in left_out)
-    said = f"{_figures(made, 'was', 'were')}." if made else "No position was set."
+    gone = tuple(row.shard for row in begun.rows if row.shard not in state.infos and not _is_set(state, row))
     if gone:
-        said += f" Not set, as the source has no such shard any more: {some(gone, NAMED)}."
-    repeated, skipped = _moved(made)
-    done = replace(
-        begun, state=ResetState.DONE, message=said, shards=len(made), repeated=repeated, skipped=skipped, rows=made[:SHOWN]
-    )
-    state.put_record(reset=done, last_reset=done, reset_ids=_with_id(state, begun.id))
+        left_out = frozenset(gone)
+        begun = _only(begun, tuple(row for row in begun.rows if row.shard not in left_out))
+    message = _summary(begun.rows, state.record.reset_left_out, "was", "were", gone)
+    done = replace(begun, state=ResetState.DONE, message=message, rows=begun.rows[:SHOWN])
+    state.put_record(reset=done, last_reset=done, reset_ids=_with_id(state, begun.id), reset_sources=(), reset_left_out=())
     state.put_clocks(unset=None)
     by = f" (declared by field manager {begun.manager})" if begun.manager else ""
     shards = tuple(row.shard for row in done.rows)
@@ -271,6 +298,20 @@ def _moved(rows: Iterable[ResetRow]) -> tuple[int, int]:
     """How many records are read again, and how many not at all."""
     moves = [row.before - row.after for row in rows if row.before is not None]
     return sum(max(0, move) for move in moves), sum(max(0, -move) for move in moves)
+
+
+def _summary(
+    rows: tuple[ResetRow, ...], left_out: tuple[ShardId, ...], one: str, many: str, gone: tuple[ShardId, ...] = ()
+) -> str:
+    """What it comes to, and what it does not set: shards that are others by now, or `gone`."""
+    said = [f"{_figures(rows, one, many)}." if rows or not (left_out or gone) else "No position was set."]
+    if left_out:
+        number = len(left_out)
+        left = f"{verb(number, 'was', 'were')} made anew since this was decided, and {verb(number, 'is', 'are')} left alone"
+        said.append(f"{some(left_out, NAMED)} {left}: reset {verb(number, 'it', 'them')} under another id.")
+    if gone:
+        said.append(f"Not set, as the source has no such shard any more: {some(gone, NAMED)}.")
+    return " ".join(said)
 
 
 def _figures(rows: tuple[ResetRow, ...], one: str, many: str) -> str:

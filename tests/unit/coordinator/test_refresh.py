@@ -63,6 +63,18 @@ async def test_after_a_commit_of_unknown_outcome_positions_and_their_notes_are_w
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
 
 
+async def test_kept_offsets_bear_the_note_of_their_new_group_soon_though_their_first_commit_failed(rig: Rig) -> None:
+    shards = [ShardId(f"t/{number}") for number in range(4)]
+    rig.kafka.committed[GROUP_ID] = dict.fromkeys(shards, 7)
+    rig.kafka.noted[GROUP_ID] = dict.fromkeys(shards, "1 the-uid-of-a-group-that-was-deleted 7 9 ")
+    rig.kafka.faults.fail("commit", AWAY)
+
+    await rig.serving()
+
+    assert not rig.kafka.faults.before["commit"]
+    assert {note.split(" ")[1] for note in rig.kafka.noted[GROUP_ID].values()} == {IDENTITY.uid}
+
+
 async def test_a_daily_look_puts_right_what_somebody_else_moved_and_tells_of_it(rig: Rig) -> None:
     (consumer,) = await rig.serving()
     await consumer.commit(7)

@@ -6,7 +6,8 @@ from shardherd.core.growth import grown, unread
 from shardherd.core.lineage import ancestors, descendants, may_be_read
 from shardherd.core.model import Growth, ShardId, ShardInfo
 from shardherd.core.records import ShardRecord
-from tests.builders import info, shard, shards
+from shardherd.core.requests import ForceCheckpoint
+from tests.builders import Play, info, shard, shards, spec
 from tests.unit.core.tables import FREE
 
 
@@ -46,6 +47,46 @@ def test_what_is_read_past_its_end_need_not_be_read_any_more() -> None:
 def test_of_a_shard_that_is_gone_nothing_is_left_to_be_read() -> None:
     growth = Growth("t", 2, 3, ((shard("0"), 5), (shard("1"), 5)))
     assert unread(growth, {}, {shard("1"): info("1")}) == Growth("t", 2, 3, ((shard("1"), 5),))
+
+
+def grew() -> Play:
+    """An ordered group whose topic, of id a, grew from 2 shards to 3."""
+    play = Play(spec(1, ordered=True))
+    play.discover([info(name, source_id="a") for name in "01"])
+    play.settle("g-0")
+    play.discover([info(name, source_id="a") for name in "012"])
+    return play
+
+
+def growths(play: Play) -> tuple[Growth, ...]:
+    return play.view.growths
+
+
+def test_what_was_written_before_a_growth_is_gone_with_a_topic_that_is_made_anew() -> None:
+    play = grew()
+    assert growths(play) == (Growth("t", 2, 3, ((shard("0"), 100), (shard("1"), 100))),)
+    play.discover([info(name, end=5, source_id="b") for name in "012"])
+    assert not growths(play)
+    for name in "012":
+        play.ask(ForceCheckpoint(shard(name), 0))
+    play.restart()
+    play.discover([info(name, end=150, source_id="b") for name in "012"])
+    assert (growths(play), play.view.withheld) == ((), ())
+
+
+def test_what_was_written_before_a_growth_is_gone_in_the_shards_that_are_made_anew_and_not_in_others() -> None:
+    play = grew()
+    play.discover([info("0", end=5, source_id="b"), info("1", source_id="a"), info("2", source_id="a")])
+    assert growths(play) == (Growth("t", 2, 3, ((shard("1"), 100),)),)
+    play.ask(ForceCheckpoint(shard("0"), 0))
+    assert growths(play) == (Growth("t", 2, 3, ((shard("1"), 100),)),)
+
+
+def test_a_topic_that_is_made_anew_with_more_partitions_did_not_grow() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover([info(name, source_id="a") for name in "01"])
+    play.discover([info(name, end=5, source_id="b") for name in "0123"])
+    assert (growths(play), "PartitionGrowth" in play.reasons()) == ((), False)
 
 
 PARENTS = {"d": ("b", "c"), "c": ("a",), "b": ("a", "e"), "a": ("d",)}

@@ -82,6 +82,8 @@ WRITTEN = Ownership(
             (ResetRow(shard("0"), None, 7), ResetRow(shard("1"), 8, 9)),
         ),
         reset_ids=("a", "b"),
+        reset_sources=((shard("0"), "topic-id"),),
+        reset_left_out=shards("1"),
     ),
     {
         shard("0"): ShardRecord(
@@ -166,6 +168,8 @@ AS_WRITTEN: dict[str, Any] = {
             "rows": [["t/0", "t/1"], [None, 8], [7, 9]],
         },
         "resetIds": ["a", "b"],
+        "resetSources": [["t/0", "topic-id"]],
+        "resetLeftOut": ["t/1"],
     },
     "consumers": [
         {
@@ -277,7 +281,7 @@ def test_whatever_befalls_the_stored_text_it_is_read_as_it_was_or_refused(cut: i
 
 
 def test_an_ownership_without_what_later_versions_added_is_read() -> None:
-    added = ("epochFloor", "growths", "rebuilding", "reset", "lastReset", "resetIds")
+    added = ("epochFloor", "growths", "rebuilding", "reset", "lastReset", "resetIds", "resetSources", "resetLeftOut")
     group = {name: value for name, value in AS_WRITTEN["group"].items() if name not in added}
     consumers = [
         {name: value for name, value in consumer.items() if name not in ("zone", "capacity")}

@@ -289,7 +289,8 @@ def test_what_the_store_shows_below_a_position_that_was_durable_does_not_take_it
 def forced(state: State, offset: Offset, found: Offset | None = None) -> str:
     """The warning of a forced checkpoint of shard 0 that was written, or after which another position was found."""
     reply = checkpoints.force(discovered(state), ForceCheckpoint(shard("0"), offset))
-    assert state.in_flight[shard("0")] == InFlight(offset, forced=True)
+    source_id = state.infos[shard("0")].source_id if state.infos else ""
+    assert state.in_flight[shard("0")] == InFlight(offset, forced=True, source_id=source_id)
     state.begin()
     commit(state, s0=offset if found is None else found)
     assert isinstance(reply, ForceCheckpointReply)
