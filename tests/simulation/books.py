@@ -78,6 +78,12 @@ class Shard:
     rewound: bool = False
     ordered_from_birth: bool = False
     last_position: dict[int, Offset] = field(default_factory=dict)
+    granted_since: set[tuple[int, ConsumerId, Incarnation]] | None = None
+    """Its grants since it was found out who holds what, if it was not there then: whoever held it before could not claim it."""
+
+    def unclaimed(self, run: Run, epoch: int) -> bool:
+        """Whether this is a grant of before, that could not be claimed: what was written under it may be read again."""
+        return self.granted_since is not None and (epoch, run.consumer, run.incarnation) not in self.granted_since
 
     def begin_again(self) -> None:
         """It is read from its beginning by a group that finds no offset of it."""

@@ -121,6 +121,9 @@ class Ledger:
                 _grant(before.shards[name]) != _grant(row) for name, row in after.shards.items()
             ):
                 raise BrokenError(f"{writer} changed grants by taking over")
+        if _finds_out(before) and not _finds_out(after):
+            for name in self.shards.keys() - after.shards.keys():
+                self.shards[name].granted_since = set()
         resetting = applying(before) is not None and applying(before) == applying(after)
         for name, row in after.shards.items():
             was = before.shards.get(name)
@@ -154,6 +157,8 @@ class Ledger:
         if row.holder is None or row.incarnation is None:
             return
         owner = (row.holder, row.incarnation)
+        if (since := self.shards[row.shard].granted_since) is not None:
+            since.add((row.owner_epoch, *owner))
         if self.grants.setdefault((row.shard, row.owner_epoch), owner) != owner:
             raise BrokenError(
                 f"{row.shard}: epoch {row.owner_epoch} was granted to"
@@ -180,13 +185,8 @@ class Ledger:
     @property
     def rebuilding(self) -> bool:
         """Whether it has to be found out who holds what, since the ownership was deleted."""
-        group = self.stored.group if self.stored is not None else None
-        return (
-            self.lost
-            or self.older is not None
-            or self.outdated
-            or (group is not None and (group.rebuilding or not group.discovered))
-        )
+        finds_out = self.stored is not None and _finds_out(self.stored)
+        return self.lost or self.older is not None or self.outdated or finds_out
 
     def _begin_anew(self) -> None:
         """A coordinator takes over and finds nothing: what no note with a position says of epochs, nobody knows any more."""
@@ -269,7 +269,7 @@ class Ledger:
         self.lost, self.older, self.outdated, self.moving_since = False, None, False, None
         self.grants, self.resets = {}, set()
         for book in self.shards.values():
-            book.newest_epoch, book.last_position, book.before_reset, book.written = 0, {}, [], []
+            book.newest_epoch, book.last_position, book.before_reset, book.written, book.granted_since = 0, {}, [], [], None
             book.landed = (book.landed[0], 0)
             if not keeps_offsets or book.durable is None:
                 book.begin_again()
@@ -386,6 +386,8 @@ class Ledger:
             return
         if segment.run is run and segment.epoch == epoch:
             return  # its own micro-batch, tried again
+        if book.unclaimed(segment.run, segment.epoch) or book.unclaimed(run, epoch):
+            return
         raise BrokenError(
             f"{book.name}: {run} writes records {max(start, segment.start)} to {min(stop, segment.stop)} under epoch {epoch},"
             f" which {segment.run} wrote under epoch {segment.epoch}, and nothing has happened to either"
@@ -449,6 +451,11 @@ def applying(ownership: Ownership | None) -> ResetReport | None:
     """The reset that was decided and is not made yet."""
     report = ownership.group.reset if ownership is not None else None
     return report if report is not None and report.state is ResetState.APPLYING else None
+
+
+def _finds_out(ownership: Ownership) -> bool:
+    """Whether it is being found out who holds what."""
+    return ownership.group.rebuilding or not ownership.group.discovered
 
 
 def _begun_anew(before: Ownership, after: Ownership) -> bool:

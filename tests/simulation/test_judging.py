@@ -37,7 +37,7 @@ from shardherd.core.records import Clocks, ConsumerRecord, EndReason, GroupRecor
 from shardherd.core.state import State
 from tests.builders import spec
 from tests.simulation import notices, resting
-from tests.simulation.books import BrokenError, Shard
+from tests.simulation.books import BrokenError, Run, Shard
 from tests.simulation.judging import Judge, listening
 from tests.simulation.servers import Kafka
 from tests.simulation.virtual import Timeline
@@ -45,6 +45,7 @@ from tests.simulation.virtual import Timeline
 T0, T1 = ShardId("t/0"), ShardId("t/1")
 A, B = ConsumerId("g-0"), ConsumerId("g-1")
 RUNS = {A: Incarnation("uid-a", 1), B: Incarnation("uid-b", 1)}
+RUN_OF = {name: Run(name, run) for name, run in RUNS.items()}
 LEADER = "operator-1"
 
 FREE = ShardRecord(T0, ShardState.NOT_ALLOC, 0, started=True, owner_epoch=4, held_since_epoch=3, revision=5)
@@ -194,6 +195,36 @@ def test_it_sees_a_position_that_was_decided_for_the_shard_that_bore_the_name_be
     assert not books.sets(T0, 7)
     with pytest.raises(BrokenError, match="position 7 is durable, but records 0 to 7 never reached the sink"):
         books.land(T0, 7, LEADER)
+
+
+def away_while_the_ownership_was_rebuilt(*rows: ShardRecord) -> Judge:
+    """A judge who has seen t/0 granted and read, and these rows when the time for claims was over; A reads t/0 on from 4."""
+    books = judge(HELD)
+    books.write(T0, 4, 6, 4, RUN_OF[A])
+    books.lose()
+    books.store(owned(*rows, discovered=False, rebuilding=True, leader_epoch=2), "operator-2")
+    books.store(owned(*rows, rebuilding=True, leader_epoch=2), "operator-2")
+    books.store(owned(*rows, leader_epoch=2, revision=7), "operator-2")
+    books.hears(heartbeat(B), "operator-2")
+    given_to_b = HELD._replace(holder=B, incarnation=RUNS[B], last_holder=B, owner_epoch=5, held_since_epoch=5, revision=8)
+    books.store(owned(given_to_b, leader_epoch=2, revision=8, group_epoch=4), "operator-2")
+    return books
+
+
+def test_what_was_written_of_a_shard_that_could_not_be_claimed_may_be_written_again_but_once() -> None:
+    books = away_while_the_ownership_was_rebuilt()
+    books.write(T0, 4, 7, 5, RUN_OF[B])
+    books.write(T0, 6, 8, 4, RUN_OF[A])
+    given_back = given(HELD._replace(owner_epoch=5), A, held_since_epoch=6, revision=9)
+    books.store(owned(given_back, leader_epoch=2, revision=9, group_epoch=4), "operator-2")
+    with pytest.raises(BrokenError, match=r"g-0 .* writes records 5 to 7 under epoch 6, which g-1 .* wrote under epoch 5"):
+        books.write(T0, 5, 8, 6, RUN_OF[A])
+
+
+def test_it_sees_what_is_written_again_of_a_shard_that_could_be_claimed() -> None:
+    books = away_while_the_ownership_was_rebuilt(FREE)
+    with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
+        books.write(T0, 4, 7, 5, RUN_OF[B])
 
 
 def test_it_sees_a_superseded_pod_and_an_end_that_are_forgotten() -> None:

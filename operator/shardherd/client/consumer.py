@@ -331,7 +331,8 @@ class AsyncConsumer:
             if not pending:
                 self._unsaved_since = None
             if not pending or not self._due():
-                await self._work_within(self._save_interval if not pending else self._until_due())
+                await news.within(self._work, self._save_interval if not pending else self._until_due())
+                self._work.clear()
                 continue
             self._urgent = self._draining
             request = CheckpointRequest(self._name, self._incarnation, pending, self._group_uid)
@@ -364,12 +365,6 @@ class AsyncConsumer:
     def _until_due(self) -> float:
         since = self._now() if self._unsaved_since is None else self._unsaved_since
         return since + self._save_interval - self._now()
-
-    async def _work_within(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, seconds)):
-                await self._work.wait()
-        self._work.clear()
 
     async def _watch_silence(self) -> None:
         """Stop when the coordinator must believe us dead, or has been away for longer than was allowed."""

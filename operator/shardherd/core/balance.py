@@ -61,12 +61,13 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
     present = {consumer for consumer in state.consumers if eligible.present(state, consumer)}
     shards, infos, positions, in_flight = state.shards, state.infos, state.positions, state.in_flight
     lost, unnoted = frozenset(grants.lost_checkpoints(state)), state.clocks.unnoted
+    still_read = grants.still_read(state)
     not_alloc, nobody = ShardState.NOT_ALLOC, assignors.NOBODY
     for row, shard in enumerate(state.order):
         record = shards[shard]
         if record.state is not_alloc:
             # As `grants.grantable`, for a hundred thousand shards.
-            if shard not in positions or shard not in infos or shard in lost:
+            if shard not in positions or shard not in infos or shard in lost or shard in still_read:
                 continue
             if (in_flight and not grants.movable(state, shard)) or shard in unnoted:
                 continue

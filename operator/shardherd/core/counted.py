@@ -1,19 +1,19 @@
 """Which shards the balance counts, and whether that has changed since the last rebalance: then another one is wanted.
 
 A shard is left out while the source does not show it, while its checkpoint is lost, while its holder is away, and, if it is
-free, while it must not be granted. The last rebalance notes what it left out, usually nothing. After each request only those of
-it are looked at that the request touched; what the source does not show any more is noticed in the look that shows it. Called
-by the rebalance and by the discovery; moves nothing itself.
+free, while it must not be granted or is still read. The last rebalance notes what it left out, usually nothing. After each
+request only those of it are looked at that the request touched; what the source does not show any more is noticed in the look
+that shows it. Called by the rebalance and by the discovery; moves nothing itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from shardherd.core import eligible, grants
 from shardherd.core.assignors import Problem
 from shardherd.core.model import ShardId, ShardState
-from shardherd.core.state import CONSUMERS, GROUP, IN_FLIGHT, POSITIONS, SHARDS, Put, State
+from shardherd.core.state import CONSUMERS, GROUP, IN_FLIGHT, POSITIONS, SESSIONS, SHARDS, Put, State
 
 ACTIVE = (ShardState.NOT_ALLOC, *grants.HELD)
 
@@ -36,6 +36,12 @@ def note(state: State, asked: Problem) -> None:
         counted = set(asked.shards.tolist())
         left_out = frozenset(shard for each in ACTIVE for shard in state.by_state[each] if shard not in counted)
     state.put_clocks(left_out=left_out)
+
+
+def appeared(state: State, fresh: Collection[ShardId]) -> None:
+    """These are new, and no rebalance is wanted for those that somebody still reads: they are left out from the beginning."""
+    if read := grants.still_read(state).intersection(fresh):
+        state.put_clocks(left_out=state.clocks.left_out | read)
 
 
 def returned(state: State) -> None:
@@ -68,5 +74,7 @@ def _touched(state: State, left_out: frozenset[ShardId]) -> Iterator[ShardId]:
                 yield key
         elif table is CONSUMERS:
             yield from left_out.intersection(state.held.get(key, ()))
+        elif table is SESSIONS and before is not None:
+            yield from left_out.intersection(before.named).difference(() if after is None else after.named)
         elif table is GROUP and (key == "infos" or (key == "clocks" and before.copies is not after.copies)):
             yield from left_out

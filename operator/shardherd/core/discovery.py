@@ -41,6 +41,8 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         state.tell(Told("ShardClosed", f"shard {shard} is closed at {infos[shard].end}", shards=(shard,)))
     if fresh or newly:
         state.put_record(group_epoch=state.record.group_epoch + 1)
+    if fresh:
+        counted.appeared(state, fresh)
     _adopt(state, request.durable, frozenset(fresh))
     for shard in closed:
         if not grants.finish_if_done(state, shard, now):

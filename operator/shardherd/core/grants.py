@@ -56,17 +56,30 @@ def lost_checkpoints(state: State) -> list[ShardId]:
 
 
 def grantable(state: State, record: ShardRecord) -> bool:
-    """Whether this shard may be given to somebody: its start is durable, its checkpoint is not lost, the source has it.
+    """Whether this shard may be given to somebody.
 
-    And a note of this group is with its position: else nobody would know, if the ownership were lost, that it was given away.
+    Its start is durable, its checkpoint is not lost, the source has it, and in an ordered group nobody reads it still. With its
+    position is a note of this group: else nobody would know, if the ownership were lost, that it was given away.
     """
+    shard = record.shard
     return (
-        record.shard in state.positions
-        and record.shard not in state.clocks.unnoted
-        and record.shard in state.infos
-        and movable(state, record.shard)
+        shard in state.positions
+        and shard not in state.clocks.unnoted
+        and shard in state.infos
+        and movable(state, shard)
         and not checkpoint_lost(state, record)
+        and not (state.spec.settings.ordered and any(shard in session.named for session in state.sessions.values()))
     )
+
+
+def still_read(state: State) -> frozenset[ShardId]:
+    """All that somebody in an ordered group names, if anything is free: what is free and named was lost, and may be written.
+
+    It was granted by an ownership that nobody has any more, and was not there while consumers could claim what they held.
+    """
+    if not state.spec.settings.ordered or not state.by_state[ShardState.NOT_ALLOC]:
+        return frozenset()
+    return frozenset().union(*(session.named for session in state.sessions.values()))
 
 
 def blocked(state: State) -> bool:

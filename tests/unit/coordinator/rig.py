@@ -125,6 +125,20 @@ class Rig:
             await drain()
             seconds -= step
 
+    async def serve(self, seconds: float) -> None:
+        """Let time pass in which the source is looked at every 20 s or more often, and what is due after a look is done."""
+        while seconds > 0:
+            step = min(20.0, seconds)
+            await self.advance(step)
+            await self.looked()
+            seconds -= step
+
+    async def looked(self) -> None:
+        """Until the source was looked at after now, and all is done that this leads to."""
+        next_but_one = self.kafka.faults.entered["discover"] + 2
+        await self.becomes(lambda: self.kafka.faults.entered["discover"] >= next_but_one)
+        await drain()
+
     def insist(self) -> None:
         """The pause after a write that failed is over: what has to be stored is told again."""
         assert self.group.mailbox is not None

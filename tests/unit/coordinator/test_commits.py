@@ -238,7 +238,7 @@ async def test_nothing_is_committed_past_the_lease(rig: Rig) -> None:
 async def test_nothing_is_committed_if_the_lease_runs_out_while_copies_make_way(rig: Rig) -> None:
     (consumer,) = await rig.serving(session_timeout=10_000.0)
     await consumer.commit(7)
-    await rig.advance(301.0)
+    await rig.serve(301.0)
     await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 7))
     rig.kafka.faults.hold("discover")
     await drain()

@@ -29,7 +29,7 @@ async def copied(rig: Rig) -> Consumer:
     """A consumer with all shards at 7, and copies of these positions."""
     (consumer,) = await rig.serving(session_timeout=10_000.0)
     await consumer.commit(7)
-    await rig.advance(301.0)
+    await rig.serve(301.0)
     await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 7))
     return consumer
 
@@ -47,20 +47,20 @@ async def successor(rig: Rig) -> Rig:
 async def test_a_group_that_was_taken_over_has_copies_after_some_minutes(rig: Rig) -> None:
     (consumer,) = await rig.serving(session_timeout=10_000.0)
     await consumer.commit(7)
-    await rig.advance(59.0)
+    await rig.serve(59.0)
     assert IDENTITY not in rig.ownership.copies
 
-    await rig.advance(242.0)
+    await rig.serve(242.0)
     await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 7))
 
 
 async def test_after_that_positions_are_copied_every_ten_minutes(rig: Rig) -> None:
     consumer = await copied(rig)
     await consumer.commit(8)
-    await rig.advance(470.0)
+    await rig.serve(470.0)
     assert rig.ownership.copies[IDENTITY] == dict.fromkeys(consumer.held, 7)
 
-    await rig.advance(131.0)
+    await rig.serve(131.0)
     await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 8))
 
 
@@ -68,7 +68,7 @@ async def test_positions_that_did_not_change_are_not_copied_again(rig: Rig) -> N
     await copied(rig)
     rig.ownership.faults.fail("save_copies", REFUSED)
 
-    await rig.advance(700.0)
+    await rig.serve(700.0)
 
     assert list(rig.ownership.faults.before["save_copies"]) == [REFUSED]
 
@@ -91,11 +91,11 @@ def test_many_groups_that_are_taken_over_together_are_copied_one_after_the_other
 async def test_a_copy_that_cannot_be_written_is_written_a_minute_later(rig: Rig) -> None:
     (consumer,) = await rig.serving(session_timeout=10_000.0)
     rig.ownership.faults.fail("save_copies", REFUSED)
-    await rig.advance(213.0)  # by its UID, the first copy of this group is due after 212 s
+    await rig.serve(213.0)  # by its UID, the first copy of this group is due after 212 s
     await rig.becomes(lambda: not rig.ownership.faults.before["save_copies"])
     assert IDENTITY not in rig.ownership.copies
 
-    await rig.advance(61.0)
+    await rig.serve(61.0)
     await rig.becomes(lambda: rig.ownership.copies.get(IDENTITY) == dict.fromkeys(consumer.held, 0))
 
 
@@ -184,11 +184,8 @@ async def late_copy(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Late:
     await consumer.commit(9)
     late = Late(rig, monkeypatch)
 
-    async def written() -> bool:
-        await rig.advance(10.0)
-        return late.writes == 1
-
-    await rig.comes_true(written)
+    await rig.serve(530.0)
+    assert late.writes == 1
     return late
 
 
@@ -236,7 +233,7 @@ async def test_a_copy_that_is_due_while_a_checkpoint_is_being_forced_back_is_not
     forcing = asyncio.create_task(rig.group.ask(ForceCheckpoint(FIRST, 3)))
     await rig.becomes(lambda: FIRST not in rig.ownership.copies[IDENTITY])
 
-    await rig.advance(700.0)
+    await rig.serve(700.0)
     assert FIRST not in rig.ownership.copies[IDENTITY]
 
     commit.set()
@@ -253,7 +250,7 @@ async def test_the_copy_of_a_position_that_was_lost_stays(rig: Rig) -> None:
     second = await successor(rig)
     assert second.reasons() == ["CheckpointLost"]
 
-    await second.advance(700.0)
+    await second.serve(700.0)
 
     assert rig.ownership.copies[IDENTITY] == dict.fromkeys(consumer.held, 7)
     third = await successor(second)
@@ -267,7 +264,7 @@ async def test_copies_that_somebody_changed_are_written_over_by_the_proven_leade
     await consumer.commit(8)
     saves = rig.ownership.saves
 
-    await rig.advance(601.0)
+    await rig.serve(601.0)
 
     await rig.becomes(lambda: rig.ownership.copies[IDENTITY] == dict.fromkeys(consumer.held, 8))
     assert rig.ownership.saves == saves + 1, "it has proved that it leads"

@@ -134,12 +134,12 @@ async def test_a_daily_look_that_fails_is_made_again_soon(rig: Rig) -> None:
 async def test_a_day_is_a_day_also_if_no_leader_lives_for_one(rig: Rig) -> None:
     (consumer,) = await rig.serving(session_timeout=10_000.0)
     await consumer.commit(7)
-    await rig.advance(301.0)  # the copies know by now
+    await rig.serve(301.0)  # the copies know by now
     commits, per_life = rig.kafka.commits, []
     for _ in range(4):
         rig.clock.advance(9 * HOUR)
         rig = await successor(rig)
-        await rig.advance(301.0)
+        await rig.serve(301.0)
         per_life.append(rig.kafka.commits - commits)
         commits = rig.kafka.commits
 
@@ -155,7 +155,7 @@ async def test_a_time_of_the_last_refresh_that_cannot_be_leads_to_one_soon(rig: 
     rig.ownership.copy(IDENTITY, PositionCopies(dict.fromkeys(consumer.held, 7), refreshed=refreshed))
     again, commits = await successor(rig), rig.kafka.commits
 
-    await again.advance(301.0)
+    await again.serve(301.0)
 
     assert rig.kafka.commits == commits + 1
     assert rig.ownership.copied[IDENTITY].copies.refreshed == pytest.approx(rig.clock.wall(), abs=301.0)
@@ -174,7 +174,7 @@ async def test_a_refresh_that_is_not_committed_is_made_again_soon(rig: Rig, erro
     await drain()
     assert rig.kafka.committed[GROUP_ID] == {}
 
-    await rig.advance(601.0)
+    await rig.serve(601.0)
 
     await rig.becomes(lambda: rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7))
 

@@ -176,6 +176,46 @@ def test_who_has_lost_a_shard_for_good_is_told_so_while_others_may_still_claim()
     assert play.checkpoint("g-0", "1", 41, epoch=3) is CheckpointResult.WITHHELD, "it may claim a later one"
 
 
+def away_while_the_ownership_was_lost(*, ordered: bool) -> Play:
+    """t/0 was held by g-0, which still reads it; it was not there while it was found out who holds what, and is there again."""
+    play = started(2, 2, ordered=ordered)
+    assert play.holders() == {"0": "g-0", "1": "g-1"}
+    play.checkpoint("g-0", "0", 40)
+    play.consumer("g-0").busy = {shard("0")}
+    play.lose()
+    play.discover([info("1")])
+    play.beat("g-0", "g-1")
+    play.wait(SILENT + 1, ["g-0", "g-1"])
+    assert play.holders() == {"1": "g-1"}
+    play.consumer("g-0").ready = False
+    play.beat("g-0")
+    play.discover(topic(2))
+    play.beat("g-1")
+    return play
+
+
+def test_nobody_else_is_given_what_a_consumer_of_an_ordered_group_still_reads() -> None:
+    play = away_while_the_ownership_was_lost(ordered=True)
+    play.wait(10.0, ["g-0", "g-1"])
+    assert play.holders() == {"0": None, "1": "g-1"}
+    play.consumer("g-0").busy = set()
+    play.settle("g-0", "g-1")
+    assert (play.holders(), play.confirmed("g-1")["0"].owner_epoch) == ({"0": "g-1", "1": "g-1"}, 2)
+
+
+def test_what_a_consumer_of_an_ordered_group_still_read_is_given_away_once_another_run_has_taken_its_place() -> None:
+    play = away_while_the_ownership_was_lost(ordered=True)
+    play.run("g-0", start=2, ready=False)
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-1", "1": "g-1"}
+
+
+def test_who_still_reads_what_others_are_given_is_fenced_in_a_group_that_is_not_ordered() -> None:
+    play = away_while_the_ownership_was_lost(ordered=False)
+    assert play.holders() == {"0": "g-1", "1": "g-1"}
+    assert play.checkpoint("g-0", "0", 60) == CheckpointResult.FENCED
+
+
 def test_nobody_is_told_to_give_anything_up_before_the_source_was_read() -> None:
     play = started(2, 1)
     play.lose()

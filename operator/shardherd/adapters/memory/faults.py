@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 
@@ -14,6 +14,8 @@ class Faults:
     before: dict[str, deque[Exception]] = field(default_factory=dict)
     after: dict[str, deque[Exception]] = field(default_factory=dict)
     gates: dict[str, asyncio.Event] = field(default_factory=dict)
+    entered: Counter[str] = field(default_factory=Counter)
+    """How often each operation has begun."""
 
     def fail(self, operation: str, error: Exception, *, done: bool = False, times: int = 1) -> None:
         """The next `times` calls of `operation` raise `error`; with `done` their work has happened all the same."""
@@ -25,6 +27,7 @@ class Faults:
         return self.gates.setdefault(operation, asyncio.Event())
 
     async def enter(self, operation: str) -> None:
+        self.entered[operation] += 1
         gate = self.gates.get(operation)
         if gate is not None:
             await gate.wait()
