@@ -46,6 +46,8 @@ class GroupStorage:
         self._group = spec.identity
         self._version: str | None = None
         self._written = b""
+        self._tried = 0
+        # The highest leader epoch of ours that is, or may have been, stored: somebody may put back what was there before.
         self.leader_epoch = 0
         self.revision = 0
         """Of what was surely written last."""
@@ -72,7 +74,8 @@ class GroupStorage:
             # One of an ordered group that heard nothing for long would stop itself, though there is a leader again.
             # A group that is not discovered yet has told nobody anything, and begins with revision 0.
             news = 1 if found.group.discovered else 0
-            group = replace(found.group, leader_epoch=found.group.leader_epoch + 1, revision=found.group.revision + news)
+            self._tried = max(self._tried, found.group.leader_epoch) + 1
+            group = replace(found.group, leader_epoch=self._tried, revision=found.group.revision + news)
             ours = replace(found, group=group)
             self._check_lease()
             try:

@@ -13,6 +13,7 @@ from shardherd.adapters.memory import MemoryConnector, MemoryKafka
 from shardherd.adapters.memory.kafka import MemoryOffsetStore, MemoryShardSource
 from shardherd.coordinator.coordination import ThreadSafeCoordination
 from shardherd.coordinator.items import Tell
+from shardherd.coordinator.storage import GroupStorage
 from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, UnknownGroupError
 from shardherd.core.model import GroupIdentity, GroupSpec, Incarnation, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.ownership import loads
@@ -296,6 +297,25 @@ async def test_while_another_writes_all_the_time_the_group_is_not_served_and_say
 
     assert rig.view.source_error == "the ownership of group demo/clicks is being written by another coordinator"
     await rig.serving()
+
+
+async def test_no_leader_epoch_is_below_one_that_was_tried_though_an_older_ownership_is_put_back_meanwhile(rig: Rig) -> None:
+    await rig.serving()
+    older = await rig.ownership.load(IDENTITY)
+    assert older is not None
+    await rig.runtime.stop()
+    storage = GroupStorage(rig.ownership, rig.leadership, rig.clock, spec_of())
+
+    async def nothing() -> PositionCopies:
+        return PositionCopies()
+
+    rig.ownership.faults.fail("save", OutcomeUnknownError("no answer"), done=True, times=2)
+    for _ in range(2):
+        with pytest.raises(OwnershipUnavailableError):
+            await storage.take(copied=nothing)
+    rig.ownership.put_back(IDENTITY, older.data)
+
+    assert (await storage.take(copied=nothing)).group.leader_epoch == 4
 
 
 async def test_taking_over_again_after_an_unknown_outcome_takes_the_next_leader_epoch(rig: Rig) -> None:
