@@ -42,7 +42,8 @@ def restart_operators(world: World) -> bool:
         if leader is not None:
             leader.starts_again = True
             leader.process.kill()
-        world.timeline.after(world.rng.uniform(0.5, 1.2) * hours * HOUR, again)
+        # Here the source is looked at every hour, or less often, and not every few seconds: twice in each life all the same.
+        world.timeline.after(max(world.rng.uniform(0.5, 1.2) * hours * HOUR, 1.5 * world.plan.discovery), again)
 
     world.timeline.after(hours * HOUR, again)
     return True

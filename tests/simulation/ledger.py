@@ -255,8 +255,8 @@ class Ledger:
         """The source has forgotten a durable position."""
         book = self.shards[shard]
         book.durable = None
-        if self.stored is None:
-            # Of a group that nobody has looked at since it was made again: nothing shows that there was one.
+        if self.stored is None or shard not in self.stored.shards:
+            # Of a group that was made again, and has not seen the shard since: nothing shows that there was a position.
             book.begin_again()
 
     def lose(self) -> None:

@@ -583,6 +583,14 @@ def test_what_the_source_forgot_before_a_group_that_was_made_again_was_looked_at
     books.land(T0, 0, LEADER)
 
 
+def test_what_the_source_forgot_of_a_shard_that_a_group_which_was_made_again_has_not_seen_is_read_from_its_beginning() -> None:
+    books = judge(HELD)
+    books.begin_group("another", keeps_offsets=True)
+    books.store(owned(HELD, uid="another"), LEADER)
+    books.forget(T1)
+    books.land(T1, 0, LEADER)
+
+
 def test_what_the_source_forgot_of_a_group_that_is_looked_at_is_known() -> None:
     books = judge(HELD)
     books.forget(T0)
