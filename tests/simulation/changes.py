@@ -64,7 +64,7 @@ def _with_a_reader(world: World, then: Callable[[ConsumerRun | None], None]) -> 
 
 
 def _force_finished(world: World) -> None:
-    """A user sets back a shard that is closed and consumed; one is closed for it if there is none."""
+    """A user sets back a shard that is closed and consumed; one is closed for it if there is none. The broker may refuse it."""
     closed = [book for book in world.source.present() if not book.open]
     if not closed and not _CLOSE(world):
         return
@@ -82,6 +82,8 @@ def _force_finished(world: World) -> None:
             return
         shard = world.rng.choice(consumed)
         target = world.rng.randint(shards[shard].begin, shards[shard].end - 1)
+        if target % 2:
+            world.network.armed.setdefault(("kafka", "commit"), deque()).append("refused")
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, target)
 
     wait(20)

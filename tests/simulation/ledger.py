@@ -251,6 +251,12 @@ class Ledger:
         self.force(shard, offset)
         self.forced(shard, offset)
 
+    def set_before(self, shard: ShardId, offset: Offset, durable: Offset | None) -> None:
+        """A user is told that a position is set which was not committed for that: it must be `durable` already."""
+        if durable != offset:
+            raise BrokenError(f"a user is told that {shard} is set to {offset}, durable is {durable}")
+        self.force(shard, offset)
+
     def forget(self, shard: ShardId) -> None:
         """The source has forgotten a durable position."""
         book = self.shards[shard]

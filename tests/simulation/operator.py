@@ -155,7 +155,7 @@ class OperatorRun:
             now = self.world.ledger.shards[shard]
             if asked in kafka.forcing and now is book:
                 # It was durable already, which showed when a commit of unknown outcome was read back.
-                self.world.ledger.force(shard, offset)
+                self.world._judge(self.world.ledger.set_before, shard, offset, kafka.committed.get(shard))
             kafka.forcing.discard(asked)
             if now is book or now.highest == offset:  # else it was done to the shard that bore the name before
                 self.world.ledger.forced(shard, offset)

@@ -571,6 +571,14 @@ def test_at_rest_what_is_there_and_has_a_position_was_started() -> None:
     assert resting.never_started(there._replace(present=False, checkpoint=None), row) == "", "it went before it had a position"
 
 
+def test_it_sees_a_user_who_is_told_that_a_position_is_set_and_it_is_not() -> None:
+    books = judge(HELD)
+    books.set_before(T0, 2, 2)
+    assert books.shards[T0].durable == 2
+    with pytest.raises(BrokenError, match="a user is told that t/0 is set to 3, durable is 2"):
+        books.set_before(T0, 3, 2)
+
+
 # A group that is made again.
 
 
