@@ -204,7 +204,8 @@ class Play:
     def restart(self, spec: GroupSpec | None = None) -> None:
         """Another coordinator takes over, from what was stored; with another spec, if one is given."""
         stored = decode(encode(self.group.ownership))
-        self.group = Group.restore(stored, dict(self.log), spec or self.group.spec, self.now)
+        leader = stored.group.leader_epoch + 1
+        self.group = Group.restore(stored, dict(self.log), spec or self.group.spec, self.now, leader_epoch=leader)
 
     def lose(self) -> None:
         """Another coordinator takes over, and nothing is stored any more."""

@@ -6,6 +6,7 @@ It serves consumers' calls as the API does: nothing goes out unless it leads at 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any, Protocol, cast
 
@@ -51,6 +52,8 @@ class Around(Protocol):
     def answered(self, operator: OperatorRun, call: Call, outcome: Any, http: HttpAnswer | None) -> None: ...
 
     def event(self, operator: OperatorRun, reason: str, message: str) -> None: ...
+
+    def judge(self, check: Callable[..., None], *arguments: Any) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -155,7 +158,7 @@ class OperatorRun:
             now = self.world.ledger.shards[shard]
             if asked in kafka.forcing and now is book:
                 # It was durable already, which showed when a commit of unknown outcome was read back.
-                self.world._judge(self.world.ledger.set_before, shard, offset, kafka.committed.get(shard))
+                self.world.judge(self.world.ledger.set_before, shard, offset, kafka.committed.get(shard))
             kafka.forcing.discard(asked)
             if now is book or now.highest == offset:  # else it was done to the shard that bore the name before
                 self.world.ledger.forced(shard, offset)

@@ -323,7 +323,7 @@ class World:
         stood = max(0.0, until - max(begun, heard))
         # Of a standstill the runtime sees all but what is left until its next beat.
         slack = self.plan.look if stood else 0.0
-        self._judge(self.ledger.expired, name, reason, self.time - heard - stood + slack)
+        self.judge(self.ledger.expired, name, reason, self.time - heard - stood + slack)
         self.pods.expired(name, reason)
 
     # Between them.
@@ -368,19 +368,19 @@ class World:
     def answered(self, operator: OperatorRun, call: Call, outcome: Any, http: HttpAnswer | None) -> None:
         """An answer leaves an operator: what it means, and what goes over the wire if that is HTTP."""
         if isinstance(outcome, HeartbeatReply) and isinstance(call.request, Heartbeat):
-            self._judge(self.ledger.told, call.request, outcome, operator.name)
+            self.judge(self.ledger.told, call.request, outcome, operator.name)
         elif isinstance(outcome, CheckpointReply) and isinstance(call.request, CheckpointRequest):
-            self._judge(self.ledger.accepted, call.request, outcome)
+            self.judge(self.ledger.accepted, call.request, outcome)
         elif isinstance(outcome, ShardherdError):
-            self._judge(self.ledger.refused, call.request, outcome)
+            self.judge(self.ledger.refused, call.request, outcome)
         elif isinstance(call.request, Leave):
-            self._judge(self.ledger.left, call.request)
+            self.judge(self.ledger.left, call.request)
         if self.tell is not None:
             self.say(f"{operator.name} -> {call.caller.run}: {described(call.request, outcome)}")
         process = call.caller.process
         self.network.send(operator.name, process.name, process.loop, call.resolve, outcome if http is None else http)
 
-    def _judge(self, check: Callable[..., None], *arguments: Any) -> None:
+    def judge(self, check: Callable[..., None], *arguments: Any) -> None:
         """Check a promise from inside a process; what is broken ends the world, whatever that process makes of it."""
         try:
             check(*arguments)
@@ -397,8 +397,8 @@ class World:
         if not book.present or (book.was_away and stop > book.end):
             return False
         run.sources[shard] = book.source_id
-        self._judge(self.ledger.read, shard, start, stop, run)
-        self._judge(self.ledger.late, run)
+        self.judge(self.ledger.read, shard, start, stop, run)
+        self.judge(self.ledger.late, run)
         return True
 
     def replays(self, ranges: Mapping[ShardId, ReadRange], ours: Collection[ShardId], run: Run) -> None:
@@ -414,7 +414,7 @@ class World:
             return
         if run.sources.get(shard) != self.ledger.shards[shard].source_id:
             return  # records of the shard that bore the name before
-        self._judge(self.ledger.write, shard, start, stop, epoch, run)
+        self.judge(self.ledger.write, shard, start, stop, epoch, run)
 
 
 def _throw(error: BrokenError) -> None:

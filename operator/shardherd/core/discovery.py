@@ -32,6 +32,8 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         rebuild.begin(state, notes, request.copies, now)
     elif not state.shards:
         rebuild.begin(state, rebuild.unheard_of(state, notes), {}, now)
+    else:
+        rebuild.came_back(state, {shard: notes[shard] for shard in fresh if shard in notes}, now)
     _appear(state, fresh, request, notes, now)
     if first:
         state.put_record(discovered=True)

@@ -39,8 +39,7 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
     """
     if not notes and not copies:
         return
-    leader = max((note.leader_epoch for note in notes.values()), default=0)
-    state.put_record(rebuilding=True, leader_epoch=max(state.record.leader_epoch, leader + 1))
+    state.put_record(rebuilding=True, leader_epoch=_above(state, notes))
     timeout = state.spec.settings.session_timeout
     state.put_clocks(claims_until=now + timeout)
     state.tell(
@@ -51,6 +50,23 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
             warning=True,
         )
     )
+
+
+def came_back(state: State, notes: Mapping[ShardId, Note], now: float) -> None:
+    """At a later look: shards appear, with these notes. Those of a leader whom this ownership never heard of show that it was
+    begun anew while they were not there, and no other trace of the one before was left.
+
+    Their holders may claim them, as they could have at the first look. Once a session timeout has passed since this coordinator
+    took over, who was silent holds nothing any more, and who was not was told so. Our leader epoch is above theirs either way:
+    the next leader would take what we stored for an older copy.
+    """
+    later = {shard: note for shard, note in notes.items() if note.leader_epoch >= state.record.leader_epoch}
+    if not later:
+        return
+    if state.record.rebuilding or now >= state.restored_at + state.spec.settings.session_timeout:
+        state.put_record(leader_epoch=_above(state, later))
+    else:
+        begin(state, later, {}, now)
 
 
 def check_claims(state: State, request: Heartbeat) -> None:
@@ -101,6 +117,11 @@ def end_if_due(state: State, now: float) -> None:
     claimed = f"{count(held, 'shard')} {verb(held, 'was claimed by its holder', 'were claimed by their holders')}"
     state.tell(Told("OwnershipRebuilt", f"{claimed}, {len(free)} {verb(len(free), 'is', 'are')} free"))
     grants.want_rebalance(state, "OwnershipRebuilt")
+
+
+def _above(state: State, notes: Mapping[ShardId, Note]) -> int:
+    """Our leader epoch, or the first one above those of all these notes."""
+    return max(state.record.leader_epoch, max((note.leader_epoch for note in notes.values()), default=0) + 1)
 
 
 def _lost_as_told_by(state: State, request: Heartbeat, now: float) -> bool:

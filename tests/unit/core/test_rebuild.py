@@ -216,6 +216,82 @@ def test_who_still_reads_what_others_are_given_is_fenced_in_a_group_that_is_not_
     assert play.checkpoint("g-0", "0", 60) == CheckpointResult.FENCED
 
 
+def all_away_while_the_ownership_was_lost(leader: int, **settings: Any) -> Play:
+    """Both shards of a group of leader 7 were not there when this leader found nothing stored; one that is new was.
+
+    g-1 holds that. g-0, which held t/0, has been silent since.
+    """
+    play = started(2, 2, initial_assignment_delay=5.0, **settings)
+    play.group = Group.restore(play.group.ownership, play.log, play.group.spec, play.now, leader_epoch=7)
+    play.discover(topic(2))
+    play.settle("g-0", "g-1")
+    assert play.holders() == {"0": "g-0", "1": "g-1"}
+    play.checkpoint("g-0", "0", 40)
+    play.checkpoint("g-1", "1", 30)
+    play.group = Group.new(play.group.spec, play.now, leader_epoch=leader)
+    play.discover([info("2")])
+    play.wait(12.0, ["g-1"])
+    assert (play.holders(), conditions(play)) == ({"2": "g-1"}, [])
+    return play
+
+
+@pytest.mark.parametrize("leader", [1, 7])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_shards_that_come_back_with_notes_of_a_later_leader_are_claimed_before_they_are_given_away(
+    leader: int, ordered: bool
+) -> None:
+    play = all_away_while_the_ownership_was_lost(leader, ordered=ordered)
+    play.discover(topic(3))
+    play.wait(12.0, ["g-1"])
+    assert (conditions(play), play.holders()) == (["OwnershipRebuilding"], {"0": None, "1": None, "2": "g-1"})
+    play.beat("g-0")
+    assert (play.holders()["0"], play.consumer("g-0").held[shard("0")]) == ("g-0", 1), "nobody else reads what it still reads"
+    play.wait(SILENT, ["g-0", "g-1"])
+    assert (conditions(play), play.holders()["0"], play.holders()["2"]) == ([], "g-0", "g-1")
+    assert play.checkpoint("g-0", "0", 60) == CheckpointResult.OK
+
+
+@pytest.mark.parametrize("leader", [1, 7])
+def test_shards_that_come_back_once_whoever_was_silent_has_stopped_are_given_away_at_once(leader: int) -> None:
+    play = all_away_while_the_ownership_was_lost(leader)
+    play.wait(SILENT, ["g-1"])
+    play.discover(topic(3))
+    play.wait(3.0, ["g-1"])
+    assert (conditions(play), play.holders()) == ([], {"0": "g-1", "1": "g-1", "2": "g-1"})
+
+
+@pytest.mark.parametrize("later", [0.0, SILENT])
+def test_the_next_leader_does_not_doubt_what_was_begun_anew_before_its_shards_came_back(later: float) -> None:
+    play = all_away_while_the_ownership_was_lost(1)
+    play.wait(later, ["g-1"])
+    play.discover(topic(3))
+    group = play.group.ownership.group
+    assert group.leader_epoch == 8, "above that of every note"
+    taken = replace(play.group.ownership, group=replace(group, leader_epoch=group.leader_epoch + 1))
+    assert not outdated(taken, play.noted)
+
+
+def test_shards_that_come_back_while_claims_may_come_do_not_make_that_longer() -> None:
+    play = all_away_while_the_ownership_was_lost(1)
+    play.discover([info("0"), info("2")])
+    play.noted[shard("1")] = str(Note(IDENTITY.uid, 9, 1))
+    play.wait(SILENT - 6.0, ["g-0", "g-1"])
+    play.discover(topic(3))
+    assert (conditions(play), play.group.ownership.group.leader_epoch) == (["OwnershipRebuilding"], 10)
+    play.wait(9.0, ["g-0", "g-1"])
+    assert conditions(play) == []
+    assert play.reasons().count("OwnershipLost") == 1
+
+
+def test_a_shard_with_a_note_of_an_earlier_leader_makes_no_lost_group() -> None:
+    play = started(2, 1)
+    play.group = Group.restore(play.group.ownership, play.log, play.group.spec, play.now, leader_epoch=7)
+    play.discover(topic(2))
+    play.log[shard("2")], play.noted[shard("2")] = 40, str(Note(IDENTITY.uid, 6, 3))
+    play.discover(topic(3))
+    assert (conditions(play), play.group.ownership.group.leader_epoch) == ([], 7)
+
+
 def test_nobody_is_told_to_give_anything_up_before_the_source_was_read() -> None:
     play = started(2, 1)
     play.lose()
