@@ -166,7 +166,7 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
             ShardState.NOT_ALLOC,
             position if position is not None else info.end if latest else info.begin,
             started=position is not None or shard in copies,
-            owner_epoch=max(state.record.epoch_floor, note.owner_epoch if note is not None else 0),
+            owner_epoch=max(state.record.epoch_floor, note.lowest_claim if note is not None else 0),
             parents=info.parents,
             source_id=written.source_id if written is not None else info.source_id,
             since=now,

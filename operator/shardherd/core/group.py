@@ -34,7 +34,7 @@ from shardherd.core.model import (
     ShardView,
 )
 from shardherd.core.naming import split
-from shardherd.core.notes import of_group, text
+from shardherd.core.notes import of_group
 from shardherd.core.records import Clocks, GroupRecord, Ownership, Session
 from shardherd.core.requests import (
     CheckpointsCommitted,
@@ -270,14 +270,9 @@ class Group:
         """The durable positions. Must not be changed."""
         return self._state.positions
 
-    def notes(self, shards: Iterable[ShardId]) -> Mapping[ShardId, str]:
-        """What to note with a durable position of each of these shards."""
-        state = self._state
-        known, uid, leader = state.shards, state.record.uid, state.record.leader_epoch
-        rows = ((shard, known.get(shard)) for shard in shards)
-        return {
-            shard: text(uid, leader, row.owner_epoch, positions.bearer(state, row)) for shard, row in rows if row is not None
-        }
+    def notes(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, str]:
+        """What to note with each of these positions, which are to be made durable."""
+        return positions.notes(self._state, offsets)
 
     def refreshable(self, shards: Iterable[ShardId] | None = None) -> Mapping[ShardId, Offset]:
         """The durable positions, of these or all shards that the source has: what may be committed once more as it is."""

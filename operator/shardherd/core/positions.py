@@ -1,10 +1,14 @@
-"""Which durable positions may be copied, committed once more, or go back. Asked by `core.group`; changes nothing."""
+"""Which durable positions may be copied, committed once more, or go back, and what is noted with each.
+
+Asked by `core.group`; changes nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from shardherd.core.model import Offset, ShardId
+from shardherd.core.notes import text
 from shardherd.core.records import ShardRecord
 from shardherd.core.state import State
 
@@ -19,7 +23,7 @@ def refreshable(state: State, shards: Iterable[ShardId] | None) -> Mapping[Shard
     }
 
 
-def bearer(state: State, row: ShardRecord) -> str:
+def _bearer(state: State, row: ShardRecord) -> str:
     """Which shard of the source a position that is committed now is one of.
 
     While a recreated shard is not accepted its record names the one before; a position that is forced is one of what it was
@@ -27,6 +31,19 @@ def bearer(state: State, row: ShardRecord) -> str:
     """
     flight = state.in_flight.get(row.shard)
     return (flight.source_id if flight is not None else "") or row.source_id
+
+
+def notes(state: State, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, str]:
+    """What to note with each of these positions, which are to be made durable."""
+    written: dict[ShardId, str] = {}
+    for shard, offset in offsets.items():
+        row, flight = state.shards.get(shard), state.in_flight.get(shard)
+        if row is not None:
+            # Not with an earlier position, that is only committed once more when a forced one waits.
+            forced = flight is not None and flight.forced and flight.offset == offset
+            epochs = state.record.leader_epoch, row.owner_epoch
+            written[shard] = text(state.record.uid, *epochs, _bearer(state, row), forced=forced)
+    return written
 
 
 def to_copy(state: State, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:

@@ -9,10 +9,11 @@ import pytest
 
 from shardherd.core import discovery
 from shardherd.core.model import Condition, ConsumerId, Growth, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core.notes import Note, parse
 from shardherd.core.records import ShardRecord
 from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, ShardsDiscovered
 from shardherd.core.state import State, Told
-from tests.builders import Play, incarnation, info, shard, shards, spec, started, topic, with_settings, with_topics
+from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic, with_settings, with_topics
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, A, having
 
 WITHHELD = (Condition("TooManyGroups", ""),)
@@ -287,7 +288,8 @@ def test_a_position_that_is_forced_in_a_recreated_shard_is_noted_as_one_of_the_s
     play.settle("g-0")
     play.discover([info("0", source_id="b"), info("1", source_id="b")])
     play.ask(ForceCheckpoint(shard("0"), 0))
-    assert [play.noted[each].rpartition(" ")[2] for each in shards("0", "1")] == ["b", "a"]
+    notes = [parse(play.noted[each]) for each in shards("0", "1")]
+    assert notes == [Note(IDENTITY.uid, 0, 1, "b", forced=True), Note(IDENTITY.uid, 0, 0, "a")]
 
 
 def test_an_id_that_the_source_did_not_tell_at_first_is_noted_when_it_does_and_then_holds() -> None:

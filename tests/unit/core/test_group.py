@@ -420,7 +420,7 @@ def test_a_position_below_its_copy_is_read_again() -> None:
 
 def test_a_note_says_whose_a_position_is_and_under_which_epochs_it_was_committed() -> None:
     found = restored(leader_epoch=4)
-    assert found.notes(shards("9", "0", "1")) == {
+    assert found.notes(dict.fromkeys(shards("9", "0", "1"), 5)) == {
         shard("0"): f"1 {IDENTITY.uid} 4 4 a",
         shard("1"): f"1 {IDENTITY.uid} 4 4 a",
     }

@@ -133,6 +133,26 @@ def test_a_claim_below_the_epoch_of_the_last_commit_is_refused() -> None:
     assert play.holders() == {"0": "g-0", "1": None}
 
 
+def test_who_was_not_told_that_a_position_was_forced_cannot_claim_the_shard_and_go_on_from_its_own() -> None:
+    play = started(2, 1)
+    play.checkpoint("g-0", "1", 40)
+    play.ask(ForceCheckpoint(shard("1"), 7))
+    lost(play, 2)
+    play.beat("g-0")
+    assert play.holders() == {"0": "g-0", "1": None}
+    assert (play.checkpoint("g-0", "1", 60), play.log[shard("1")]) == (CheckpointResult.FENCED, 7)
+
+
+def test_it_cannot_claim_the_shard_either_when_the_ownership_is_lost_once_more() -> None:
+    play = started(2, 1)
+    play.checkpoint("g-0", "1", 40)
+    play.ask(ForceCheckpoint(shard("1"), 7))
+    lost(play, 2)
+    lost(play, 2)
+    play.beat("g-0")
+    assert play.holders() == {"0": "g-0", "1": None}
+
+
 def test_a_consumer_that_names_one_shard_under_two_epochs_holds_the_later_one() -> None:
     play = started(1, 1)
     lost(play, 1)
@@ -723,7 +743,9 @@ def test_an_ownership_that_is_older_than_the_positions_is_noticed() -> None:
     assert not outdated(taken, {shard("0"): str(Note("another-uid", 9, 9))})
 
 
-@pytest.mark.parametrize("text", ["", "1", "2 u 1 1 ", "1 u x 1 ", "1 u 1 -1 ", "set by hand", "1 u 1 1  x"])
+@pytest.mark.parametrize(
+    "text", ["", "1", "2 u 1 1 ", "1 u x 1 ", "1 u 1 -1 ", "set by hand", "1 u 1 1  x", "1 u 1 1  forced x"]
+)
 def test_a_note_that_is_none_of_ours_counts_for_nothing(text: str) -> None:
     assert parse(text) is None
     assert of_group("u", {shard("0"): text}) == {}
@@ -732,6 +754,37 @@ def test_a_note_that_is_none_of_ours_counts_for_nothing(text: str) -> None:
 def test_a_note_has_its_format_group_epochs_and_source() -> None:
     assert [str(Note("u", 2, 3, "s")), str(Note("u", 2, 3))] == ["1 u 2 3 s", "1 u 2 3 "]
     assert [parse("1 u 2 3 s"), parse("1 u 2 3 ")] == [Note("u", 2, 3, "s"), Note("u", 2, 3)]
+
+
+def test_a_note_says_whether_its_position_was_forced_and_what_older_versions_wrote_does_not() -> None:
+    assert [str(Note("u", 2, 3, "s", forced=True)), str(Note("u", 2, 3, forced=True))] == [
+        "1 u 2 3 s forced",
+        "1 u 2 3  forced",
+    ]
+    assert [parse("1 u 2 3 s forced"), parse("1 u 2 3  forced")] == [
+        Note("u", 2, 3, "s", forced=True),
+        Note("u", 2, 3, forced=True),
+    ]
+    assert [note.lowest_claim for note in (Note("u", 2, 3), Note("u", 2, 3, forced=True))] == [3, 4]
+
+
+def test_a_forced_position_whose_holder_is_not_fenced_yet_makes_no_older_ownership() -> None:
+    ownership = Ownership(GroupRecord("u", leader_epoch=5), {shard("0"): free("0", 6)}, {})
+    assert not outdated(ownership, {shard("0"): "1 u 4 6  forced"})
+
+
+def test_what_is_noted_with_another_position_of_a_shard_does_not_say_that_it_is_forced() -> None:
+    play = started(1, 1)
+    play.checkpoint("g-0", "0", 40)
+    play.hold_commits = True
+    play.ask(ForceCheckpoint(shard("0"), 7))
+    assert play.group.notes({shard("0"): 40}) == {shard("0"): str(Note(IDENTITY.uid, 0, 1))}
+    play.hold_commits = False
+    play.commit()
+    assert parse(play.noted[shard("0")]) == Note(IDENTITY.uid, 0, 1, forced=True)
+    play.beat("g-0", "g-0")
+    play.checkpoint("g-0", "0", 50)
+    assert parse(play.noted[shard("0")]) == Note(IDENTITY.uid, 0, 2)
 
 
 def test_the_notes_of_this_very_group_are_those_with_its_uid() -> None:
@@ -756,7 +809,9 @@ def test_an_ownership_knows_earlier_leaders_and_its_own_grants(name: str, note: 
 
 
 def test_a_note_is_read_as_it_was_written_and_fits_beside_an_offset() -> None:
-    note = Note("6a1f2c34-0000-4000-8000-000000000001", 2**63 - 1, 2**63 - 1, "c3b1a2d4-0000-4000-8000-000000000001")
+    note = Note(
+        "6a1f2c34-0000-4000-8000-000000000001", 2**63 - 1, 2**63 - 1, "c3b1a2d4-0000-4000-8000-000000000001", forced=True
+    )
     assert parse(str(note)) == note
     assert len(str(note)) <= 400
 
@@ -765,5 +820,5 @@ def test_what_is_noted_is_the_grant_at_the_time_of_the_commit() -> None:
     play = started(2, 1)
     play.beat("g-1")
     play.beat("g-0", "g-0", "g-1")
-    notes = play.group.notes(shards("0", "1", "9"))
+    notes = play.group.notes(dict.fromkeys(shards("0", "1", "9"), 5))
     assert notes == {shard("0"): str(Note(IDENTITY.uid, 0, 1)), shard("1"): str(Note(IDENTITY.uid, 0, 2))}

@@ -571,6 +571,34 @@ def test_a_topic_that_was_made_anew_is_known_by_its_reset_though_the_ownership_i
     assert [cause.reason for cause in play.view.withheld] == ["Paused", "OwnershipRebuilding"]
 
 
+def test_a_reset_that_was_made_stays_made_though_the_ownership_is_lost_before_the_holder_hears_of_it() -> None:
+    play = reading(40, 60)
+    declare(play, reset(shards=(shard("0"),)))
+    go_on(play)
+    play.lose()
+    play.discover(topic(2))
+    play.beat("g-0")
+    assert play.holders() == {"0": None, "1": "g-0"}
+    assert play.checkpoint("g-0", "0", 70) is CheckpointResult.FENCED
+    declare(play, None, paused=False)
+    play.wait(60.0, ["g-0"])
+    play.settle("g-0")
+    assert {name: each.position for name, each in play.confirmed("g-0").items()} == {"0": 0, "1": 60}
+
+
+def test_who_heard_of_a_reset_that_was_made_claims_what_it_reads_since() -> None:
+    play = reading(40, 60)
+    declare(play, reset(shards=(shard("0"),)))
+    go_on(play)
+    declare(play, None, paused=False)
+    play.settle("g-0")
+    before = play.holders(), dict(play.consumer("g-0").held)
+    play.lose()
+    play.discover(topic(2))
+    play.beat("g-0")
+    assert (play.holders(), play.consumer("g-0").held) == before
+
+
 def test_a_finished_shard_is_read_again() -> None:
     play = Play(spec(1))
     closed: list[ShardInfo] = [info("0", open=False)]
