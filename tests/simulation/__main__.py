@@ -24,7 +24,9 @@ def main() -> int:
     parser.add_argument("--stop-at-first", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.worker is not None:
-        report = campaign.simulate([*chosen.also, *range(*chosen.worker)], stop_at_first=chosen.stop_at_first, bug=chosen.bug)
+        campaign.end_with_parent()
+        many = [*chosen.also, *range(*chosen.worker)]
+        report = campaign.simulate(many, stop_at_first=chosen.stop_at_first, bug=chosen.bug, watched=True)
         print(report.as_json())
         return 0
     if chosen.replay is not None:

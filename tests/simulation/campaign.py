@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -87,14 +88,25 @@ class Report:
         return cls(**raw)
 
 
-def simulate(seeds: Sequence[int], *, stop_at_first: bool = False, bug: str | None = None) -> Report:
-    """Run these schedules one after the other, in one child after the other."""
+def end_with_parent() -> None:
+    """End when the other end of our standard input is closed, as it is when who started us has ended, in whatever way."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def simulate(seeds: Sequence[int], *, stop_at_first: bool = False, bug: str | None = None, watched: bool = False) -> Report:
+    """Run these schedules one after the other, in one child after the other, which end with us if we are `watched`."""
     begun = time.monotonic()
     report = Report()
     context = multiprocessing.get_context("fork")
     gc.freeze()
     for first in range(0, len(seeds), CHILD):
-        with ProcessPoolExecutor(1, mp_context=context) as child:
+        with ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent if watched else None) as child:
             done = child.submit(_simulate, seeds[first : first + CHILD], stop_at_first=stop_at_first, bug=bug)
             report.add(done.result())
         if stop_at_first and report.broken:
@@ -206,10 +218,7 @@ def spread(
         processes.append(_start(arguments))
     report = Report()
     for process in processes:
-        output, _ = process.communicate()
-        if process.returncode != 0:
-            raise RuntimeError(f"a worker of the simulation ended with {process.returncode}: {output[-2000:]}")
-        report.add(Report.from_json(output.splitlines()[-1]))
+        report.add(_reported(process))
     return report
 
 
@@ -218,10 +227,7 @@ def find_bugs(names: Sequence[str], seeds: int, workers: int) -> dict[str, tuple
 
     def look_for(name: str) -> tuple[int, str] | None:
         process = _start(["--worker", "0", str(seeds), "1", "--bug", name, "--stop-at-first"])
-        output, _ = process.communicate()
-        if process.returncode != 0:
-            raise RuntimeError(f"the search for {name!r} ended with {process.returncode}: {output[-2000:]}")
-        broken = Report.from_json(output.splitlines()[-1]).broken
+        broken = _reported(process).broken
         return broken[0] if broken else None
 
     with ThreadPoolExecutor(workers) as searches:
@@ -231,4 +237,13 @@ def find_bugs(names: Sequence[str], seeds: int, workers: int) -> dict[str, tuple
 def _start(arguments: Sequence[str]) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT}"}
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _reported(process: subprocess.Popen[str]) -> Report:
+    # Not `communicate`, which closes the worker's standard input, and so ends it.
+    assert process.stdout is not None
+    output = process.stdout.read()
+    if process.wait() != 0:
+        raise RuntimeError(f"a worker of the simulation ended with {process.returncode}: {output[-2000:]}")
+    return Report.from_json(output.splitlines()[-1])

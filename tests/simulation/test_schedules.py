@@ -38,7 +38,7 @@ from shardherd.core.model import (
 )
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from tests.harness.long import LONG
-from tests.simulation import seeds
+from tests.simulation import campaign, seeds
 from tests.simulation.books import BrokenError, Run, Shard
 from tests.simulation.bugs import BUGS, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, directed, find_bugs, meet, spread
@@ -452,3 +452,11 @@ def test_the_ledger_sees_a_checkpoint_of_somebody_who_holds_nothing() -> None:
     reply = CheckpointReply((CheckpointOutcome(T0, CheckpointResult.OK, 4, 1),))
     with pytest.raises(BrokenError, match="was accepted"):
         books.accepted(request, reply)
+
+
+def test_a_worker_ends_when_who_started_it_has_ended() -> None:
+    worker = campaign._start(["--worker", "0", "100000", "1"])
+    assert worker.stdin is not None and worker.stdout is not None
+    worker.stdin.close()
+    with worker.stdout:
+        assert worker.wait(60.0) == 1
