@@ -456,7 +456,8 @@ def test_the_ledger_sees_a_checkpoint_of_somebody_who_holds_nothing() -> None:
 
 def test_a_worker_ends_when_who_started_it_has_ended() -> None:
     worker = campaign._start(["--worker", "0", "100000", "1"])
-    assert worker.stdin is not None and worker.stdout is not None
+    assert worker.stdin is not None
+    assert worker.stdout is not None
     worker.stdin.close()
     with worker.stdout:
         assert worker.wait(60.0) == 1
