@@ -272,7 +272,17 @@ def _made_anew_is_read_on() -> list[Patch]:
 
 
 def _older_ownership_is_believed() -> list[Patch]:
-    return [(runner, "outdated", lambda *_: False)]
+    """Whatever shows that it is older: who wrote it, the copies of positions, their notes."""
+    read = storage.GroupStorage._read
+
+    def believe(self: Any, stored: Any) -> Any:
+        return read(self, stored if stored is None else replace(stored, foreign=False))
+
+    return [
+        (storage.GroupStorage, "_read", believe),
+        (storage.GroupStorage, "_not_before", lambda _self, _copies, found: found),
+        (runner, "outdated", lambda *_: False),
+    ]
 
 
 def _positions_are_not_committed_again() -> list[Patch]:
