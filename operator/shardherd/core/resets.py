@@ -136,6 +136,9 @@ def _obstacle(state: State, declared: Reset) -> str:
         return "who holds which shard is being found out"
     if not declared.dry_run and (clocks.withheld or not clocks.commits):
         return "; ".join(cause.message for cause in clocks.withheld) or "nothing can be committed"
+    if not declared.dry_run and any(flight.forced for flight in state.in_flight.values()):
+        # Else the position that it sets would be taken for the one that the reset sets.
+        return "a position is being set by hand"
     return ""
 
 

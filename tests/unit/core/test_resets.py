@@ -453,6 +453,23 @@ def test_a_checkpoint_under_way_goes_first() -> None:
     assert (report(play).state, positions(play)) == (ResetState.DONE, {"0": 0, "1": 0})
 
 
+def test_a_position_that_is_being_set_by_hand_is_set_first_and_then_by_the_reset() -> None:
+    play = reading(40, 60)
+    play.hold_commits = True
+    play.ask(ForceCheckpoint(shard("0"), 7))
+    declare(play, reset(to="Latest"))
+    go_on(play)
+    assert (report(play).state, report(play).message) == (
+        ResetState.WAITING,
+        "Nothing was changed yet: a position is being set by hand.",
+    )
+    play.hold_commits = False
+    play.commit()
+    assert positions(play) == {"0": 7, "1": 60}
+    go_on(play)
+    assert (report(play).state, positions(play)) == (ResetState.DONE, {"0": 100, "1": 100})
+
+
 def test_a_shard_that_goes_meanwhile_does_not_keep_the_others() -> None:
     play = reading(40, 60)
     play.hold_commits = True
