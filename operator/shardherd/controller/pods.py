@@ -118,7 +118,7 @@ def _crash(name: str, status: Mapping[str, Any], ended: Mapping[str, Any], log: 
     times = status.get("restartCount", 0)
     message += " and is being started again" if times == 0 else f" and was started again {times} time{'s'[: times > 1]}"
     line = last_words(log)
-    return f"{message}; it said: {line}" if line else f"{message}; see: kubectl logs {name} --previous"
+    return f"{message}; it said: {line}" if line else f"{message}; see what {name} logged before it ended"
 
 
 def last_words(log: str) -> str:

@@ -100,7 +100,7 @@ def _why_still(observation: Observation, view: GroupView, shard: ShardView) -> s
     if not view.source_reachable:
         return f"{said}: the source does not answer: {view.source_error}"
     without = ", and has no executor" if shard.holder in observation.without_executors() else ""
-    return f"{said}{without}; see: kubectl logs {shard.holder}"
+    return f"{said}{without}; see the log of {shard.holder}"
 
 
 def _why_free(view: GroupView, shard: ShardView) -> str:

@@ -40,7 +40,7 @@ def test_a_shard_whose_holder_does_not_checkpoint_is_named_with_its_holder() -> 
         {
             "shard": "clicks/7",
             "reason": "NoProgress",
-            "message": "clicks-0 holds it and has checkpointed nothing; see: kubectl logs clicks-0",
+            "message": "clicks-0 holds it and has checkpointed nothing; see the log of clicks-0",
             "since": "2023-11-14T22:13:20Z",
         }
     ]
@@ -56,7 +56,7 @@ def test_a_shard_whose_holder_may_not_get_on_says_why() -> None:
 
     paused = (Condition("CheckpointLost", "another shard lost it"), Condition("Paused", "spec.paused is true"))
     assert why(withheld=paused) == "clicks-0 holds it and has checkpointed nothing: spec.paused is true"
-    assert why(withheld=paused[:1]) == "clicks-0 holds it and has checkpointed nothing; see: kubectl logs clicks-0"
+    assert why(withheld=paused[:1]) == "clicks-0 holds it and has checkpointed nothing; see the log of clicks-0"
     assert why(source_reachable=False, source_error="no broker at kafka:9092") == (
         "clicks-0 holds it and has checkpointed nothing: the source does not answer: no broker at kafka:9092"
     )
@@ -73,7 +73,7 @@ def test_a_shard_whose_holder_has_no_executors_says_so() -> None:
         planned = plan(replace(lacking, now=NOW + second, wall=WALL + second, memory=memory))
         memory = planned.memory
     (found,) = cast("list[dict[str, Any]]", planned.status["stuckShards"])
-    assert found["message"] == "clicks-0 holds it and has checkpointed nothing, and has no executor; see: kubectl logs clicks-0"
+    assert found["message"] == "clicks-0 holds it and has checkpointed nothing, and has no executor; see the log of clicks-0"
 
 
 def test_a_shard_that_is_not_given_up_is_named_with_both_consumers() -> None:

@@ -101,7 +101,7 @@ def test_a_crash_without_a_log_says_where_to_look() -> None:
     seen = driver(driver_pod(state=terminated(1, code=2)), "")
     assert seen is not None
     assert seen.trouble is not None
-    assert seen.trouble.message.endswith("; see: kubectl logs clicks-0 --previous")
+    assert seen.trouble.message.endswith("; see what clicks-0 logged before it ended")
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ def test_shards_that_stand_still_are_told_beside_all_else() -> None:
         {
             "shard": "clicks/0",
             "reason": "NoProgress",
-            "message": "clicks-0 holds it and has checkpointed nothing; see: kubectl logs clicks-0",
+            "message": "clicks-0 holds it and has checkpointed nothing; see the log of clicks-0",
             "since": "2023-11-14T22:12:20Z",
         }
     ]
