@@ -29,7 +29,7 @@ from dev.demo.visit import Visit, leave, visit
 
 def tell(story: Story) -> bool:
     """All steps and the table; whether every promise held."""
-    steps = (story.build, story.prepare, story.apply, story.grow, story.kill, story.scale_in, story.finish)
+    steps = (story.build, *story.steps)
     durations, names = Durations(), [f"{story.place.name} {step.__name__}" for step in steps]
     for number, step in enumerate(steps):
         story.reporter.say(f"{about(durations.left([names[number:]]))} left" if number else about(durations.left([names])))

@@ -8,7 +8,7 @@ shows of the group. `Story.table` is its end.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dev.demo.account import Account, Line, Timeline, account, lines
@@ -70,6 +70,11 @@ class Story:
         return Traffic(self.place, TOPIC)
 
     # ---- the steps
+
+    @property
+    def steps(self) -> tuple[Callable[[], None], ...]:
+        """All of it in order, once what it needs is built."""
+        return self.prepare, self.apply, self.grow, self.kill, self.scale_in, self.finish
 
     def build(self) -> None:
         """Step 1: what must run before anything else."""
