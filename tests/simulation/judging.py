@@ -140,7 +140,8 @@ class Judge(Ledger):
         heard.ready_since = None if not heartbeat.ready else self.now if heard.ready_since is None else heard.ready_since
         if heartbeat.draining and heard.draining_since is None:
             heard.draining_since = self.now
-        if heartbeat.progress != heard.progress:
+        # What comes when it is stored already that it is over comes too late, and may come more than once before that is told.
+        if heartbeat.progress != heard.progress and not self.is_over(heartbeat.consumer, heartbeat.incarnation):
             heard.progress, heard.progress_before = heartbeat.progress, heard.progress_at
             heard.progress_at = self.now
 

@@ -444,6 +444,19 @@ def test_who_is_heard_when_its_end_is_stored_already_is_not_heard_in_time() -> N
         assert not books.is_over(B, RUNS[B])
 
 
+def test_progress_that_comes_when_an_expiry_is_stored_already_comes_too_late() -> None:
+    books = judge(HELD, progress_timeout=60.0)
+    books.store(owned(HELD, revision=7), LEADER)
+    books.hears(heartbeat(A, 2, progress=7), LEADER)
+    books.timeline.now += 70.0
+    books.stored = owned(HELD, revision=8, consumers={**CONSUMERS, A: replace(CONSUMERS[A], ended=RUNS[A], present=False)})
+    for seq in (3, 4):
+        books.timeline.now += 1.0
+        books.hears(heartbeat(A, seq, progress=seq + 5), LEADER)
+    books.timeline.now += 3.0
+    books.expired(A, "ProgressTimeout", 0.0)
+
+
 def test_an_ownership_that_its_leader_writes_anew_is_what_it_was() -> None:
     books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
     books.lose()
