@@ -5,7 +5,7 @@ The ledger writes them and checks with them what was promised. They decide nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardherd.core.model import ConsumerId, Incarnation, Offset, ShardId
 
@@ -43,6 +43,8 @@ class Written:
     stop: Offset
     run: Run
     epoch: int
+    unclaimed: bool = False
+    """Under a grant that could not be claimed when it was found out who holds what: its epoch may be given out again."""
 
 
 @dataclass
@@ -84,6 +86,11 @@ class Shard:
     def unclaimed(self, run: Run, epoch: int) -> bool:
         """Whether this is a grant of before, that could not be claimed: what was written under it may be read again."""
         return self.granted_since is not None and (epoch, run.consumer, run.incarnation) not in self.granted_since
+
+    def miss_claims(self) -> None:
+        """It was found out who holds what, and it was not there: nobody could claim it."""
+        self.granted_since = set()
+        self.written = [replace(each, unclaimed=True) for each in self.written]
 
     def begin_again(self) -> None:
         """It is read from its beginning by a group that finds no offset of it."""

@@ -123,7 +123,7 @@ class Ledger:
                 raise BrokenError(f"{writer} changed grants by taking over")
         if _finds_out(before) and not _finds_out(after):
             for name in self.shards.keys() - after.shards.keys():
-                self.shards[name].granted_since = set()
+                self.shards[name].miss_claims()
         resetting = applying(before) is not None and applying(before) == applying(after)
         for name, row in after.shards.items():
             was = before.shards.get(name)
@@ -346,6 +346,11 @@ class Ledger:
             return False
         return record.has_ended(incarnation) or (record.incarnation == incarnation and not record.present)
 
+    def expires(self, operator: str, consumer: ConsumerId, reason: str, silence: float) -> None:
+        """This operator says so. What it stored before another took over, and tells after that, is not of the other's time."""
+        if operator == self.writer:
+            self.expired(consumer, reason, silence)
+
     def expired(self, consumer: ConsumerId, reason: str, silence: float) -> None:
         """A coordinator says that a consumer is silent. `silence`: for how long it really has been."""
         self.counts[f"expired by {reason}"] += 1
@@ -392,7 +397,7 @@ class Ledger:
             return
         if segment.run is run and segment.epoch == epoch:
             return  # its own micro-batch, tried again
-        if book.unclaimed(segment.run, segment.epoch) or book.unclaimed(run, epoch):
+        if segment.unclaimed or book.unclaimed(segment.run, segment.epoch) or book.unclaimed(run, epoch):
             return
         raise BrokenError(
             f"{book.name}: {run} writes records {max(start, segment.start)} to {min(stop, segment.stop)} under epoch {epoch},"

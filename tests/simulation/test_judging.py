@@ -221,6 +221,20 @@ def test_what_was_written_of_a_shard_that_could_not_be_claimed_may_be_written_ag
         books.write(T0, 5, 8, 6, RUN_OF[A])
 
 
+def test_the_epoch_of_a_grant_that_could_not_be_claimed_may_be_given_out_again_and_what_it_wrote_written_again_but_once() -> (
+    None
+):
+    books = judge(HELD)
+    books.write(T0, 4, 6, 4, RUN_OF[A])
+    books.shards[T0].miss_claims()
+    for owner_epoch in (4, 5):
+        books._grant_changed(None, HELD._replace(owner_epoch=owner_epoch))
+    books._grant_changed(None, HELD._replace(holder=B, incarnation=RUNS[B], owner_epoch=6))
+    books.write(T0, 4, 6, 5, RUN_OF[A])
+    with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 6, which g-0 .* wrote under epoch 5"):
+        books.write(T0, 4, 6, 6, RUN_OF[B])
+
+
 def test_it_sees_what_is_written_again_of_a_shard_that_could_be_claimed() -> None:
     books = away_while_the_ownership_was_rebuilt(FREE)
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
@@ -455,6 +469,14 @@ def test_progress_that_comes_when_an_expiry_is_stored_already_comes_too_late() -
         books.hears(heartbeat(A, seq, progress=seq + 5), LEADER)
     books.timeline.now += 3.0
     books.expired(A, "ProgressTimeout", 0.0)
+
+
+def test_an_expiry_that_is_told_after_another_took_over_is_not_judged_by_what_the_other_heard() -> None:
+    books = judge(MOVING, release_timeout=60.0)
+    books.store(owned(MOVING, leader_epoch=2, revision=7), "operator-2")
+    books.expires(LEADER, A, "ReleaseTimeout", 0.0)
+    with pytest.raises(BrokenError):
+        books.expires("operator-2", A, "ReleaseTimeout", 0.0)
 
 
 def test_an_ownership_that_its_leader_writes_anew_is_what_it_was() -> None:

@@ -323,7 +323,7 @@ class World:
         stood = max(0.0, until - max(begun, heard))
         # Of a standstill the runtime sees all but what is left until its next beat.
         slack = self.plan.look if stood else 0.0
-        self.judge(self.ledger.expired, name, reason, self.time - heard - stood + slack)
+        self.judge(self.ledger.expires, operator.name, name, reason, self.time - heard - stood + slack)
         self.pods.expired(name, reason)
 
     # Between them.
