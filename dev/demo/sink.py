@@ -6,6 +6,7 @@ those five. It reads Parquet files and never asks the operator anything, so that
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,10 @@ Seconds = npt.NDArray[np.float64]
 NAMES: tuple[tuple[str, pa.DataType], ...] = (("shard", pa.string()), ("offset", pa.int64()), ("owner", pa.string()))
 PLAIN = pa.schema([*NAMES, ("processed_at", pa.timestamp("us")), ("event_time", pa.timestamp("us"))])
 SCHEMA = pa.schema([*NAMES, *((name, pa.timestamp("us", tz="UTC")) for name in ("processed_at", "event_time"))])
+
+
+HIDDEN = ("_", ".")
+"""How the names begin of what Spark's readers leave out."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +98,12 @@ class Sink:
         return Rows.of(pa.concat_tables([SCHEMA.empty_table(), *self._tables.values()]))
 
     def _files(self) -> Iterable[Path]:
-        """Parquet files outside the folders that a running job still writes to."""
-        for file in self.path.rglob("*.parquet"):
-            if not any(part.startswith(("_", ".")) for part in file.relative_to(self.path).parts):
-                yield file
+        """Parquet files outside the folders that a running job still writes to, and may take away at any moment."""
+        for folder, folders, names in os.walk(self.path):
+            folders[:] = sorted(name for name in folders if not name.startswith(HIDDEN))
+            for name in sorted(names):
+                if name.endswith(".parquet") and not name.startswith(HIDDEN):
+                    yield Path(folder, name)
 
 
 @dataclass(frozen=True)

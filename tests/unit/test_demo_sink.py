@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from dev.demo.sink import (
     Count,
@@ -118,6 +120,23 @@ def test_only_pauses_that_end_in_the_window_count_and_each_shard_has_its_own() -
         ("t/1", 2, "a", 50, 1),
     )
     assert longest_pauses(held, 20, 30) == {"t/0": 2, "t/1": 13}
+
+
+def test_a_folder_that_is_taken_away_while_the_sink_is_looked_through_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("a-0.1", "a-0.1/_temporary", "a-0.1/day=1"):
+        (tmp_path / folder).mkdir()
+    pq.write_table(table(("t/0", 0, "a", 1, 0)), tmp_path / "a-0.1" / "part-0.parquet")
+    scan = os.scandir
+
+    def scan_late(path: str) -> object:
+        if Path(path).name in ("_temporary", "day=1"):
+            Path(path).rmdir()
+        return scan(path)
+
+    monkeypatch.setattr("os.scandir", scan_late)
+    assert count(Sink(tmp_path).rows(), {"t/0": 1}) == Count(produced=1, distinct=1, missing=0, foreign=0, duplicates=0)
 
 
 def test_the_sink_reads_committed_files_only_and_sees_new_ones(tmp_path: Path) -> None:
