@@ -179,8 +179,12 @@ class ConsumerRun:
         self._reason = reason
         self.process.kill()
 
+    def cut_off(self) -> None:
+        """Its process is gone, or is unwound because the world is over: nothing of it may wait for an answer."""
+
     def _died(self) -> None:
         """Its executors may go on with the task that they are at, though not for longer than it may have been a consumer."""
+        self.cut_off()
         world, run = self.world, self.run
         last = run.acknowledged + world.spec.settings.session_timeout - 1.0
         if self._task is not None and world.spec.executors and world.rng.random() < 0.7:

@@ -24,7 +24,7 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
-from shardherd.core.records import Ownership, ShardRecord
+from shardherd.core.records import EndReason, Ownership, ShardRecord
 from tests.simulation.books import BrokenError, Run, Shard, Written
 from tests.simulation.sightings import Sightings
 from tests.simulation.virtual import Timeline
@@ -71,6 +71,8 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self.sightings = Sightings(self.shards, self.loss_limit)
+        self._expired: set[tuple[ConsumerId, Incarnation]] = set()
+        # Runs whose expiry is stored, also when whoever stored it did not live to tell of it.
 
     @property
     def now(self) -> float:
@@ -82,6 +84,12 @@ class Ledger:
         """An ownership was written."""
         before = self.stored
         self.stored = after
+        self._expired.update(
+            (name, consumer.incarnation)
+            for name, consumer in after.consumers.items()
+            if not consumer.present
+            and (consumer.end_reason in EndReason.EXPIRED or not consumer.has_ended(consumer.incarnation))
+        )
         moving = any(row.state is ShardState.TRANSFER for row in after.shards.values())
         self.moving_since = None if not moving else self.now if self.moving_since is None else self.moving_since
         taken_over = writer != self.writer
@@ -393,7 +401,9 @@ class Ledger:
     def _repeated(self, book: Shard, segment: Written, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         count = min(stop, segment.stop) - max(start, segment.start)
         self.counts["records written again"] += count
-        if book.rewound or segment.run.violent or run.violent:
+        if book.rewound or any(
+            each.violent or (each.consumer, each.incarnation) in self._expired for each in (segment.run, run)
+        ):
             return
         if segment.run is run and segment.epoch == epoch:
             return  # its own micro-batch, tried again

@@ -93,11 +93,10 @@ class PlainRun(ConsumerRun):
         await shard.save_checkpoint(stop, now=rng.random() < 0.5)
         return True
 
-    def _died(self) -> None:
+    def cut_off(self) -> None:
         if self._consumer is not None:
             # What is unwound of a process that is gone must not wait for an answer.
             self._consumer.stopped, self._consumer._draining = "killed", False
-        super()._died()
 
     def _query_again(self) -> None:
         """Its program fails with the next shard that it has written, and begins it again."""

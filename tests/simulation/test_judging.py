@@ -241,6 +241,31 @@ def test_it_sees_what_is_written_again_of_a_shard_that_could_be_claimed() -> Non
         books.write(T0, 4, 7, 5, RUN_OF[B])
 
 
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"present": False},
+        {"present": False, "ended": RUNS[A], "end_reason": EndReason.PROGRESS_TIMEOUT},
+        {"present": False, "ended": RUNS[A], "end_reason": EndReason.RELEASE_TIMEOUT},
+    ],
+    ids=["silent", "hung", "did not release"],
+)
+def test_what_an_expired_consumer_wrote_may_be_written_again_though_nobody_told_of_its_expiry(over: dict[str, Any]) -> None:
+    books = judge(HELD)
+    books.write(T0, 4, 6, 4, RUN_OF[A])
+    books.store(owned(HELD, consumers={**CONSUMERS, A: replace(CONSUMERS[A], **over)}, group_epoch=4), LEADER)
+    books.write(T0, 4, 6, 5, RUN_OF[B])
+
+
+def test_it_sees_what_a_consumer_that_has_left_wrote_and_another_writes_again() -> None:
+    books = judge(HELD)
+    books.write(T0, 4, 6, 4, RUN_OF[A])
+    left = replace(CONSUMERS[A], present=False, ended=RUNS[A], end_reason=EndReason.LEFT)
+    books.store(owned(HELD, consumers={**CONSUMERS, A: left}, group_epoch=4), LEADER)
+    with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
+        books.write(T0, 4, 6, 5, RUN_OF[B])
+
+
 def test_it_sees_a_superseded_pod_and_an_end_that_are_forgotten() -> None:
     ended = replace(CONSUMERS[A], ended=RUNS[A], present=False, end_reason=EndReason.DIED)
     newer = ConsumerRecord(A, Incarnation("uid-c", 1), superseded=("uid-a",))

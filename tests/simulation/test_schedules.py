@@ -197,6 +197,26 @@ def test_one_seed_is_one_run() -> None:
     assert _replayed(7) == _replayed(7)
 
 
+def test_a_world_that_is_over_has_nothing_under_way() -> None:
+    """What of it was still to be unwound would complain in the middle of something else, when it is collected as garbage."""
+    command = [sys.executable, "-c", UNWOUND]
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT}"}
+    told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "20 worlds\n", "")
+
+
+UNWOUND = """
+import logging
+from tests.simulation.plan import plan
+from tests.simulation.world import World
+
+logging.disable(logging.CRITICAL)
+for seed in range(20):
+    World(plan(seed)).run()
+print("20 worlds")
+"""
+
+
 def test_a_failing_seed_prints_one_command_that_replays_it_step_by_step() -> None:
     asked = ["--seeds", "40", "--workers", "1", "--bug", "TRANSFER in B"]
     found = subprocess.run([sys.executable, "-m", "tests.simulation", *asked], cwd=ROOT, capture_output=True, text=True)

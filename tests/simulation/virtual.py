@@ -87,6 +87,10 @@ class Timeline:
                     idle += 1
                     if idle > 100_000:
                         raise StuckError(f"time stands still at {self.now}: {handle!r}")
+                    if loop is not None and loop.dead:
+                        # It wakes a task, which is unwound.
+                        loop.held.append(handle)
+                        continue
                 elif heap and heap[0][0] <= until:
                     when, _, loop, handle = pop(heap)
                     if when > self.now:

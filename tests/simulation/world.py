@@ -180,6 +180,8 @@ class World:
 
     def _end(self) -> None:
         self.tell = None
+        for run in self.pods.everyone():
+            run.cut_off()
         for process in self._processes():
             process.on_death = lambda: None
             process.loop.end()
