@@ -54,6 +54,9 @@ TOLD = 30.0
 PROMPT = 1.0
 """Seconds within which a parked heartbeat is answered once what it waits for is stored."""
 
+LATELY = 20.0
+"""Seconds after which what a consumer says of itself has been decided upon, and that is stored."""
+
 STORING = 6.0
 """Seconds that it may take to store what was decided: a write whose answer is lost takes five."""
 
@@ -81,6 +84,9 @@ class Heard:
     """When it had got on before that."""
     since: float = 0.0
     last: float = 0.0
+
+    def drained_before(self, when: float) -> bool:
+        return self.draining_since is not None and self.draining_since < when
 
     def gave_up(self, row: ShardRecord) -> bool:
         """Whether it drains, and does not hold this shard though it has applied what it was last told of it."""
@@ -272,8 +278,24 @@ class Judge(Ledger):
         spec, heard = self.spec, self.heard_of.get((self.writer, taker, known.incarnation))
         if spec is None or taker in spec.leaving or taker in spec.cordoned or heard is None or heard.draining_since is not None:
             return
-        if heard.ready_since is not None and heard.ready_since < self.now - 20.0:
+        if heard.ready_since is None or heard.ready_since >= self.now - LATELY:
+            return
+        # One write may store many decisions: another consumer may have been chosen by one of them, and be no choice since.
+        if not any(self._was_a_choice(name, after) for name in after.consumers.keys() - {taker, was.holder}):
             raise BrokenError(f"{was.shard} stays with {was.holder}, though {taker} waits for it")
+
+    def _was_a_choice(self, name: ConsumerId, after: Ownership) -> bool:
+        """Whether a consumer could be given shards after what was stored before, and cannot any more."""
+        assert self.written is not None
+        before, known, spec = self.written.consumers.get(name), after.consumers[name], self.spec
+        run = known.incarnation if before is None else before.incarnation
+        heard = self.heard_of.get((self.writer, name, run))
+        if heard is None or not heard.ready or heard.drained_before(self.now - LATELY):
+            return False
+        if before is not None and not before.present:
+            return False
+        emptied = spec is not None and name in (spec.leaving | spec.cordoned) and self.spec_since > self.now - TOLD
+        return not known.present or known.incarnation != run or heard.draining_since is not None or emptied
 
     def _freed(self, was: ShardRecord, after: Ownership) -> None:
         """The shard of a consumer that went: not before its grace is over, nor while it may still write in order."""
@@ -308,7 +330,7 @@ class Judge(Ledger):
         heard = self.heard_of.get((self.writer, row.holder, row.incarnation))
         if was.holder is None and (heard is None or not heard.ready):
             raise BrokenError(f"{row.shard} was given to {row.holder}, which never said to {self.writer} that it is ready")
-        if heard is not None and heard.draining_since is not None and heard.draining_since < self.now - 20.0:
+        if heard is not None and heard.drained_before(self.now - LATELY):
             raise BrokenError(f"{row.shard} was given to {row.holder}, which drains")
         spec = self.spec
         if spec is None or self.spec_since > self.now - TOLD or self._stood():

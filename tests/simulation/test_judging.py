@@ -19,6 +19,7 @@ from shardherd.core.model import (
     CheckpointResult,
     ConfirmedShard,
     ConsumerId,
+    GroupSpec,
     Growth,
     Heartbeat,
     HeartbeatReply,
@@ -148,6 +149,83 @@ def test_it_sees_a_row_that_breaks_a_rule(before: ShardRecord, after: ShardRecor
 def test_it_sees_a_group_that_breaks_a_rule(after: Ownership, told: str) -> None:
     with pytest.raises(BrokenError, match=told):
         judge(FREE).store(after, LEADER)
+
+
+THIRD = ConsumerRecord(ConsumerId("g-2"), Incarnation("uid-c", 1))
+GONE = replace(THIRD, present=False, ended=THIRD.incarnation, end_reason=EndReason.LEFT)
+ANOTHER_RUN = replace(THIRD, incarnation=Incarnation("uid-c", 2))
+
+
+def moving_beside(third: ConsumerRecord = THIRD, **says: Any) -> Judge:
+    """A judge who has seen a shard on its way from g-0 to g-1, and this third consumer, which says this 50 s later."""
+    books = judge(MOVING)
+    books.store(owned(MOVING, consumers={**CONSUMERS, THIRD.consumer: third}, group_epoch=4), LEADER)
+    books.hears(Heartbeat(THIRD.consumer, THIRD.incarnation, 1, 6, **{"ready": True, **says}), LEADER)
+    books.timeline.now += 50.0
+    return books
+
+
+def call_off(books: Judge, third: ConsumerRecord) -> None:
+    """It is stored that the shard stays with g-0, and what became of the third consumer."""
+    consumers = {**CONSUMERS, THIRD.consumer: third}
+    books.store(owned(HELD._replace(revision=7), consumers=consumers, revision=7, group_epoch=5), LEADER)
+
+
+@pytest.mark.parametrize("third", [GONE, replace(THIRD, present=False), ANOTHER_RUN])
+def test_a_shard_stays_where_it_is_when_who_was_chosen_between_two_writes_is_over_by_the_second(third: ConsumerRecord) -> None:
+    books = moving_beside()
+    call_off(books, third)
+    assert books.stored is not None
+    assert books.stored.shards == {T0: HELD._replace(revision=7)}
+
+
+def test_a_shard_stays_where_it_is_when_who_was_chosen_between_two_writes_drains_by_the_second() -> None:
+    books = moving_beside()
+    books.hears(Heartbeat(THIRD.consumer, THIRD.incarnation, 2, 6, ready=True, draining=True), LEADER)
+    call_off(books, THIRD)
+    assert books.stored is not None
+    assert books.stored.shards == {T0: HELD._replace(revision=7)}
+
+
+@pytest.mark.parametrize("told", [spec(3, leaving=[THIRD.consumer]), spec(3, cordoned=[THIRD.consumer])])
+def test_a_shard_stays_where_it_is_when_who_was_chosen_between_two_writes_is_emptied_by_the_second(told: GroupSpec) -> None:
+    books = moving_beside()
+    books.specified(told)
+    call_off(books, THIRD)
+    assert books.stored is not None
+    assert books.stored.shards == {T0: HELD._replace(revision=7)}
+
+
+@pytest.mark.parametrize(
+    ("before", "says", "after"),
+    [
+        pytest.param(THIRD, {}, THIRD, id="it could still take the shard"),
+        pytest.param(GONE, {}, GONE, id="it went before that"),
+        pytest.param(THIRD, {"ready": False}, GONE, id="it was never ready"),
+        pytest.param(THIRD, {"draining": True}, GONE, id="it drained long before it went"),
+        pytest.param(THIRD, {"draining": True}, THIRD, id="it drains for long"),
+    ],
+)
+def test_it_sees_a_transfer_that_is_called_off_though_nobody_else_can_have_been_chosen(
+    before: ConsumerRecord, says: dict[str, Any], after: ConsumerRecord
+) -> None:
+    with pytest.raises(BrokenError, match="stays with g-0, though g-1 waits for it"):
+        call_off(moving_beside(before, **says), after)
+
+
+def test_it_sees_a_transfer_that_is_called_off_when_the_only_other_choice_is_to_be_emptied_for_long() -> None:
+    books = moving_beside()
+    books.specified(spec(3, leaving=[THIRD.consumer]))
+    books.timeline.now += 50.0
+    with pytest.raises(BrokenError, match="stays with g-0, though g-1 waits for it"):
+        call_off(books, THIRD)
+
+
+def test_it_sees_a_transfer_that_is_called_off_when_its_holder_alone_is_not_what_it_was() -> None:
+    books = judge(MOVING)
+    books.hears(heartbeat(A, 2, draining=True), LEADER)
+    with pytest.raises(BrokenError, match="stays with g-0, though g-1 waits for it"):
+        books.store(owned(HELD._replace(revision=7), revision=7), LEADER)
 
 
 def test_the_ends_of_a_growth_are_those_of_the_shards_that_the_coordinator_saw() -> None:

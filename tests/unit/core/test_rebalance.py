@@ -244,6 +244,17 @@ def test_a_transfer_for_which_the_rebalance_finds_nobody_goes_back() -> None:
     assert list(state.shards.values()) == [held(A, "0")[0]._replace(revision=8, since=NOW)]
 
 
+def test_a_transfer_that_was_redirected_goes_back_with_its_new_next_consumer_though_the_one_before_is_still_warm() -> None:
+    state = ready(*held(A, "0"), *held(B, "1"), *moving(A, B, "2"), consumers=(A, B, C), assignor="RoundRobin")
+    naming(state, A, "0", "2")
+    rebalance.rebalance(state, NOW)
+    assert list(state.shards.values()) == [*held(A, "0"), *held(B, "1"), *moving(A, C, "2")]
+    state.put_session(C, None)
+    state.put_clocks(due="ConsumerLeft")
+    rebalance.rebalance(state, NOW)
+    assert list(state.shards.values()) == [*held(A, "0"), *held(B, "1"), held(A, "2")[0]._replace(revision=8, since=NOW)]
+
+
 @pytest.mark.parametrize("paused", [False, True])
 def test_transfers_that_find_no_next_consumer_go_back_in_order_and_no_other_does(paused: bool) -> None:
     """B takes its own; C is gone, so A keeps what was to go there, in the order of the shards; D left what it held."""
