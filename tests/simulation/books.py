@@ -78,6 +78,8 @@ class Shard:
     written: list[Written] = field(default_factory=list)
     newest_epoch: int = 0
     rewound: bool = False
+    forced_under: set[int] = field(default_factory=set)
+    """The epochs of grants that ended with a position that a user asked for: what was written under them is written again."""
     ordered_from_birth: bool = False
     last_position: dict[int, Offset] = field(default_factory=dict)
     granted_since: set[tuple[int, ConsumerId, Incarnation]] | None = None
@@ -86,6 +88,14 @@ class Shard:
     def unclaimed(self, run: Run, epoch: int) -> bool:
         """Whether this is a grant of before, that could not be claimed: what was written under it may be read again."""
         return self.granted_since is not None and (epoch, run.consumer, run.incarnation) not in self.granted_since
+
+    def ended_by_force(self, epoch: int, another: int) -> bool:
+        """Whether a position that a user asked for lies between these two epochs.
+
+        The holder reads on from there as soon as it hears of it. Until then it may read under the grant of before, also a shard
+        that nobody had read when the position became durable, or that the coordinator did not know yet to be made anew.
+        """
+        return any(min(epoch, another) <= ended < max(epoch, another) for ended in self.forced_under)
 
     def miss_claims(self) -> None:
         """It was found out who holds what, and it was not there: nobody could claim it."""

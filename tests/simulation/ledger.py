@@ -237,6 +237,12 @@ class Ledger:
         row = self.stored.shards.get(shard) if self.stored is not None else None
         book.landed = (offset, row.owner_epoch if row is not None else 0)
 
+    def ends_grant(self, shard: ShardId) -> None:
+        """A position that a user has asked for became durable, be it one of the shard that bore the name before."""
+        row = self.stored.shards.get(shard) if self.stored is not None else None
+        if row is not None:
+            self.shards[shard].forced_under.add(row.owner_epoch)
+
     def forced(self, shard: ShardId, offset: Offset) -> None:
         """The user was told so: what lies above it is to be read again, what lies below need not be."""
         book = self.shards[shard]
@@ -285,6 +291,7 @@ class Ledger:
         for book in self.shards.values():
             book.newest_epoch, book.last_position, book.before_reset, book.written, book.granted_since = 0, {}, [], [], None
             book.landed = (book.landed[0], 0)
+            book.forced_under = set()
             if not keeps_offsets or book.durable is None:
                 book.begin_again()
 
@@ -407,6 +414,8 @@ class Ledger:
             return
         if segment.run is run and segment.epoch == epoch:
             return  # its own micro-batch, tried again
+        if book.ended_by_force(segment.epoch, epoch):
+            return
         if segment.unclaimed or book.unclaimed(segment.run, segment.epoch) or book.unclaimed(run, epoch):
             return
         raise BrokenError(

@@ -267,12 +267,17 @@ class Kafka:
             if note is not None and note.source_id not in ("", self.ledger.shards[shard].source_id):
                 self.ledger.counts["positions of shards that bore the name before"] += 1
                 self.forcing.discard((shard, offset))
+                if note.forced:
+                    # The coordinator does not know of another one yet, and fences the holder all the same.
+                    self.ledger.ends_grant(shard)
             elif self.ledger.sets(shard, offset):
                 # While a reset is being made, no user sets the positions that are its own.
                 self.ledger.reset(shard, offset)
+                self.ledger.ends_grant(shard)
             elif (shard, offset) in self.forcing:
                 self.forcing.remove((shard, offset))
                 self.ledger.force(shard, offset)
+                self.ledger.ends_grant(shard)
             elif self.committed.get(shard) != offset or self.ledger.shards[shard].durable is None:
                 self.ledger.land(shard, offset, writer)
             if self.committed.get(shard) == offset:

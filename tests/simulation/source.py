@@ -106,6 +106,7 @@ class Source:
         with_offsets = world.rng.random() < 0.25
         for old in books:
             book = Shard(old.name, born=world.time, source_id=f"id-{self._ids}", was_away=True)
+            book.forced_under = old.forced_under  # who has not heard of it yet reads this one under the grant that it ended
             book.ordered_from_birth, book.end = old.ordered_from_birth, world.rng.randint(0, 40)
             world.ledger.shards[old.name] = book
             if not with_offsets:

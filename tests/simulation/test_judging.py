@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,7 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
+from shardherd.core.notes import text as note
 from shardherd.core.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from shardherd.core.state import State
 from tests.builders import spec
@@ -41,6 +43,7 @@ from tests.simulation import notices, resting
 from tests.simulation.books import BrokenError, Run, Shard
 from tests.simulation.judging import Judge, listening
 from tests.simulation.servers import Kafka
+from tests.simulation.source import Source
 from tests.simulation.virtual import Timeline
 
 T0, T1 = ShardId("t/0"), ShardId("t/1")
@@ -317,6 +320,79 @@ def test_it_sees_what_is_written_again_of_a_shard_that_could_be_claimed() -> Non
     books = away_while_the_ownership_was_rebuilt(FREE)
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
         books.write(T0, 4, 7, 5, RUN_OF[B])
+
+
+def made_anew_under(row: ShardRecord) -> tuple[Judge, Kafka]:
+    """A judge who has seen this row, and Kafka; then t/0 is made anew, and nobody has looked at it since."""
+    books = judge(row)
+    books.shards[T0] = Shard(T0, end=10, born=books.timeline.now, source_id="id-2")
+    kafka = Kafka(books)
+    kafka.initialise(LEADER, 1000.0)
+    return books, kafka
+
+
+def commits(kafka: Kafka, offset: int, source_id: str, *, forced: bool) -> None:
+    """The leader commits this position of the shard that it takes t/0 for."""
+    kafka.commit(kafka.epoch, {T0: offset}, {T0: note("uid", 1, 4, source_id, forced=forced)}, LEADER)
+
+
+FENCED = HELD._replace(owner_epoch=5, held_since_epoch=5, revision=7)
+"""HELD, once a position is forced."""
+
+
+@pytest.mark.parametrize(("known_as", "read_before"), [("id-1", True), ("id-1", False), ("id-2", False)])
+def test_what_a_holder_wrote_of_a_shard_made_anew_before_it_heard_of_a_forced_position_may_be_written_again_but_once(
+    known_as: str, *, read_before: bool
+) -> None:
+    books, kafka = made_anew_under(HELD._replace(source_id=known_as))
+    if read_before:
+        books.read(T0, 0, 6, RUN_OF[A])
+    kafka.forcing.add((T0, 0))
+    commits(kafka, 0, known_as, forced=True)
+    books.store(owned(FENCED._replace(source_id=known_as), revision=7), LEADER)
+    books.forced(T0, 0)
+    if not read_before:
+        books.read(T0, 0, 6, RUN_OF[A])
+    books.write(T0, 0, 6, 4, RUN_OF[A])
+    books.write(T0, 0, 6, 5, RUN_OF[A])
+    with pytest.raises(BrokenError, match=r"g-1 .* writes records 0 to 6 under epoch 6, which g-0 .* wrote under epoch 5"):
+        books.write(T0, 0, 6, 6, RUN_OF[B])
+
+
+def test_what_was_written_under_a_grant_that_no_forced_position_ended_may_not_be_written_again() -> None:
+    books, kafka = made_anew_under(HELD._replace(source_id="id-1"))
+    commits(kafka, 0, "id-1", forced=False)
+    books.store(owned(FENCED._replace(source_id="id-1"), revision=7), LEADER)
+    books.write(T0, 0, 6, 4, RUN_OF[A])
+    with pytest.raises(BrokenError, match=r"g-0 .* writes records 0 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
+        books.write(T0, 0, 6, 5, RUN_OF[A])
+
+
+def test_what_a_holder_wrote_of_a_shard_made_anew_before_it_heard_of_a_reset_may_be_written_again() -> None:
+    begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 0), ResetRow(T1, 4, 0)))
+    row = HELD._replace(source_id="id-2")
+    books, kafka = made_anew_under(row)
+    books.store(owned(row, reset=begun), LEADER)
+    commits(kafka, 0, "id-2", forced=True)
+    books.store(owned(FENCED._replace(source_id="id-2"), reset=begun, revision=7), LEADER)
+    books.write(T0, 0, 6, 4, RUN_OF[A])
+    books.write(T0, 0, 6, 5, RUN_OF[A])
+
+
+def test_what_is_made_anew_after_a_position_was_forced_is_still_read_under_the_grant_that_this_ended() -> None:
+    books = judge(HELD)
+    kafka = Kafka(books)
+    kafka.initialise(LEADER, 1000.0)
+    kafka.forcing.add((T0, 2))
+    commits(kafka, 2, "id-1", forced=True)
+    books.store(owned(FENCED, revision=7), LEADER)
+    world: Any = SimpleNamespace(ledger=books, kafka=kafka, rng=Random(1), time=books.now, say=lambda _: None)
+    Source(world).make_anew([books.shards[T0]])
+    books.shards[T0].end = 10
+    books.write(T0, 0, 6, 4, RUN_OF[A])
+    books.write(T0, 0, 6, 5, RUN_OF[A])
+    with pytest.raises(BrokenError, match=r"g-1 .* writes records 0 to 6 under epoch 6, which g-0 .* wrote under epoch 5"):
+        books.write(T0, 0, 6, 6, RUN_OF[B])
 
 
 @pytest.mark.parametrize(
@@ -718,6 +794,16 @@ def test_it_sees_a_user_who_is_told_that_a_position_is_set_and_it_is_not() -> No
 
 
 # A group that is made again.
+
+
+def test_a_position_that_was_forced_in_a_group_excuses_nothing_in_the_one_that_is_made_again_with_the_same_epochs() -> None:
+    books, kafka = made_anew_under(HELD._replace(source_id="id-1"))
+    kafka.forcing.add((T0, 0))
+    commits(kafka, 0, "id-1", forced=True)
+    books.begin_group("another", keeps_offsets=True)
+    books.write(T0, 0, 6, 4, RUN_OF[A])
+    with pytest.raises(BrokenError, match=r"g-1 .* writes records 0 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
+        books.write(T0, 0, 6, 5, RUN_OF[B])
 
 
 def test_what_the_source_forgot_before_a_group_that_was_made_again_was_looked_at_is_read_from_its_beginning() -> None:
