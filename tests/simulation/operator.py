@@ -15,7 +15,7 @@ from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError, ShardherdError
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, Heartbeat, Incarnation, ShardId
+from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, Heartbeat, Incarnation, Offset, ShardId
 from shardherd.core.requests import ForceCheckpoint
 from shardherd.ports import Caller
 from tests.simulation import notices
@@ -76,6 +76,8 @@ class OperatorRun:
         self.lease_identity = lease_identity or process.name
         self.process = process
         self.calls: dict[Call, None] = {}
+        self.asking: set[tuple[ShardId, Offset]] = set()
+        """Positions that users have asked it to set, and that it has not answered."""
         self._http: HttpServer | None = None
         self._reason = "killed"
         self.starts_again = False
@@ -152,6 +154,7 @@ class OperatorRun:
         kafka, asked = self.world.kafka, (shard, offset)
         kafka.forcing.add(asked)
         kafka.unanswered[shard] = offset
+        self.asking.add(asked)
         try:
             await self.runtime.group(identity.namespace, identity.name).ask(ForceCheckpoint(shard, offset))
             self.runtime.check_leading()  # else the connection is closed unanswered
@@ -166,6 +169,8 @@ class OperatorRun:
             self.world.say(f"a user has set {shard} to {offset}")
         except ShardherdError as error:
             self.world.say(f"setting {shard} to {offset} failed: {error}")
+        finally:
+            self.asking.discard(asked)
 
     # What the API does.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -291,6 +291,14 @@ class Kafka:
         self.notes.pop(shard, None)
         if self.committed.pop(shard, None) is not None:
             self.ledger.forget(shard)
+
+    def made_anew(self, shard: ShardId, asking: Collection[tuple[ShardId, Offset]]) -> None:
+        """This shard is another one: no user asks it for what he asked of the one before, though he does not know its fate.
+
+        What somebody is still `asking` for may yet be done, and then it is done to this one.
+        """
+        self.unanswered.pop(shard, None)
+        self.forcing = {each for each in self.forcing if each[0] != shard or each in asking}
 
     def begin_anew(self, *, keeps_offsets: bool) -> None:
         """Another group of the same name uses this Kafka group from now on."""

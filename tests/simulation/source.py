@@ -104,11 +104,13 @@ class Source:
             return
         self._ids += 1
         with_offsets = world.rng.random() < 0.25
+        asking = {each for operator in world.operators if operator.alive for each in operator.asking}
         for old in books:
             book = Shard(old.name, born=world.time, source_id=f"id-{self._ids}", was_away=True)
             book.forced_under = old.forced_under  # who has not heard of it yet reads this one under the grant that it ended
             book.ordered_from_birth, book.end = old.ordered_from_birth, world.rng.randint(0, 40)
             world.ledger.shards[old.name] = book
+            world.kafka.made_anew(old.name, asking)
             if not with_offsets:
                 world.kafka.committed.pop(old.name, None)
                 world.kafka.notes.pop(old.name, None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -41,10 +42,14 @@ from shardherd.core.state import State
 from tests.builders import spec
 from tests.simulation import notices, resting
 from tests.simulation.books import BrokenError, Run, Shard
+from tests.simulation.faults import reset_lost
 from tests.simulation.judging import Judge, listening
 from tests.simulation.servers import Kafka
 from tests.simulation.source import Source
 from tests.simulation.virtual import Timeline
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 T0, T1 = ShardId("t/0"), ShardId("t/1")
 A, B = ConsumerId("g-0"), ConsumerId("g-1")
@@ -276,6 +281,51 @@ def test_it_sees_a_position_that_was_decided_for_the_shard_that_bore_the_name_be
     assert not books.sets(T0, 7)
     with pytest.raises(BrokenError, match="position 7 is durable, but records 0 to 7 never reached the sink"):
         books.land(T0, 7, LEADER)
+
+
+def world_in_which_a_user_has_asked_for(*positions: tuple[ShardId, int], alive: bool) -> Any:
+    """As much of a world as makes t/0 anew. Nobody has answered the user; the operator that he has asked is `alive`."""
+    books = judge(FREE, FREE._replace(shard=T1))
+    kafka, asked = Kafka(books), list[tuple[ShardId, int]]()
+    kafka.forcing.update(positions)
+    kafka.unanswered.update(positions)
+    leader = SimpleNamespace(process=SimpleNamespace(loop=None), force=lambda *position: asked.append(position))
+    world = SimpleNamespace(
+        ledger=books,
+        kafka=kafka,
+        timeline=books.timeline,
+        time=books.timeline.now,
+        rng=random.Random(1),
+        operators=[SimpleNamespace(alive=alive, asking=set(positions))],
+        leader=lambda: leader,
+        say=lambda _: None,
+        asked=asked,
+    )
+    world.source = Source(cast("World", world))
+    world.source.make_anew([books.shards[T0]])
+    books.shards[T0].end = 10
+    return world
+
+
+def test_no_user_asks_a_shard_that_was_made_anew_for_the_position_that_he_wanted_of_the_one_before() -> None:
+    world = world_in_which_a_user_has_asked_for((T0, 7), (T1, 3), alive=False)
+    reset_lost(world)
+    world.timeline.run(world.time)
+    assert world.asked == [(T1, 3), (T0, 0)]
+
+
+def test_it_sees_a_position_of_a_shard_that_was_made_anew_which_a_user_has_asked_for_of_the_one_before() -> None:
+    kafka = world_in_which_a_user_has_asked_for((T0, 7), (T1, 3), alive=False).kafka
+    epoch = kafka.initialise(LEADER, 1000.0)
+    kafka.commit(epoch, {T1: 3}, {}, LEADER)
+    with pytest.raises(BrokenError, match="position 7 is durable, but records 0 to 7 never reached the sink"):
+        kafka.commit(epoch, {T0: 7}, {}, LEADER)
+
+
+def test_what_an_operator_is_being_asked_for_may_be_done_to_the_shard_that_was_made_anew_meanwhile() -> None:
+    kafka = world_in_which_a_user_has_asked_for((T0, 7), alive=True).kafka
+    kafka.commit(kafka.initialise(LEADER, 1000.0), {T0: 7}, {}, LEADER)
+    assert kafka.ledger.shards[T0].durable == 7
 
 
 def away_while_the_ownership_was_rebuilt(*rows: ShardRecord) -> Judge:
