@@ -304,7 +304,11 @@ class Judge(Ledger):
             return
         consumer = after.consumers[holder]
         ended = consumer.has_ended(run)
-        if ended and consumer.end_reason in EndReason.EXPIRED:
+        # What came after the shard was freed may be written with it: that another pod has taken the name over.
+        known = self.written.consumers.get(holder) if self.written is not None else None
+        if any(
+            each.has_ended(run) and each.end_reason in EndReason.WAS_EXPIRED for each in (known, consumer) if each is not None
+        ):
             grace = 0.0
         elif holder in spec.leaving or holder in spec.cordoned:
             return

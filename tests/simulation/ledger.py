@@ -88,7 +88,7 @@ class Ledger:
             (name, consumer.incarnation)
             for name, consumer in after.consumers.items()
             if not consumer.present
-            and (consumer.end_reason in EndReason.EXPIRED or not consumer.has_ended(consumer.incarnation))
+            and (consumer.end_reason in EndReason.WAS_EXPIRED or not consumer.has_ended(consumer.incarnation))
         )
         moving = any(row.state is ShardState.TRANSFER for row in after.shards.values())
         self.moving_since = None if not moving else self.now if self.moving_since is None else self.moving_since

@@ -451,8 +451,9 @@ def test_what_is_made_anew_after_a_position_was_forced_is_still_read_under_the_g
         {"present": False},
         {"present": False, "ended": RUNS[A], "end_reason": EndReason.PROGRESS_TIMEOUT},
         {"present": False, "ended": RUNS[A], "end_reason": EndReason.RELEASE_TIMEOUT},
+        {"present": False, "ended": RUNS[A], "end_reason": EndReason.EXPIRED_AND_DIED},
     ],
-    ids=["silent", "hung", "did not release"],
+    ids=["silent", "hung", "did not release", "is dead by now"],
 )
 def test_what_an_expired_consumer_wrote_may_be_written_again_though_nobody_told_of_its_expiry(over: dict[str, Any]) -> None:
     books = judge(HELD)
@@ -514,6 +515,39 @@ def test_it_sees_a_shard_that_is_taken_from_who_may_come_back() -> None:
     books.timeline.now += 40.0
     with pytest.raises(BrokenError, match=r"40\.0 s after it was heard, within its grace of 90 s"):
         books.store(freed, LEADER)
+
+
+EXPIRED = replace(CONSUMERS[A], present=False, ended=RUNS[A], end_reason=EndReason.PROGRESS_TIMEOUT)
+REPLACED = ConsumerRecord(A, Incarnation("uid-c", 1), superseded=("uid-a",))
+GONE = HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [EXPIRED, replace(EXPIRED, end_reason=EndReason.EXPIRED_AND_DIED), REPLACED],
+    ids=["expired", "died since", "another pod has its name since"],
+)
+def test_a_shard_of_who_was_expired_waits_for_nobody_whatever_is_written_of_him_with_it(after: ConsumerRecord) -> None:
+    books = judge(HELD, rejoin_grace=90.0)
+    books.store(owned(HELD, consumers={**CONSUMERS, A: EXPIRED}, group_epoch=4), LEADER)
+    books.hears(heartbeat(A, 2), LEADER)
+    books.store(owned(GONE, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [CONSUMERS[A], replace(CONSUMERS[A], present=False), replace(EXPIRED, ended=Incarnation("uid-a", 0))],
+    ids=["was there", "was silent", "had been expired before this run"],
+)
+@pytest.mark.parametrize("after", [replace(EXPIRED, end_reason=EndReason.DIED), REPLACED], ids=["died", "replaced"])
+def test_it_sees_a_shard_that_is_taken_within_its_grace_from_who_was_not_expired(
+    before: ConsumerRecord, after: ConsumerRecord
+) -> None:
+    books = judge(HELD, rejoin_grace=90.0)
+    books.store(owned(HELD, consumers={**CONSUMERS, A: before}, group_epoch=4), LEADER)
+    books.hears(heartbeat(A, 2), LEADER)
+    with pytest.raises(BrokenError, match=r"t/0 was taken from g-0 0\.0 s after it was heard, within its grace of 90 s"):
+        books.store(owned(GONE, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
 
 
 def world_in_which_runs(*names: ConsumerId) -> Any:

@@ -15,7 +15,9 @@ from shardherd.core.records import ConsumerRecord, EndReason, ShardRecord
 from shardherd.core.requests import ConsumerDied
 from shardherd.core.state import State, Told
 
-PROVEN = frozenset({EndReason.DIED, EndReason.LEFT})
+DEAD = frozenset({EndReason.DIED, EndReason.EXPIRED_AND_DIED})
+"""Ends that are proven, of an incarnation and all earlier starts of its pod."""
+PROVEN = DEAD | {EndReason.LEFT}
 """Ends after which an incarnation writes nothing more."""
 AT_ONCE = float("-inf")
 """A moment that is past already, whenever it is asked."""
@@ -105,14 +107,19 @@ def leave(state: State, request: Leave) -> None:
 
 
 def died(state: State, request: ConsumerDied) -> None:
-    """Proof of death of an incarnation and all earlier starts of its pod, their executors included."""
+    """Proof of death of an incarnation and all earlier starts of its pod, their executors included.
+
+    What was expired stays so: its proof ends what its shards wait for, and must not make them wait for its name's return.
+    """
     record = state.consumers.get(request.consumer)
     if record is None:
         return
     dead = request.incarnation
     over = record.has_ended(dead) and record.end_reason in PROVEN
     if dead.pod_uid == record.incarnation.pod_uid and not record.incarnation.supersedes(dead) and not over:
-        end(state, record, dead, EndReason.DIED, "ConsumerDied")
+        # Of a start that was never heard, what is said of the one before it goes on to count.
+        expired = record.end_reason in EndReason.WAS_EXPIRED and record.has_ended(record.incarnation)
+        end(state, record, dead, EndReason.EXPIRED_AND_DIED if expired else EndReason.DIED, "ConsumerDied")
     elif any(covers(dead, run) and not _proven(state, record, run) for run in _runs_that_hold(state, record)):
         state.put_consumer(replace(record, proven=(*record.proven, dead)))
 
@@ -178,7 +185,7 @@ def gone_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> flo
 def reclaimable_at(state: State, consumer: ConsumerId, incarnation: Incarnation) -> float:
     """From when on the shards of a consumer that went need not wait for its name's return any more."""
     record = state.consumers[consumer]
-    if record.end_reason in EndReason.EXPIRED and record.has_ended(incarnation):
+    if record.end_reason in EndReason.WAS_EXPIRED and record.has_ended(incarnation):
         return AT_ONCE
     return last_heard(state, consumer, incarnation) + state.spec.settings.rejoin_grace
 
@@ -216,7 +223,7 @@ def _proven(state: State, record: ConsumerRecord, incarnation: Incarnation) -> b
         return True
     if record.end_reason == EndReason.LEFT and (record.ended == incarnation or (later and record.has_ended(incarnation))):
         return True
-    if record.end_reason == EndReason.DIED and record.has_ended(incarnation):
+    if record.end_reason in DEAD and record.has_ended(incarnation):
         return True
     return any(covers(dead, incarnation) for dead in record.proven)
 

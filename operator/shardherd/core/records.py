@@ -50,6 +50,7 @@ class ShardRecord(NamedTuple):
 class EndReason:
     """Why an incarnation is over. `EXPIRED` are those that the coordinator ended: their pods must be replaced.
 
+    Once such a one is proven dead, nothing is left to be replaced; it `WAS_EXPIRED` all the same: nobody waits for its return.
     One that has left busy may still write: it has named shards to the last, and did not say that nothing of it goes on.
     """
 
@@ -58,7 +59,9 @@ class EndReason:
     LEFT_BUSY = "LeftBusy"
     RELEASE_TIMEOUT = "ReleaseTimeout"
     PROGRESS_TIMEOUT = "ProgressTimeout"
+    EXPIRED_AND_DIED = "ExpiredAndDied"
     EXPIRED = frozenset({RELEASE_TIMEOUT, PROGRESS_TIMEOUT})
+    WAS_EXPIRED = EXPIRED | {EXPIRED_AND_DIED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,6 +276,7 @@ def ended(reason: str, *, ordered: bool = False, grace: float = 20.0) -> State:
         (EndReason.PROGRESS_TIMEOUT, True, 145.0, liveness.AT_ONCE),
         ("", True, 145.0, 120.0),
         (EndReason.PROGRESS_TIMEOUT, False, liveness.AT_ONCE, liveness.AT_ONCE),
+        (EndReason.EXPIRED_AND_DIED, True, liveness.AT_ONCE, liveness.AT_ONCE),
         ("", False, liveness.AT_ONCE, 120.0),
     ],
 )
@@ -285,6 +286,59 @@ def test_its_shards_may_move_when_it_cannot_act_any_more_and_no_return_is_waited
     state = ended(reason, ordered=ordered)
     assert liveness.gone_at(state, A, incarnation(A)) == gone
     assert liveness.reclaimable_at(state, A, incarnation(A)) == reclaimable
+
+
+@pytest.mark.parametrize("start", [1, 2], ids=["its own death", "that of a later start, which was never heard"])
+@pytest.mark.parametrize("reason", [EndReason.PROGRESS_TIMEOUT, EndReason.RELEASE_TIMEOUT])
+def test_the_proof_of_death_of_a_run_that_was_expired_moves_its_shards_and_gives_it_no_grace(reason: str, start: int) -> None:
+    state = ended(reason, ordered=True)
+    liveness.died(state, ConsumerDied(A, incarnation(A, start)))
+    liveness.settle(state, 101.0)
+    assert state.shards == {shard("0"): FREE._replace(last_holder=A, since=101.0)}
+    assert state.consumers[A] == ConsumerRecord(
+        A, incarnation(A), present=False, ended=incarnation(A, start), end_reason=EndReason.EXPIRED_AND_DIED
+    )
+
+
+def test_the_death_of_a_run_that_was_expired_is_stored_once_and_counts_when_another_pod_has_its_name() -> None:
+    state = ended(EndReason.PROGRESS_TIMEOUT, ordered=True)
+    liveness.died(state, ConsumerDied(A, incarnation(A)))
+    state.begin()
+    liveness.died(state, ConsumerDied(A, incarnation(A)))
+    assert state.journal == []
+    liveness.admit(state, A, incarnation(A, pod=2), 101.0)
+    assert state.consumers[A] == ConsumerRecord(A, incarnation(A, pod=2), superseded=("uid-g-0-1",), proven=(incarnation(A),))
+
+
+@pytest.mark.parametrize("proof_first", [True, False])
+def test_a_cold_start_after_one_that_was_expired_yields_whether_the_proof_or_its_heartbeat_comes_first(
+    proof_first: bool,
+) -> None:
+    state = ended(EndReason.PROGRESS_TIMEOUT, ordered=True)
+    state.put_spec(replace(state.spec, executors=True))
+    state.put_session(B, WARM)
+    state.put_in_flight(shard("0"), InFlight(1))
+    if proof_first:
+        liveness.died(state, ConsumerDied(A, incarnation(A)))
+    liveness.admit(state, A, incarnation(A, 2), 101.0)
+    if not proof_first:
+        liveness.died(state, ConsumerDied(A, incarnation(A)))
+    state.put_in_flight(shard("0"), None)
+    liveness.settle(state, 102.0)
+    assert state.shards == {shard("0"): FREED._replace(since=102.0)}
+    reason = EndReason.EXPIRED_AND_DIED if proof_first else EndReason.PROGRESS_TIMEOUT
+    assert state.consumers[A] == ConsumerRecord(A, incarnation(A, 2), True, incarnation(A), reason)
+
+
+@pytest.mark.parametrize("before", [EndReason.PROGRESS_TIMEOUT, EndReason.EXPIRED_AND_DIED])
+def test_a_later_start_that_was_heard_and_died_has_its_grace_though_the_one_before_was_expired(before: str) -> None:
+    state = ended(before)
+    liveness.admit(state, A, incarnation(A, 2), 101.0)
+    state.put_shard(HELD._replace(incarnation=incarnation(A, 2)))
+    liveness.died(state, ConsumerDied(A, incarnation(A, 2)))
+    assert state.consumers[A] == ConsumerRecord(A, incarnation(A, 2), False, incarnation(A, 2), EndReason.DIED)
+    state.put_heard(A, incarnation(A, 2), 110.0)
+    assert liveness.reclaimable_at(state, A, incarnation(A, 2)) == 130.0
 
 
 def test_of_a_run_that_nobody_heard_since_the_restart_the_restart_counts() -> None:

@@ -444,8 +444,9 @@ def test_a_later_start_proves_the_end_of_every_earlier_one_of_its_pod_in_an_orde
     assert {each.owner_epoch for each in play.confirmed("g-0").values()} == {2}
 
 
-def test_an_expired_run_of_an_ordered_group_frees_its_shards_at_its_proof_of_death() -> None:
-    play = transferring(ordered=True)
+@pytest.mark.parametrize("grace", [0.0, 300.0], ids=["no grace", "a grace for those that died or left"])
+def test_an_expired_run_of_an_ordered_group_frees_its_shards_at_its_proof_of_death(grace: float) -> None:
+    play = transferring(ordered=True, rejoin_grace=grace)
     overdue(play, "g-0", "g-1")
     assert "ReleaseTimeout" in play.reasons()
     assert play.held_by("g-0") == {"0", "1"}
