@@ -138,6 +138,8 @@ class Ledger:
             if was is row:
                 continue
             self._grant_changed(was, row)
+            if resetting and was is not None:
+                self._set_by_reset(was, row)
             if (
                 was is not None
                 and was.source_id != row.source_id
@@ -176,6 +178,18 @@ class Ledger:
             self.counts["grants"] += 1
             if was is not None and (was.holder or was.last_holder) not in (None, row.holder):
                 self.counts["moves"] += 1
+
+    def _set_by_reset(self, was: ShardRecord, row: ShardRecord) -> None:
+        """A holder may be fenced of a shard that a reset sets to where it stands.
+
+        That is so also if the position was only read back, after a commit of unknown outcome. What the holder wrote above it is
+        read again, and may be before the reset has set its other shards.
+        """
+        fenced = row.owner_epoch > was.owner_epoch and (row.holder, row.incarnation) == (was.holder, was.incarnation)
+        report, book = applying(self.stored), self.shards[row.shard]
+        rows = report.rows if fenced and report is not None else ()
+        if any((each.shard, each.after) == (row.shard, book.durable) for each in rows):
+            book.rewound = True
 
     def _reset_made(self, report: ResetReport, whole: ResetReport) -> None:
         """It is made; `whole` has all of its rows."""

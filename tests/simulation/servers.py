@@ -263,24 +263,25 @@ class Kafka:
         if away := [shard for shard in offsets if not self.ledger.shards[shard].present]:
             raise SourceUnavailableError(f"cannot commit {away}: there is no such partition")
         for shard, offset in offsets.items():
-            note = parse(notes.get(shard, ""))
+            note, again = parse(notes.get(shard, "")), self.committed.get(shard) == offset
             if note is not None and note.source_id not in ("", self.ledger.shards[shard].source_id):
                 self.ledger.counts["positions of shards that bore the name before"] += 1
                 self.forcing.discard((shard, offset))
                 if note.forced:
                     # The coordinator does not know of another one yet, and fences the holder all the same.
                     self.ledger.ends_grant(shard)
-            elif self.ledger.sets(shard, offset):
-                # While a reset is being made, no user sets the positions that are its own.
+            elif self.ledger.sets(shard, offset) and not (again and note is not None and not note.forced):
+                # While a reset is being made, no user sets the positions that are its own. One that is committed again as it
+                # is, and does not say that it is forced, asks for nothing: the reset may have set it, and it was read on since.
                 self.ledger.reset(shard, offset)
                 self.ledger.ends_grant(shard)
             elif (shard, offset) in self.forcing:
                 self.forcing.remove((shard, offset))
                 self.ledger.force(shard, offset)
                 self.ledger.ends_grant(shard)
-            elif self.committed.get(shard) != offset or self.ledger.shards[shard].durable is None:
+            elif not again or self.ledger.shards[shard].durable is None:
                 self.ledger.land(shard, offset, writer)
-            if self.committed.get(shard) == offset:
+            if again:
                 self.ledger.counts["positions committed again as they were"] += 1
             self.committed[shard] = offset
             self.retention.committed(shard)

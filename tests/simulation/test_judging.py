@@ -36,7 +36,7 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
-from shardherd.core.notes import text as note
+from shardherd.core.notes import text
 from shardherd.core.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from shardherd.core.state import State
 from tests.builders import spec
@@ -270,6 +270,62 @@ def test_a_position_that_a_user_asked_for_in_vain_is_set_by_the_reset_that_is_be
     assert books.counts["resets made"] == 1
 
 
+def reset_to_where_it_stands() -> tuple[Judge, Kafka]:
+    """A judge who has seen a reset set t/0 to 4, where it stood; A wrote 4 to 7 before. The reset has more to set yet."""
+    begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 4), ResetRow(T1, 4, 0)))
+    books = judge(HELD)
+    kafka = Kafka(books)
+    kafka.committed[T0] = 4
+    kafka.initialise(LEADER, 1000.0)
+    books.write(T0, 4, 7, 4, RUN_OF[A])
+    books.store(owned(HELD, reset=begun), LEADER)
+    kafka.commit(kafka.epoch, {T0: 4}, {T0: text("uid", 1, 4, "id-1", forced=True)}, LEADER)
+    books.store(owned(given(HELD, A), reset=begun, revision=7), LEADER)
+    return books, kafka
+
+
+def test_what_was_read_since_a_reset_set_its_shard_is_in_the_sink_though_that_position_is_committed_again() -> None:
+    books, kafka = reset_to_where_it_stands()
+    noted = {T0: text("uid", 1, 5, "id-1")}
+    books.write(T0, 4, 7, 5, RUN_OF[A])
+    kafka.commit(kafka.epoch, {T0: 4}, noted, LEADER)
+    kafka.commit(kafka.epoch, {T0: 7}, noted, LEADER)
+    assert (books.shards[T0].durable, books.counts["positions committed again as they were"]) == (7, 2)
+
+
+def test_it_sees_a_position_that_counts_what_was_read_before_a_reset_set_its_shard_to_where_it_stood() -> None:
+    _, kafka = reset_to_where_it_stands()
+    noted = {T0: text("uid", 1, 5, "id-1")}
+    kafka.commit(kafka.epoch, {T0: 4}, noted, LEADER)
+    with pytest.raises(BrokenError, match="position 7 is durable, but records 4 to 7 never reached the sink"):
+        kafka.commit(kafka.epoch, {T0: 7}, noted, LEADER)
+
+
+def test_what_a_holder_wrote_before_a_reset_fenced_it_is_written_again_though_the_position_was_only_read_back() -> None:
+    begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 4), ResetRow(T1, 4, 0)))
+    books = judge(HELD)
+    books.write(T0, 4, 7, 4, RUN_OF[A])
+    books.store(owned(HELD, reset=begun), LEADER)
+    books.store(owned(given(HELD, A), reset=begun, revision=7), LEADER)
+    books.write(T0, 4, 7, 5, RUN_OF[A])
+    assert books.counts["records written again"] == 3
+
+
+@pytest.mark.parametrize(
+    "rows", [(ResetRow(T1, 4, 0),), (ResetRow(T0, 4, 0), ResetRow(T1, 4, 0))], ids=["of another shard", "to elsewhere"]
+)
+def test_it_sees_what_is_written_again_by_a_holder_that_was_fenced_during_a_reset_which_did_not_set_its_shard(
+    rows: tuple[ResetRow, ...],
+) -> None:
+    begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=rows)
+    books = judge(HELD)
+    books.write(T0, 4, 7, 4, RUN_OF[A])
+    books.store(owned(HELD, reset=begun), LEADER)
+    books.store(owned(given(HELD, A), reset=begun, revision=7), LEADER)
+    with pytest.raises(BrokenError, match=r"g-0 .* writes records 4 to 7 under epoch 5, which g-0 .* wrote under epoch 4"):
+        books.write(T0, 4, 7, 5, RUN_OF[A])
+
+
 def test_it_sees_a_position_that_was_decided_for_the_shard_that_bore_the_name_before() -> None:
     begun = ResetReport("one", ResetTo.LATEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 7),))
     books = judge(FREE)
@@ -383,7 +439,7 @@ def made_anew_under(row: ShardRecord) -> tuple[Judge, Kafka]:
 
 def commits(kafka: Kafka, offset: int, source_id: str, *, forced: bool) -> None:
     """The leader commits this position of the shard that it takes t/0 for."""
-    kafka.commit(kafka.epoch, {T0: offset}, {T0: note("uid", 1, 4, source_id, forced=forced)}, LEADER)
+    kafka.commit(kafka.epoch, {T0: offset}, {T0: text("uid", 1, 4, source_id, forced=forced)}, LEADER)
 
 
 FENCED = HELD._replace(owner_epoch=5, held_since_epoch=5, revision=7)
