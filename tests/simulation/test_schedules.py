@@ -44,10 +44,12 @@ from tests.simulation.bugs import BUGS, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, directed, find_bugs, meet, spread
 from tests.simulation.consumer import Leaving
 from tests.simulation.exhaustive import explore
+from tests.simulation.judging import TOLD
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
 from tests.simulation.retention import RETENTION, SERVED, Retention
 from tests.simulation.virtual import Timeline
+from tests.simulation.world import World
 
 SCHEDULES = 100_000 if LONG else 6_000
 WORKERS = os.cpu_count() or 1
@@ -152,6 +154,31 @@ def test_a_run_begins_where_its_commit_says_and_elsewhere_at_a_fixed_seed(tmp_pa
         assert (start, origin) == (int(commit.stdout, 16) % 10**9, f"{start}, from commit {commit.stdout[:12]}")
     assert seeds.of_commit(tmp_path) == (20_000_000, "20000000, which is fixed, since this is no checkout of git")
     assert 0 <= seeds.drawn() < 10**9
+
+
+def test_a_coordinator_that_stood_still_is_told_when_it_goes_on_what_was_edited_meanwhile() -> None:
+    calm = replace(next(drawn for drawn in map(plan, itertools.count()) if drawn.pace > 1.0), operators=1, steps=())
+    world = World(calm)
+    identity = world.spec.identity
+
+    def told() -> object:
+        leader = world.leader()
+        assert leader is not None
+        return leader.runtime.group(identity.namespace, identity.name).spec
+
+    try:
+        world._begin()
+        world.until(10.5 * calm.pace)
+        before, leader = world.spec, world.leader()
+        assert leader is not None
+        world.stand_still(leader.process, 100.0)
+        world.change_spec(paused=True)
+        world.until(world.time + 100.0)
+        assert told() == before
+        world.until(world.time + TOLD)
+        assert told() == world.spec
+    finally:
+        world._end()
 
 
 def test_seeds_that_once_failed_are_read_with_what_they_were(tmp_path: Path) -> None:

@@ -257,11 +257,15 @@ class World:
         self.timeline.after(self.rng.uniform(0.1, 1.5), self.add_endpoint, operator)
 
     def add_endpoint(self, operator: OperatorRun) -> None:
-        if not operator.alive or operator in self.endpoints:
+        """It has begun to lead, or goes on: it is ready once it leads, and hears at once what was edited meanwhile."""
+        if not operator.alive:
             return
         if operator.runtime.leading:
-            self.endpoints.append(operator)
-        else:
+            if not self.deleted:
+                self.timeline.at(self.time, operator.process.loop, operator.apply, self.spec)
+            if operator not in self.endpoints:
+                self.endpoints.append(operator)
+        elif operator not in self.endpoints:
             # Its lease lapsed while it stood still, and it may get it back: the readiness probe asks again.
             self.timeline.after(5.0, self.add_endpoint, operator)
 
