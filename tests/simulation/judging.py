@@ -579,6 +579,12 @@ class Judge(Ledger):
         super().force(shard, offset)
         self._set(shard, offset)
 
+    def land_before(self, *, again: bool) -> None:
+        super().land_before(again=again)
+        if not again:
+            # It is a checkpoint that succeeded, as far as anybody knows.
+            self.doublings = []
+
     def reset(self, shard: ShardId, offset: Offset) -> None:
         super().reset(shard, offset)
         self.positions_set.add(shard)

@@ -242,6 +242,10 @@ class Ledger:
         book.landed = (offset, row.owner_epoch if row is not None else 0)
         self.counts["positions made durable"] += 1
 
+    def land_before(self, *, again: bool) -> None:
+        """A position became durable, or is committed `again`, of a shard whose name another bears: nobody has found out yet."""
+        self.counts["positions of shards that bore the name before"] += 1
+
     def force(self, shard: ShardId, offset: Offset) -> None:
         """A position that a user has asked for became durable."""
         book = self.shards[shard]

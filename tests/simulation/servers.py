@@ -265,7 +265,7 @@ class Kafka:
         for shard, offset in offsets.items():
             note, again = parse(notes.get(shard, "")), self.committed.get(shard) == offset
             if note is not None and note.source_id not in ("", self.ledger.shards[shard].source_id):
-                self.ledger.counts["positions of shards that bore the name before"] += 1
+                self.ledger.land_before(again=again)
                 self.forcing.discard((shard, offset))
                 if note.forced:
                     # The coordinator does not know of another one yet, and fences the holder all the same.

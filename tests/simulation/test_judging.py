@@ -790,6 +790,23 @@ def test_progress_that_comes_when_an_expiry_is_stored_already_comes_too_late() -
     books.expired(A, "ProgressTimeout", 0.0)
 
 
+def test_a_checkpoint_of_a_shard_that_was_made_anew_since_ends_the_doubling_of_deadlines_once() -> None:
+    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    books.timeline.now += 70.0
+    books.moving_from[T0] = books.now - 70.0
+    books.doublings = [books.now - 10.0]
+    books.store(owned(MOVING, revision=7), LEADER)
+    books.shards[T0] = Shard(T0, end=10, source_id="id-2")
+    kafka, noted = Kafka(books), {T0: text("uid", 1, 4, "id-1")}
+    kafka.committed[T0] = 6
+    kafka.initialise(LEADER, books.now)
+    kafka.commit(kafka.epoch, {T0: 6}, noted, LEADER)
+    with pytest.raises(BrokenError, match=r"70\.0 s after it was asked to release"):
+        books.expired(A, "ReleaseTimeout", 0.0)
+    kafka.commit(kafka.epoch, {T0: 7}, noted, LEADER)
+    books.expired(A, "ReleaseTimeout", 0.0)
+
+
 def test_an_expiry_that_is_told_after_another_took_over_is_not_judged_by_what_the_other_heard() -> None:
     books = judge(MOVING, release_timeout=60.0)
     books.store(owned(MOVING, leader_epoch=2, revision=7), "operator-2")
