@@ -575,7 +575,7 @@ def test_it_sees_a_shard_that_is_taken_from_who_may_come_back() -> None:
 
 EXPIRED = replace(CONSUMERS[A], present=False, ended=RUNS[A], end_reason=EndReason.PROGRESS_TIMEOUT)
 REPLACED = ConsumerRecord(A, Incarnation("uid-c", 1), superseded=("uid-a",))
-GONE = HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None)
+TAKEN = HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None)
 
 
 @pytest.mark.parametrize(
@@ -587,7 +587,7 @@ def test_a_shard_of_who_was_expired_waits_for_nobody_whatever_is_written_of_him_
     books = judge(HELD, rejoin_grace=90.0)
     books.store(owned(HELD, consumers={**CONSUMERS, A: EXPIRED}, group_epoch=4), LEADER)
     books.hears(heartbeat(A, 2), LEADER)
-    books.store(owned(GONE, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
+    books.store(owned(TAKEN, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
 
 
 @pytest.mark.parametrize(
@@ -603,7 +603,7 @@ def test_it_sees_a_shard_that_is_taken_within_its_grace_from_who_was_not_expired
     books.store(owned(HELD, consumers={**CONSUMERS, A: before}, group_epoch=4), LEADER)
     books.hears(heartbeat(A, 2), LEADER)
     with pytest.raises(BrokenError, match=r"t/0 was taken from g-0 0\.0 s after it was heard, within its grace of 90 s"):
-        books.store(owned(GONE, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
+        books.store(owned(TAKEN, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
 
 
 def world_in_which_runs(*names: ConsumerId) -> Any:

@@ -264,8 +264,7 @@ def _accept(state: State, shard: ShardId, source_id: str) -> None:
     One that was made anew since the position was decided is another than `source_id`, and still nobody's.
     """
     clocks, info = state.clocks, state.infos.get(shard)
-    if shard in clocks.copies:
-        state.put_clocks(copies={each: copy for each, copy in clocks.copies.items() if each != shard})
+    grants.believe_forced(state, shard)
     if source_id and state.shards[shard].source_id != source_id:
         state.put_shard(state.shards[shard]._replace(source_id=source_id))
     if shard in clocks.recreated and info is not None and info.source_id == source_id:

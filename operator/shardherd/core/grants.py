@@ -161,6 +161,13 @@ def regrant(state: State, record: ShardRecord, now: float) -> None:
     )
 
 
+def believe_forced(state: State, shard: ShardId) -> None:
+    """A forced position is where to read on, whatever a copy says."""
+    copies = state.clocks.copies
+    if shard in copies:
+        state.put_clocks(copies={each: copy for each, copy in copies.items() if each != shard})
+
+
 def fence_holder(state: State, record: ShardRecord) -> None:
     """After a forced checkpoint: the holder reads on from there under a new epoch, and nothing of before is its own."""
     epoch = record.owner_epoch + 1

@@ -203,6 +203,7 @@ def _write(state: State, begun: ResetReport) -> None:
     if unset is None:
         unset = frozenset(row.shard for row in begun.rows)
     # A shard that went meanwhile cannot be written, and with it nothing else could.
+    _fence_gone(state, [row for row in begun.rows if row.shard in unset and row.shard not in state.infos])
     unset = unset & state.infos.keys()
     begun = _without_others(state, begun, unset - state.in_flight.keys())
     unset = unset.difference(state.record.reset_left_out)
@@ -262,6 +263,15 @@ def _is_set(state: State, row: ResetRow) -> bool:
     """Whether a shard that the source has no more was set before it went: nothing else moves a position meanwhile."""
     position = state.positions.get(row.shard)
     return position is not None and (position == row.after or position != row.before)
+
+
+def _fence_gone(state: State, gone: Iterable[ResetRow]) -> None:
+    """A leader that ended before it knew that these were set has fenced nobody: they may come back, and are read from there."""
+    for row in gone:
+        if _is_set(state, row):
+            grants.believe_forced(state, row.shard)
+            if state.shards[row.shard].state in grants.HELD:
+                grants.fence_holder(state, state.shards[row.shard])
 
 
 def _conclude(state: State, declared: Reset, outcome: ResetReport) -> None:

@@ -503,6 +503,34 @@ def test_what_went_before_it_was_set_is_not_said_to_be_set_and_is_named() -> Non
     assert play.told[-1] == Told("ResetDone", f"reset r1 to Offsets: {message}", shards=shards("0", "2"), warning=True)
 
 
+def test_who_holds_what_was_set_before_it_went_and_before_the_leader_changed_is_fenced() -> None:
+    play = reading(40, 60)
+    play.hold_commits = True
+    declare(play, reset())
+    go_on(play)
+    # Both positions become durable, and the leader ends before it hears of that.
+    play.log.update(play.uncommitted)
+    play.uncommitted, play.hold_commits = {}, False
+    play.copies = {shard("1"): 60}
+    epochs = {name: play.shard(name).owner_epoch for name in ("0", "1")}
+    play.restart()
+    play.discover(topic(1))
+    play.beat("g-0")
+    go_on(play)
+    assert (report(play).state, [(row.shard, row.after) for row in report(play).rows]) == (
+        ResetState.DONE,
+        [(shard("0"), 0), (shard("1"), 0)],
+    )
+    assert {name: play.shard(name).owner_epoch - epoch for name, epoch in epochs.items()} == {"0": 1, "1": 1}
+    play.discover(topic(2))
+    play.change(with_settings(play.group.spec, paused=False))
+    play.settle("g-0")
+    assert (play.view.withheld, {name: each.position for name, each in play.confirmed("g-0").items()}) == ((), {"0": 0, "1": 0})
+    assert {name: each.held_since_epoch for name, each in play.confirmed("g-0").items()} == {
+        name: epoch + 1 for name, epoch in epochs.items()
+    }
+
+
 def test_one_whose_shards_have_all_gone_is_done() -> None:
     play = reading(40, 60)
     play.hold_commits = True
