@@ -60,8 +60,8 @@ def _wall_clock() -> list[Patch]:
 def _reply_before_persist() -> list[Patch]:
     real = storage.GroupStorage.save
 
-    async def save(self: Any, what: Any) -> None:
-        asyncio.get_running_loop().create_task(real(self, what))
+    async def save(self: Any, what: Any, *, grows: bool = False) -> None:
+        asyncio.get_running_loop().create_task(real(self, what, grows=grows))
 
     return [(storage.GroupStorage, "save", save)]
 

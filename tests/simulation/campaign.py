@@ -228,6 +228,8 @@ def find_bugs(names: Sequence[str], seeds: int, workers: int) -> dict[str, tuple
     def look_for(name: str) -> tuple[int, str] | None:
         process = _start(["--worker", "0", str(seeds), "1", "--bug", name, "--stop-at-first"])
         broken = _reported(process).broken
+        if any(error in what for _, what in broken for error in ("TypeError(", "AttributeError(", "NameError(")):
+            raise RuntimeError(f"the planted bug {name!r} does not fit the code any more: {broken[0][1]}")
         return broken[0] if broken else None
 
     with ThreadPoolExecutor(workers) as searches:

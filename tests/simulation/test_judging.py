@@ -492,7 +492,7 @@ def test_what_is_made_anew_after_a_position_was_forced_is_still_read_under_the_g
     kafka.forcing.add((T0, 2))
     commits(kafka, 2, "id-1", forced=True)
     books.store(owned(FENCED, revision=7), LEADER)
-    world: Any = SimpleNamespace(ledger=books, kafka=kafka, rng=Random(1), time=books.now, say=lambda _: None)
+    world: Any = SimpleNamespace(ledger=books, kafka=kafka, operators=[], rng=Random(1), time=books.now, say=lambda _: None)
     Source(world).make_anew([books.shards[T0]])
     books.shards[T0].end = 10
     books.write(T0, 0, 6, 4, RUN_OF[A])
