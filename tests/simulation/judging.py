@@ -39,7 +39,7 @@ from shardherd.core.model import (
 from shardherd.core.naming import split
 from shardherd.core.records import ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from tests.simulation.books import BrokenError
-from tests.simulation.ledger import HELD, Ledger
+from tests.simulation.ledger import HELD, Ledger, applying
 
 if TYPE_CHECKING:
     from tests.simulation.operator import OperatorRun
@@ -588,6 +588,13 @@ class Judge(Ledger):
     def reset(self, shard: ShardId, offset: Offset) -> None:
         super().reset(shard, offset)
         self.positions_set.add(shard)
+
+    def ends_grant(self, shard: ShardId, offset: Offset) -> None:
+        super().ends_grant(shard, offset)
+        report = applying(self.stored)
+        if report is not None and any((row.shard, row.after) == (shard, offset) for row in report.rows):
+            # The reset has set it, though it is another shard by now: whoever made it has yet to find that out.
+            self.positions_set.add(shard)
 
     def _found_again(self, shard: ShardId) -> None:
         if self.shards[shard].durable is None and shard in self.forgotten_at:

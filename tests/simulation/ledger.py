@@ -255,7 +255,7 @@ class Ledger:
         row = self.stored.shards.get(shard) if self.stored is not None else None
         book.landed = (offset, row.owner_epoch if row is not None else 0)
 
-    def ends_grant(self, shard: ShardId) -> None:
+    def ends_grant(self, shard: ShardId, _offset: Offset) -> None:
         """A position that a user has asked for became durable, be it one of the shard that bore the name before."""
         row = self.stored.shards.get(shard) if self.stored is not None else None
         if row is not None:

@@ -269,16 +269,16 @@ class Kafka:
                 self.forcing.discard((shard, offset))
                 if note.forced:
                     # The coordinator does not know of another one yet, and fences the holder all the same.
-                    self.ledger.ends_grant(shard)
+                    self.ledger.ends_grant(shard, offset)
             elif self.ledger.sets(shard, offset) and not (again and note is not None and not note.forced):
                 # While a reset is being made, no user sets the positions that are its own. One that is committed again as it
                 # is, and does not say that it is forced, asks for nothing: the reset may have set it, and it was read on since.
                 self.ledger.reset(shard, offset)
-                self.ledger.ends_grant(shard)
+                self.ledger.ends_grant(shard, offset)
             elif (shard, offset) in self.forcing:
                 self.forcing.remove((shard, offset))
                 self.ledger.force(shard, offset)
-                self.ledger.ends_grant(shard)
+                self.ledger.ends_grant(shard, offset)
             elif not again or self.ledger.shards[shard].durable is None:
                 self.ledger.land(shard, offset, writer)
             if again:

@@ -446,6 +446,25 @@ FENCED = HELD._replace(owner_epoch=5, held_since_epoch=5, revision=7)
 """HELD, once a position is forced."""
 
 
+@pytest.mark.parametrize(("committed", "forced", "seen"), [(2, True, True), (3, True, False), (2, False, False)])
+def test_a_reset_whose_commit_was_under_way_when_its_shard_was_made_anew_has_set_it(
+    committed: int, forced: bool, seen: bool
+) -> None:
+    row = HELD._replace(source_id="id-1")
+    begun = ResetReport("one", ResetTo.OFFSETS, ResetState.APPLYING, "", 1.0, 1, rows=(ResetRow(T0, 4, 2),))
+    books, kafka = made_anew_under(row)
+    books.store(owned(row, reset=begun), LEADER)
+    books.shards[T0].born += 1.0
+    commits(kafka, committed, "id-1", forced=forced)
+    done = replace(begun, state=ResetState.DONE)
+    made = owned(FENCED._replace(source_id="id-1"), reset=done, last_reset=done, reset_ids=("one",), revision=7)
+    if seen:
+        books.store(made, LEADER)
+        return
+    with pytest.raises(BrokenError, match="reset one is made, and did not set"):
+        books.store(made, LEADER)
+
+
 @pytest.mark.parametrize(("known_as", "read_before"), [("id-1", True), ("id-1", False), ("id-2", False)])
 def test_what_a_holder_wrote_of_a_shard_made_anew_before_it_heard_of_a_forced_position_may_be_written_again_but_once(
     known_as: str, *, read_before: bool
