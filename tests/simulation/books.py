@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from shardherd.core.model import ConsumerId, Incarnation, Offset, ShardId
 
+CANCEL_GRACE = 3.0
+"""Seconds that the tasks of a consumer that must stop may still write: then its process has ended."""
+
 
 class BrokenError(AssertionError):
     """A promise of the protocol does not hold."""
@@ -19,7 +22,7 @@ class Run:
     """One run of a consumer, as the ledger judges it.
 
     `violent`: it was killed, expired, fenced or ended by itself, so that what it wrote may be read again by others. `stood`:
-    the time until which its process last stood still: a write under way then may come late.
+    the time until which its process last stood still: the tasks that were under way then may write until they are cancelled.
     """
 
     consumer: ConsumerId

@@ -20,11 +20,9 @@ from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.planning import ShardRange, plan_tasks
 from shardherd.spark.surroundings import AgentSettings
 from tests.simulation import calls
-from tests.simulation.books import Run
+from tests.simulation.books import CANCEL_GRACE, Run
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Process
-
-CANCEL_GRACE = 3.0
 
 
 @dataclass

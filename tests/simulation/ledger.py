@@ -25,7 +25,7 @@ from shardherd.core.model import (
     ShardState,
 )
 from shardherd.core.records import EndReason, Ownership, ShardRecord
-from tests.simulation.books import BrokenError, Run, Shard, Written
+from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard, Written
 from tests.simulation.sightings import Sightings
 from tests.simulation.virtual import Timeline
 
@@ -409,7 +409,7 @@ class Ledger:
     def write(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         """Records reach the sink."""
         book = self.shards[shard]
-        if self.ordered and epoch < book.newest_epoch and run.stood < self.now - 0.001:
+        if self.ordered and epoch < book.newest_epoch and run.stood < self.now - CANCEL_GRACE:
             raise BrokenError(
                 f"{shard}: {run} writes {start} to {stop} under epoch {epoch} after a write under {book.newest_epoch}"
             )

@@ -39,7 +39,7 @@ from shardherd.core.model import (
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from tests.harness.long import LONG
 from tests.simulation import campaign, seeds
-from tests.simulation.books import BrokenError, Run, Shard
+from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard
 from tests.simulation.bugs import BUGS, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, directed, find_bugs, meet, spread
 from tests.simulation.consumer import Leaving
@@ -326,6 +326,20 @@ def test_the_ledger_sees_a_write_of_an_owner_that_was_replaced() -> None:
     books.write(T0, 0, 4, 2, run)
     with pytest.raises(BrokenError, match="under epoch 1 after a write under 2"):
         books.write(T0, 4, 5, 1, run)
+
+
+@pytest.mark.parametrize(("seconds", "seen"), [(CANCEL_GRACE, False), (CANCEL_GRACE + 0.1, True)])
+def test_tasks_under_way_when_a_process_stood_still_may_write_late_until_they_are_cancelled(seconds: float, seen: bool) -> None:
+    books, run = ledger()
+    books.grants[T0, 2] = (run.consumer, run.incarnation)
+    books.write(T0, 0, 4, 2, run)
+    stood = Run(ConsumerId("g-1"), Incarnation("uid-2", 1), violent="stood still", stood=540.0)
+    books.timeline.now = 540.0 + seconds
+    if not seen:
+        books.write(T0, 4, 5, 1, stood)
+        return
+    with pytest.raises(BrokenError, match="under epoch 1 after a write under 2"):
+        books.write(T0, 4, 5, 1, stood)
 
 
 def test_the_ledger_lets_an_epoch_be_lower_than_one_that_was_lost_with_the_ownership_and_that_nobody_told_of() -> None:
