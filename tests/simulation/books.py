@@ -76,6 +76,8 @@ class Shard:
     prefix: Offset = 0
     """All records below are in the sink since they were last asked for."""
     beyond: list[tuple[Offset, Offset]] = field(default_factory=list)
+    written_before: list[tuple[Offset, Offset]] = field(default_factory=list)
+    """What the sink had of it when a group began that found no offset of it."""
     before_reset: list[tuple[Offset, Offset]] = field(default_factory=list)
     """What the sink had when a position of a reset became durable that is not made yet."""
     written: list[Written] = field(default_factory=list)
@@ -106,6 +108,10 @@ class Shard:
         self.written = [replace(each, unclaimed=True) for each in self.written]
 
     def begin_again(self) -> None:
-        """It is read from its beginning by a group that finds no offset of it."""
+        """It is read from its beginning by a group that finds no offset of it.
+
+        Unless one of the group before, whose commit was under way, arrives first: what it counts was `written_before`.
+        """
+        self.written_before = [(0, self.prefix), *self.beyond]
         self.durable = self.highest = None
         self.landed, self.prefix, self.beyond = (-1, 0), self.begin, []

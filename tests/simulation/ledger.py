@@ -236,6 +236,11 @@ class Ledger:
         if offset > book.end:
             raise BrokenError(f"{shard}: position {offset} is durable, but its end is {book.end}")
         start = book.highest if book.highest is not None else offset if row is None or not row.started else 0
+        if book.highest is None:
+            for low, high in book.written_before:
+                if low < offset:
+                    self._cover(book, low, min(high, offset))
+            book.written_before = []
         if offset > start and (gap := self.missing(book, start, offset)) is not None:
             raise BrokenError(f"{shard}: position {offset} is durable, but records {gap[0]} to {gap[1]} never reached the sink")
         book.durable = book.highest = offset

@@ -999,6 +999,16 @@ def test_what_the_source_forgot_of_a_shard_that_a_group_which_was_made_again_has
     books.land(T1, 0, LEADER)
 
 
+@pytest.mark.parametrize(("late", "begins"), [(3, 3), (0, 0)], ids=["arrives", "does not arrive"])
+def test_a_commit_of_the_group_before_that_was_under_way_counts_what_that_has_written(late: int, begins: int) -> None:
+    books = judge(HELD)
+    books.write(T0, 0, 4, 4, RUN_OF[A])
+    books.forget(T0)
+    books.begin_group("another", keeps_offsets=True)
+    books.land(T0, late, LEADER)
+    assert (books.shards[T0].durable, books.shards[T0].prefix) == (late, begins)
+
+
 def test_what_the_source_forgot_of_a_group_that_is_looked_at_is_known() -> None:
     books = judge(HELD)
     books.forget(T0)
