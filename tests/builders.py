@@ -28,6 +28,7 @@ from shardherd.core.model import (
     KafkaSource,
     Leave,
     Offset,
+    Phase,
     ShardCheckpoint,
     ShardId,
     ShardInfo,
@@ -91,7 +92,7 @@ def incarnation(name: str, start: int = 1, pod: int = 1) -> Incarnation:
 class Consumer:
     """A consumer that behaves well.
 
-    Change `ready`, `draining`, `busy` (shards that it cannot give up yet), `zone` and `capacity` at will.
+    Change `ready`, `draining`, `busy` (shards that it cannot give up yet), `zone`, `capacity` and what it is about at will.
     """
 
     name: ConsumerId
@@ -106,6 +107,9 @@ class Consumer:
     progress: int = 0
     zone: str = ""
     capacity: int = 1
+    phase: Phase | None = None
+    phase_age: float = 0.0
+    goes_on_in: float = 0.0
 
     def heartbeat(self) -> Heartbeat:
         """The next heartbeat."""
@@ -123,6 +127,9 @@ class Consumer:
             IDENTITY.uid,
             self.zone,
             self.capacity,
+            self.phase,
+            self.phase_age,
+            self.goes_on_in,
         )
 
     def apply(self, reply: HeartbeatReply) -> None:

@@ -35,5 +35,6 @@ async def within(news: asyncio.Event, seconds: float) -> None:
 
 
 def alike(told: Heartbeat, now: Heartbeat) -> bool:
-    """Whether what would be said now is no news after what was told: only the count and the progress may differ."""
-    return replace(now, seq=told.seq, progress=told.progress) == told
+    """Whether what would be said now is no news after what was told: only the count, the progress and the phase may differ."""
+    phase, age, goes_on = told.phase, told.phase_age, told.goes_on_in
+    return replace(now, seq=told.seq, progress=told.progress, phase=phase, phase_age=age, goes_on_in=goes_on) == told

@@ -16,6 +16,7 @@ from shardherd.core.model import (
     Heartbeat,
     HeartbeatReply,
     HeldShard,
+    Phase,
     ShardState,
 )
 from shardherd.core.naming import shard_key
@@ -23,6 +24,8 @@ from shardherd.core.records import Session, ShardRecord
 from shardherd.core.state import State, Told
 
 MOST_CAPACITY = 1_000_000
+LONGEST_WAIT = 86_400.0
+"""Seconds: a trigger once a day is the longest that makes sense."""
 LONGEST_ZONE = 63
 """As the value of a label of Kubernetes."""
 
@@ -42,6 +45,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
         )
     liveness.check_group(state, request)
     _check_place(state, request)
+    _check_phase(state, request)
     rebuild.check_claims(state, request)
     new = liveness.admit(state, request.consumer, request.incarnation, now)
     before = state.sessions.get(request.consumer)
@@ -163,6 +167,17 @@ def _check_place(state: State, request: Heartbeat) -> None:
     )
 
 
+def _check_phase(state: State, request: Heartbeat) -> None:
+    if request.goes_on_in <= LONGEST_WAIT:
+        return
+    raise InvalidRequestError(
+        f"heartbeat of {request.consumer} says that it goes on in {request.goes_on_in:.0f} s; it must be at most"
+        f" {LONGEST_WAIT:.0f}: let its trigger fire once a day or more often",
+        group=str(state.spec.identity),
+        consumer=request.consumer,
+    )
+
+
 def _take_place(state: State, request: Heartbeat) -> None:
     """Where it runs and what it can do; for a known consumer that can do more or less now, its share changes."""
     record = state.consumers[request.consumer]
@@ -186,7 +201,19 @@ def _session(state: State, request: Heartbeat, before: Session | None, now: floa
         draining=request.draining or (before is not None and before.draining),
         progress=request.progress,
         progress_at=now if got_on or before is None else before.progress_at,
+        phase=request.phase,
+        phase_since=0.0 if request.phase is None else now - request.phase_age,
+        goes_on_at=_goes_on_at(request, before, now),
     )
+
+
+def _goes_on_at(request: Heartbeat, before: Session | None, now: float) -> float:
+    """When a consumer means to go on, or should have gone on; 0 if it does not wait, or does not say."""
+    if request.phase is not Phase.WAITING:
+        return 0.0
+    if request.goes_on_in:
+        return now + request.goes_on_in
+    return before.goes_on_at if before is not None and before.phase is Phase.WAITING else 0.0
 
 
 def _want_rebalance(state: State, request: Heartbeat, received: bool, was_draining: bool, unheard: bool) -> None:

@@ -96,8 +96,23 @@ class GroupSettings:
     rejoin_grace: float = 0.0
     release_timeout: float = 60.0
     progress_timeout: float = 300.0
+    sink_timeout: float = 1800.0
     initial_assignment_delay: float = 10.0
     paused: bool = False
+
+
+class Phase(StrEnum):
+    """What a consumer is about. How long it may get on with nothing depends on it: see `core.timers`.
+
+    WARMING starts what it needs, IDLE has nothing to read, WAITING has something and means not to read it yet (its trigger, or
+    too few records), READING reads, WRITING waits for its sink.
+    """
+
+    WARMING = "warming"
+    IDLE = "idle"
+    WAITING = "waiting"
+    READING = "reading"
+    WRITING = "writing"
 
 
 class HeldShard(NamedTuple):
@@ -118,6 +133,9 @@ class Heartbeat:
 
     `group_uid` is the UID of the group that the consumer was started for; empty only in version 1 of the protocol. `zone` is
     where it runs, empty if it does not know; `capacity` how much work it can do, relative to the others.
+
+    `phase` is what it is about, for `phase_age` seconds by now, None if it does not tell. A WAITING consumer means to go on in
+    `goes_on_in` seconds, if that is not 0.
     """
 
     consumer: ConsumerId
@@ -131,6 +149,9 @@ class Heartbeat:
     group_uid: str = ""
     zone: str = ""
     capacity: int = 1
+    phase: Phase | None = None
+    phase_age: float = 0.0
+    goes_on_in: float = 0.0
 
 
 class ConfirmedShard(NamedTuple):
@@ -251,7 +272,10 @@ class ShardView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerView:
-    """One consumer as others may see it; `heartbeat_age` in seconds."""
+    """One consumer as others may see it; `heartbeat_age` in seconds, as is `phase_age`: for how long it is in this phase.
+
+    `phase` is None as long as it has not told.
+    """
 
     consumer: ConsumerId
     incarnation: Incarnation
@@ -262,6 +286,8 @@ class ConsumerView:
     cordoned: bool = False
     zone: str = ""
     capacity: int = 1
+    phase: Phase | None = None
+    phase_age: float = 0.0
 
 
 SNAPSHOT_TOO_LARGE = "SnapshotTooLarge"

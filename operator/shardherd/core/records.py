@@ -16,6 +16,7 @@ from shardherd.core.model import (
     Growth,
     Incarnation,
     Offset,
+    Phase,
     Reset,
     ResetReport,
     ShardId,
@@ -59,8 +60,9 @@ class EndReason:
     LEFT_BUSY = "LeftBusy"
     RELEASE_TIMEOUT = "ReleaseTimeout"
     PROGRESS_TIMEOUT = "ProgressTimeout"
+    SINK_TIMEOUT = "SinkTimeout"
     EXPIRED_AND_DIED = "ExpiredAndDied"
-    EXPIRED = frozenset({RELEASE_TIMEOUT, PROGRESS_TIMEOUT})
+    EXPIRED = frozenset({RELEASE_TIMEOUT, PROGRESS_TIMEOUT, SINK_TIMEOUT})
     WAS_EXPIRED = EXPIRED | {EXPIRED_AND_DIED}
 
 
@@ -91,7 +93,10 @@ class ConsumerRecord:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a consumer's heartbeats said last. Not stored: after a restart `heard` is False until it speaks."""
+    """What a consumer's heartbeats said last. Not stored: after a restart `heard` is False until it speaks.
+
+    It is in its phase since `phase_since`; until `goes_on_at` it means to wait.
+    """
 
     last_heard: float
     heard: bool = True
@@ -102,6 +107,9 @@ class Session:
     draining: bool = False
     progress: int = 0
     progress_at: float = 0.0
+    phase: Phase | None = None
+    phase_since: float = 0.0
+    goes_on_at: float = 0.0
 
 
 class InFlight(NamedTuple):

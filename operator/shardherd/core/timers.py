@@ -1,6 +1,8 @@
 """What time alone does: sessions that end, releases and progress that do not come, waits that are over.
 
-Called by `core.group` at each Tick, and asked when the next one is due. Chooses nothing but who has expired.
+Called by `core.group` at each Tick, and asked when the next one is due. Chooses nothing but who has expired. Waiting is not
+hanging: a consumer that says until when it waits has until then, and one whose sink does not take what it writes has the sink's
+time, for its progress as for what it was asked to release.
 """
 
 from __future__ import annotations
@@ -8,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardherd.core import heartbeats, liveness, rebuild
-from shardherd.core.model import ConsumerId, ShardState
+from shardherd.core.model import ConsumerId, Phase, ShardState
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason, Session
 from shardherd.core.state import State
+
+_WHY = {
+    EndReason.RELEASE_TIMEOUT: "has not released its shards in time",
+    EndReason.PROGRESS_TIMEOUT: "has something to read and does not get on in time",
+    EndReason.SINK_TIMEOUT: "has waited for its sink for longer than sinkTimeout",
+}
 
 MOST_DOUBLINGS = 6
 """The release and progress deadlines grow at most 64 times."""
@@ -31,7 +39,8 @@ def tick(state: State, now: float) -> None:
                 # It has read everything since the last look at the source, and the next look shows when there is more.
                 state.put_lagging(consumer, None)
             else:
-                _end(state, consumer, reason)
+                writing = state.sessions[consumer].phase is Phase.WRITING
+                _end(state, consumer, EndReason.SINK_TIMEOUT if writing else reason)
     rebuild.end_if_due(state, now)
     liveness.forget_superseded(state, now)
     state.put_clocks(ticked_at=now)
@@ -70,7 +79,7 @@ def _releases(state: State) -> Iterator[tuple[ConsumerId, float]]:
     """
     if not _running(state):
         return
-    timeout = state.spec.settings.release_timeout * 2**state.clocks.doublings
+    settings = state.spec.settings
     for consumer, moving in state.moving.items():
         session = state.sessions.get(consumer)
         if session is None or not session.heard:
@@ -80,18 +89,22 @@ def _releases(state: State) -> Iterator[tuple[ConsumerId, float]]:
         pending = [row for row in map(state.shards.__getitem__, moving) if row.incarnation == run]
         since = [record.since for record in pending if not heartbeats.released(state, record)]
         if since:
-            yield consumer, _from(state, session, min(since)) + timeout
+            limit = settings.release_timeout
+            if session.phase is Phase.WRITING:
+                limit = max(limit, settings.sink_timeout)
+            yield consumer, _from(state, session, min(since)) + limit * 2**state.clocks.doublings
 
 
 def _progress(state: State) -> Iterator[tuple[ConsumerId, float]]:
     """When each consumer that has something to read must have got on with it; of one that was not heard yet, as above."""
     if not _running(state) or state.spec.settings.paused:
         return
-    timeout = state.spec.settings.progress_timeout * 2**state.clocks.doublings
+    settings = state.spec.settings
     for consumer, session in state.sessions.items():
         since = state.lagging.get(consumer)
         if since is not None and session.heard:
-            yield consumer, _from(state, session, since) + timeout
+            limit = settings.sink_timeout if session.phase is Phase.WRITING else settings.progress_timeout
+            yield consumer, _from(state, session, since) + limit * 2**state.clocks.doublings
 
 
 def _lags(state: State, consumer: ConsumerId) -> bool:
@@ -109,12 +122,12 @@ def _running(state: State) -> bool:
 
 
 def _from(state: State, session: Session, since: float) -> float:
-    return max(since, session.progress_at, state.clocks.resumed_at)
+    """When a consumer's time began to run: not before it is in its phase, or before it means to go on."""
+    return max(since, session.progress_at, session.phase_since, session.goes_on_at, state.clocks.resumed_at)
 
 
 def _end(state: State, consumer: ConsumerId, reason: str) -> None:
     record = state.consumers[consumer]
-    what = "has not released its shards" if reason == EndReason.RELEASE_TIMEOUT else "has something to read and does not get on"
-    liveness.end(state, record, record.incarnation, reason, reason, f"{consumer} {what} in time; its pod must be replaced")
+    liveness.end(state, record, record.incarnation, reason, reason, f"{consumer} {_WHY[reason]}; its pod must be replaced")
     clocks = state.clocks
     state.put_clocks(doublings=min(clocks.doublings + 1, MOST_DOUBLINGS), expiries=clocks.expiries + 1)

@@ -105,6 +105,8 @@ def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
                 cordoned=consumer in state.spec.cordoned,
                 zone=state.consumers[consumer].zone,
                 capacity=state.consumers[consumer].capacity,
+                phase=session.phase,
+                phase_age=0.0 if session.phase is None else max(0.0, now - session.phase_since),
             )
         )
     return tuple(views)
