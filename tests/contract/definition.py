@@ -360,6 +360,7 @@ DEFAULTED: Json = {
     "rejoinGrace": "0s",
     "releaseTimeout": "60s",
     "progressTimeout": "5m",
+    "sinkTimeout": "30m",
     "coordinatorLossLimit": "5m",
     "initialAssignmentDelay": "10s",
     "drainTimeout": "60s",

@@ -82,7 +82,7 @@ def call(lab: Lab, pod: Json) -> Call:
         request = urllib.request.Request(
             f"https://{address}:8443/v1/namespaces/{NAMESPACE}/consumergroups/{of}/{path}",
             data=json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {token}", "Shardherd-Protocol": "1", "Content-Type": "application/json"},
+            headers={"Authorization": f"Bearer {token}", "Shardherd-Protocol": "3", "Content-Type": "application/json"},
         )
         try:
             with urllib.request.urlopen(request, timeout=10, context=context) as answer:

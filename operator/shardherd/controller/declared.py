@@ -105,6 +105,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             rejoin_grace=seconds(spec["rejoinGrace"]),
             release_timeout=seconds(spec["releaseTimeout"]),
             progress_timeout=seconds(spec["progressTimeout"]),
+            sink_timeout=seconds(spec["sinkTimeout"]),
             initial_assignment_delay=seconds(spec["initialAssignmentDelay"]),
             paused=spec["paused"],
         ),

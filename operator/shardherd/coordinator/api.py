@@ -239,8 +239,7 @@ class _Api:
         caller = await self._caller(request)
         self._auth.check_namespace(caller, namespace, name)
         runner = self._runtime.group(namespace, name)
-        version = protocol.check_version(request.headers.get(protocol.PROTOCOL_HEADER))
-        body = protocol.read_request(kind, await self._body(request, caller), version)
+        body = protocol.read_request(kind, await self._body(request, caller))
         # A body may take long to arrive: what the caller may do is what it may do now.
         caller = await self._auth.caller(request.headers.get("Authorization"))
         self._auth.check_consumer(caller, runner.spec, body.consumer, body.incarnation)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from shardherd.core.admission import GROUP_ID_TAKEN, TOO_MANY_GROUPS
 from shardherd.core.assignors import EVEN
 from shardherd.core.catchup import SOURCE_AWAY
-from shardherd.core.model import SNAPSHOT_TOO_LARGE, ShardState
+from shardherd.core.model import SNAPSHOT_TOO_LARGE, Phase, ShardState
 from shardherd.core.observed import Observation, ScalingMode, Trouble
 from shardherd.core.rollout import ROLLED_BACK, rolling
 from shardherd.core.scaling import Scale
@@ -77,6 +77,8 @@ CHECKPOINTS_KEPT = "CheckpointsKept"
 # Ready, of the assignor
 UNKNOWN_ASSIGNOR = "UnknownAssignor"
 ASSIGNOR_FAILED = "AssignorFailed"
+# Ready, of the sink
+SINK_BLOCKED = "SinkBlocked"
 # OrderPreserved
 ORDER_KEPT = "OrderKept"
 PARTITION_GROWTH = "PartitionGrowth"
@@ -155,6 +157,8 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
     for cause in (found["Stalled"], found["ConsumersReady"]):
         if cause.status != (FALSE if cause.type == "Stalled" else TRUE):
             return Finding("Ready", FALSE, cause.reason, cause.message)
+    if blocked := _sink_blocked(observation):
+        return Finding("Ready", FALSE, SINK_BLOCKED, blocked)
     unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC and shard.present]
     if unassigned:
         return Finding("Ready", FALSE, SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
@@ -166,6 +170,28 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
         )
     reading = f"{count(scale.desired, 'consumer')} {verb(scale.desired, 'reads', 'read')}"
     return Finding("Ready", TRUE, CONSUMING, f"{reading} {count(view.shards_in(*ACTIVE), 'shard')}.")
+
+
+def _sink_blocked(observation: Observation) -> str:
+    """Who waits for its sink for longer than reading may take, and since when; empty if nobody does."""
+    assert observation.view is not None
+    settings = observation.declared.settings
+    blocked = [
+        consumer
+        for consumer in observation.view.consumers
+        if consumer.phase is Phase.WRITING and consumer.phase_age >= settings.progress_timeout
+    ]
+    if not blocked:
+        return ""
+    # To the minute: it must not change by itself.
+    since = rfc3339((observation.wall - max(consumer.phase_age for consumer in blocked)) // 60 * 60)
+    names = [consumer.consumer for consumer in blocked]
+    waits = verb(len(names), "has waited for its sink", "have waited for their sinks")
+    keeps = verb(len(names), "It keeps its shards, and is", "They keep their shards, and are")
+    return (
+        f"{some(names, 3)} {waits} since {since}. {keeps} replaced after spec.sinkTimeout ({settings.sink_timeout:g} s): "
+        f"see whether the sink takes records, and the log of {names[0]}."
+    )
 
 
 def _reconciling(observation: Observation, scale: Scale) -> Finding:

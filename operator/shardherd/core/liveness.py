@@ -33,7 +33,7 @@ the controller replaces one of them that runs. See docs/design/0006."""
 def check_group(state: State, request: Heartbeat | CheckpointRequest | Leave) -> None:
     """Refuse a consumer of a group that was deleted: one of the same name now has other shards and epochs.
 
-    Raises GroupReplacedError. A consumer that speaks version 1 of the protocol names no group; its incarnation tells it apart.
+    Raises GroupReplacedError. The API lets no request in that names no group.
     """
     identity = state.spec.identity
     if request.group_uid and request.group_uid != identity.uid:

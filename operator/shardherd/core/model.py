@@ -131,7 +131,7 @@ class Heartbeat:
     that it holds, or, where a `rejoinGrace` waits for its return, tells that it restarts. `progress` grows whenever the
     consumer gets on (a checkpoint, a micro-batch begun or ended, a task done).
 
-    `group_uid` is the UID of the group that the consumer was started for; empty only in version 1 of the protocol. `zone` is
+    `group_uid` is the UID of the group that the consumer was started for; empty only where no API is between. `zone` is
     where it runs, empty if it does not know; `capacity` how much work it can do, relative to the others.
 
     `phase` is what it is about, for `phase_age` seconds by now, None if it does not tell. A WAITING consumer means to go on in

@@ -40,15 +40,14 @@ __all__ = [
     "served_versions",
 ]
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Grows with a change that a coordinator of the version before could not read. A change that only adds fields to replies, or
 calls, is none. Requests of the version before must be served: see `check_version`. What each version brought:
 
 1. The first.
 2. Every request of a consumer names the UID of its group; a heartbeat may tell `zone` and `capacity`, a leave `stopped`.
+3. A heartbeat may tell what its consumer is about: `phase`, `phaseAgeMs` and `goesOnInMs`.
 """
-
-_GROUP_UID_SINCE = 2
 
 PROTOCOL_HEADER = "Shardherd-Protocol"
 
@@ -97,13 +96,13 @@ def loads(kind: type[T], body: bytes, *, strict: bool = True) -> T:
     return found if found is not None else reading.read(kind, body, strict=strict)
 
 
-def read_request(kind: type[T], body: bytes, version: int) -> T:
-    """What a consumer that speaks this version sent.
+def read_request(kind: type[T], body: bytes) -> T:
+    """What a consumer sent.
 
     Raises InvalidRequestError as `loads` does, and if the group's UID is missing.
     """
     request = loads(kind, body)
-    if version >= _GROUP_UID_SINCE and not getattr(request, "group_uid", ""):
+    if not getattr(request, "group_uid", ""):
         raise InvalidRequestError(f"field {kind.__name__}.groupUid is missing; send the UID of the ConsumerGroup")
     return request
 

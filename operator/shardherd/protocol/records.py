@@ -11,7 +11,9 @@ import functools
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-_MILLISECONDS = frozenset({"heartbeat_interval", "session_timeout", "heartbeat_age", "state_age", "time", "phase_age", "goes_on_in"})
+_MILLISECONDS = frozenset(
+    {"heartbeat_interval", "session_timeout", "heartbeat_age", "state_age", "time", "phase_age", "goes_on_in"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from shardherd.core.model import (
     HeartbeatReply,
     Leave,
     Offset,
+    Phase,
     ShardId,
 )
 from shardherd.core.tracker import Tracker
@@ -56,6 +57,9 @@ TASKS_LOOK = 0.25
 STOPS_WITHIN = 2.0
 """Seconds that cancelled tasks have to end before the coordinator is told that this run leaves: soon the process ends, too."""
 
+LONGEST_WAIT = 86_400.0
+"""Seconds: the coordinator takes no consumer for one that waits for longer."""
+
 LEAVING = 5.0
 """Seconds of a drain that are kept for leaving, or a quarter of it if that is less: until then it tries to checkpoint."""
 
@@ -69,7 +73,8 @@ class Agent:
 
     `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
     monotonic seconds. `running` says whether Spark runs a task, or may. `trouble` says why the last heartbeat failed, empty if
-    it did not.
+    it did not. `batch_at` is when the last micro-batch was handed out or finished. `trigger_interval` is to be set: the seconds
+    from one of the query's triggers to the next, as far as they are known.
     """
 
     def __init__(
@@ -99,7 +104,13 @@ class Agent:
         self._clean = False
         self._seq = 0
         self._warm_wanted: int | None = None
-        self._last_batch_at = now()
+        self.batch_at = now()
+        self.trigger_interval = 0.0
+        self._records_at = now()
+        self._asked_at = now()
+        self._sink_waits = False
+        self._phase = Phase.WARMING
+        self._phase_since = now()
         self._bounds: dict[ShardId, Offset] | None = None
         self._stopping = False
         self._group_gone = False
@@ -130,6 +141,9 @@ class Agent:
         return (self._heartbeats, self._checkpoints, self._watch_silence, self._watch_adrift)
 
     def _message(self) -> Heartbeat:
+        phase, goes_on_in = self._about()
+        if phase is not self._phase:
+            self._phase, self._phase_since = phase, self._now()
         return Heartbeat(
             consumer=self.settings.consumer,
             incarnation=self.settings.incarnation,
@@ -142,7 +156,30 @@ class Agent:
             group_uid=self.settings.group_uid,
             zone=self.settings.zone,
             capacity=self.settings.capacity,
+            phase=phase,
+            phase_age=self._now() - self._phase_since,
+            goes_on_in=goes_on_in,
         )
+
+    def _about(self) -> tuple[Phase, float]:
+        """What this consumer is about, and in how many seconds it means to go on if it waits; 0 if it does not."""
+        if self.tracker.busy:
+            return (Phase.WRITING if self._sink_waits else Phase.READING), 0.0
+        if not self.ready:
+            return Phase.WARMING, 0.0
+        ends = self._ends.known()
+        available = sum(max(0, ends.get(shard, 0) - at) for shard, at in self.tracker.positions().items())
+        if not available:
+            return Phase.IDLE, 0.0
+        until = self._asked_at + self.trigger_interval
+        if self.limits.waits(available, self._now() - self._records_at):
+            until = max(until, self._records_at + self.limits.max_delay)
+        left = min(LONGEST_WAIT, until - self._now())
+        return (Phase.WAITING, left) if left > 0.0 else (Phase.READING, 0.0)
+
+    def sink_waits(self, waits: bool) -> None:
+        """The running micro-batch has been read, as far as can be told from outside, and what becomes of it takes its time."""
+        self._sink_waits = waits
 
     async def _heartbeats(self) -> None:
         delay, failing = FIRST_RETRY, ""
@@ -393,6 +430,7 @@ class Agent:
 
         `start` proves which ranges are finished. At most `limit` records (None: no limit of the user's).
         """
+        self._asked_at = self._now()
         self.finished(start)
         if self._warm_wanted is None and not self.ready:
             self._warm_wanted = start.warm + 1
@@ -435,12 +473,16 @@ class Agent:
         warm = start.warm
         if self._warm_wanted is not None and not self.ready:
             warm = max(warm, self._warm_wanted)
-        elif self._bounds is None and self._now() - self._last_batch_at > KEEP_WARM_AFTER:
+        elif self._bounds is None and self._now() - self.batch_at > KEEP_WARM_AFTER:
             warm += 1
         handed = self.tracker.hand_out(self._stops(limits, sizes), None)
         if not handed and warm == start.warm:
             return None
-        self._last_batch_at = self._now()
+        self.batch_at = self._now()
+        self._sink_waits = False
+        if handed:
+            # An empty one, which only keeps workers warm, is none that a user's trigger waits for.
+            self._records_at = self.batch_at
         self.pace.begin(sum(each.stop - each.start for each in handed.values()), self._now())
         self._changed()
         return Offsets(self.settings.group_uid, warm, handed or self.tracker.standing())
@@ -453,7 +495,7 @@ class Agent:
         available = {shard: ends[shard] - at for shard, at in positions.items() if ends.get(shard, 0) > at}
         if not available:
             return {}
-        if self._bounds is None and limits.waits(sum(available.values()), self._now() - self._last_batch_at):
+        if self._bounds is None and limits.waits(sum(available.values()), self._now() - self._records_at):
             return {}
         # Trigger.AvailableNow reads what there was, in batches as large as the user allows.
         paced = self._bounds is None or limits.max_records is None
@@ -470,7 +512,7 @@ class Agent:
         self.tracker.finish(end.shards)
         if before and not self.tracker.busy:
             took = self.pace.end(self._now())
-            self._last_batch_at = self._now()
+            self.batch_at = self._records_at = self._now()
             self._observer.batch(before, took or 0.0)
         if before != self.tracker.in_flight:
             self._changed()

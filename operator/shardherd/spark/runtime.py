@@ -25,11 +25,13 @@ from shardherd.spark.ends import EndWatcher
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import OffsetsError, parse
 from shardherd.spark.pod import Pod
+from shardherd.spark.reader import REQUEST_TIMEOUT, STALL_TIMEOUT
 from shardherd.spark.samples import event_times
 from shardherd.spark.serve import ReaderServer
 from shardherd.spark.slots import Slots
 from shardherd.spark.surroundings import AgentSettings
 from shardherd.spark.tally import Ledger, open_desk
+from shardherd.spark.triggers import trigger_interval
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +47,11 @@ EXIT_MARGIN = 5.0
 LEAVE_AT_EXIT = 5.0
 """Seconds that an application which ends by itself waits for its last checkpoint and for leaving."""
 
-TASKS_INTERVAL = 10.0
-"""Seconds between looks at the tasks of a running micro-batch: a tenth of the shortest progress timeout that makes sense."""
+TASKS_INTERVAL = 2.0
+"""Seconds between looks at the tasks of a running micro-batch: a fifth of the shortest progress timeout."""
+
+READS_NO_LONGER = STALL_TIMEOUT + REQUEST_TIMEOUT + 10.0
+"""Seconds after which a task that has neither ended nor failed is not hanging in Kafka: reading would have failed by then."""
 
 EVENT_TIMES_INTERVAL = 10.0
 """Seconds between looks at the time of the last finished records: about as often as metrics are scraped."""
@@ -195,21 +200,30 @@ class AgentRuntime:
         await asyncio.Event().wait()
 
     async def _watch_tasks(self, agent: Agent) -> None:
-        """While a long micro-batch runs, finished tasks are its progress."""
-        known = 0
+        """While a long micro-batch runs, tasks that end are its progress; between two, the query says how often it is triggered.
+
+        A micro-batch of which no task runs, or whose tasks run on for longer than reading can, waits for its sink.
+        """
+        known, changed_at = 0, boot_time()
         while True:
             await asyncio.sleep(TASKS_INTERVAL)
-            if self._spark is None or not agent.tracker.busy:
+            if self._spark is None:
                 continue
             try:
-                done = await self._loop.run_in_executor(None, self._tasks_done)
+                if not agent.tracker.busy:
+                    agent.trigger_interval = await self._loop.run_in_executor(None, trigger_interval, self._spark)
+                    continue
+                ended = await self._loop.run_in_executor(None, self._tasks_ended)
+                running = await self._loop.run_in_executor(None, tasks.running, self._spark)
             except Py4JError as error:
                 # One look that failed is no standstill; the next one may succeed.
-                log.warning("cannot count the finished tasks, trying on: %s", error)
+                log.warning("cannot look at the tasks of the query, trying on: %s", error)
                 continue
-            if done != known:
-                known = done
+            if ended != known:
+                known, changed_at = ended, boot_time()
                 agent.tracker.progress += 1
+            quiet = boot_time() - max(changed_at, agent.batch_at)
+            agent.sink_waits(not running or quiet > READS_NO_LONGER)
 
     async def _watch_executors(self, slots: Slots) -> None:
         """Spark adds executors and gives them back: tasks follow them."""
@@ -232,12 +246,13 @@ class AgentRuntime:
             except (BrokersUnavailableError, SourceRefusedError) as error:
                 log.info("cannot learn how old the last records are, trying on: %s", error)
 
-    def _tasks_done(self) -> int:
-        """A number that changes when a task of the running jobs has finished."""
+    def _tasks_ended(self) -> int:
+        """A number that changes when a task of the running jobs has ended, in whatever way."""
         assert self._spark is not None
         tracker = self._spark.sparkContext.statusTracker()
         stages = [(stage, tracker.getStageInfo(stage)) for stage in tracker.getActiveStageIds()]
-        return sum(1_000_003 * stage + info.numCompletedTasks for stage, info in stages if info is not None)
+        infos = [(stage, info) for stage, info in stages if info is not None]
+        return sum(1_000_003 * stage + info.numCompletedTasks + 1009 * info.numFailedTasks for stage, info in infos)
 
     async def _running(self) -> bool:
         """Whether Spark runs a task, or may."""

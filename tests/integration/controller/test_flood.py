@@ -27,7 +27,7 @@ def flood(place: Place) -> Iterator[None]:
 
     def call() -> None:
         while not ended.is_set():
-            headers = {"Authorization": f"Bearer forged-{next(numbers)}", "Shardherd-Protocol": "2"}
+            headers = {"Authorization": f"Bearer forged-{next(numbers)}", "Shardherd-Protocol": "3"}
             with contextlib.suppress(urllib.error.HTTPError):
                 urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60).close()
 

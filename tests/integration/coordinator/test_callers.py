@@ -244,12 +244,12 @@ async def ask(coordinator: Coordinator, path: str, body: bytes, headers: dict[st
 async def test_another_version_of_the_protocol_is_told_both(coordinator: Coordinator, spec: GroupSpec) -> None:
     path = f"/v1/namespaces/{spec.identity.namespace}/consumergroups/{spec.identity.name}/heartbeat"
 
-    status, _, body = await ask(coordinator, path, b"{}", {protocol.PROTOCOL_HEADER: "3"})
+    status, _, body = await ask(coordinator, path, b"{}", {protocol.PROTOCOL_HEADER: "4"})
 
     error = protocol.load_error(status, json.dumps(body).encode())
     assert status == 426
     assert isinstance(error, ProtocolVersionError)
-    assert "names version '3', this coordinator serves version 1 and 2" in error.message
+    assert "names version '4', this coordinator serves version 2 and 3" in error.message
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ async def test_a_wrong_request_is_told_what_is_wrong(
     pod = await pod_of(rig, name)
     token = await rig.kubernetes.token(rig.namespace, spec.service_account, pod)
     path = f"/v1/namespaces/{rig.namespace}/consumergroups/{spec.identity.name}/heartbeat{query}"
-    headers = {protocol.PROTOCOL_HEADER: "2", "Authorization": f"Bearer {token}"}
+    headers = {protocol.PROTOCOL_HEADER: "3", "Authorization": f"Bearer {token}"}
     sent = protocol.encode(replace(beat(name, pod), group_uid=spec.identity.uid))
 
     status, _, body = await ask(coordinator, path, json.dumps(change(sent)).encode(), headers)
@@ -290,7 +290,7 @@ async def test_a_body_that_is_too_large_is_refused(rig: Rig, coordinator: Coordi
     pod = await pod_of(rig, f"{spec.identity.name}-0")
     token = await rig.kubernetes.token(rig.namespace, spec.service_account, pod)
     path = f"/v1/namespaces/{rig.namespace}/consumergroups/{spec.identity.name}/heartbeat"
-    headers = {protocol.PROTOCOL_HEADER: "1", "Authorization": f"Bearer {token}"}
+    headers = {protocol.PROTOCOL_HEADER: "3", "Authorization": f"Bearer {token}"}
 
     status, _, body = await ask(coordinator, path, b" " * (16 * 1024 * 1024 + 1), headers)
 
@@ -302,7 +302,7 @@ async def test_who_does_not_lead_says_so_with_a_time_to_ask_again(rig: Rig, spec
     coordinator.leadership.until = 0.0
     path = f"/v1/namespaces/{rig.namespace}/consumergroups/{spec.identity.name}/heartbeat"
 
-    status, headers, body = await ask(coordinator, path, b"{}", {protocol.PROTOCOL_HEADER: "1"})
+    status, headers, body = await ask(coordinator, path, b"{}", {protocol.PROTOCOL_HEADER: "3"})
 
     assert (status, headers["Retry-After"], body["error"]["code"]) == (503, "1", "NotLeading")
 

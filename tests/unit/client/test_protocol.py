@@ -229,34 +229,32 @@ def test_an_answer_that_is_not_ours_is_retried_only_where_that_can_help(
     assert type(protocol.load_error(status, body)) is kind
 
 
-@pytest.mark.parametrize("header", [None, "3", "one", ""])
+@pytest.mark.parametrize("header", [None, "1", "4", "one", ""])
 def test_another_version_is_refused_with_both_versions(header: str | None) -> None:
-    with pytest.raises(errors.ProtocolVersionError, match="this coordinator serves version 1 and 2; use an image"):
+    with pytest.raises(errors.ProtocolVersionError, match="this coordinator serves version 2 and 3; use an image"):
         protocol.check_version(header)
 
 
 def test_our_version_is_accepted() -> None:
-    assert protocol.check_version("2") == 2
+    assert protocol.check_version("3") == 3
 
 
 @pytest.mark.parametrize("value", [HEARTBEAT, CHECKPOINT, Leave(NAME, RUN)], ids=lambda value: type(value).__name__)
-def test_a_request_names_its_group_from_version_2_on(value: Any) -> None:
-    unnamed = protocol.dumps(value)
-    named = protocol.dumps(replace(value, group_uid="uid"))
+def test_a_request_names_its_group(value: Any) -> None:
+    named = replace(value, group_uid="uid")
 
-    assert protocol.read_request(type(value), unnamed, 1) == value
-    assert protocol.read_request(type(value), named, 2) == replace(value, group_uid="uid")
+    assert protocol.read_request(type(value), protocol.dumps(named)) == named
     with pytest.raises(errors.InvalidRequestError, match=f"field {type(value).__name__}.groupUid is missing; send the UID"):
-        protocol.read_request(type(value), unnamed, 2)
+        protocol.read_request(type(value), protocol.dumps(value))
 
 
 def test_the_version_before_is_served_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "PROTOCOL_VERSION", 3)
+    monkeypatch.setattr(protocol, "PROTOCOL_VERSION", 4)
 
-    assert protocol.served_versions() == (2, 3)
-    assert protocol.check_version("2") == 2
-    with pytest.raises(errors.ProtocolVersionError, match="names version '1', this coordinator serves version 2 and 3; use an"):
-        protocol.check_version("1")
+    assert protocol.served_versions() == (3, 4)
+    assert protocol.check_version("3") == 3
+    with pytest.raises(errors.ProtocolVersionError, match="names version '2', this coordinator serves version 3 and 4; use an"):
+        protocol.check_version("2")
 
 
 def test_what_has_no_json_is_a_mistake_of_ours() -> None:

@@ -43,6 +43,7 @@ _SPEC: dict[str, Any] = {
     "rejoinGrace": "0s",
     "releaseTimeout": "60s",
     "progressTimeout": "5m",
+    "sinkTimeout": "30m",
     "coordinatorLossLimit": "5m",
     "initialAssignmentDelay": "10s",
     "drainTimeout": "60s",

@@ -45,7 +45,7 @@ class Service:
 
     async def get(self, path: str, token: str = "a-token") -> tuple[int, Any]:
         """Status and decoded JSON, or text."""
-        headers = {protocol.PROTOCOL_HEADER: "1", "Authorization": f"Bearer {token}"}
+        headers = {protocol.PROTOCOL_HEADER: "3", "Authorization": f"Bearer {token}"}
         async with aiohttp.ClientSession() as session, session.get(self.url + path, headers=headers) as response:
             text = await response.text()
             return response.status, json.loads(text) if response.content_type == "application/json" else text
@@ -254,7 +254,7 @@ async def send(
     service: Service, method: str, path: str, body: bytes | AsyncIterator[bytes], **headers: str
 ) -> tuple[int, Any, Any]:
     """Status, headers and decoded JSON."""
-    sent = {protocol.PROTOCOL_HEADER: "1", "Authorization": "Bearer a-token"} | headers
+    sent = {protocol.PROTOCOL_HEADER: "3", "Authorization": "Bearer a-token"} | headers
     async with aiohttp.ClientSession() as session, session.request(method, service.url + path, data=body, headers=sent) as got:
         return got.status, got.headers, json.loads(await got.text())
 
@@ -384,10 +384,7 @@ def test_the_list_of_superseded_pods_remembers_for_longer_than_a_token_is_believ
 
 
 @pytest.mark.parametrize(("asked", "status"), [("1", 426), ("2", 200), ("3", 200), ("4", 426)])
-async def test_a_coordinator_serves_its_version_and_the_one_before(
-    service: Service, monkeypatch: pytest.MonkeyPatch, asked: str, status: int
-) -> None:
-    monkeypatch.setattr(protocol, "PROTOCOL_VERSION", 3)
+async def test_a_coordinator_serves_its_version_and_the_one_before(service: Service, asked: str, status: int) -> None:
     await leading(service)
 
     answer = await send(service, "POST", f"{BASE}/heartbeat", protocol.dumps(HEARTBEAT), **{protocol.PROTOCOL_HEADER: asked})

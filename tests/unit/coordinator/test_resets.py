@@ -140,7 +140,7 @@ async def served(rig: Rig) -> AsyncIterator[CoordinatorServer]:
 
 async def test_the_whole_plan_is_looked_at_over_http(rig: Rig, served: CoordinatorServer) -> None:
     url = f"http://127.0.0.1:{served.port}/v1/namespaces/demo/consumergroups/clicks/reset"
-    headers = {protocol.PROTOCOL_HEADER: "2", "Authorization": "Bearer a-token"}
+    headers = {protocol.PROTOCOL_HEADER: "3", "Authorization": "Bearer a-token"}
 
     async def get() -> object:
         async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
