@@ -200,7 +200,7 @@ class AgentRuntime:
         await asyncio.Event().wait()
 
     async def _watch_tasks(self, agent: Agent) -> None:
-        """While a long micro-batch runs, tasks that end are its progress; between two, the query says how often it is triggered.
+        """While a long micro-batch runs, tasks that end are its progress; between two, the query tells its trigger's interval.
 
         A micro-batch of which no task runs, or whose tasks run on for longer than reading can, waits for its sink.
         """

@@ -123,5 +123,6 @@ def test_nobody_waits_for_longer_than_a_day() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         play.beat("g-0")
     assert refused.value.message == (
-        "heartbeat of g-0 says that it goes on in 86401 s; it must be at most 86400: let its trigger fire once a day or more often"
+        "heartbeat of g-0 says that it goes on in 86401 s; it must be at most 86400: let its trigger fire once a day or more"
+        " often"
     )

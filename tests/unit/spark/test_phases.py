@@ -1,4 +1,4 @@
-"""What a consumer tells that it is about, from its warm-up on, and that waiting for records does not keep it from reading them."""
+"""What a consumer tells that it is about, from its warm-up on, and that it reads what it has waited for."""
 
 from __future__ import annotations
 
