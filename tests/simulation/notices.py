@@ -51,6 +51,7 @@ CAUSES = frozenset(
         "ProgressTimeout",
         "ReleaseTimeout",
         "ResetDone",
+        "SinkTimeout",
         "Restored",
         "SessionTimeout",
         "SettingsChanged",

@@ -315,7 +315,7 @@ class World:
             since = self.time - self.spec.settings.session_timeout
             spoke = {name for (name, _), when in self._heard.items() if when >= since}
             self.pods.disturb(self.pods.wanted.keys() - spoke, "silent while the ownership was rebuilt")
-        if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout"):
+        if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout", "SinkTimeout"):
             return
         name = ConsumerId(message.split()[0])
         stored = self.ledger.stored

@@ -8,6 +8,7 @@ import time
 import urllib.request
 from collections import Counter
 
+from shardherd.core.model import Phase
 from tests.integration.spark.drivers import START, Driver, Site, produce
 from tests.integration.spark.scripted import ScriptedCoordinator
 
@@ -182,3 +183,28 @@ def test_one_query_at_a_time_reads_and_when_the_last_one_is_stopped_its_consumer
     assert driver.process.wait(START) == 0, driver.log.read_text()[-3000:]
     assert coordinator.left == ["clicks-0"]
     assert site.counted() == written
+
+
+def test_a_query_tells_that_it_waits_for_its_trigger_and_for_its_sink(
+    site: Site, coordinator: ScriptedCoordinator, topic: str
+) -> None:
+    driver = site.start("clicks-0", TEST_TRIGGER="15 seconds")
+    warm(coordinator, driver)
+    coordinator.grant("clicks-0", f"{topic}/0")
+    blocked = site.sink / f"wait-{driver.name}"
+    blocked.touch()
+    written = produce(site.bootstrap, topic, 1, 10)
+
+    def phase() -> Phase | None:
+        return coordinator.heartbeats["clicks-0"].phase
+
+    coordinator.wait_until(lambda: phase() is Phase.WAITING, "it waits for its trigger")
+    assert 0.0 < coordinator.heartbeats["clicks-0"].goes_on_in <= 15.0
+    coordinator.wait_until(lambda: phase() is Phase.WRITING, "it waits for its sink")
+    assert not site.rows()
+    produce(site.bootstrap, topic, 1, 10, first=10)
+    blocked.unlink()
+    coordinator.wait_until(lambda: phase() is Phase.WAITING, "it waits for its next trigger")
+    site.wait_until(lambda: site.counted() >= written, "everything is written")
+    assert driver.terminate() == 0
+    assert set(site.counted().values()) == {1}
