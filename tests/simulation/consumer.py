@@ -71,6 +71,9 @@ class Ends:
     async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
         return {}
 
+    def failing(self) -> bool:
+        return not self._world.reaches(self._consumer.process.name, "kafka")
+
     def known(self) -> Mapping[ShardId, Offset]:
         if self._world.reaches(self._consumer.process.name, "kafka"):
             ends = {shard: self._world.end_of(shard) for shard in self._watched}

@@ -102,7 +102,8 @@ def _progress(state: State) -> Iterator[tuple[ConsumerId, float]]:
     settings = state.spec.settings
     for consumer, session in state.sessions.items():
         since = state.lagging.get(consumer)
-        if since is not None and session.heard:
+        # One that has nothing to read, as it sees it, reads committed records, and a transaction is open: the end lies beyond.
+        if since is not None and session.heard and session.phase is not Phase.IDLE:
             limit = settings.sink_timeout if session.phase is Phase.WRITING else settings.progress_timeout
             yield consumer, _from(state, session, since) + limit * 2**state.clocks.doublings
 

@@ -170,7 +170,8 @@ class Agent:
         ends = self._ends.known()
         available = sum(max(0, ends.get(shard, 0) - at) for shard, at in self.tracker.positions().items())
         if not available:
-            return Phase.IDLE, 0.0
+            # What an open transaction holds back is not there yet. What cannot be seen may be.
+            return (Phase.READING if self._ends.failing() else Phase.IDLE), 0.0
         until = self._asked_at + self.trigger_interval
         if self.limits.waits(available, self._now() - self._records_at):
             until = max(until, self._records_at + self.limits.max_delay)

@@ -72,6 +72,9 @@ class EndWatcher:
     def known(self) -> Mapping[ShardId, Offset]:
         return self._known
 
+    def failing(self) -> bool:
+        return self._failing or any(shard not in self._known for shard in self._wanted)
+
     def read_committed(self, committed: bool) -> None:
         """Whether ends are those of decided transactions from now on. What is known until then is forgotten."""
         if committed != self._source.committed:

@@ -27,6 +27,10 @@ class Ends(Protocol):
 
     def known(self) -> Mapping[ShardId, Offset]: ...
 
+    def failing(self) -> bool:
+        """Whether the ends of some of these shards cannot be learned now: there may be more to read than is known."""
+        ...
+
     async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
         """Bytes a record at each position; those that cannot be learned are left out."""
         ...

@@ -196,6 +196,9 @@ class _Ends:
     def watch(self, shards: Iterable[ShardId]) -> None:
         """All of them are known anyway."""
 
+    def failing(self) -> bool:
+        return False
+
     def known(self) -> Mapping[ShardId, int]:
         return self._group.ends()
 

@@ -2,8 +2,8 @@
 
 One file a micro-batch and run, complete before it gets its name. A test kills it where it waits: before it writes rows while
 the file `wait` exists beside them, after it wrote them while the file `hold` does. While the file `fail` exists it fails before
-it writes any. TEST_TRIGGER is how often its query is triggered. With TEST_SECOND_QUERY it starts another query, with TEST_NEXT_TRIGGER one that follows when its own has failed,
-with TEST_STOPS it ends its own when the file `stop` is there.
+it writes any. TEST_TRIGGER is how often its query is triggered. With TEST_SECOND_QUERY it starts another query, with
+TEST_NEXT_TRIGGER one that follows when its own has failed, with TEST_STOPS it ends its own when the file `stop` is there.
 """
 
 import json

@@ -36,9 +36,16 @@ def expired_after(play: Play, most: int = 1000) -> tuple[int, str]:
     return most, ""
 
 
-@pytest.mark.parametrize("phase", [Phase.READING, Phase.IDLE, Phase.WARMING, Phase.WAITING])
+@pytest.mark.parametrize("phase", [Phase.READING, Phase.WARMING, Phase.WAITING])
 def test_one_that_has_something_to_read_and_does_not_say_until_when_it_waits_must_get_on(phase: Phase) -> None:
     assert expired_after(behind(phase=phase)) == (60, "ProgressTimeout")
+
+
+def test_one_that_may_read_nothing_though_there_is_more_is_not_expired() -> None:
+    play = behind(phase=Phase.IDLE)
+    assert expired_after(play, 900) == (900, "")
+    play.consumer("g-0").phase, play.consumer("g-0").phase_age = Phase.READING, 0.0
+    assert expired_after(play)[1] == "ProgressTimeout"
 
 
 def test_one_that_waits_for_its_trigger_has_until_then() -> None:

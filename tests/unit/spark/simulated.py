@@ -142,12 +142,16 @@ class FakeEnds:
     ends: dict[ShardId, int] = field(default_factory=dict)
     watched: tuple[ShardId, ...] = ()
     size: float = 100.0
+    away: bool = False
 
     def watch(self, shards: Iterable[ShardId]) -> None:
         self.watched = tuple(shards)
 
     async def sizes(self, positions: Mapping[ShardId, int]) -> Mapping[ShardId, float]:
         return dict.fromkeys(positions, self.size)
+
+    def failing(self) -> bool:
+        return self.away
 
     def known(self) -> Mapping[ShardId, int]:
         return {shard: self.ends[shard] for shard in self.watched if shard in self.ends}

@@ -63,3 +63,22 @@ def test_a_query_that_reads_committed_records_sees_where_the_decided_transaction
         assert watcher.known() == {SHARD: 5}
     finally:
         watcher.close()
+
+
+def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen() -> None:
+    changed, source = threading.Event(), Source()
+    watcher = EndWatcher(source, changed.set, 0.001)
+    assert not watcher.failing(), "nothing is watched"
+    watcher.watch((SHARD,))
+    assert watcher.failing(), "nobody has looked yet"
+    watcher.start()
+    try:
+        assert changed.wait(5)
+        assert not watcher.failing()
+        watcher._look((SHARD,))
+        source.errors.append(BrokersUnavailableError("away"))
+        watcher._closed.set()
+        watcher._look((SHARD,))
+        assert watcher.failing()
+    finally:
+        watcher.close()

@@ -49,6 +49,17 @@ def test_a_consumer_tells_that_it_warms_up_is_idle_reads_and_waits_for_its_sink(
     story(body)
 
 
+def test_a_consumer_that_cannot_see_whether_there_is_more_to_read_is_not_idle() -> None:
+    async def body(scene: Scene) -> None:
+        await holding(scene, 0)
+        scene.ends.away = True
+        assert (await told(scene))[0] == Phase.READING
+        scene.ends.away = False
+        assert (await told(scene))[0] == Phase.IDLE
+
+    story(body)
+
+
 def test_the_next_micro_batch_is_read_before_its_sink_can_wait() -> None:
     async def body(scene: Scene) -> None:
         end = await scene.agent.latest(await holding(scene, 100), None)
