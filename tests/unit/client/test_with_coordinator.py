@@ -172,14 +172,15 @@ async def test_a_program_outside_of_a_pod_is_told_what_is_not_set() -> None:
 async def test_the_example_of_the_documentation_works(serving: Service, token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (example,) = re.findall(r"```python\n(# consumer\.py.*?)```", (DOCS / "protocol.md").read_text(), re.DOTALL)
     for partition in range(4):
-        serving.kafka.append("t", partition, 3)
+        serving.kafka.append("t", partition, 9)
+    offsets = [1, 4, 8]  # what compaction has left
     for name, value in environment(serving, token).items():
         monkeypatch.setenv(name, value)
     read: list[tuple[str, int]] = []
 
     async def fetch(shard: str, position: int) -> list[tuple[int, str]]:
         await asyncio.sleep(0.001)
-        return [(offset, f"{shard}@{offset}") for offset in range(position, min(position + 2, 3))]
+        return [(offset, f"{shard}@{offset}") for offset in offsets if offset >= position][:2]
 
     async def handle(shard: str, record: str) -> None:
         read.append((shard, int(record.rpartition("@")[2])))
@@ -190,5 +191,5 @@ async def test_the_example_of_the_documentation_works(serving: Service, token: P
     exec(compile(example, "consumer.py", "exec"), names)
     await asyncio.wait_for(names["main"](), 30)  # type: ignore[operator]
 
-    assert sorted(read) == [(f"t/{partition}", offset) for partition in range(4) for offset in range(3)]
-    assert set(checkpoints(serving).values()) == {3}
+    assert sorted(read) == [(f"t/{partition}", offset) for partition in range(4) for offset in offsets]
+    assert set(checkpoints(serving).values()) == {9}
