@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
@@ -49,6 +50,10 @@ _WAIT = web.RequestKey("wait", float)
 """In a request that came too soon: after how many seconds the next may."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+LONGEST_NAME = 63
+_NAME = re.compile(rf"(?!-)[a-z0-9-]{{1,{LONGEST_NAME}}}(?<!-)")
+"""A label of RFC 1123, as every namespace is, and every ConsumerGroup, whose name its pods' names begin with."""
 
 
 def make_application(
@@ -115,6 +120,7 @@ class _Api:
         try:
             protocol.check_version(request.headers.get(protocol.PROTOCOL_HEADER))
             self._runtime.check_leading()
+            _check_names(request)
             if not self._accept_plain:
                 self._auth.check_private(secure=request.secure)
             return await handler(request)
@@ -128,7 +134,7 @@ class _Api:
         except web.HTTPException as error:
             told = f"{request.method} {request.path}: {error.reason}; the calls are listed at /openapi.json"
             refusal, status = InvalidRequestError(told), error.status
-        if refusal.group is None and "namespace" in request.match_info:
+        if refusal.group is None and "namespace" in request.match_info and not _wrong_names(request):
             refusal.group = "{namespace}/{name}".format(**request.match_info)
         return _refusal(refusal, status, request.get(_WAIT, 0.0))
 
@@ -278,6 +284,23 @@ class _Api:
 def _key(caller: Caller) -> Hashable:
     """By what a caller is known among others."""
     return (caller.user, caller.namespace, caller.service_account, caller.pod_uid)
+
+
+def _check_names(request: web.Request) -> None:
+    """Raises InvalidRequestError unless namespace and name of the path can be those of a resource.
+
+    They are asked about at the API server: nothing else may get into its paths, or into our metrics and messages.
+    """
+    for what, value in _wrong_names(request):
+        raise InvalidRequestError(
+            f"the {what} in the path is {value[:80]!r}; it must be that of a ConsumerGroup: lower-case letters, digits and '-',"
+            f" at most {LONGEST_NAME}"
+        )
+
+
+def _wrong_names(request: web.Request) -> list[tuple[str, str]]:
+    named = ((what, request.match_info[what]) for what in ("namespace", "name") if what in request.match_info)
+    return [(what, value) for what, value in named if not _NAME.fullmatch(value)]
 
 
 def _shard(request: web.Request) -> ShardId:

@@ -171,6 +171,28 @@ async def test_a_path_that_does_not_exist_is_refused_as_json(service: Service, p
     assert (answered, body["error"]["code"]) == (status, "InvalidRequest")
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("a%2F..%2Fkube-system/consumergroups/clicks", "the namespace in the path is 'a/../kube-system'"),
+        ("demo/consumergroups/clicks%2F..", "the name in the path is 'clicks/..'"),
+        ("demo/consumergroups/Clicks", "the name in the path is 'Clicks'"),
+        ("demo/consumergroups/-clicks", "the name in the path is '-clicks'"),
+        ("demo/consumergroups/clicks-", "the name in the path is 'clicks-'"),
+        (f"demo/consumergroups/{'a' * 64}", f"the name in the path is '{'a' * 64}'"),
+        (f"{'a' * 1000}/consumergroups/clicks", f"the namespace in the path is '{'a' * 80}'"),
+    ],
+)
+async def test_what_cannot_name_a_group_gets_no_further_than_the_path(service: Service, path: str, told: str) -> None:
+    service.server.coordination.apply(spec_of())
+    await service.server.lead()
+
+    status, body = await service.get(f"/v1/namespaces/{path}")
+
+    remedy = "; it must be that of a ConsumerGroup: lower-case letters, digits and '-', at most 63"
+    assert (status, body) == (400, {"error": {"code": "InvalidRequest", "message": told + remedy}})
+
+
 async def test_an_answer_that_comes_too_late_for_the_lease_is_not_sent(service: Service, client: AsyncConsumerClient) -> None:
     service.server.coordination.apply(spec_of())
     await service.server.lead()

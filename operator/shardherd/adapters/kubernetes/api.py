@@ -138,12 +138,13 @@ class KubernetesApi:
 
 
 def resource_of(path: str) -> str:
-    """The resource in a path of the API, for example `pods` in /api/v1/namespaces/x/pods/y/log."""
+    """The resource in a path of the API, for example `pods` in /api/v1/namespaces/x/pods/y/log; `other` if there is none."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if rest[:1] == ["namespaces"] and len(rest) > 2:
         rest = rest[2:]
-    return rest[0] if rest else path
+    # A label has few values, whatever somebody gets into a path.
+    return rest[0] if rest and rest[0].isascii() and rest[0].isalpha() and rest[0].islower() else "other"
 
 
 def _refused(method: str, path: str, status: int, data: bytes) -> ApiError:

@@ -7,6 +7,7 @@ Called by the coordinator's authentication through `TokenReviewer`. Decides noth
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.ports import Caller, ReviewUnavailableError
@@ -58,7 +59,7 @@ class KubernetesTokens:
             "spec": {"user": caller.user, "groups": list(caller.groups), "resourceAttributes": attributes},
         }
         try:
-            path = f"/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews"
+            path = f"/apis/authorization.k8s.io/v1/namespaces/{quote(namespace, safe='')}/localsubjectaccessreviews"
             review = await self._api.acall("POST", path, body, timeout=TIMEOUT)
         except (ApiError, ApiUnavailableError) as error:
             raise ReviewUnavailableError(f"the caller's rights cannot be looked up now: {error}") from error
@@ -79,7 +80,8 @@ class KubernetesTokens:
     async def _stateful_set(self, namespace: str, pod: str, uid: str) -> str:
         """The name of the StatefulSet that controls this very pod, or an empty string."""
         try:
-            found = await self._api.acall("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}", timeout=TIMEOUT)
+            path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
+            found = await self._api.acall("GET", path, timeout=TIMEOUT)
         except ApiError as error:
             if error.status == 404:
                 return ""
