@@ -309,6 +309,8 @@ class Controller:
             return
         if traffic.lag_seconds is not None:
             self._metrics.lag_seconds.set(key, traffic.lag_seconds)
+        else:
+            self._metrics.lag_seconds.forget(key)
         if traffic.measured:
             self._metrics.produced.set(key, traffic.produced)
             self._metrics.consumed.set(key, traffic.consumed)

@@ -431,6 +431,18 @@ async def test_an_annotation_that_pauses_is_noticed_although_it_leaves_the_gener
     assert "apply StatefulSet clicks x10" in bench.cluster.writes
 
 
+async def test_a_lag_that_is_not_known_any_more_is_not_shown(bench: Bench) -> None:
+    for second in range(10):
+        held = shards(8, checkpoint=50 * second, end=100 * second, lag_records=50 * second)
+        bench.coordination.pictures[IDENTITY] = view(held, consumers=consumers(8))
+        await bench.reconcile(after=1)
+    assert bench.metric("shardherd_group_lag_seconds") is not None
+    lost = shards(8, checkpoint=None, end=2000, lag_records=None)
+    bench.coordination.pictures[IDENTITY] = view(lost, consumers=consumers(8))
+    await bench.reconcile(after=6)
+    assert bench.metric("shardherd_group_lag_seconds") is None
+
+
 async def test_the_figures_of_the_lag_are_metrics(bench: Bench) -> None:
     for second in range(60):
         held = shards(8, checkpoint=50 * second, end=100 * second, lag_records=50 * second)
