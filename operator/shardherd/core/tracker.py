@@ -43,22 +43,25 @@ class _Grant:
     revoked: bool = False
 
 
-def split_fairly(available: Mapping[ShardId, int], budget: int | None) -> dict[ShardId, int]:
+def split_by_backlog(available: Mapping[ShardId, int], budget: int | None) -> dict[ShardId, int]:
     """How many of its available records each shard gives, about `budget` together (None: all).
 
-    A shard with little gives all of it, and the others share what is left evenly. However many shards there are, each one with
-    records gives at least one: or the quiet ones would wait for as long as others are busy. So `budget` is exceeded only if
-    there are more such shards than that. The result is the same for the same arguments.
+    In proportion to what it has, as Spark's own source does it: shards that are equally far behind stay so, and with them the
+    times of their records. However many shards there are, each one with records gives at least one: or the quiet ones would
+    wait for as long as others are busy. So `budget` is exceeded only if there are more such shards than that. The result is
+    the same for the same arguments.
     """
     wanted = {shard: count for shard, count in available.items() if count > 0}
     if budget is None or sum(wanted.values()) <= budget:
         return wanted
-    given: dict[ShardId, int] = {}
-    left = budget
-    by_size = sorted(wanted, key=lambda shard: (wanted[shard], shard))
-    for index, shard in enumerate(by_size):
-        given[shard] = min(wanted[shard], max(1, left // (len(by_size) - index)))
-        left -= given[shard]
+    left, rest = budget - len(wanted), sum(wanted.values()) - len(wanted)
+    if left <= 0:
+        return dict.fromkeys(wanted, 1)
+    given = {shard: 1 + left * (count - 1) // rest for shard, count in wanted.items()}
+    # What rounding has left over goes to those that lost most by it.
+    over = left + len(wanted) - sum(given.values())
+    for shard in sorted(wanted, key=lambda shard: (-(left * (wanted[shard] - 1) % rest), shard))[:over]:
+        given[shard] += 1
     return given
 
 
@@ -129,7 +132,7 @@ class Tracker(Books[_Grant]):
         if self.paused:
             return {}
         readable = {shard: grant for shard, grant in sorted(self._grants.items()) if not grant.revoked}
-        counts = split_fairly({shard: ends.get(shard, 0) - grant.position for shard, grant in readable.items()}, budget)
+        counts = split_by_backlog({shard: ends.get(shard, 0) - grant.position for shard, grant in readable.items()}, budget)
         if not counts:
             return {}
         handed: dict[ShardId, ReadRange] = {}

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardherd.core.model import ShardId
-from shardherd.core.tracker import split_fairly
+from shardherd.core.tracker import split_by_backlog
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Limits:
         gives at least that one: or it would wait for ever.
         """
         budgets = [each for each in (self.max_records, bound) if each is not None]
-        given = split_fairly(available, min(budgets) if budgets else None)
+        given = split_by_backlog(available, min(budgets) if budgets else None)
         if self.max_bytes is None or not given:
             return given
         wanted = {shard: round(count * sizes.get(shard, 0.0)) for shard, count in given.items()}
         if sum(wanted.values()) <= self.max_bytes:
             return given
-        allowed = split_fairly(wanted, self.max_bytes)
+        allowed = split_by_backlog(wanted, self.max_bytes)
         return {
             shard: count if not wanted[shard] else min(count, max(1, int(allowed.get(shard, 0) / sizes[shard])))
             for shard, count in given.items()

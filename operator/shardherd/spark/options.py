@@ -92,8 +92,8 @@ OPTIONS = (
     Option("includeHeaders", _ALL, "`false`", "Whether there is a column `headers`."),
     Option(
         "maxOffsetsPerTrigger", _STREAMS, "no limit",
-        "Most records of a micro-batch, shared fairly by the shards. A shard with news gives at least one, as in Spark's own "
-        "source.",
+        "Most records of a micro-batch, shared by the shards in proportion to what they have. A shard with news gives at least "
+        "one, as in Spark's own source.",
     ),
     Option(
         "minOffsetsPerTrigger", _STREAMS, "0",

@@ -13,7 +13,7 @@ from shardherd.core.model import (
     ShardCheckpoint,
     ShardId,
 )
-from shardherd.core.tracker import ReadRange, Tracker, split_fairly
+from shardherd.core.tracker import ReadRange, Tracker, split_by_backlog
 from tests.unit.spark.test_tracker import reply
 
 A, B, C, D = (ShardId(f"clicks/{number}") for number in range(4))
@@ -67,7 +67,7 @@ def reading() -> tuple[Tracker, dict[ShardId, ReadRange]]:
     tracker = Tracker()
     tracker.confirm(reply(1, (D, 2, 0), (C, 9, 7), (B, 3, 20), (A, 4, 5)))
     tracker.confirm(reply(2, (C, 9, 7), (B, 3, 20), (A, 4, 5)))
-    return tracker, tracker.hand_out({A: 8, B: 90, D: 50}, 10)
+    return tracker, tracker.hand_out({A: 8, B: 27, D: 50}, 10)
 
 
 def test_what_is_handed_out_names_every_shard_that_may_be_read() -> None:
@@ -274,12 +274,12 @@ def test_a_paused_tracker_abandons_what_was_in_flight_and_hands_out_nothing() ->
     assert tracker.positions() == {A: 5, B: 20}
 
 
-def test_the_budget_is_shared_from_the_smallest_on_and_ties_go_by_name() -> None:
-    assert split_fairly({C: 9, A: 9, B: 9}, 20) == {A: 6, B: 7, C: 7}
-    assert split_fairly({A: 1, B: 9}, 10) == {A: 1, B: 9}
-    assert split_fairly({A: 2, B: 9, C: 9}, 13) == {A: 2, B: 5, C: 6}
-    assert split_fairly({A: 5, B: 5}, 0) == {A: 1, B: 1}
-    assert split_fairly({A: 0, B: -1}, 5) == {}
+def test_the_budget_is_shared_by_backlog_and_ties_go_by_name() -> None:
+    assert split_by_backlog({C: 9, A: 9, B: 9}, 20) == {A: 7, B: 7, C: 6}
+    assert split_by_backlog({A: 1, B: 9}, 10) == {A: 1, B: 9}
+    assert split_by_backlog({A: 2, B: 9, C: 9}, 13) == {A: 1, B: 6, C: 6}
+    assert split_by_backlog({A: 5, B: 5}, 0) == {A: 1, B: 1}
+    assert split_by_backlog({A: 0, B: -1}, 5) == {}
 
 
 def test_what_was_finished_and_not_durable_when_its_shard_was_lost_is_counted() -> None:

@@ -111,13 +111,13 @@ def test_a_question_is_answered_as_soon_as_there_are_records() -> None:
     story(body)
 
 
-def test_the_limit_is_shared_fairly_and_the_rest_comes_next() -> None:
+def test_the_limit_is_shared_by_backlog_and_the_rest_comes_next() -> None:
     async def body(scene: Scene) -> None:
         start = await holding(scene, (A, 4, 0), (B, 5, 0))
         scene.ends.ends[B] = 10
         end = await scene.agent.latest(start, 50)
-        assert spans(end) == {A: (0, 40, 4), B: (0, 10, 5)}
-        assert spans(await scene.agent.latest(end, 50)) == {A: (40, 90, 4), B: (10, 10, 5)}
+        assert spans(end) == {A: (0, 45, 4), B: (0, 5, 5)}
+        assert spans(await scene.agent.latest(end, 50)) == {A: (45, 91, 4), B: (5, 9, 5)}
 
     story(body)
 

@@ -14,20 +14,20 @@ A, B, C = ShardId("clicks/0"), ShardId("clicks/1"), ShardId("clicks/2")
     ("limits", "bound", "given"),
     [
         (Limits(), None, {A: 100, B: 10}),
-        (Limits(max_records=40), None, {A: 30, B: 10}),
-        (Limits(max_records=40), 20, {A: 10, B: 10}),
-        (Limits(), 20, {A: 10, B: 10}),
+        (Limits(max_records=40), None, {A: 36, B: 4}),
+        (Limits(max_records=40), 20, {A: 18, B: 2}),
+        (Limits(), 20, {A: 18, B: 2}),
         (Limits(max_bytes=2000), None, {A: 100, B: 10}),
-        (Limits(max_bytes=500), None, {A: 40, B: 10}),
-        (Limits(max_records=20, max_bytes=150), None, {A: 7, B: 7}),
+        (Limits(max_bytes=500), None, {A: 45, B: 4}),
+        (Limits(max_records=20, max_bytes=150), None, {A: 13, B: 1}),
     ],
 )
-def test_limits_are_shared_fairly(limits: Limits, bound: int | None, given: dict[ShardId, int]) -> None:
+def test_limits_are_shared_by_backlog(limits: Limits, bound: int | None, given: dict[ShardId, int]) -> None:
     assert limits.share({A: 100, B: 10}, {A: 10.0, B: 10.0}, bound) == given
 
 
 def test_a_record_larger_than_the_limit_passes() -> None:
-    assert Limits(max_bytes=10).share({A: 5, B: 5}, {A: 1000.0, B: 2.0}) == {A: 1, B: 2}
+    assert Limits(max_bytes=10).share({A: 5, B: 5}, {A: 1000.0, B: 2.0}) == {A: 1, B: 1}
 
 
 def test_a_shard_of_unknown_size_counts_for_nothing() -> None:

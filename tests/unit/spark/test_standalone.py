@@ -128,10 +128,10 @@ def test_a_restart_before_the_first_micro_batch_was_logged_resolves_the_start_ag
 def test_every_micro_batch_begins_where_the_last_one_ended(patch: pytest.MonkeyPatch) -> None:
     query = Query(FakeKafka(s0=(0, 10), s1=(0, 100)), patch, maxOffsetsPerTrigger="40")
 
-    assert query.next() == {A: (0, 10), B: (0, 30)}
-    assert query.next() == {B: (30, 70)}
+    assert query.next() == {A: (0, 4), B: (0, 36)}
+    assert query.next() == {A: (4, 8), B: (36, 72)}
     query.start()
-    assert query.next() == {B: (70, 100)}
+    assert query.next() == {A: (8, 10), B: (72, 100)}
     assert query.next() is None
 
 
@@ -240,7 +240,7 @@ def test_available_now_ends_with_what_there_was_when_it_began(patch: pytest.Monk
     assert [query.next(), query.next(), query.next()] == [{A: (0, 60)}, {A: (60, 100)}, None]
     query.start()
     query.side.prepare()
-    assert query.next() == {A: (100, 151), B: (0, 9)}
+    assert query.next() == {A: (100, 158), B: (0, 2)}
 
 
 def test_a_topic_made_anew_is_a_loss(patch: pytest.MonkeyPatch) -> None:

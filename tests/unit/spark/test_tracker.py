@@ -16,7 +16,7 @@ from shardherd.core.model import (
     ShardCheckpoint,
     ShardId,
 )
-from shardherd.core.tracker import ReadRange, Tracker, split_fairly
+from shardherd.core.tracker import ReadRange, Tracker, split_by_backlog
 
 A, B, C = ShardId("clicks/0"), ShardId("clicks/1"), ShardId("clicks/2")
 
@@ -34,19 +34,31 @@ def answered(tracker: Tracker, result: CheckpointResult = CheckpointResult.OK) -
     return tracker.acknowledge(sent, CheckpointReply(outcomes))
 
 
-def test_a_little_shard_gives_all_and_the_others_share_the_rest() -> None:
-    assert split_fairly({A: 100, B: 5, C: 40}, 65) == {A: 30, B: 5, C: 30}
-    assert split_fairly({A: 100, B: 0, C: -3}, None) == {A: 100}
-    assert split_fairly({A: 10, B: 10}, 20) == {A: 10, B: 10}
+def test_each_shard_gives_in_proportion_to_what_it_has() -> None:
+    assert split_by_backlog({A: 1000, B: 100}, 50) == {A: 45, B: 5}
+    assert split_by_backlog({A: 100, B: 5, C: 40}, 65) == {A: 44, B: 3, C: 18}
+    assert split_by_backlog({A: 100, B: 0, C: -3}, None) == {A: 100}
+    assert split_by_backlog({A: 10, B: 10}, 20) == {A: 10, B: 10}
 
 
 def test_no_shard_waits_because_others_have_more_however_small_the_budget() -> None:
-    assert split_fairly({A: 1, B: 1_000, C: 1_000}, 2) == {A: 1, B: 1, C: 1}
+    assert split_by_backlog({A: 1, B: 1_000, C: 1_000}, 2) == {A: 1, B: 1, C: 1}
+    assert split_by_backlog({A: 1, B: 1}, 1) == {A: 1, B: 1}
+
+
+def test_a_skewed_backlog_is_read_to_its_end_by_all_shards_together() -> None:
+    """Else the shards that are done early advance the watermark beyond the records of those that are not."""
+    left = {A: 9_000, B: 900, C: 90}
+    while any(left.values()):
+        shares = {shard: count / total for (shard, count), total in zip(left.items(), (9_000, 900, 90), strict=True)}
+        assert max(shares.values()) - min(shares.values()) < 0.15, "the smallest gives some records at a time"
+        for shard, count in split_by_backlog(left, 1_000).items():
+            left[shard] -= count
 
 
 @given(st.dictionaries(st.sampled_from([A, B, C]), st.integers(-5, 50)), st.integers(0, 100))
 def test_a_budget_is_exceeded_only_by_the_first_record_of_each_shard(available: dict[ShardId, int], budget: int) -> None:
-    counts = split_fairly(available, budget)
+    counts = split_by_backlog(available, budget)
 
     with_records = {shard: count for shard, count in available.items() if count > 0}
     assert counts.keys() == with_records.keys()
