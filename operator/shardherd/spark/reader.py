@@ -113,6 +113,9 @@ def read_ranges(
             time.sleep(RETRY_DELAY)
         progressed = False
         scans = []
+        if any(part.start is not None for part in fetched):
+            # That a position is out of range is answered at once; what may be over soon is not asked for at once again.
+            time.sleep(RETRY_DELAY)
         for part in fetched:
             resume = losses.resume(part, boot_time())
             if resume is not None:
