@@ -73,8 +73,8 @@ class Agent:
 
     `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
     monotonic seconds. `running` says whether Spark runs a task, or may. `trouble` says why the last heartbeat failed, empty if
-    it did not. `batch_at` is when the last micro-batch was handed out or finished. `trigger_interval` is to be set: the seconds
-    from one of the query's triggers to the next, as far as they are known.
+    it did not; `refusal` why the query that runs is refused. `batch_at` is when the last micro-batch was handed out or finished.
+    `trigger_interval` is to be set: the seconds from one of the query's triggers to the next, as far as they are known.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class Agent:
         self.draining = False
         self.acknowledged_at: float | None = None
         self.trouble = ""
+        self.refusal = ""
         self.pace = Pace(TARGET_SECONDS)
         self.limits = Limits()
         self._coordinator = coordinator
@@ -449,14 +450,22 @@ class Agent:
                 self._records.clear()
                 limits = self.limits if self.limits.max_records == limit else replace(self.limits, max_records=limit)
                 end = self._next(start, limits, await self._sizes())
-                if end is not None or over or self.draining:
+                if end is not None or over or self.draining or self.refusal:
                     return end or start
                 await self._records.wait()
         finally:
             timer.cancel()
 
+    def refuse(self, why: str) -> None:
+        """The query that runs reads nothing more: it must end with this error."""
+        if not self.refusal:
+            log.error("the query is ended: %s", why, extra=self._fields())
+        self.refusal = why
+        self._records.set()
+
     def query_began(self, limits: Limits) -> None:
         """A stream reader is there; this is what the user wants of its micro-batches."""
+        self.refusal = ""
         self.limits = limits
         self.pace.target = limits.target_seconds or TARGET_SECONDS
 
@@ -468,7 +477,7 @@ class Agent:
         return await self._ends.sizes({shard: at for shard, at in self.tracker.positions().items() if ends.get(shard, 0) > at})
 
     def _next(self, start: Offsets, limits: Limits, sizes: Mapping[ShardId, float]) -> Offsets | None:
-        if self.draining or self._stopping or self._too_silent:
+        if self.draining or self._stopping or self.refusal or self._too_silent:
             # Too silent: this process stood still, and is asked before the watch over its silence has looked again.
             return None
         warm = start.warm

@@ -168,9 +168,10 @@ class _ProgressListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         phases = {str(phase): int(took) for phase, took in event.progress.durationMs.items()}
+        state = tuple(str(operator.operatorName) for operator in event.progress.stateOperators)
         for source in event.progress.sources:
             if source.endOffset:
-                self._runtime.batch_finished(str(source.endOffset), int(source.numInputRows), phases)
+                self._runtime.batch_finished(str(source.endOffset), int(source.numInputRows), phases, state)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Nothing was finished."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,12 @@ EVENT_TIMES_INTERVAL = 10.0
 
 SLOTS_INTERVAL = 2.0
 """Seconds between looks at how many executors there are, where that changes."""
+
+STATEFUL = (
+    "this query keeps state by key ({operators}), and a ConsumerGroup moves shards between consumers without it: what it "
+    "counts would be wrong after every move. Write the records to a topic that is partitioned by that key and read it by one "
+    "query that is in no group, or add up in the sink (MERGE) what foreachBatch gives it"
+)
 
 EXIT_STOPPED = 70
 """Exit code of a consumer that may read no longer; the kubelet starts it again."""
@@ -111,20 +117,23 @@ class AgentRuntime:
         """This is the session whose queries are stopped at the end of a drain."""
         self._spark = spark
 
-    def batch_finished(self, end: str, rows: int, phases: Mapping[str, int]) -> None:
+    def batch_finished(self, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str]) -> None:
         """The query listener: a micro-batch that ends at these offsets is in Spark's commit log. From any thread.
 
-        `rows` and `phases` (milliseconds of each phase of the trigger) are as Spark counted them.
+        `rows` and `phases` (milliseconds of each phase of the trigger) are as Spark counted them; `state` names the operators
+        of the query that keep state.
         """
-        self._loop.call_soon_threadsafe(self._finished, end, rows, phases)
+        self._loop.call_soon_threadsafe(self._finished, end, rows, phases, state)
 
-    def _finished(self, end: str, rows: int, phases: Mapping[str, int]) -> None:
+    def _finished(self, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str]) -> None:
         assert self._agent is not None
         assert self._metrics is not None
         try:
             offsets = parse(end, self._pod.group_uid)
         except (OffsetsError, ValueError):
             return  # another source's offsets
+        if state:
+            self._agent.refuse(STATEFUL.format(operators=", ".join(state)))
         self._metrics.trigger(rows, phases)
         if self._slots is not None:
             self._slots.took(phases.get("addBatch", 0) / 1000)

@@ -128,6 +128,8 @@ class ReaderServer:
         if what == "latest":
             start = parse(question["start"], group)
             end = await agent.latest(start, question["limit"])
+            if agent.refusal:
+                return {"error": agent.refusal}
             ends = dict(agent.known_ends())
             slots = {} if self._slots is None else {"slots": self._slots(end is not start)}
             return {"end": None if end is start else end.as_dict(), "ends": ends, "ordered": agent.settings.ordered, **slots}

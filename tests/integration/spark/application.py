@@ -2,8 +2,9 @@
 
 One file a micro-batch and run, complete before it gets its name. A test kills it where it waits: before it writes rows while
 the file `wait` exists beside them, after it wrote them while the file `hold` does. While the file `fail` exists it fails before
-it writes any. TEST_TRIGGER is how often its query is triggered. With TEST_SECOND_QUERY it starts another query, with
-TEST_NEXT_TRIGGER one that follows when its own has failed, with TEST_STOPS it ends its own when the file `stop` is there.
+it writes any. TEST_TRIGGER is how often its query is triggered; with TEST_STATE it keeps state. With TEST_SECOND_QUERY it
+starts another query, with TEST_NEXT_TRIGGER one that follows when its own has failed, with TEST_STOPS it ends its own when the
+file `stop` is there.
 """
 
 import json
@@ -41,7 +42,10 @@ def write(batch: DataFrame, batch_id: int) -> None:
 
 spark = session()
 options = json.loads(os.environ.get("TEST_OPTIONS", "{}"))
-query = spark.readStream.format("shardherd").options(**options).load().writeStream.queryName("test").foreachBatch(write)
+records = spark.readStream.format("shardherd").options(**options).load()
+if os.environ.get("TEST_STATE"):
+    records = records.dropDuplicates(["value"])
+query = records.writeStream.queryName("test").foreachBatch(write)
 if every := os.environ.get("TEST_TRIGGER"):
     query = query.trigger(processingTime=every)
 if os.environ.get("TEST_AVAILABLE_NOW"):

@@ -208,3 +208,14 @@ def test_a_query_tells_that_it_waits_for_its_trigger_and_for_its_sink(
     site.wait_until(lambda: site.counted() >= written, "everything is written")
     assert driver.terminate() == 0
     assert set(site.counted().values()) == {1}
+
+
+def test_a_query_that_keeps_state_is_ended_with_an_error_that_says_what_to_do(
+    site: Site, coordinator: ScriptedCoordinator, topic: str
+) -> None:
+    driver = site.start("clicks-0", TEST_STATE="yes")
+    assert driver.process.wait(START) != 0
+    said = driver.log.read_text()
+    assert "this query keeps state by key (dedupe), and a ConsumerGroup moves shards between consumers without it" in said
+    assert "Write the records to a topic that is partitioned by that key" in said
+    assert not site.rows()
