@@ -73,7 +73,7 @@ class Agent:
 
     `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
     monotonic seconds. `running` says whether Spark runs a task, or may. `trouble` says why the last heartbeat failed, empty if
-    it did not; `refusal` why the query that runs is refused. `batch_at` is when the last micro-batch was handed out or finished.
+    it did not; `refusal` why the query that runs is refused. `batch_at` is when a micro-batch was handed out or finished last.
     `trigger_interval` is to be set: the seconds from one of the query's triggers to the next, as far as they are known.
     """
 
