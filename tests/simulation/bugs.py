@@ -182,7 +182,7 @@ def _init_without_proof() -> list[Patch]:
     async def retake(self: Any) -> None:
         await self.take_over()
 
-    return [(commits.Committer, "retake", retake)]
+    return [(commits.Committer, "_retake", retake)]
 
 
 def _dropped_replay_counts() -> list[Patch]:

@@ -78,6 +78,8 @@ class Committer:
         self._filled = asyncio.Event()
         self._fenced_at: deque[float] = deque(maxlen=FENCES)
         self._taken_over = False
+        self._turn = asyncio.Lock()
+        # Who commits, or takes the offsets over.
 
     def put(self, committing: Committing) -> None:
         """Commit these offsets soon. Only on the event loop's thread."""
@@ -98,11 +100,19 @@ class Committer:
         self._check_lease()
         self._taken_over = True
 
-    async def retake(self) -> None:
-        """Take over once more, as the proven leader only: another one's commits must not be fenced by us.
+    async def retake(self) -> bool:
+        """Take over once more, unless a commit is under way: it would be fenced, and finds out by itself. Whether it was done.
 
         Raises SourceUnavailableError, LeadershipLostError, CoordinatorUnavailableError if the proof cannot be made now.
         """
+        if self._turn.locked():
+            return False
+        async with self._turn:
+            await self._retake()
+        return True
+
+    async def _retake(self) -> None:
+        """As the proven leader only: another one's commits must not be fenced by us."""
         self._taken_over = False
         await self._prove()
         await self.take_over()
@@ -196,12 +206,16 @@ class Committer:
 
     async def _commit(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
         """The positions of these shards that are durable afterwards; none of a shard that was surely not written."""
+        async with self._turn:
+            return await self._commit_now(offsets)
+
+    async def _commit_now(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
         self._check_lease()
         if not self._allowed():
             return {}
         try:
             if not self._taken_over:
-                await self.retake()
+                await self._retake()
             await self._before(offsets)
             self._check_lease()
             await self._timed("commit_offsets", lambda: self._offsets.commit(offsets, self._group().notes(offsets)))
@@ -228,7 +242,7 @@ class Committer:
         delay = 0.5
         while True:
             try:
-                await self.retake()
+                await self._retake()
                 found = await self.read(offsets)
             except (SourceUnavailableError, CoordinatorUnavailableError) as error:
                 self._failing(str(error))

@@ -255,8 +255,7 @@ class GroupRunner:
                     members = await self._timed("describe_group", source.live_members)
                     self._learn(replace(self._facts, members=members))
                     next_members = self._ports.clock.now() + MEMBERS_INTERVAL
-                if self._facts.commit_error:
-                    await committer.retake()
+                if self._facts.commit_error and await committer.retake():
                     self._learn(replace(self._facts, commit_error=""))
                 await self._reset(source)
                 committer.remind()

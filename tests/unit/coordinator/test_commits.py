@@ -83,6 +83,24 @@ async def test_after_a_failed_commit_the_next_one_succeeds_and_the_source_is_wel
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 8)
 
 
+async def test_a_look_after_a_failed_commit_takes_no_commit_over_that_is_under_way(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    rig.kafka.faults.fail("commit", AWAY)
+    looking = rig.kafka.faults.hold("discover")
+    await consumer.commit(7)
+    await drain()
+    committing = rig.kafka.faults.hold("commit")
+    commit = asyncio.create_task(consumer.commit(8))
+    await drain()
+    taken_over = rig.kafka.faults.entered["take_over"]
+    looking.set()
+    await rig.looked()
+    assert rig.kafka.faults.entered["take_over"] == taken_over
+    committing.set()
+    assert await commit == OK
+    await rig.becomes(lambda: rig.view.source_reachable)
+
+
 async def test_a_commit_of_unknown_outcome_that_happened_is_acknowledged(rig: Rig) -> None:
     (consumer,) = await rig.serving()
     rig.kafka.faults.fail("commit", UNKNOWN, done=True)
