@@ -105,7 +105,7 @@ def test_the_operator_understands_the_settings_that_it_is_given(cluster: Cluster
     environment = {item["name"]: item.get("value", f"from {item['name']}") for item in container["env"]}
     settings = load(environment)
     assert settings.api.coordinator_url == "https://shardherd.system.svc:8443"
-    assert settings.tls == TlsSettings("auto", 8443, "shardherd-tls", accept_plain=True)
+    assert settings.tls == TlsSettings("auto", 8443, "shardherd-tls", accept_plain=False)
     assert (settings.lease.duration, settings.lease.renew_deadline, settings.lease.retry) == (30.0, 10.0, 2.0)
     assert (settings.telemetry.log_format, settings.watch_namespaces) == ("text", ("a", "b"))
     known = set(re.findall(r"SHARDHERD_[A-Z_]+", (ROOT / "operator" / "shardherd" / "settings.py").read_text()))

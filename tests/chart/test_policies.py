@@ -33,7 +33,7 @@ def policies(chart: Chart, values: Json) -> list[Json]:
     ("source", "target", "port", "allowed"),
     [
         pytest.param(DRIVER, OPERATOR, 8443, True, id="a driver calls the coordinator"),
-        pytest.param(DRIVER, OPERATOR, 8080, True, id="one that was made before TLS calls it too"),
+        pytest.param(DRIVER, OPERATOR, 8080, False, id="it does not over plain HTTP"),
         pytest.param(HELM_TEST, OPERATOR, 8443, True, id="the chart's test calls the coordinator"),
         pytest.param(FOREIGN_DRIVER, OPERATOR, 8443, False, id="a driver of a namespace that is not served does not"),
         pytest.param(EXECUTOR, OPERATOR, 8443, False, id="an executor does not"),
@@ -75,7 +75,7 @@ def test_when_all_namespaces_are_served_drivers_of_all_call(chart: Chart) -> Non
 
 @pytest.mark.parametrize(
     ("tls", "open_ports"),
-    [({"acceptPlain": False}, [8443]), ({"acceptPlain": False, "port": 443}, [443]), ({"mode": "disabled"}, [8080])],
+    [({}, [8443]), ({"port": 443}, [443]), ({"acceptPlain": True}, [8080, 8443]), ({"mode": "disabled"}, [8080])],
 )
 def test_only_the_ports_that_are_served_are_open(chart: Chart, tls: Json, open_ports: list[int]) -> None:
     rendered = policies(chart, {**EVERYTHING, "tls": tls})

@@ -69,7 +69,9 @@ class TestOperators:
         assert "shardherd.dev/leader" not in template
         assert api["selector"] == metrics["selector"] == deployment["selector"]["matchLabels"]
         assert api["selector"].items() <= template.items()
-        assert [port["name"] for port in api["ports"]] == ["api-tls", "api"]
+        assert [port["name"] for port in api["ports"]] == ["api-tls"]
+        plain = chart.one("Service", values={"tls": {"acceptPlain": True}})["spec"]["ports"]
+        assert [port["name"] for port in plain] == ["api-tls", "api"]
         assert [port["name"] for port in metrics["ports"]] == ["metrics"]
 
     def test_nothing_else_of_the_release_is_taken_for_an_operator(self, chart: Chart) -> None:
