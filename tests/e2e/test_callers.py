@@ -114,7 +114,14 @@ def heartbeat(pod: Json, consumer: str | None = None) -> Json:
         "ready": False,
         "draining": False,
         "progress": 0,
+        "groupUid": group_uid(pod),
     }
+
+
+def group_uid(pod: Json) -> str:
+    """The UID of the group that the pod was made for."""
+    (container,) = pod["spec"]["containers"]
+    return next(str(item["value"]) for item in container["env"] if item["name"] == "SHARDHERD_GROUP_UID")
 
 
 def answer_but_503(call: Call, pod: Json, token: str) -> dict[str, Any] | None:
@@ -169,6 +176,7 @@ def test_a_checkpoint_of_a_shard_that_is_not_held_is_fenced(call: Call, pod: Jso
         "consumer": pod["metadata"]["name"],
         "incarnation": {"podUid": pod["metadata"]["uid"], "start": 1},
         "checkpoints": [{"shard": shard, "ownerEpoch": 1, "offset": 5}],
+        "groupUid": group_uid(pod),
     }
     status, answer = call("checkpoints", body, token)
     assert status == 200

@@ -175,11 +175,13 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
 def _sink_blocked(observation: Observation) -> str:
     """Who waits for its sink for longer than reading may take, and since when; empty if nobody does."""
     assert observation.view is not None
-    settings = observation.declared.settings
+    settings, without = observation.declared.settings, observation.without_executors()
     blocked = [
         consumer
         for consumer in observation.view.consumers
-        if consumer.phase is Phase.WRITING and consumer.phase_age >= settings.progress_timeout
+        if consumer.phase is Phase.WRITING
+        and consumer.phase_age >= settings.progress_timeout
+        and consumer.consumer not in without
     ]
     if not blocked:
         return ""

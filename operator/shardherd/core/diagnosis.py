@@ -85,11 +85,8 @@ def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -
         phase = None if shard.holder is None else phases.get(shard.holder)
         if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still and phase is Phase.WAITING:
             continue  # for its trigger, or for as many records as its user wants at once
-        if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still and phase is Phase.WRITING:
-            message = f"{shard.holder} holds it and waits for its sink; see the log of {shard.holder}"
-            yield Stuck(shard.shard, SINK_BLOCKED, message, still[shard.shard])
-        elif shard.state is ShardState.ALREADY_ALLOC and shard.shard in still:
-            yield Stuck(shard.shard, NO_PROGRESS, _why_still(observation, view, shard), still[shard.shard])
+        if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still:
+            yield Stuck(shard.shard, *_why_still(observation, view, shard, phase), still[shard.shard])
         elif shard.state is ShardState.TRANSFER and shard.state_age >= GRANTING:
             message = f"{shard.holder} has not given it up yet; {shard.next_consumer} is to have it"
             yield Stuck(shard.shard, NOT_GIVEN_UP, message, shard.state_age)
@@ -100,15 +97,18 @@ def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -
             yield Stuck(shard.shard, WAITS_FOR_PARENTS, message, shard.state_age)
 
 
-def _why_still(observation: Observation, view: GroupView, shard: ShardView) -> str:
-    """Why this shard's holder gets on with nothing."""
+def _why_still(observation: Observation, view: GroupView, shard: ShardView, phase: Phase | None) -> tuple[str, str]:
+    """Why this shard's holder gets on with nothing: a reason and a sentence. What concerns the whole group comes first."""
     said = f"{shard.holder} holds it and has checkpointed nothing"
     if cause := next((cause for cause in view.withheld if cause.reason in STOPPED_FOR_ALL), None):
-        return f"{said}: {cause.message}"
+        return NO_PROGRESS, f"{said}: {cause.message}"
     if not view.source_reachable:
-        return f"{said}: the source does not answer: {view.source_error}"
-    without = ", and has no executor" if shard.holder in observation.without_executors() else ""
-    return f"{said}{without}; see the log of {shard.holder}"
+        return NO_PROGRESS, f"{said}: the source does not answer: {view.source_error}"
+    if shard.holder in observation.without_executors():
+        return NO_PROGRESS, f"{said}, and has no executor; see the log of {shard.holder}"
+    if phase is Phase.WRITING:
+        return SINK_BLOCKED, f"{shard.holder} holds it and waits for its sink; see the log of {shard.holder}"
+    return NO_PROGRESS, f"{said}; see the log of {shard.holder}"
 
 
 def _why_free(view: GroupView, shard: ShardView) -> str:

@@ -92,6 +92,7 @@ def _releases(state: State) -> Iterator[tuple[ConsumerId, float]]:
             limit = settings.release_timeout
             if session.phase is Phase.WRITING:
                 limit = max(limit, settings.sink_timeout)
+            # That it waits for its trigger keeps nobody from letting go.
             yield consumer, _from(state, session, min(since)) + limit * 2**state.clocks.doublings
 
 
@@ -105,7 +106,7 @@ def _progress(state: State) -> Iterator[tuple[ConsumerId, float]]:
         # One that has nothing to read, as it sees it, reads committed records, and a transaction is open: the end lies beyond.
         if since is not None and session.heard and session.phase is not Phase.IDLE:
             limit = settings.sink_timeout if session.phase is Phase.WRITING else settings.progress_timeout
-            yield consumer, _from(state, session, since) + limit * 2**state.clocks.doublings
+            yield consumer, max(_from(state, session, since), session.goes_on_at) + limit * 2**state.clocks.doublings
 
 
 def _lags(state: State, consumer: ConsumerId) -> bool:
@@ -123,8 +124,8 @@ def _running(state: State) -> bool:
 
 
 def _from(state: State, session: Session, since: float) -> float:
-    """When a consumer's time began to run: not before it is in its phase, or before it means to go on."""
-    return max(since, session.progress_at, session.phase_since, session.goes_on_at, state.clocks.resumed_at)
+    """When a consumer's time began to run: not before it is in its phase."""
+    return max(since, session.progress_at, session.phase_since, state.clocks.resumed_at)
 
 
 def _end(state: State, consumer: ConsumerId, reason: str) -> None:

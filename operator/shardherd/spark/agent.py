@@ -51,6 +51,9 @@ TARGET_SECONDS = 10.0
 LOOK = 1.0
 """Most seconds between two looks at how long the coordinator has been silent."""
 
+EVENT_WAIT = 10.0
+"""Seconds after a query's first micro-batch in which Spark must have told of it; it does within a tenth of one."""
+
 TASKS_LOOK = 0.25
 """Seconds between two looks at whether tasks still run that nobody waits for any more."""
 
@@ -73,8 +76,9 @@ class Agent:
 
     `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
     monotonic seconds. `running` says whether Spark runs a task, or may. `trouble` says why the last heartbeat failed, empty if
-    it did not; `refusal` why the query that runs is refused. `batch_at` is when a micro-batch was handed out or finished last.
-    `trigger_interval` is to be set: the seconds from one of the query's triggers to the next, as far as they are known.
+    it did not; `refusal` why the query is refused. `batch_at` is when a micro-batch was handed out or finished last. Two are to
+    be set: `trigger_interval`, the seconds from one of the query's triggers to the next, as far as they are known; and
+    `hears_events`, if the query's progress events are told, so that a query which its first one refuses has finished nothing.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class Agent:
         self.acknowledged_at: float | None = None
         self.trouble = ""
         self.refusal = ""
+        self.hears_events = False
         self.pace = Pace(TARGET_SECONDS)
         self.limits = Limits()
         self._coordinator = coordinator
@@ -110,6 +115,8 @@ class Agent:
         self._records_at = now()
         self._asked_at = now()
         self._sink_waits = False
+        self._unheard = False
+        self._awaited_since: float | None = None
         self._phase = Phase.WARMING
         self._phase_since = now()
         self._bounds: dict[ShardId, Offset] | None = None
@@ -433,7 +440,10 @@ class Agent:
         `start` proves which ranges are finished. At most `limit` records (None: no limit of the user's).
         """
         self._asked_at = self._now()
-        self.finished(start)
+        if self._unheard and self.tracker.busy and await self._event_comes():
+            return start
+        if not self._unheard:
+            self.finished(start)
         if self._warm_wanted is None and not self.ready:
             self._warm_wanted = start.warm + 1
         over = False
@@ -457,15 +467,32 @@ class Agent:
             timer.cancel()
 
     def refuse(self, why: str) -> None:
-        """The query that runs reads nothing more: it must end with this error."""
+        """This application's query reads nothing more, and nothing that it read counts: it must end with this error."""
         if not self.refusal:
             log.error("the query is ended: %s", why, extra=self._fields())
         self.refusal = why
         self._records.set()
 
+    async def _event_comes(self) -> bool:
+        """Whether the first progress event is still awaited, after a moment: it may refuse what is under way."""
+        if self._awaited_since is None:
+            self._awaited_since = self._now()
+        if self._now() - self._awaited_since >= EVENT_WAIT:
+            log.warning("no progress event of the query within %g s, going on without", EVENT_WAIT, extra=self._fields())
+            self.heard()
+            return False
+        self._records.clear()
+        await news.within(self._records, IDLE_WAIT)
+        return True
+
+    def heard(self) -> None:
+        """The query's first progress event is there, and refuses nothing: from now on a question proves what came before."""
+        self._unheard, self._awaited_since = False, None
+        self._records.set()
+
     def query_began(self, limits: Limits) -> None:
         """A stream reader is there; this is what the user wants of its micro-batches."""
-        self.refusal = ""
+        self._unheard, self._awaited_since = self.hears_events, None
         self.limits = limits
         self.pace.target = limits.target_seconds or TARGET_SECONDS
 
@@ -514,6 +541,8 @@ class Agent:
 
     def finished(self, end: Offsets) -> None:
         """A micro-batch that ends at `end` is finished, as Spark's next question or its progress event says."""
+        if self.refusal:
+            return
         if self._warm_wanted is not None and not self.ready and end.warm >= self._warm_wanted:
             self.ready = True
             log.info("warm, and may be given shards", extra=self._fields())

@@ -171,7 +171,8 @@ class _ProgressListener(StreamingQueryListener):
         state = tuple(str(operator.operatorName) for operator in event.progress.stateOperators)
         for source in event.progress.sources:
             if source.endOffset:
-                self._runtime.batch_finished(str(source.endOffset), int(source.numInputRows), phases, state)
+                run = str(event.progress.runId)
+                self._runtime.batch_finished(run, str(source.endOffset), int(source.numInputRows), phases, state)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Nothing was finished."""

@@ -56,6 +56,8 @@ EARLIEST, LATEST = -2, -1
 
 _TRANSIENT = (
     kafka_errors.RetriableError,
+    # UNKNOWN_SERVER_ERROR: as in Java's consumer, it may be over at the next try.
+    kafka_errors.UnknownError,
     # A password is rotated at the broker and in our file one after the other.
     kafka_errors.SaslAuthenticationFailedError,
     kafka_errors.UnsupportedSaslMechanismError,
@@ -411,8 +413,8 @@ def _leader(cluster: Any, partition: TopicPartition) -> int | None:
 
 
 def _passes(code: Any) -> bool:
-    """Whether what a broker says of a shard may be over at the next try. UNKNOWN_SERVER_ERROR too, as in Java's consumer."""
-    return issubclass(code, kafka_errors.RetriableError | kafka_errors.UnknownError)
+    """Whether what a broker says of a shard may be over at the next try."""
+    return issubclass(code, _TRANSIENT)
 
 
 def _refusal(error: Any, topic: str) -> str:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from shardherd.adapters.clock import boot_time
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark.brokers import BrokersUnavailableError, Fetched, SourceRefusedError
 from shardherd.spark.samples import sizes_at
@@ -26,6 +27,9 @@ TIMEOUT = 10.0
 
 RETRY_DELAY = 1.0
 """Seconds until Kafka is asked again after it could not be."""
+
+STALE = 30.0
+"""Seconds after the last answer that told the ends of all shards at which there may be more to read than is known."""
 
 
 class EndSource(Protocol):
@@ -52,6 +56,7 @@ class EndWatcher:
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._failing = False
+        self._complete_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="shardherd-ends", daemon=True)
 
     def start(self) -> None:
@@ -67,13 +72,17 @@ class EndWatcher:
         wanted = tuple(shards)
         if wanted != self._wanted:
             self._wanted = wanted
+            self._complete_at = None
             self._wake.set()
 
     def known(self) -> Mapping[ShardId, Offset]:
         return self._known
 
     def failing(self) -> bool:
-        return self._failing or any(shard not in self._known for shard in self._wanted)
+        if not self._wanted:
+            return False
+        # A leader that is silent leaves its shards out of an answer, and a look that hangs says nothing at all.
+        return self._complete_at is None or boot_time() - self._complete_at > STALE
 
     def read_committed(self, committed: bool) -> None:
         """Whether ends are those of decided transactions from now on. What is known until then is forgotten."""
@@ -122,6 +131,8 @@ class EndWatcher:
         if self._failing:
             log.info("Kafka answers again")
         self._failing = False
+        if wanted == self._wanted and found.keys() >= set(wanted):
+            self._complete_at = boot_time()
         merged = {
             shard: found.get(shard, self._known.get(shard, 0)) for shard in wanted if shard in found or shard in self._known
         }

@@ -34,6 +34,7 @@ from shardherd.spark.tally import Ledger, open_desk
 from shardherd.spark.triggers import trigger_interval
 
 if TYPE_CHECKING:
+    from pyspark import SparkStageInfo
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class AgentRuntime:
         executors = pod.executors
         self._slots = None if executors.least is None else Slots(executors.cores, executors.least, executors.instances)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._run_id = ""
 
     def start(self) -> None:
         """Raises what kept the agent from starting."""
@@ -117,23 +119,26 @@ class AgentRuntime:
         """This is the session whose queries are stopped at the end of a drain."""
         self._spark = spark
 
-    def batch_finished(self, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str]) -> None:
+    def batch_finished(self, run: str, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str]) -> None:
         """The query listener: a micro-batch that ends at these offsets is in Spark's commit log. From any thread.
 
-        `rows` and `phases` (milliseconds of each phase of the trigger) are as Spark counted them; `state` names the operators
-        of the query that keep state.
+        `run` is the id of the query's run; `rows` and `phases` (milliseconds of each phase of the trigger) are as Spark counted
+        them; `state` names the operators of the query that keep state.
         """
-        self._loop.call_soon_threadsafe(self._finished, end, rows, phases, state)
+        self._loop.call_soon_threadsafe(self._finished, run, end, rows, phases, state)
 
-    def _finished(self, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str]) -> None:
+    def _finished(self, run: str, end: str, rows: int, phases: Mapping[str, int], state: Sequence[str]) -> None:
         assert self._agent is not None
         assert self._metrics is not None
         try:
             offsets = parse(end, self._pod.group_uid)
         except (OffsetsError, ValueError):
             return  # another source's offsets
+        self._run_id = run
         if state:
             self._agent.refuse(STATEFUL.format(operators=", ".join(state)))
+        else:
+            self._agent.heard()
         self._metrics.trigger(rows, phases)
         if self._slots is not None:
             self._slots.took(phases.get("addBatch", 0) / 1000)
@@ -178,6 +183,7 @@ class AgentRuntime:
             group=f"{pod.namespace}/{pod.group}",
         )
         agent = self._agent = Agent(settings, client, ends, metrics, self._stop, running=self._running)
+        agent.hears_events = True
         metrics.watch(agent)
         desk = open_desk(pod.worker_address, pod.metrics_port)
         facts = {
@@ -211,7 +217,8 @@ class AgentRuntime:
     async def _watch_tasks(self, agent: Agent) -> None:
         """While a long micro-batch runs, tasks that end are its progress; between two, the query tells its trigger's interval.
 
-        A micro-batch of which no task runs, or whose tasks run on for longer than reading can, waits for its sink.
+        A micro-batch none of whose stages is under way, or whose tasks run on for longer than reading can, waits for its sink.
+        Tasks that nobody runs wait for executors.
         """
         known, changed_at = 0, boot_time()
         while True:
@@ -220,19 +227,21 @@ class AgentRuntime:
                 continue
             try:
                 if not agent.tracker.busy:
-                    agent.trigger_interval = await self._loop.run_in_executor(None, trigger_interval, self._spark)
+                    agent.trigger_interval = await self._loop.run_in_executor(None, trigger_interval, self._spark, self._run_id)
                     continue
-                ended = await self._loop.run_in_executor(None, self._tasks_ended)
-                running = await self._loop.run_in_executor(None, tasks.running, self._spark)
+                stages = await self._loop.run_in_executor(None, self._stages)
             except Py4JError as error:
                 # One look that failed is no standstill; the next one may succeed.
                 log.warning("cannot look at the tasks of the query, trying on: %s", error)
                 continue
+            # A number that changes when a task has ended, in whatever way.
+            ended = sum(1_000_003 * each.stageId + each.numCompletedTasks + 1009 * each.numFailedTasks for each in stages)
             if ended != known:
                 known, changed_at = ended, boot_time()
                 agent.tracker.progress += 1
             quiet = boot_time() - max(changed_at, agent.batch_at)
-            agent.sink_waits(not running or quiet > READS_NO_LONGER)
+            running = any(each.numActiveTasks for each in stages)
+            agent.sink_waits(not stages or (running and quiet > READS_NO_LONGER))
 
     async def _watch_executors(self, slots: Slots) -> None:
         """Spark adds executors and gives them back: tasks follow them."""
@@ -255,13 +264,12 @@ class AgentRuntime:
             except (BrokersUnavailableError, SourceRefusedError) as error:
                 log.info("cannot learn how old the last records are, trying on: %s", error)
 
-    def _tasks_ended(self) -> int:
-        """A number that changes when a task of the running jobs has ended, in whatever way."""
+    def _stages(self) -> list[SparkStageInfo]:
+        """The stages that are under way."""
         assert self._spark is not None
         tracker = self._spark.sparkContext.statusTracker()
-        stages = [(stage, tracker.getStageInfo(stage)) for stage in tracker.getActiveStageIds()]
-        infos = [(stage, info) for stage, info in stages if info is not None]
-        return sum(1_000_003 * stage + info.numCompletedTasks + 1009 * info.numFailedTasks for stage, info in infos)
+        infos = (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds())
+        return [info for info in infos if info is not None]
 
     async def _running(self) -> bool:
         """Whether Spark runs a task, or may."""

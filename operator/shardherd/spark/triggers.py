@@ -1,4 +1,4 @@
-"""How often the streaming queries of a session are triggered, as far as Spark tells.
+"""How often a streaming query is triggered, as far as Spark tells.
 
 Asked by `runtime` between two micro-batches, so that the agent can say until when its query waits. Decides nothing.
 """
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def trigger_interval(spark: SparkSession) -> float:
-    """The longest of the intervals of the active queries in seconds, 0 if all are triggered at once. Raises Py4JError.
+def trigger_interval(spark: SparkSession, run: str) -> float:
+    """The interval of this run of a query in seconds, 0 if it is triggered at once or has ended. Raises Py4JError.
 
-    Only a query of Trigger.ProcessingTime has one. One that ends meanwhile counts as well as not.
+    Only a query of Trigger.ProcessingTime has one.
     """
-    longest = 0.0
     for query in spark.streams.active:
-        trigger = query._jsq.streamingQuery().trigger()
-        if trigger.getClass().getSimpleName() == "ProcessingTimeTrigger":
-            longest = max(longest, trigger.intervalMs() / 1000)
-    return longest
+        if str(query.runId) == run:
+            trigger = query._jsq.streamingQuery().trigger()
+            if trigger.getClass().getSimpleName() == "ProcessingTimeTrigger":
+                return float(trigger.intervalMs()) / 1000
+    return 0.0

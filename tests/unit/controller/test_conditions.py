@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from shardherd.core.conditions import Finding, dated, findings, unreadable
-from shardherd.core.model import Condition, ConsumerId, GroupSettings, Growth, Incarnation, ShardId, ShardState
+from shardherd.core.model import (
+    Condition,
+    ConsumerId,
+    ConsumerView,
+    GroupSettings,
+    Growth,
+    Incarnation,
+    Phase,
+    ShardId,
+    ShardState,
+)
 from shardherd.core.observed import (
     ExecutorPod,
     Memory,
@@ -80,6 +90,30 @@ class TestReady:
             "TransferOverdue",
             "Shard clicks/0 is on the way to another consumer for over 60 s.",
         )
+
+    def test_consumers_that_wait_for_their_sinks_end_it_and_are_named_with_the_time(self) -> None:
+        def writing(*ages: float) -> tuple[ConsumerView, ...]:
+            all_ = consumers(*(4 for _ in ages))
+            return tuple(replace(each, phase=Phase.WRITING, phase_age=age) for each, age in zip(all_, ages, strict=True))
+
+        seen = found(observation(view=view(shards(8), consumers=writing(299.0, 299.0))))
+        assert seen["Ready"] == ("True", "Consuming", "2 consumers read 8 shards."), "so long reading may take, too"
+        seen = found(observation(view=view(shards(8), consumers=writing(10.0, 300.0))))
+        assert seen["Ready"] == (
+            "False",
+            "SinkBlocked",
+            "clicks-1 has waited for its sink since 2023-11-14T22:08:00Z. It keeps its shards, and is replaced after "
+            "spec.sinkTimeout (1800 s): see whether the sink takes records, and the log of clicks-1.",
+        )
+        seen = found(observation(view=view(shards(8), consumers=writing(900.0, 300.0))))
+        both = "clicks-0, clicks-1 have waited for their sinks since 2023-11-14T21:58:00Z. They keep their shards, and are"
+        assert seen["Ready"][2].startswith(both)
+        lacking = observation(
+            view=view(shards(8), consumers=writing(900.0, 0.0)),
+            declared=declared(executors=2),
+            consumers=pods(0, 1, running=True),
+        )
+        assert found(lacking)["Ready"][:2] == ("True", "Consuming"), "what has no executor waits for that"
 
     def test_shards_that_the_source_has_no_more_are_missed_by_nobody(self) -> None:
         gone = (*shards(8), *shards(4, ShardState.NOT_ALLOC, present=False))

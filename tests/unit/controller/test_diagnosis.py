@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from shardherd.core.diagnosis import stuck_shards
-from shardherd.core.model import Condition, ConsumerId, GroupView, ShardId, ShardState, ShardView
+from shardherd.core.model import Condition, ConsumerId, GroupView, Phase, ShardId, ShardState, ShardView
 from shardherd.core.observed import Memory
 from shardherd.core.plan import plan
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, view
@@ -60,6 +60,20 @@ def test_a_shard_whose_holder_may_not_get_on_says_why() -> None:
     assert why(source_reachable=False, source_error="no broker at kafka:9092") == (
         "clicks-0 holds it and has checkpointed nothing: the source does not answer: no broker at kafka:9092"
     )
+
+
+def test_a_shard_whose_holder_waits_for_its_sink_says_so_and_one_that_waits_for_its_trigger_is_not_stuck() -> None:
+    def phase(phase: Phase, **fields: Any) -> list[tuple[str, str]]:
+        holder = tuple(replace(each, phase=phase) for each in consumers(1))
+        rows = told(view((shard(7),), consumers=holder, **fields), seconds=75)
+        return [(str(row["reason"]), str(row["message"])) for row in rows]
+
+    assert phase(Phase.WRITING) == [("SinkBlocked", "clicks-0 holds it and waits for its sink; see the log of clicks-0")]
+    assert phase(Phase.WAITING) == []
+    paused = (Condition("Paused", "spec.paused is true"),)
+    assert phase(Phase.WRITING, withheld=paused) == [
+        ("NoProgress", "clicks-0 holds it and has checkpointed nothing: spec.paused is true")
+    ]
 
 
 def test_a_shard_whose_holder_has_no_executors_says_so() -> None:

@@ -104,6 +104,14 @@ def test_one_that_waits_for_its_sink_is_not_expired_for_what_it_cannot_release()
     assert expired_after(play)[1] == "SinkTimeout"
 
 
+def test_one_that_waits_for_its_trigger_must_let_go_of_what_it_is_asked_for() -> None:
+    play = behind(phase=Phase.WAITING, goes_on_in=80_000.0)
+    play.consumer("g-0").busy = set(play.consumer("g-0").held)
+    play.consumer("g-1")
+    play.settle("g-0", "g-1")
+    assert expired_after(play)[1] == "ReleaseTimeout"
+
+
 def test_one_that_reads_is_expired_for_what_it_does_not_release() -> None:
     play = behind()
     play.consumer("g-0").busy = set(play.consumer("g-0").held)

@@ -17,6 +17,7 @@ from shardherd.core.errors import (
 )
 from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.core.tracker import ReadRange
+from shardherd.spark.agent import EVENT_WAIT
 from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import Offsets
 from tests.unit.spark.simulated import GROUP, Scene, SimulatedLoop, story
@@ -73,6 +74,54 @@ def test_what_was_granted_is_handed_out_once_and_checkpointed_when_it_is_finishe
         await scene.until(lambda: bool(scene.coordinator.checkpoints))
         assert scene.coordinator.checkpoints == [(A, 4, 110), (B, 5, 100)]
         assert scene.observed.records == 200
+
+    story(body)
+
+
+def test_of_a_query_that_may_be_refused_nothing_is_finished_before_its_first_progress_event() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0))
+        scene.agent.hears_events = True
+        scene.agent.query_began(Limits())
+        end = await scene.agent.latest(start, None)
+        scene.ends.ends[A] = 200
+        assert await scene.agent.latest(end, None) is end, "and nothing is handed out twice"
+        await asyncio.sleep(5)
+        assert scene.coordinator.checkpoints == []
+        scene.agent.heard()
+        assert spans(await scene.agent.latest(end, None)) == {A: (100, 200, 4)}
+        await scene.until(lambda: scene.coordinator.checkpoints == [(A, 4, 100)])
+
+    story(body)
+
+
+def test_a_query_of_which_no_progress_event_comes_goes_on() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0))
+        scene.agent.hears_events = True
+        scene.agent.query_began(Limits())
+        end = await scene.agent.latest(start, None)
+        begun = scene.loop.time()
+        while not scene.coordinator.checkpoints:
+            assert scene.loop.time() - begun < EVENT_WAIT + 5.0, "it is never finished"
+            assert await scene.agent.latest(end, None) is end, "nothing is handed out twice"
+        assert scene.loop.time() - begun >= EVENT_WAIT
+        assert scene.coordinator.checkpoints == [(A, 4, 100)]
+
+    story(body)
+
+
+def test_nothing_that_a_refused_query_has_read_is_checkpointed() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 0))
+        scene.agent.hears_events = True
+        scene.agent.query_began(Limits())
+        end = await scene.agent.latest(start, None)
+        scene.agent.refuse("it keeps state")
+        scene.agent.finished(end)
+        assert await scene.agent.latest(end, None) is end
+        await asyncio.sleep(5)
+        assert scene.coordinator.checkpoints == []
 
     story(body)
 

@@ -12,7 +12,7 @@ from shardherd.spark import ends
 from shardherd.spark.brokers import BrokersUnavailableError, Fetched
 from shardherd.spark.ends import EndWatcher
 
-SHARD = ShardId("clicks/0")
+SHARD, OTHER = ShardId("clicks/0"), ShardId("clicks/1")
 
 
 class Source:
@@ -21,11 +21,14 @@ class Source:
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
         self.committed = False
+        self.silent: frozenset[ShardId] = frozenset()
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
         if self.errors:
             raise self.errors.pop(0)
-        return dict.fromkeys(shards, 5 if self.committed else 7)
+        if self.silent >= set(shards):
+            raise BrokersUnavailableError("away")
+        return {shard: 5 if self.committed else 7 for shard in shards if shard not in self.silent}
 
     def begin_fetch(
         self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int
@@ -65,20 +68,29 @@ def test_a_query_that_reads_committed_records_sees_where_the_decided_transaction
         watcher.close()
 
 
-def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen() -> None:
-    changed, source = threading.Event(), Source()
-    watcher = EndWatcher(source, changed.set, 0.001)
+def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen_and_long_after_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(ends, "boot_time", lambda: now)
+    monkeypatch.setattr(ends, "RETRY_DELAY", 0.0)
+    source = Source()
+    watcher = EndWatcher(source, lambda: None)
     assert not watcher.failing(), "nothing is watched"
-    watcher.watch((SHARD,))
+    watcher.watch((SHARD, OTHER))
     assert watcher.failing(), "nobody has looked yet"
-    watcher.start()
-    try:
-        assert changed.wait(5)
+    watcher._look((SHARD, OTHER))
+    assert not watcher.failing()
+    for silent in (frozenset({OTHER}), frozenset({SHARD, OTHER})):
+        now += ends.STALE
+        source.silent = silent
+        watcher._look((SHARD, OTHER))
+        assert not watcher.failing(), "a leader may have moved"
+        now += 1.0
+        assert watcher.failing(), f"{silent} was not seen for {ends.STALE:g} s"
+        source.silent = frozenset()
+        watcher._look((SHARD, OTHER))
         assert not watcher.failing()
-        watcher._look((SHARD,))
-        source.errors.append(BrokersUnavailableError("away"))
-        watcher._closed.set()
-        watcher._look((SHARD,))
-        assert watcher.failing()
-    finally:
-        watcher.close()
+    watcher.watch((SHARD,))
+    watcher._look((SHARD, OTHER))
+    assert watcher.failing(), "that was an answer to an earlier question"

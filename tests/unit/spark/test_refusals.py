@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,23 @@ import kafka.errors as kafka_errors
 import pytest
 
 from shardherd.core.model import ShardId
-from shardherd.spark.brokers import LATEST, Brokers, SourceRefusedError, topic_partition
+from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError, topic_partition
 
 A = ShardId("clicks/0")
+
+
+class Done:
+    """What kafka-python's manager gives for a coroutine, once that has ended."""
+
+    def __init__(self, coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self.value, self.exception = None, None
+        try:
+            self.value = asyncio.run(coroutine())
+        except kafka_errors.KafkaError as error:
+            self.exception = error
+
+    def add_both(self, callback: Callable[[object], None]) -> None:
+        callback(None)
 
 
 def brokers(code: int) -> Brokers:
@@ -21,31 +36,31 @@ def brokers(code: int) -> Brokers:
     topic = SimpleNamespace(topic="clicks", name="clicks", topic_id=None, partitions=[part])
     answer = SimpleNamespace(error_code=0, responses=[topic], topics=[topic])
 
-    def send(_request: object, *, node_id: int) -> asyncio.Future[Any]:
-        answered = asyncio.get_running_loop().create_future()
-        answered.set_result(answer)
-        return answered
+    async def send(_request: object, *, node_id: int) -> Any:
+        return answer
 
     async def by_leader(_shards: object) -> Any:
         return {1: [(A, topic_partition(A))]}, []
 
     cluster = SimpleNamespace(request_update=lambda: None, topic_id=lambda _: None)
     made: Any = Brokers.__new__(Brokers)
-    made._manager, made.committed, made._by_leader = SimpleNamespace(send=send, cluster=cluster), False, by_leader
+    made._manager = SimpleNamespace(send=send, cluster=cluster, call_soon=Done, failures=lambda: ())
+    made.committed, made._by_leader, made.bootstrap_servers = False, by_leader, "kafka:9092"
+    made._found, made._silent = True, frozenset()
     return made  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("error", [kafka_errors.UnknownError, kafka_errors.NotLeaderForPartitionError])
-async def test_what_may_be_over_at_the_next_try_is_no_refusal(error: Any) -> None:
-    with pytest.raises(error, match="shard clicks/0"):
-        await brokers(error.errno)._fetch({A: 5}, 1024)
-    found, troubles = await brokers(error.errno)._list({1: [(A, topic_partition(A))]}, LATEST)
-    assert (found, [type(trouble) for trouble in troubles]) == ({}, [error])
+def test_what_may_be_over_at_the_next_try_is_no_refusal(error: Any) -> None:
+    with pytest.raises(BrokersUnavailableError, match="shard clicks/0"):
+        brokers(error.errno).begin_fetch({A: 5}, 1.0)()
+    with pytest.raises(BrokersUnavailableError, match="shard clicks/0"):
+        brokers(error.errno).ends((A,), 1.0)
 
 
 @pytest.mark.parametrize("error", [kafka_errors.TopicAuthorizationFailedError, kafka_errors.InvalidTopicError])
-async def test_what_stays_so_is_a_refusal(error: Any) -> None:
+def test_what_stays_so_is_a_refusal(error: Any) -> None:
     with pytest.raises(SourceRefusedError, match=f"shard clicks/0: Kafka refuses to read it: {error.__name__}"):
-        await brokers(error.errno)._fetch({A: 5}, 1024)
+        brokers(error.errno).begin_fetch({A: 5}, 1.0)()
     with pytest.raises(SourceRefusedError, match=f"shard clicks/0: Kafka refuses its end: {error.__name__}"):
-        await brokers(error.errno)._list({1: [(A, topic_partition(A))]}, LATEST)
+        brokers(error.errno).ends((A,), 1.0)
