@@ -115,8 +115,6 @@ class Agent:
         self._records_at = now()
         self._asked_at = now()
         self._sink_waits = False
-        self._unheard = False
-        self._awaited_since: float | None = None
         self._phase = Phase.WARMING
         self._phase_since = now()
         self._bounds: dict[ShardId, Offset] | None = None
@@ -128,6 +126,8 @@ class Agent:
         self._turned = asyncio.Event()  # something was finished or made durable, or never will be
         self._drifts = asyncio.Event()  # something was abandoned, and tasks of it may still run
         self._records = asyncio.Event()  # something may be handed out
+        self._heard = asyncio.Event()  # the query's first progress event is there, or is not awaited
+        self._heard.set()
         self._joined = asyncio.Event()  # the first heartbeat was answered
 
     # --- towards the coordinator -----------------------------------------------------------------------------------------
@@ -440,9 +440,9 @@ class Agent:
         `start` proves which ranges are finished. At most `limit` records (None: no limit of the user's).
         """
         self._asked_at = self._now()
-        if self._unheard and self.tracker.busy and await self._event_comes():
-            return start
-        if not self._unheard:
+        if not self._heard.is_set() and self.tracker.busy:
+            await self._first_event()
+        if self._heard.is_set():
             self.finished(start)
         if self._warm_wanted is None and not self.ready:
             self._warm_wanted = start.warm + 1
@@ -471,28 +471,26 @@ class Agent:
         if not self.refusal:
             log.error("the query is ended: %s", why, extra=self._fields())
         self.refusal = why
+        self._heard.set()
         self._records.set()
 
-    async def _event_comes(self) -> bool:
-        """Whether the first progress event is still awaited, after a moment: it may refuse what is under way."""
-        if self._awaited_since is None:
-            self._awaited_since = self._now()
-        if self._now() - self._awaited_since >= EVENT_WAIT:
+    async def _first_event(self) -> None:
+        """Wait until Spark has told of the query's first micro-batch: it may be refused, and is finished only if it is not."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EVENT_WAIT):
+                await self._heard.wait()
+        if not self._heard.is_set():
             log.warning("no progress event of the query within %g s, going on without", EVENT_WAIT, extra=self._fields())
-            self.heard()
-            return False
-        self._records.clear()
-        await news.within(self._records, IDLE_WAIT)
-        return True
+            self._heard.set()
 
     def heard(self) -> None:
         """The query's first progress event is there, and refuses nothing: from now on a question proves what came before."""
-        self._unheard, self._awaited_since = False, None
-        self._records.set()
+        self._heard.set()
 
     def query_began(self, limits: Limits) -> None:
         """A stream reader is there; this is what the user wants of its micro-batches."""
-        self._unheard, self._awaited_since = self.hears_events, None
+        if self.hears_events:
+            self._heard.clear()
         self.limits = limits
         self.pace.target = limits.target_seconds or TARGET_SECONDS
 
