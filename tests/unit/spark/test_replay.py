@@ -200,11 +200,11 @@ def world() -> World:
     coordinator = Coordinator()
     coordinator.positions = {A: 0, B: 100}
     coordinator.hold(1, since=1)
-    return World(coordinator, FakeEnds({A: 60, B: 130}))
+    return World(coordinator, FakeEnds({A: 60, B: 160}))
 
 
 def everything(world: World) -> Counter[tuple[str, int]]:
-    return Counter([(A, at) for at in range(60)] + [(B, at) for at in range(100, 130)])
+    return Counter([(A, at) for at in range(60)] + [(B, at) for at in range(100, 160)])
 
 
 def missing(world: World) -> Counter[tuple[str, int]]:
@@ -244,7 +244,7 @@ def test_a_restart_loses_nothing_and_repeats_what_was_written_and_not_checkpoint
 
     assert missing(world) == Counter()
     assert repeated(world) == REPEATED.get(step, Counter())
-    assert world.coordinator.positions == {A: 60, B: 130}
+    assert world.coordinator.positions == {A: 60, B: 160}
 
 
 @pytest.mark.parametrize("location", ["with", "without"])
@@ -257,7 +257,7 @@ def test_shards_that_were_elsewhere_meanwhile_are_not_read_again_from_the_log(
         Application(world, step, BATCH).run(10)
     for shard, end in (
         (A, max(reached, world.coordinator.positions[A])),
-        (B, 130),
+        (B, 160),
     ):  # another consumer goes on at the durable position, for a while
         world.sink.update((shard, at) for at in range(world.coordinator.positions[shard], end))
         world.coordinator.positions[shard] = end
@@ -280,4 +280,4 @@ def test_two_crashes_at_the_same_step_lose_nothing(world: World, step: str) -> N
     Application(world).run(10)
 
     assert not missing(world)
-    assert world.coordinator.positions == {A: 60, B: 130}
+    assert world.coordinator.positions == {A: 60, B: 160}
