@@ -196,6 +196,16 @@ def meet(pairs: Sequence[tuple[str, str]], start: int) -> Report:
     return report
 
 
+def bring_about(what: str, faults: Sequence[str], start: int, most: int = 3000) -> Report:
+    """Schedules directed at these two faults until this has happened in one, or there were so many."""
+    report = Report()
+    for seed in range(start, start + most):
+        if report.counts[what] or report.broken:
+            break
+        _run(World(directed(faults, seed)), seed, report)
+    return report
+
+
 def spread(
     count: int,
     start: int,

@@ -41,7 +41,7 @@ from tests.harness.long import LONG
 from tests.simulation import campaign, seeds
 from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard
 from tests.simulation.bugs import BUGS, planted
-from tests.simulation.campaign import REPLAY, ROOT, Report, directed, find_bugs, meet, spread
+from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, find_bugs, meet, spread
 from tests.simulation.consumer import Leaving
 from tests.simulation.exhaustive import explore
 from tests.simulation.judging import TOLD
@@ -104,6 +104,16 @@ HAPPENS = (
 """What the faults are for: each of these must really have happened, not only have been asked for."""
 
 
+RARE = {
+    "writes of consumers whose group was deleted": (
+        "group is deleted and made again",
+        "consumer stands still for minutes",
+    )
+}
+"""What happens some six times in 6,000 schedules, mostly in two or three of them: now and then in none. With the two faults
+that it takes it happens in one of 150."""
+
+
 @pytest.mark.timeout(7200)
 def test_every_promise_is_kept_in_every_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     start, origin = seeds.of_commit()
@@ -120,10 +130,18 @@ def test_every_promise_is_kept_in_every_schedule(capsys: pytest.CaptureFixture[s
     assert report.fewest_faults >= 3
     assert set(report.faults) == set(FAULTS)
     assert missing_pairs(report, start + SCHEDULES) == []
-    assert [what for what in HAPPENS if not report.counts[what]] == []
+    assert never_happened(report, start + SCHEDULES) == []
     assert report.counts["schedules over HTTP"] > SCHEDULES / 50
     assert report.counts["event OwnershipRebuilt"] > SCHEDULES / 100
     assert report.counts["resets made"] > SCHEDULES / 50
+
+
+def never_happened(report: Report, start: int) -> list[str]:
+    """What never happened in these schedules; what is rare has not happened either in ones that are directed at it."""
+    missing = [what for what in HAPPENS if not report.counts[what]]
+    directed_at = {what: bring_about(what, RARE[what], start) for what in missing if what in RARE}
+    assert [each.broken for each in directed_at.values() if each.broken] == []
+    return [what for what in missing if what not in directed_at or not directed_at[what].counts[what]]
 
 
 def missing_pairs(report: Report, start: int) -> list[tuple[str, str]]:
@@ -138,6 +156,12 @@ def missing_pairs(report: Report, start: int) -> list[tuple[str, str]]:
     met = meet(missing, start)
     assert met.broken == []
     return [(one, other) for one, other in missing if not met.pairs[f"{one} + {other}"]]
+
+
+def test_what_is_rare_and_never_happened_is_brought_about_by_schedules_directed_at_it() -> None:
+    nothing_rare = Report(counts=Counter([what for what in HAPPENS if what not in RARE]))
+    assert never_happened(nothing_rare, 6_000_000) == []
+    assert never_happened(Report(counts=Counter([*RARE])), 6_000_000) == [what for what in HAPPENS if what not in RARE]
 
 
 def test_a_pair_of_faults_that_was_missed_is_met_by_schedules_directed_at_it() -> None:
