@@ -5,6 +5,7 @@ Where Spark adds nothing the reader is run in this process, batch by batch, so t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Collection, Mapping
@@ -14,6 +15,7 @@ import pytest
 from kafka.structs import TopicPartition
 
 from dev.cluster.kafka import KafkaTrio
+from dev.demo.report import await_that
 from shardherd.adapters.kafka import connection
 from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.model import Offset, ShardId
@@ -112,7 +114,13 @@ def test_a_log_that_lost_its_end_is_an_error_or_is_read_as_far_as_it_goes(
         early.ends([shard.shard], 1)
     trio.start(2)
 
-    end = early.ends([shard.shard], 20)[shard.shard]
+    def seen() -> Mapping[ShardId, Offset] | None:
+        # The broker takes a while to listen again, and one call gives up before.
+        with contextlib.suppress(BrokersUnavailableError):
+            return early.ends([shard.shard], 20)
+        return None
+
+    end = await_that("the broker says where the log ends", seen, within=60)[shard.shard]
     assert 0 < end < 200
     with pytest.raises(
         RangeLostError, match=rf"shard {topic}/0: the records from offset {end} up to 200 are lost; it ends at {end}"
