@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from dev.cluster import Cluster
+from dev.demo.report import await_that
 
 ROOT = Path(__file__).resolve().parents[2]
 CRD = ROOT / "crds" / "consumergroup.yaml"
@@ -20,21 +19,16 @@ def define_resource(cluster: Cluster) -> None:
     Not `kubectl wait`, which fails for a definition that is so new that it has no conditions.
     """
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    _until(lambda: _established(cluster), "the definition is not established")
+    await_that("the definition is established", lambda: _established(cluster), within=60)
     # kubectl looks categories up in what it remembers of the server; this makes it ask again, until the definition is served.
     served = RESOURCE.partition(".")[0]
-    _until(
+    await_that(
+        "the definition is served",
         lambda: served in cluster.kubectl("api-resources", "--api-group=shardherd.dev", "-o", "name"),
-        "the definition is established and not served",
+        within=60,
     )
 
 
 def _established(cluster: Cluster) -> bool:
     conditions = json.loads(cluster.kubectl("get", "crd", RESOURCE, "-o", "json")).get("status", {}).get("conditions") or ()
     return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
-
-
-def _until(holds: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + 60.0
-    while not holds():
-        assert time.monotonic() < deadline, otherwise

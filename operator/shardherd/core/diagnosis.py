@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shardherd.core.admission import GROUP_ID_TAKEN, TOO_MANY_GROUPS
-from shardherd.core.model import GroupView, Phase, ShardState, ShardView
+from shardherd.core.conditions import SINK_BLOCKED
+from shardherd.core.model import ConsumerId, GroupView, Phase, ShardState, ShardView
 from shardherd.core.observed import Observation
 from shardherd.core.sizing import PAUSED
 from shardherd.core.times import rfc3339
@@ -26,7 +27,6 @@ GRANTING = 10.0
 """Seconds that a grant or a transfer may take without being worth a word."""
 
 NO_PROGRESS = "NoProgress"
-SINK_BLOCKED = "SinkBlocked"
 NO_HOLDER = "NoHolder"
 NOT_GIVEN_UP = "NotGivenUp"
 WAITS_FOR_PARENTS = "WaitsForParents"
@@ -78,14 +78,14 @@ _ORDER = (NO_PROGRESS, SINK_BLOCKED, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
 
 def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -> Iterator[Stuck]:
     still = {} if traffic is None else traffic.still_for(observation.now, PATIENCE)
-    phases = {consumer.consumer: consumer.phase for consumer in view.consumers}
+    phases: dict[ConsumerId | None, Phase | None] = {consumer.consumer: consumer.phase for consumer in view.consumers}
     for shard in view.shards:
         if not shard.present or not shard.lag_records:
             continue
-        phase = None if shard.holder is None else phases.get(shard.holder)
-        if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still and phase is Phase.WAITING:
-            continue  # for its trigger, or for as many records as its user wants at once
         if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still:
+            phase = phases.get(shard.holder)
+            if phase is Phase.WAITING:
+                continue  # for its trigger, or for as many records as its user wants at once
             yield Stuck(shard.shard, *_why_still(observation, view, shard, phase), still[shard.shard])
         elif shard.state is ShardState.TRANSFER and shard.state_age >= GRANTING:
             message = f"{shard.holder} has not given it up yet; {shard.next_consumer} is to have it"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from shardherd.core import balance, eligible, grants, liveness, rebuild
 from shardherd.core.errors import InvalidRequestError
 from shardherd.core.model import (
+    LONGEST_WAIT,
     ConfirmedShard,
     ConsumerId,
     Heartbeat,
@@ -24,8 +25,6 @@ from shardherd.core.records import Session, ShardRecord
 from shardherd.core.state import State, Told
 
 MOST_CAPACITY = 1_000_000
-LONGEST_WAIT = 86_400.0
-"""Seconds: a trigger once a day is the longest that makes sense."""
 LONGEST_ZONE = 63
 """As the value of a label of Kubernetes."""
 
@@ -37,12 +36,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     One whose `seq` is not above the last is answered but changes nothing: it was overtaken on its way.
     """
     if request.seq < 1 or request.revision < 0:
-        raise InvalidRequestError(
-            f"heartbeat of {request.consumer} has seq {request.seq} and revision {request.revision}; seq starts at 1, "
-            f"revision at 0",
-            group=str(state.spec.identity),
-            consumer=request.consumer,
-        )
+        raise _invalid(state, request, f"has seq {request.seq} and revision {request.revision}; seq starts at 1, revision at 0")
     liveness.check_group(state, request)
     _check_place(state, request)
     _check_phase(state, request)
@@ -159,22 +153,28 @@ def released(state: State, record: ShardRecord) -> bool:
 def _check_place(state: State, request: Heartbeat) -> None:
     if 1 <= request.capacity <= MOST_CAPACITY and len(request.zone) <= LONGEST_ZONE:
         return
-    raise InvalidRequestError(
-        f"heartbeat of {request.consumer} has capacity {request.capacity} and zone {request.zone[:80]!r}; a capacity is 1 to "
-        f"{MOST_CAPACITY}, a zone has at most {LONGEST_ZONE} characters: see SHARDHERD_CAPACITY and SHARDHERD_ZONE of its pod",
-        group=str(state.spec.identity),
-        consumer=request.consumer,
+    raise _invalid(
+        state,
+        request,
+        f"has capacity {request.capacity} and zone {request.zone[:80]!r}; a capacity is 1 to {MOST_CAPACITY}, a zone has"
+        f" at most {LONGEST_ZONE} characters: see SHARDHERD_CAPACITY and SHARDHERD_ZONE of its pod",
     )
 
 
 def _check_phase(state: State, request: Heartbeat) -> None:
     if request.goes_on_in <= LONGEST_WAIT:
         return
-    raise InvalidRequestError(
-        f"heartbeat of {request.consumer} says that it goes on in {request.goes_on_in:.0f} s; it must be at most"
-        f" {LONGEST_WAIT:.0f}: let its trigger fire once a day or more often",
-        group=str(state.spec.identity),
-        consumer=request.consumer,
+    raise _invalid(
+        state,
+        request,
+        f"says that it goes on in {request.goes_on_in:.0f} s; it must be at most {LONGEST_WAIT:.0f}: let its trigger fire once"
+        " a day or more often",
+    )
+
+
+def _invalid(state: State, request: Heartbeat, told: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"heartbeat of {request.consumer} {told}", group=str(state.spec.identity), consumer=request.consumer
     )
 
 

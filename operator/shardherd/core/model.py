@@ -115,6 +115,10 @@ class Phase(StrEnum):
     WRITING = "writing"
 
 
+LONGEST_WAIT = 86_400.0
+"""Seconds for which a consumer may say that it waits: a trigger once a day is the longest that makes sense."""
+
+
 class HeldShard(NamedTuple):
     """One shard that a consumer says it holds, under the epoch at which it was granted."""
 

@@ -22,6 +22,7 @@ from shardherd.client.aio import Coordinator
 from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
 from shardherd.core.errors import RUN_IS_OVER, ShardherdError, UnknownGroupError
 from shardherd.core.model import (
+    LONGEST_WAIT,
     CheckpointRequest,
     Heartbeat,
     HeartbeatReply,
@@ -59,9 +60,6 @@ TASKS_LOOK = 0.25
 
 STOPS_WITHIN = 2.0
 """Seconds that cancelled tasks have to end before the coordinator is told that this run leaves: soon the process ends, too."""
-
-LONGEST_WAIT = 86_400.0
-"""Seconds: the coordinator takes no consumer for one that waits for longer."""
 
 LEAVING = 5.0
 """Seconds of a drain that are kept for leaving, or a quarter of it if that is less: until then it tries to checkpoint."""
@@ -175,8 +173,7 @@ class Agent:
             return (Phase.WRITING if self._sink_waits else Phase.READING), 0.0
         if not self.ready:
             return Phase.WARMING, 0.0
-        ends = self._ends.known()
-        available = sum(max(0, ends.get(shard, 0) - at) for shard, at in self.tracker.positions().items())
+        available = sum(self._available(self._ends.known()).values())
         if not available:
             # What an open transaction holds back is not there yet. What cannot be seen may be.
             return (Phase.READING if self._ends.failing() else Phase.IDLE), 0.0
@@ -526,8 +523,7 @@ class Agent:
         """Up to where each shard may be read now."""
         ends = self._ends.known() if self._bounds is None else self._bounds
         self.tracker.abandon()  # as handing out does: what was not finished is available again
-        positions = self.tracker.positions()
-        available = {shard: ends[shard] - at for shard, at in positions.items() if ends.get(shard, 0) > at}
+        available = self._available(ends)
         if not available:
             return {}
         if self._bounds is None and limits.waits(sum(available.values()), self._now() - self._records_at):
@@ -535,7 +531,11 @@ class Agent:
         # Trigger.AvailableNow reads what there was, in batches as large as the user allows.
         paced = self._bounds is None or limits.max_records is None
         counts = limits.share(available, sizes, self.pace.bound if paced else None)
-        return {**ends, **{shard: at + counts.get(shard, 0) for shard, at in positions.items()}}
+        return {**ends, **{shard: at + counts.get(shard, 0) for shard, at in self.tracker.positions().items()}}
+
+    def _available(self, ends: Mapping[ShardId, Offset]) -> dict[ShardId, int]:
+        """How many records each shard that may be read has up to these ends, if it has any."""
+        return {shard: ends[shard] - at for shard, at in self.tracker.positions().items() if ends.get(shard, 0) > at}
 
     def finished(self, end: Offsets) -> None:
         """A micro-batch that ends at `end` is finished, as Spark's next question or its progress event says."""

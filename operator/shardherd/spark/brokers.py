@@ -323,7 +323,7 @@ class Brokers:
                             found.append(Fetched(shard, positions[shard], data, end, topic_id, aborted=aborted, written=high))
                     elif code is kafka_errors.OffsetOutOfRangeError:
                         outside.setdefault(node, []).append((shard, TopicPartition(name, part.partition_index)))
-                    elif _passes(code):
+                    elif issubclass(code, _TRANSIENT):
                         troubles.append(code(f"shard {shard}"))
                     else:
                         raise SourceRefusedError(f"shard {shard}: Kafka refuses to read it: {_refusal(code, name)}")
@@ -388,7 +388,7 @@ class Brokers:
                     code = kafka_errors.for_code(part.error_code)
                     if code is kafka_errors.NoError:
                         found[shard] = part.offset
-                    elif _passes(code):
+                    elif issubclass(code, _TRANSIENT):
                         troubles.append(code(f"shard {shard}"))
                     else:
                         raise SourceRefusedError(f"shard {shard}: Kafka refuses its end: {_refusal(code, topic.name)}")
@@ -410,11 +410,6 @@ class Brokers:
 def _leader(cluster: Any, partition: TopicPartition) -> int | None:
     leader = cluster.leader_for_partition(partition)
     return None if leader is None or leader < 0 else int(leader)
-
-
-def _passes(code: Any) -> bool:
-    """Whether what a broker says of a shard may be over at the next try."""
-    return issubclass(code, _TRANSIENT)
 
 
 def _refusal(error: Any, topic: str) -> str:

@@ -78,11 +78,17 @@ def test_what_was_granted_is_handed_out_once_and_checkpointed_when_it_is_finishe
     story(body)
 
 
+async def _begun_and_not_yet_accepted(scene: Scene) -> Offsets:
+    """A query whose first progress event will tell whether it keeps state, and where its shard stands."""
+    start = await holding(scene, (A, 4, 0))
+    scene.agent.hears_events = True
+    scene.agent.query_began(Limits())
+    return start
+
+
 def test_of_a_query_that_may_be_refused_nothing_is_finished_before_its_first_progress_event() -> None:
     async def body(scene: Scene) -> None:
-        start = await holding(scene, (A, 4, 0))
-        scene.agent.hears_events = True
-        scene.agent.query_began(Limits())
+        start = await _begun_and_not_yet_accepted(scene)
         end = await scene.agent.latest(start, None)
         scene.ends.ends[A] = 200
         asked = asyncio.create_task(scene.agent.latest(end, None))
@@ -97,9 +103,7 @@ def test_of_a_query_that_may_be_refused_nothing_is_finished_before_its_first_pro
 
 def test_a_query_of_which_no_progress_event_comes_goes_on() -> None:
     async def body(scene: Scene) -> None:
-        start = await holding(scene, (A, 4, 0))
-        scene.agent.hears_events = True
-        scene.agent.query_began(Limits())
+        start = await _begun_and_not_yet_accepted(scene)
         end = await scene.agent.latest(start, None)
         begun = scene.loop.time()
         assert await scene.agent.latest(end, None) is end
@@ -111,9 +115,7 @@ def test_a_query_of_which_no_progress_event_comes_goes_on() -> None:
 
 def test_nothing_that_a_refused_query_has_read_is_checkpointed() -> None:
     async def body(scene: Scene) -> None:
-        start = await holding(scene, (A, 4, 0))
-        scene.agent.hears_events = True
-        scene.agent.query_began(Limits())
+        start = await _begun_and_not_yet_accepted(scene)
         end = await scene.agent.latest(start, None)
         scene.agent.refuse("it keeps state")
         scene.agent.finished(end)
