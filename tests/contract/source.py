@@ -29,7 +29,11 @@ class SourceLab(Protocol):
     rack: str
     """Of the broker that leads every partition."""
 
-    def open(self, topics: tuple[str, ...], pattern: str, group_id: str) -> ShardSource: ...
+    def transaction(self, topic: str, partition: int, records: int) -> AbstractAsyncContextManager[None]:
+        """So many records of a transaction that is open while the context lasts, and committed then."""
+        ...
+
+    def open(self, topics: tuple[str, ...], pattern: str, group_id: str, *, read_committed: bool = False) -> ShardSource: ...
 
     def open_unreachable(self) -> tuple[ShardSource, str]:
         """A source at an address where nobody listens, and that address."""
@@ -80,6 +84,22 @@ class SourceContract:
         assert empty.size == 0
         assert written.size is not None
         assert written.size >= 5
+
+    async def test_a_shard_ends_where_its_group_may_read_to(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 1)
+        await lab.append(f"{prefix}a", 0, 5)
+        committed = lab.open((f"{prefix}a",), "", f"{prefix}c", read_committed=True)
+        everything = lab.open((f"{prefix}a",), "", f"{prefix}e")
+
+        async with lab.transaction(f"{prefix}a", 0, 3):
+            await lab.append(f"{prefix}a", 0, 2)
+            (held,), (written,) = await committed.discover(), await everything.discover()
+        assert (held.end, written.end) == (5, 10)
+
+        async def decided() -> bool:
+            return (await committed.discover())[0].end == (await everything.discover())[0].end >= 10
+
+        await lab.eventually(decided)
 
     async def test_positions_are_found_by_time(self, lab: SourceLab, prefix: str) -> None:
         await lab.create(f"{prefix}a", 3)

@@ -30,8 +30,11 @@ from tests.contract.source import SourceContract
 GROUP = GroupIdentity("demo", "clicks", "uid-1")
 
 
-def spec_of(topics: tuple[str, ...], pattern: str, group_id: str, servers: str = "kafka:9092") -> GroupSpec:
-    return GroupSpec(GROUP, KafkaSource(servers, topics, pattern, group_id), GroupSettings(), wanted=1)
+def spec_of(
+    topics: tuple[str, ...], pattern: str, group_id: str, servers: str = "kafka:9092", *, read_committed: bool = False
+) -> GroupSpec:
+    source = KafkaSource(servers, topics, pattern, group_id, read_committed=read_committed)
+    return GroupSpec(GROUP, source, GroupSettings(), wanted=1)
 
 
 class TestMemorySecrets(SecretsContract):
@@ -97,8 +100,16 @@ class MemorySourceLab:
         times = self.kafka.times.setdefault(ShardId(f"{topic}/{partition}"), [])
         times += [(0.0 if since is None else since) + number for number in range(records)]
 
-    def open(self, topics: tuple[str, ...], pattern: str, group_id: str) -> ShardSource:
-        return MemoryConnector(self.kafka).source(spec_of(topics, pattern, group_id))
+    @asynccontextmanager
+    async def transaction(self, topic: str, partition: int, records: int) -> AsyncIterator[None]:
+        shard = ShardId(f"{topic}/{partition}")
+        self.kafka.open_since[shard] = self.kafka.topics[topic][partition][1]
+        self.kafka.append(topic, partition, records)
+        yield
+        del self.kafka.open_since[shard]
+
+    def open(self, topics: tuple[str, ...], pattern: str, group_id: str, *, read_committed: bool = False) -> ShardSource:
+        return MemoryConnector(self.kafka).source(spec_of(topics, pattern, group_id, read_committed=read_committed))
 
     def open_unreachable(self) -> tuple[ShardSource, str]:
         return MemoryConnector(MemoryKafka(reachable=False)).source(spec_of(("a",), "", "g", "nowhere:1")), "nowhere:1"

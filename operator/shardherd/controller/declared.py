@@ -93,6 +93,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             topic_pattern=kafka.get("topicPattern", ""),
             group_id=kafka.get("groupId") or f"{identity.namespace}.{identity.name}",
             starting_position=kafka["startingPosition"],
+            read_committed=kafka.get("isolationLevel") == "ReadCommitted",
             security=kafka_security(spec),
         ),
         settings=GroupSettings(
@@ -183,6 +184,10 @@ def template_hash(spec: Mapping[str, Any]) -> str:
     return digest(pod_inputs(spec))
 
 
+OPTIONAL_OF_KAFKA = ("isolationLevel", "security")
+"""What pods are made from of `spec.source.kafka`, and need not be there."""
+
+
 def pod_inputs(spec: Mapping[str, Any]) -> dict[str, Any]:
     """What of a spec pods are made from.
 
@@ -196,15 +201,15 @@ def pod_inputs(spec: Mapping[str, Any]) -> dict[str, Any]:
         "coordinatorLossLimit": spec["coordinatorLossLimit"],
         "drainTimeout": spec["drainTimeout"],
         # Only if it is set, so that groups without it keep the hash, and with it the pods, that they had.
-        **({"security": kafka["security"]} if "security" in kafka else {}),
+        **{name: kafka[name] for name in OPTIONAL_OF_KAFKA if name in kafka},
     }
 
 
 def with_pod_inputs(resource: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """This resource, but its pods made from these inputs."""
     spec = resource["spec"]
-    declared = {name: value for name, value in spec["source"]["kafka"].items() if name != "security"}
-    kafka = {**declared, **{name: inputs[name] for name in ("bootstrapServers", "security") if name in inputs}}
+    declared = {name: value for name, value in spec["source"]["kafka"].items() if name not in OPTIONAL_OF_KAFKA}
+    kafka = {**declared, **{name: inputs[name] for name in ("bootstrapServers", *OPTIONAL_OF_KAFKA) if name in inputs}}
     made = {
         **spec,
         "application": _with(inputs["application"], APPLICATION_DEFAULTS),

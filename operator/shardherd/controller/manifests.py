@@ -230,6 +230,7 @@ class Manifests:
             "SHARDHERD_TOKEN_FILE": f"{TOKEN}/token",
             "SHARDHERD_RUN_DIR": RUN,
             "SHARDHERD_KAFKA_BOOTSTRAP_SERVERS": spec["source"]["kafka"]["bootstrapServers"],
+            **_isolation(spec["source"]["kafka"]),
             "SHARDHERD_HEARTBEAT_INTERVAL_MS": _millis(spec["heartbeatInterval"]),
             "SHARDHERD_SESSION_TIMEOUT_MS": _millis(spec["sessionTimeout"]),
             "SHARDHERD_COORDINATOR_LOSS_LIMIT_MS": _millis(spec["coordinatorLossLimit"]),
@@ -262,6 +263,12 @@ class Manifests:
             _from_field("SHARDHERD_CAPACITY", f"metadata.annotations['{names.CAPACITY}']"),
             *({"name": name, "value": value} for name, value in values.items()),
         ]
+
+
+def _isolation(kafka: Mapping[str, Any]) -> dict[str, str]:
+    """The isolation level by the name that Kafka's clients have for it, if the group declares one."""
+    levels = {"ReadCommitted": "read_committed", "ReadUncommitted": "read_uncommitted"}
+    return {"SHARDHERD_KAFKA_ISOLATION_LEVEL": levels[kafka["isolationLevel"]]} if "isolationLevel" in kafka else {}
 
 
 def _executor(resource: Resource) -> dict[str, Any]:

@@ -449,7 +449,8 @@ class GroupIdentity:
 class KafkaSource:
     """Where a group's shards are in Kafka.
 
-    `starting_position` is Earliest or Latest, and holds for the shards of the first successful discovery only.
+    `starting_position` is Earliest or Latest, and holds for the shards of the first successful discovery only. With
+    `read_committed` a shard ends where its first open transaction begins: that is as far as the group may read.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -459,6 +460,7 @@ class KafkaSource:
     topic_pattern: str
     group_id: str
     starting_position: str = "Earliest"
+    read_committed: bool = False
     security: KafkaSecurity = NO_SECURITY
 
 

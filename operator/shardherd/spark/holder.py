@@ -18,7 +18,8 @@ from shardherd.spark.tally import Desk
 class Facts:
     """What a query is told once. `slots`: tasks that can run at once, None if not known; it may be told anew later.
 
-    `security` is `core.security.Security.as_dict()`. `desk`: who counts typed values, None if nobody does.
+    `security` is `core.security.Security.as_dict()`. `desk`: who counts typed values, None if nobody does. `committed`: only
+    committed records are read.
     """
 
     group: str
@@ -26,6 +27,7 @@ class Facts:
     slots: int | None
     security: Mapping[str, Any] = field(default_factory=dict)
     desk: Desk | None = None
+    committed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,9 @@ class Setting:
     part: str
 
 
+ISOLATION_LEVELS = {"read_uncommitted": False, "read_committed": True}
+"""Whether only committed records are read, by the name of the isolation level."""
+
 SETTINGS = (
     Setting("bootstrap.servers", "Brokers to begin with, `host:port` separated by commas.", ""),
     Setting("security.protocol", f"{', '.join(f'`{each}`' for each in PROTOCOLS)}.", "protocol"),

@@ -28,10 +28,10 @@ class AgentGoneError(RuntimeError):
 class AgentLink:
     """A connection to the agent, which is told the limits and the isolation level when it is made. Implements `holder.Holder`.
 
-    Everything raises AgentGoneError.
+    Without an isolation level it is the ConsumerGroup's. Everything raises AgentGoneError.
     """
 
-    def __init__(self, limits: Limits, *, committed: bool = False) -> None:
+    def __init__(self, limits: Limits, *, committed: bool | None = None) -> None:
         self._limits = limits
         self._committed = committed
         self._socket: socket.socket | None = None
@@ -91,7 +91,7 @@ class AgentLink:
         self._lines = line.makefile("rb")
         said = self._exchange({"op": "hello", "limits": self._limits.as_dict(), "committed": self._committed})
         desk = Desk(**said["desk"]) if said.get("desk") else None
-        self._facts = Facts(said["group"], said["bootstrapServers"], said["slots"], said["kafka"], desk)
+        self._facts = Facts(said["group"], said["bootstrapServers"], said["slots"], said["kafka"], desk, said["committed"])
 
     def _exchange(self, question: dict[str, Any]) -> dict[str, Any]:
         assert self._socket is not None

@@ -87,7 +87,8 @@ OPTIONS = (
     ),
     Option(
         "kafka.isolation.level", _ALL, "`read_uncommitted`",
-        "`read_committed` leaves out the records of aborted transactions, and waits for open ones.",
+        "`read_committed` leaves out the records of aborted transactions, and waits for open ones. In a group "
+        "`spec.source.kafka.isolationLevel` sets the default, and must not differ.",
     ),
     Option("includeHeaders", _ALL, "`false`", "Whether there is a column `headers`."),
     Option(
@@ -189,7 +190,7 @@ class Settings:
     mode: Mode
     limits: Limits
     include_headers: bool = False
-    committed: bool = False
+    committed: bool | None = None
     min_tasks: int | None = None
     max_task_records: int | None = None
     selection: Selection = field(default_factory=Selection)
@@ -215,7 +216,7 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
         _limits(given),
         include_headers=_flag(given, "includeHeaders", default=False),
         fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
-        committed=_isolation(kafka.pop("isolation.level", "read_uncommitted")),
+        committed=_isolation(kafka.pop("isolation.level")) if "isolation.level" in kafka else None,
         min_tasks=_whole(given, "minPartitions"),
         max_task_records=_whole(given, "maxRecordsPerPartition"),
         values=value_format(given),
@@ -234,9 +235,9 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
 
 def _isolation(text: str) -> bool:
     """Whether only committed records are read."""
-    if text.lower() not in ("read_committed", "read_uncommitted"):
-        raise OptionError(f"option kafka.isolation.level must be read_committed or read_uncommitted, not {text!r}")
-    return text.lower() == "read_committed"
+    if text.lower() not in kafka_settings.ISOLATION_LEVELS:
+        raise OptionError(f"option kafka.isolation.level must be {' or '.join(kafka_settings.ISOLATION_LEVELS)}, not {text!r}")
+    return kafka_settings.ISOLATION_LEVELS[text.lower()]
 
 
 def check_names(options: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from shardherd.core.model import ConsumerId, Incarnation
 from shardherd.core.security import Security, SecurityError
+from shardherd.spark.kafka_settings import ISOLATION_LEVELS
 
 REQUIRED = (
     "SHARDHERD_GROUP",
@@ -52,7 +53,10 @@ class Executors:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One driver pod's settings. Durations are in seconds; a `metrics_port` of 0 serves nothing."""
+    """One driver pod's settings. Durations are in seconds; a `metrics_port` of 0 serves nothing.
+
+    `read_committed` is None where the ConsumerGroup leaves the isolation level to the query.
+    """
 
     namespace: str
     group: str
@@ -68,6 +72,7 @@ class Pod:
     run_dir: Path
     bootstrap_servers: str
     security: Security
+    read_committed: bool | None
     heartbeat_interval: float
     session_timeout: float
     coordinator_loss_limit: float
@@ -142,6 +147,12 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         except SecurityError as error:
             raise NotInPodError(f"SHARDHERD_KAFKA_SECURITY is wrong: {error}") from error
 
+    def isolation() -> bool | None:
+        level = environment.get("SHARDHERD_KAFKA_ISOLATION_LEVEL")
+        if level and level not in ISOLATION_LEVELS:
+            raise NotInPodError(f"SHARDHERD_KAFKA_ISOLATION_LEVEL must be {' or '.join(ISOLATION_LEVELS)}, not {level!r}")
+        return ISOLATION_LEVELS[level] if level else None
+
     drain_timeout = seconds("SHARDHERD_DRAIN_TIMEOUT_MS", 60)
     return Pod(
         namespace=environment["SHARDHERD_NAMESPACE"],
@@ -158,6 +169,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         run_dir=Path(environment["SHARDHERD_RUN_DIR"]),
         bootstrap_servers=environment["SHARDHERD_KAFKA_BOOTSTRAP_SERVERS"],
         security=security(),
+        read_committed=isolation(),
         heartbeat_interval=seconds("SHARDHERD_HEARTBEAT_INTERVAL_MS", 3),
         session_timeout=seconds("SHARDHERD_SESSION_TIMEOUT_MS", 45),
         coordinator_loss_limit=seconds("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS", 300),

@@ -195,7 +195,9 @@ class AgentRuntime:
         }
         slots = self._slots
         wanted = None if slots is None else lambda news: slots.wanted(news=news)
-        server = ReaderServer(agent, pod.socket, facts, read_committed=ends.read_committed, slots=wanted)
+        server = ReaderServer(
+            agent, pod.socket, facts, read_committed=ends.read_committed, committed=pod.read_committed, slots=wanted
+        )
         await server.start()
         if pod.metrics_port:
             await serve_http(agent, metrics, pod.metrics_port, Ledger(desk))

@@ -16,6 +16,7 @@ from typing import Any
 from shardherd.adapters.clock import boot_time
 from shardherd.spark.agent import Agent
 from shardherd.spark.flow import Limits
+from shardherd.spark.kafka_settings import ISOLATION_LEVELS
 from shardherd.spark.offsets import OffsetsError, parse
 
 log = logging.getLogger(__name__)
@@ -46,11 +47,22 @@ SECOND_QUERY = (
     "write to all your sinks from that one query with foreachBatch, or stop it first"
 )
 
+OTHER_ISOLATION = (
+    "the option kafka.isolation.level is {asked}, and spec.source.kafka.isolationLevel of the ConsumerGroup says {declared}: "
+    "leave the option out, or make both the same"
+)
+
+LAG_OF_OPEN_TRANSACTIONS = (
+    "the option kafka.isolation.level is read_committed, and the ConsumerGroup does not say so: its lag counts the records of "
+    "open transactions too; set spec.source.kafka.isolationLevel to ReadCommitted"
+)
+
 
 class ReaderServer:
     """Serves one agent's questions on `path`. `facts` are told to every reader when it connects.
 
-    `read_committed` is called with whether the query that begins now reads committed records only. `slots` tells how many tasks
+    `committed` is what the ConsumerGroup says of reading committed records only, None if it leaves that to the query;
+    `read_committed` is called with whether the query that begins now does. `slots` tells how many tasks
     the next micro-batch should have, where that changes; it is asked whether there is something new to read.
     """
 
@@ -61,11 +73,13 @@ class ReaderServer:
         facts: dict[str, Any],
         *,
         read_committed: Callable[[bool], None],
+        committed: bool | None = None,
         slots: Callable[[bool], int] | None = None,
     ) -> None:
         self._agent = agent
         self._slots = slots
         self._read_committed = read_committed
+        self._committed = committed
         self._path = path
         self._facts = facts
         self._one = asyncio.Lock()
@@ -138,9 +152,15 @@ class ReaderServer:
         if what == "hello":
             if agent.gone:
                 return {"error": GONE}
+            asked, declared = question["committed"], self._committed
+            if asked is not None and declared is not None and asked is not declared:
+                return {"error": OTHER_ISOLATION.format(asked=_level(asked), declared=_level(declared))}
+            committed = bool(declared if asked is None else asked)
+            if committed and declared is None:
+                log.warning(LAG_OF_OPEN_TRANSACTIONS)
             agent.query_began(Limits(**question["limits"]))
-            self._read_committed(question["committed"])
-            return {**self._facts, "ordered": agent.settings.ordered}
+            self._read_committed(committed)
+            return {**self._facts, "ordered": agent.settings.ordered, "committed": committed}
         if what == "prepare":
             await agent.prepare_available_now()
             return {}
@@ -149,3 +169,7 @@ class ReaderServer:
     async def _send(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
         writer.write(json.dumps(answer).encode() + b"\n")
         await writer.drain()
+
+
+def _level(committed: bool) -> str:
+    return next(level for level, means in ISOLATION_LEVELS.items() if means is committed)

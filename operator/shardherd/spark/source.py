@@ -107,6 +107,8 @@ def _slices(
     security: Mapping[str, Any],
     offsets: Offsets,
     settings: Settings,
+    *,
+    committed: bool,
     desk: Desk | None = None,
 ) -> list[InputPartition]:
     return [
@@ -116,7 +118,7 @@ def _slices(
             security,
             topic_ids=offsets.topics,
             fail_on_data_loss=settings.fail_on_data_loss,
-            committed=settings.committed,
+            committed=committed,
             desk=desk,
         )
         for task in tasks
@@ -170,7 +172,8 @@ class ShardherdBatchReader(DataSourceReader):
         splitting = Splitting(settings.min_tasks, settings.max_task_records)
         found = between(settings)
         tasks = plan_tasks(found.shards, self._slots, splitting=splitting)
-        return _slices(tasks, settings.bootstrap_servers, settings.security.as_dict(), found, settings)
+        security, committed = settings.security.as_dict(), bool(settings.committed)
+        return _slices(tasks, settings.bootstrap_servers, security, found, settings, committed=committed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_slice(partition, self._wanted, self._counted)
@@ -245,7 +248,9 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
         splitting = None if holder.ordered else Splitting(settings.min_tasks, settings.max_task_records)
         tasks = plan_tasks(ranges, facts.slots, every_slot=last.warm > first.warm, splitting=splitting)
-        return _slices(tasks, facts.bootstrap_servers, facts.security, last, settings, facts.desk)
+        return _slices(
+            tasks, facts.bootstrap_servers, facts.security, last, settings, committed=facts.committed, desk=facts.desk
+        )
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:
         """Which shards of a micro-batch that this process did not plan are read again: decided once for each."""

@@ -70,13 +70,13 @@ class Kafka(Protocol):
 
 def connect(settings: Settings, slots: int | None) -> Standalone:
     """The side of a query that reads with these settings. Connects when it is first asked."""
-    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-query", committed=settings.committed)
+    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-query", committed=bool(settings.committed))
     return Standalone(settings, slots, Listing(brokers, settings.selection))
 
 
 def between(settings: Settings) -> Offsets:
     """What a batch reads. Raises PlaceError, TopicMissingError, BrokersUnavailableError, SourceRefusedError."""
-    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-batch", committed=settings.committed)
+    brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-batch", committed=bool(settings.committed))
     kafka = Listing(brokers, settings.selection)
     try:
         return ranges_between(settings, kafka)
@@ -110,7 +110,8 @@ class Standalone:
     ordered = False
 
     def __init__(self, settings: Settings, slots: int | None, kafka: Kafka, now: Callable[[], float] = boot_time) -> None:
-        self.facts = Facts(STANDALONE, settings.bootstrap_servers, slots, settings.security.as_dict())
+        security, committed = settings.security.as_dict(), bool(settings.committed)
+        self.facts = Facts(STANDALONE, settings.bootstrap_servers, slots, security, committed=committed)
         self._settings = settings
         self._kafka = kafka
         self._now = now

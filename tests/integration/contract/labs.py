@@ -24,8 +24,9 @@ RUN = f"{time.time_ns():x}"[-7:]
 GROUP = GroupIdentity("demo", "clicks", "uid-1")
 
 
-def spec_of(topics: tuple[str, ...], pattern: str, group_id: str, servers: str) -> GroupSpec:
-    return GroupSpec(GROUP, KafkaSource(servers, topics, pattern, group_id), GroupSettings(), wanted=1)
+def spec_of(topics: tuple[str, ...], pattern: str, group_id: str, servers: str, *, read_committed: bool = False) -> GroupSpec:
+    source = KafkaSource(servers, topics, pattern, group_id, read_committed=read_committed)
+    return GroupSpec(GROUP, source, GroupSettings(), wanted=1)
 
 
 async def eventually(what: Callable[[], Awaitable[bool]], within: float = 20.0) -> None:
@@ -93,8 +94,26 @@ class KafkaLab:
 
         await eventually(sent)
 
-    def open(self, topics: tuple[str, ...], pattern: str, group_id: str) -> ShardSource:
-        return self.connector.source(spec_of(topics, pattern, group_id, self.servers))
+    @asynccontextmanager
+    async def transaction(self, topic: str, partition: int, records: int) -> AsyncIterator[None]:
+        producer = KafkaProducer(bootstrap_servers=self.servers, transactional_id=f"{topic}-{partition}")
+
+        def begin() -> None:
+            producer.init_transactions()
+            producer.begin_transaction()
+            for number in range(records):
+                producer.send(topic, value=b"%d" % number, partition=partition)
+            producer.flush()
+
+        try:
+            await asyncio.to_thread(begin)
+            yield
+            await asyncio.to_thread(producer.commit_transaction)
+        finally:
+            await asyncio.to_thread(producer.close)
+
+    def open(self, topics: tuple[str, ...], pattern: str, group_id: str, *, read_committed: bool = False) -> ShardSource:
+        return self.connector.source(spec_of(topics, pattern, group_id, self.servers, read_committed=read_committed))
 
     def open_unreachable(self) -> tuple[ShardSource, str]:
         return self.connector.source(spec_of(("a",), "", "g", "127.0.0.1:1")), "127.0.0.1:1"

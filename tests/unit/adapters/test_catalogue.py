@@ -178,7 +178,7 @@ class OneTopic:
         partitions = [SimpleNamespace(partition_index=number, leader_id=-number) for number in (0, 1)]
         return [SimpleNamespace(name="t", error_code=0, topic_id=self.id, partitions=partitions)], {}
 
-    async def _offsets(self, _wire: Any, _leaders: Any, _which: int) -> dict[Any, int]:
+    async def _offsets(self, _wire: Any, _leaders: Any, _which: int, *, read_committed: bool) -> dict[Any, int]:
         return {}
 
 

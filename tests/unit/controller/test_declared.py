@@ -86,6 +86,7 @@ def test_a_resource_that_an_older_schema_let_in_is_refused_by_name() -> None:
         {"application": {"image": "example/clicks:2"}},
         {"application": {"driver": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}}}},
         {"source": {"kafka": {"bootstrapServers": "other:9092"}}},
+        {"source": {"kafka": {"isolationLevel": "ReadCommitted"}}},
         {"drainTimeout": "90s"},
     ],
 )
@@ -142,6 +143,12 @@ def test_inputs_of_pods_are_put_back_whole() -> None:
     after = resource(application={"image": "example/clicks:2", "arguments": ["--new"]}, paused=True)
     back = with_pod_inputs(after, pod_inputs(before["spec"]))
     assert back["spec"] == {**after["spec"], "application": before["spec"]["application"], "drainTimeout": "90s"}
+
+
+def test_what_was_not_declared_of_kafka_is_put_back_as_not_declared() -> None:
+    before = resource()
+    after = resource(source={"kafka": {"isolationLevel": "ReadCommitted"}})
+    assert with_pod_inputs(after, pod_inputs(before["spec"])) == before
 
 
 def test_the_order_of_keys_does_not_matter_to_a_digest() -> None:

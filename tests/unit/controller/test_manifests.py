@@ -229,6 +229,21 @@ def test_the_environment_says_everything_that_the_application_has_to_know() -> N
     assert executor["spec"]["containers"][0]["securityContext"] == RESTRICTED
 
 
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({}, None),
+        ({"isolationLevel": "ReadCommitted"}, "read_committed"),
+        ({"isolationLevel": "ReadUncommitted"}, "read_uncommitted"),
+    ],
+)
+def test_an_isolation_level_that_is_declared_is_told_by_the_name_that_kafkas_clients_have_for_it(
+    declared: dict[str, str], told: str | None
+) -> None:
+    kafka = {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest", **declared}
+    assert environment(source={"kafka": kafka}).get("SHARDHERD_KAFKA_ISOLATION_LEVEL") == told
+
+
 def test_with_tls_a_driver_finds_the_authorities_beside_its_token() -> None:
     made = Manifests("https://shardherd.system.svc:8443", "shardherd", trust=True).stateful_set(resource(), 1)
     spec = made["spec"]["template"]["spec"]

@@ -44,6 +44,12 @@ def test_a_pods_environment_is_read() -> None:
     assert read_pod({**POD, **EXECUTORS, "SHARDHERD_POD_IP": "10.0.0.7"}).worker_address == "10.0.0.7"
     placed = read_pod({**POD, "SHARDHERD_ZONE": "eu-1a", "SHARDHERD_CAPACITY": "4"})
     assert (placed.zone, placed.capacity) == ("eu-1a", 4)
+    isolations = [
+        {},
+        {"SHARDHERD_KAFKA_ISOLATION_LEVEL": "read_uncommitted"},
+        {"SHARDHERD_KAFKA_ISOLATION_LEVEL": "read_committed"},
+    ]
+    assert [read_pod({**POD, **isolation}).read_committed for isolation in isolations] == [None, False, True]
 
 
 def test_outside_a_pod_every_missing_variable_is_named() -> None:
@@ -58,6 +64,11 @@ def test_outside_a_pod_every_missing_variable_is_named() -> None:
     [
         ("SHARDHERD_START", "two", "SHARDHERD_START must be a whole number, not 'two'"),
         ("SHARDHERD_CAPACITY", "much", "SHARDHERD_CAPACITY must be a whole number, not 'much'"),
+        (
+            "SHARDHERD_KAFKA_ISOLATION_LEVEL",
+            "serializable",
+            "SHARDHERD_KAFKA_ISOLATION_LEVEL must be read_uncommitted or read_committed, not 'serializable'",
+        ),
         ("SHARDHERD_SPARK_CONF", "[]", "SHARDHERD_SPARK_CONF must be a JSON object, not list"),
         ("SHARDHERD_SPARK_CONF", "{", "SHARDHERD_SPARK_CONF must be a JSON object"),
     ],

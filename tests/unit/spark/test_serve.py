@@ -131,6 +131,66 @@ async def test_every_query_says_whether_it_reads_committed_records_only(
     assert isolations == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("declared", "asked", "reads"), [(None, None, False), (True, None, True), (False, None, False), (True, True, True)]
+)
+async def test_a_query_that_says_nothing_reads_as_its_consumer_group_declares(
+    agent: Agent,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    isolations: list[bool],
+    declared: bool | None,
+    asked: bool | None,
+    reads: bool,
+) -> None:
+    monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
+    server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, committed=declared)
+    await server.start()
+    link = AgentLink(Limits(), committed=asked)
+    await replayed(link)
+    link.close()
+    await server.close()
+
+    assert (link.facts.committed, isolations) == (reads, [reads])
+
+
+async def test_a_query_that_reads_otherwise_than_its_consumer_group_declares_is_refused(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolations: list[bool]
+) -> None:
+    monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
+    server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, committed=False)
+    await server.start()
+    link = AgentLink(Limits(), committed=True)
+    with pytest.raises(AgentGoneError) as refused:
+        await replayed(link)
+    link.close()
+    await server.close()
+
+    assert (str(refused.value), isolations) == (
+        "the option kafka.isolation.level is read_committed, and spec.source.kafka.isolationLevel of the ConsumerGroup says"
+        " read_uncommitted: leave the option out, or make both the same",
+        [],
+    )
+
+
+async def test_that_the_lag_of_such_a_query_counts_open_transactions_is_said_unless_its_group_declares_it(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
+    told = []
+    for declared in (None, True):
+        caplog.clear()
+        server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=lambda _: None, committed=declared)
+        await server.start()
+        link = AgentLink(Limits(), committed=True)
+        await replayed(link)
+        link.close()
+        await server.close()
+        told.append([record.getMessage() for record in caplog.records if "isolationLevel" in record.getMessage()])
+
+    assert told == [[serve.LAG_OF_OPEN_TRANSACTIONS], []]
+
+
 async def test_the_offsets_of_another_group_are_refused_in_words(agent: Agent, server: serve.ReaderServer) -> None:
     link = AgentLink(Limits())
     with pytest.raises(AgentGoneError, match="of group other, this consumer belongs to group-uid"):

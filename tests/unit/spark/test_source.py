@@ -51,7 +51,8 @@ class FakeAgent:
         with line, line.makefile("rwb") as stream:
             for question in map(json.loads, stream):
                 self.questions.append(question)
-                answer = FACTS if question["op"] == "hello" else self.answers[question["op"]].pop(0)
+                hello = question["op"] == "hello"
+                answer = {**FACTS, "committed": bool(question["committed"])} if hello else self.answers[question["op"]].pop(0)
                 stream.write(json.dumps(answer).encode() + b"\n")
                 stream.flush()
 
@@ -112,7 +113,7 @@ def test_the_isolation_level_goes_to_the_agent_and_to_every_task_and_so_does_who
     assert agent.questions[0]["committed"] is True
     assert [(task.committed, task.desk) for task in tasks if isinstance(task, Slice)] == [(True, DESK)]
     with pytest.raises(
-        OptionError, match=r"kafka\.isolation\.level must be read_committed or read_uncommitted, not 'serializable'"
+        OptionError, match=r"kafka\.isolation\.level must be read_uncommitted or read_committed, not 'serializable'"
     ):
         reader_with(**{"kafka.isolation.level": "serializable"})
 

@@ -94,10 +94,14 @@ class ListedGroup:
 
 
 class Catalogue:
-    """The shared look. Groups register their interest while their source is open."""
+    """The shared look. Groups register their interest while their source is open.
 
-    def __init__(self, connection: KafkaConnection) -> None:
+    With `read_committed` a partition ends where its first open transaction begins, not where its log does.
+    """
+
+    def __init__(self, connection: KafkaConnection, *, read_committed: bool = False) -> None:
         self._connection = connection
+        self._read_committed = read_committed
         self._interests: list[Interest] = []
         self._looking = asyncio.Lock()
         self._last: Look | None = None
@@ -166,7 +170,9 @@ class Catalogue:
         """
         leaders = {partition: node for partition, node in look.leaders.items() if interest.matches(partition[0])}
         found = await self._connection.run(
-            "look up offsets by time", lambda wire: _offsets(wire, leaders, milliseconds), LOOK_TIMEOUT
+            "look up offsets by time",
+            lambda wire: _offsets(wire, leaders, milliseconds, read_committed=self._read_committed),
+            LOOK_TIMEOUT,
         )
         if missing := sorted(leaders.keys() - found.keys()):
             raise SourceUnavailableError(f"the leader of {missing[0][0]}/{missing[0][1]} has moved; it is looked up again")
@@ -190,7 +196,7 @@ class Catalogue:
                     leaderless.add((topic.name, partition.partition_index))
         taken = boot_time()
         begins = await self._begin_offsets(wire, leaders, ids)
-        ends = await _offsets(wire, leaders, LATEST)
+        ends = await _offsets(wire, leaders, LATEST, read_committed=self._read_committed)
         last = self._last.extents if self._last is not None else {}
         last_ids = self._last.topic_ids if self._last is not None else {}
         grown = self._grown(ids, taken)
@@ -220,7 +226,7 @@ class Catalogue:
         last_ids = self._last.topic_ids if self._last is not None else {}
         known = {partition for partition in self._begins if last_ids.get(partition[0]) == ids.get(partition[0])}
         if boot_time() - self._begins_taken >= BEGIN_MAX_AGE or not leaders.keys() <= known:
-            self._begins = await _offsets(wire, leaders, EARLIEST)
+            self._begins = await _offsets(wire, leaders, EARLIEST, read_committed=self._read_committed)
             self._begins_taken = boot_time()
         return self._begins
 
@@ -271,19 +277,21 @@ async def _topics(wire: Wire, interests: Iterable[Interest]) -> tuple[list[Any],
     return [topic for name, topic in sorted(found.items()) if any(interest.matches(name) for interest in interests)], racks
 
 
-async def _offsets(wire: Wire, leaders: Mapping[Partition, int], which: int) -> dict[Partition, int]:
+async def _offsets(wire: Wire, leaders: Mapping[Partition, int], which: int, *, read_committed: bool) -> dict[Partition, int]:
     """The earliest or latest offsets of the partitions, or their first since a time in milliseconds, -1 if they have none.
 
     One request a leader. A partition whose leader has moved is left out.
     """
-    kind = ListOffsetsRequest.ListOffsetsTopic
+    kind, level = ListOffsetsRequest.ListOffsetsTopic, int(read_committed)
     results: dict[Partition, int] = {}
     for node, by_topic in _by_node(leaders).items():
         topics = [
             kind(name=topic, partitions=[kind.ListOffsetsPartition(partition_index=p, timestamp=which) for p in partitions])
             for topic, partitions in by_topic.items()
         ]
-        response = await wire.send(ListOffsetsRequest(isolation_level=0, topics=topics, min_version=1), node)
+        # From version 2 on a broker is told the isolation level.
+        request = ListOffsetsRequest(isolation_level=level, topics=topics, min_version=1 + level)
+        response = await wire.send(request, node)
         for answer in response.topics:
             for partition in answer.partitions:
                 error = errors.for_code(partition.error_code)

@@ -1,4 +1,4 @@
-"""Opens the Kafka side of a group's spec; groups with the same bootstrap servers and credentials share one connection.
+"""Opens the Kafka side of a group's spec; groups with equal bootstrap servers, credentials and isolation share a connection.
 
 Called by the coordinator through `SourceConnector`. Opening connects to nothing.
 """
@@ -17,8 +17,9 @@ from shardherd.core.model import GroupSpec
 from shardherd.core.security import NO_SECURITY, KafkaSecurity
 from shardherd.ports import SecretReader, SecretRefusedError
 
-_Key = tuple[str, str, KafkaSecurity]
-"""Bootstrap servers, the namespace of the Secrets, and what they are for. Another namespace's Secrets are never shared."""
+_Key = tuple[str, str, KafkaSecurity, bool]
+"""Bootstrap servers, the namespace of the Secrets, what they are for, and whether only committed records are read. Another
+namespace's Secrets are never shared; under another isolation level partitions end elsewhere."""
 
 
 @dataclass
@@ -54,11 +55,11 @@ class KafkaConnector:
         servers = ",".join(server.strip() for server in spec.source.bootstrap_servers.split(","))
         security = spec.source.security
         secured = security != NO_SECURITY
-        key = (servers, spec.identity.namespace if secured else "", security)
+        key = (servers, spec.identity.namespace if secured else "", security, spec.source.read_committed)
         if key not in self._clusters:
             access = Access(self._secrets, spec.identity.namespace, security) if secured else None
             connection = KafkaConnection(servers, access)
-            self._clusters[key] = _Cluster(connection, Catalogue(connection))
+            self._clusters[key] = _Cluster(connection, Catalogue(connection, read_committed=spec.source.read_committed))
         self._clusters[key].users += 1
         return key, self._clusters[key]
 

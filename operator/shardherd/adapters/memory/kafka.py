@@ -34,6 +34,9 @@ class MemoryKafka:
     rack: str = ""
     racks: dict[ShardId, str] = field(default_factory=dict)
     record_size: int = 100
+    open_since: dict[ShardId, Offset] = field(default_factory=dict)
+    """The first record of the first transaction that is open, of shards that have one."""
+
     times: dict[ShardId, list[float]] = field(default_factory=dict)
     """When each record was written, in seconds since 1970, by its offset; 0 for those that it does not name."""
 
@@ -90,11 +93,12 @@ class MemoryShardSource:
                 f"no topic at {self._source.bootstrap_servers} matches spec.source.kafka.topicPattern {pattern!r}; create one"
                 " or correct the pattern"
             )
+        decided = self._kafka.open_since if self._source.read_committed else {}
         return tuple(
             ShardInfo(
                 ShardId(f"{name}/{number}"),
                 begin,
-                end,
+                decided.get(ShardId(f"{name}/{number}"), end),
                 source_id=self._kafka.topic_ids[name],
                 zone=self._kafka.racks.get(ShardId(f"{name}/{number}"), self._kafka.rack),
                 size=(end - begin) * self._kafka.record_size if sizes and self._kafka.record_size else None,
