@@ -204,7 +204,8 @@ def _adopt(state: State, durable: Mapping[ShardId, Offset], fresh: frozenset[Sha
 
 def _commit_starts(state: State) -> None:
     # A start position is durable, and bears our note, before the first grant. What could not be written is at the next look.
-    for free in (ShardState.NOT_ALLOC, ShardState.WAIT):
+    # None while claims may come: one of a shard that has no position shows that it had one.
+    for free in (ShardState.NOT_ALLOC, ShardState.WAIT) if not state.record.rebuilding else ():
         for shard in state.by_state[free]:
             record = state.shards[shard]
             info = state.infos.get(shard)

@@ -4,6 +4,9 @@ Called by `core.group`. For one session timeout consumers name what they hold, a
 is taken. Of two claims the one under the higher epoch is right. Afterwards what nobody claimed is free, under epochs above all
 that were found. A holder that stayed silent has stopped by then, or is fenced. An ownership that turns out to be an older copy,
 by what consumers were told since, is lost too.
+
+A position is durable before its shard is granted. Where none is left, the shard may be another one that was made under the name
+since, and where its claimant is means nothing in it: such a claim shows that a position was lost, and is refused.
 """
 
 from __future__ import annotations
@@ -98,8 +101,10 @@ def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:
     if state.record.discovered and not state.record.rebuilding:
         return False
     record = state.shards.get(shard)
-    if record is None or record.state in FREE:
-        return record is None or epoch >= record.owner_epoch
+    if record is None:
+        return True
+    if record.state in FREE:
+        return epoch >= record.owner_epoch and shard in state.positions
     return record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch
 
 
@@ -171,6 +176,11 @@ def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: fl
     if record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch:
         grants.reclaim(state, record, now)
         record = state.shards[shard]
+    if shard not in state.positions:
+        if record.state in FREE and epoch >= record.owner_epoch:
+            # Somebody has to say where to read on: nobody is given it under this epoch again, or from its beginning.
+            state.put_shard(record._replace(owner_epoch=epoch, started=True))
+        return
     if record.state is ShardState.WAIT and epoch >= record.owner_epoch:
         # It was granted when its ancestors were read, or the group was not ordered: that one of them is read again since, or
         # that the group is ordered now, takes it from nobody who holds it.

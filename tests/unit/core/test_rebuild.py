@@ -443,8 +443,103 @@ def test_latest_does_not_skip_what_a_lost_group_had_not_seen() -> None:
     play = Play(spec(1, starting="Latest"))
     play.discover([info("0", end=90)])
     play.lose()
-    play.discover([info("0", end=90), info("1", end=30)])
+    found = [info("0", end=90), info("1", end=30)]
+    play.discover(found)
+    assert play.log == {shard("0"): 90}, "nothing is begun while somebody may claim it"
+    play.wait(SILENT + 1)
+    play.discover(found)
     assert play.log == {shard("0"): 90, shard("1"): 0}
+
+
+def made_anew_while_the_ownership_was_lost(starting: str = "Earliest", **settings: Any) -> Play:
+    """t/0 was deleted with its offsets and made anew. g-0 has read on in it, from where it was in the one before, and then the
+    ownership was lost: nothing that is stored tells of the shard before."""
+    play = Play(spec(1, starting=starting, **settings))
+    play.discover([info("0", source_id="a"), info("1", source_id="x")])
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 27)
+    del play.log[shard("0")], play.noted[shard("0")]
+    play.lose()
+    play.discover(ANEW)
+    return play
+
+
+ANEW = (info("0", source_id="b"), info("1", source_id="x"))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("starting", ["Earliest", "Latest"])
+def test_who_claims_a_shard_without_a_durable_position_does_not_go_on_from_its_own(starting: str, ordered: bool) -> None:
+    play = made_anew_while_the_ownership_was_lost(starting, ordered=ordered)
+    request = play.consumer("g-0").heartbeat()
+    assert HeldShard(shard("0"), 1) in request.held
+    play.beat("g-0")
+    assert (play.holders(), set(play.consumer("g-0").held)) == ({"0": None, "1": "g-0"}, {shard("1")})
+    assert play.checkpoint("g-0", "0", 37, epoch=1) is CheckpointResult.FENCED
+    assert conditions(play) == ["OwnershipRebuilding", "CheckpointLost"]
+    play.wait(SILENT + 1, ["g-0"])
+    play.discover(ANEW)
+    assert (conditions(play), play.log.get(shard("0"))) == (["CheckpointLost"], None), "nobody knows where to read on"
+    play.ask(ForceCheckpoint(shard("0"), 0))
+    play.settle("g-0")
+    assert (play.confirmed("g-0")["0"].position, play.confirmed("g-0")["0"].owner_epoch) == (0, 2)
+
+
+def test_whoever_saves_such_a_position_before_it_claims_the_shard_is_told_that_it_lost_it() -> None:
+    play = made_anew_while_the_ownership_was_lost()
+    assert play.checkpoint("g-0", "0", 37, epoch=1) is CheckpointResult.FENCED
+    assert play.checkpoint("g-0", "1", 37, epoch=1) is CheckpointResult.WITHHELD
+
+
+def test_nor_does_it_when_the_next_leader_hears_of_the_claim() -> None:
+    play = made_anew_while_the_ownership_was_lost()
+    play.restart()
+    play.discover(ANEW)
+    play.beat("g-0")
+    assert (play.holders(), conditions(play)) == ({"0": None, "1": "g-0"}, ["OwnershipRebuilding", "CheckpointLost"])
+
+
+def test_nor_does_it_where_a_copy_of_its_position_is_left() -> None:
+    play = made_anew_while_the_ownership_was_lost()
+    play.lose()
+    play.copies = {shard("0"): 27}
+    play.discover(ANEW)
+    play.beat("g-0")
+    assert play.holders() == {"0": None, "1": "g-0"}
+    play.wait(SILENT + 1, ["g-0"])
+    assert (conditions(play), play.checkpoint("g-0", "0", 37, epoch=1)) == (["CheckpointLost"], CheckpointResult.FENCED)
+
+
+def test_what_was_refused_is_later_given_under_an_epoch_above_the_one_that_was_claimed() -> None:
+    play = made_anew_while_the_ownership_was_lost()
+    claimed = replace(play.consumer("g-0").heartbeat(), held=(HeldShard(shard("0"), 9),))
+    play.ask(claimed)
+    play.run("g-0", start=2)
+    play.wait(SILENT + 1, ["g-0"])
+    play.ask(ForceCheckpoint(shard("0"), 0))
+    play.settle("g-0")
+    assert play.confirmed("g-0")["0"].owner_epoch == 10
+
+
+def test_a_shard_without_a_durable_position_that_nobody_claims_is_read_from_its_beginning() -> None:
+    play = made_anew_while_the_ownership_was_lost("Latest")
+    play.run("g-0", start=2)
+    play.wait(SILENT + 1, ["g-0"])
+    play.discover(ANEW)
+    play.settle("g-0")
+    assert (conditions(play), play.confirmed("g-0")["0"].position) == ([], 0)
+
+
+def test_whoever_holds_a_shard_of_which_nothing_was_committed_but_its_start_keeps_it() -> None:
+    play = Play(spec(1, starting="Latest"))
+    play.discover([info("0", end=90)])
+    play.settle("g-0")
+    play.lose()
+    play.discover([info("0", end=120)])
+    play.beat("g-0")
+    assert (play.holders(), play.consumer("g-0").held) == ({"0": "g-0"}, {shard("0"): 1})
+    play.wait(SILENT + 1, ["g-0"])
+    assert (play.checkpoint("g-0", "0", 110), conditions(play)) == (CheckpointResult.OK, [])
 
 
 def put_back(play: Play, older: Ownership) -> None:
@@ -534,6 +629,7 @@ def remains(*rows: ShardRecord, **record: Any) -> State:
     )
     for row in rows:
         state.set(Table.SHARDS, row.shard, None, row)
+        state.set(Table.POSITIONS, row.shard, None, row.start)
     for name in (G0, G1):
         state.put_consumer(ConsumerRecord(name, incarnation(name)))
     state.begin()
