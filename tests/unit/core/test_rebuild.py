@@ -688,6 +688,26 @@ def test_a_claim_counts_for_a_free_shard_from_its_epoch_on_and_for_a_held_one_ab
     ]
 
 
+def test_a_claim_of_a_shard_without_a_position_is_refused_and_its_epoch_never_given_again() -> None:
+    state = remains(*ROWS)
+    for row in ROWS:
+        state.put_position(row.shard, None)
+    rebuild.claim(state, claims(4, 4, 3, 3, 3, 3, 3, 9, 9, (2, 3, 1), 4, 9), 1005.0)
+    assert list(state.shards.values()) == [
+        free("0", 4)._replace(started=True),
+        free("1", 5),
+        free("2", 3)._replace(held_since_epoch=2, last_holder=G1, started=True, since=1005.0),
+        held("3", 3),
+        held("4", 2, G0),
+        free("5", 3)._replace(held_since_epoch=2, last_holder=G0, started=True, since=1005.0),
+        free("6", 3)._replace(held_since_epoch=2, last_holder=G1, started=True, since=1005.0),
+        free("7", 9, ShardState.WAIT)._replace(started=True),
+        free("8", 0, ShardState.OVER),
+        free("9", 3)._replace(started=True),
+        free("10", 5, ShardState.WAIT),
+    ]
+
+
 @pytest.mark.parametrize(("applied", "revision"), [(2, 3), (3, 3), (9, 9)])
 def test_the_revision_is_never_below_one_that_a_consumer_has_applied(applied: int, revision: int) -> None:
     state = remains()
@@ -720,6 +740,13 @@ def test_who_names_these_epochs_may_still_claim_the_shard(row: ShardRecord | Non
     assert claimable(remains(*rows)) == epochs
     assert claimable(remains(*rows, discovered=False, rebuilding=False)) == epochs
     assert claimable(remains(*rows, rebuilding=False)) == set()
+
+
+def test_nobody_may_claim_a_free_shard_without_a_position() -> None:
+    for of in (ShardState.NOT_ALLOC, ShardState.WAIT):
+        state = remains(free("0", 2, of))
+        state.put_position(shard("0"), None)
+        assert not any(rebuild.may_be_claimed(state, shard("0"), epoch) for epoch in (1, 2, 3)), of
 
 
 def test_at_the_end_what_nobody_claimed_is_free_above_all_epochs() -> None:
