@@ -6,7 +6,8 @@ that were found. A holder that stayed silent has stopped by then, or is fenced. 
 by what consumers were told since, is lost too.
 
 A position is durable before its shard is granted. Where none is left, the shard may be another one that was made under the name
-since, and where its claimant is means nothing in it: such a claim shows that a position was lost, and is refused.
+since, and where its claimant is means nothing in it: such a claim shows that a position was lost, and is refused. So is one of
+a shard that this coordinator began at its first record, before it heard that the group was not new.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
     )
 
 
+def may_begin(state: State, now: float) -> bool:
+    """Whether it may still turn out that the ownership was lost: within a session timeout since this coordinator took over."""
+    return now < state.restored_at + state.spec.settings.session_timeout
+
+
 def came_back(state: State, notes: Mapping[ShardId, Note], now: float) -> None:
     """At a later look: shards appear, with these notes. Those of a leader whom this ownership never heard of show that it was
     begun anew while they were not there, and no other trace of the one before was left.
@@ -66,7 +72,7 @@ def came_back(state: State, notes: Mapping[ShardId, Note], now: float) -> None:
     later = {shard: note for shard, note in notes.items() if note.leader_epoch >= state.record.leader_epoch}
     if not later:
         return
-    if state.record.rebuilding or now >= state.restored_at + state.spec.settings.session_timeout:
+    if state.record.rebuilding or not may_begin(state, now):
         state.put_record(leader_epoch=_above(state, later))
     else:
         begin(state, later, {}, now)
@@ -103,8 +109,10 @@ def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:
     record = state.shards.get(shard)
     if record is None:
         return True
+    if not _has_position(state, shard):
+        return False
     if record.state in FREE:
-        return epoch >= record.owner_epoch and shard in state.positions
+        return epoch >= record.owner_epoch
     return record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch
 
 
@@ -161,6 +169,11 @@ def _lost_as_told_by(state: State, request: Heartbeat, now: float) -> bool:
     return True
 
 
+def _has_position(state: State, shard: ShardId) -> bool:
+    """Whether its durable position is one that was found, so that it was not begun since it was granted."""
+    return shard in state.positions and shard not in state.clocks.begun
+
+
 def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: float) -> None:
     record = state.shards.get(shard)
     if (
@@ -176,9 +189,9 @@ def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: fl
     if record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch:
         grants.reclaim(state, record, now)
         record = state.shards[shard]
-    if shard not in state.positions:
+    if not _has_position(state, shard):
         if record.state in FREE and epoch >= record.owner_epoch:
-            # Somebody has to say where to read on: nobody is given it under this epoch again, or from its beginning.
+            # Nobody is given it under this epoch again. If it was not begun, somebody has to say where to read on.
             state.put_shard(record._replace(owner_epoch=epoch, started=True))
         return
     if record.state is ShardState.WAIT and epoch >= record.owner_epoch:

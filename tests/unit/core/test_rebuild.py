@@ -530,6 +530,53 @@ def test_a_shard_without_a_durable_position_that_nobody_claims_is_read_from_its_
     assert (conditions(play), play.confirmed("g-0")["0"].position) == ([], 0)
 
 
+def begun_anew_without_any_trace(starting: str = "Earliest") -> Play:
+    """As above, but t/0 is all that this leader is shown at first: it begins the group anew, and hears of g-0 only then."""
+    play = made_anew_while_the_ownership_was_lost(starting)
+    del play.log[shard("1")], play.noted[shard("1")]
+    stored = Ownership(GroupRecord(IDENTITY.uid), {}, {})
+    play.group = Group.restore(stored, {}, play.group.spec, play.now, leader_epoch=7)
+    play.discover(ANEW)
+    return play
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_nor_where_the_group_was_begun_anew_before_anybody_claimed_it(granted: bool) -> None:
+    play = begun_anew_without_any_trace()
+    if granted:
+        play.settle("g-1")
+        play.wait(12.0, ["g-1"])
+        assert play.holders() == {"0": "g-1", "1": "g-1"}
+    request = replace(play.consumer("g-0").heartbeat(), held=(HeldShard(shard("0"), 5),), revision=99)
+    play.ask(request)
+    assert (conditions(play), play.holders()["0"]) == (["OwnershipRebuilding"], None)
+    assert play.checkpoint("g-0", "0", 37, epoch=5) is CheckpointResult.FENCED
+    play.run("g-0", start=2)
+    play.wait(SILENT + 1, ["g-0"])
+    play.settle("g-0")
+    assert (play.log[shard("0")], play.confirmed("g-0")["0"].position) == (0, 0)
+    assert play.confirmed("g-0")["0"].owner_epoch == 6
+
+
+def test_where_it_was_begun_at_its_latest_record_the_holder_goes_on_as_nobody_else_would_read_what_was_before() -> None:
+    play = begun_anew_without_any_trace("Latest")
+    play.beat("g-0")
+    assert (play.log[shard("0")], play.consumer("g-0").held[shard("0")]) == (100, 1)
+
+
+@pytest.mark.parametrize("rebuilt", [True, False])
+def test_which_shards_were_begun_is_forgotten_once_nobody_can_claim_them(rebuilt: bool) -> None:
+    play = begun_anew_without_any_trace()
+    if rebuilt:
+        play.beat("g-0")
+    play.wait(SILENT - 1, ["g-1"])
+    play.discover([*ANEW, info("2")])
+    assert play.group._state.clocks.begun == frozenset(shards("0", "1") if rebuilt else shards("0", "1", "2"))
+    play.wait(2, ["g-1"])
+    play.discover([*ANEW, info("3")])
+    assert play.group._state.clocks.begun == frozenset()
+
+
 def test_whoever_holds_a_shard_of_which_nothing_was_committed_but_its_start_keeps_it() -> None:
     play = Play(spec(1, starting="Latest"))
     play.discover([info("0", end=90)])
