@@ -85,6 +85,8 @@ class Shard:
     rewound: bool = False
     forced_under: set[int] = field(default_factory=set)
     """The epochs of grants that ended with a position that a user asked for: what was written under them is written again."""
+    succeeds_started: bool = False
+    """A shard that bore the name before had a durable position: who held that may still name this one."""
     ordered_from_birth: bool = False
     last_position: dict[int, Offset] = field(default_factory=dict)
     granted_since: set[tuple[int, ConsumerId, Incarnation]] | None = None

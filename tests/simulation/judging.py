@@ -212,7 +212,9 @@ class Judge(Ledger):
         if row.held_since_epoch > row.owner_epoch or row.revision > after.group.revision:
             raise BrokenError(f"{row} is of the future of {after.group}")
         copied = self.world is not None and row.shard in self.world.api.copies.copies.offsets
-        if row.started and book.highest is None and row.source_id in ("", book.source_id) and not copied:
+        # A claim that was refused tells of a position, though it was one of the shard that bore the name before.
+        refused = row.holder is None and book.succeeds_started
+        if row.started and book.highest is None and row.source_id in ("", book.source_id) and not (copied or refused):
             raise BrokenError(f"{row.shard} is said to be started, and no position of it was ever durable")
         if row.holder is not None and row.last_holder != row.holder:
             raise BrokenError(f"{row.shard} is held by {row.holder}, and its last holder is {row.last_holder}")

@@ -108,6 +108,7 @@ class Source:
         for old in books:
             book = Shard(old.name, born=world.time, source_id=f"id-{self._ids}", was_away=True)
             book.forced_under = old.forced_under  # who has not heard of it yet reads this one under the grant that it ended
+            book.succeeds_started = old.succeeds_started or old.highest is not None
             book.ordered_from_birth, book.end = old.ordered_from_birth, world.rng.randint(0, 40)
             world.ledger.shards[old.name] = book
             world.kafka.made_anew(old.name, asking)

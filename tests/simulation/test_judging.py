@@ -437,6 +437,25 @@ def made_anew_under(row: ShardRecord) -> tuple[Judge, Kafka]:
     return books, kafka
 
 
+def shown_as_started(row: ShardRecord, *, succeeds_started: bool) -> None:
+    """A row of t/0, which was made anew and has no position yet, is stored; whether the one before had one is said."""
+    books, _ = made_anew_under(FREE._replace(source_id="id-1"))
+    books.shards[T0].succeeds_started = succeeds_started
+    books.store(owned(row._replace(source_id="id-2", revision=7), revision=7), LEADER)
+
+
+def test_a_claim_that_was_refused_tells_of_a_position_of_the_shard_that_bore_the_name_before() -> None:
+    shown_as_started(FREE, succeeds_started=True)
+
+
+@pytest.mark.parametrize(("row", "succeeds_started"), [(FREE, False), (HELD, True), (HELD, False)])
+def test_it_sees_a_shard_that_is_said_to_be_started_though_nothing_tells_of_a_position(
+    row: ShardRecord, succeeds_started: bool
+) -> None:
+    with pytest.raises(BrokenError, match="t/0 is said to be started, and no position of it was ever durable"):
+        shown_as_started(row, succeeds_started=succeeds_started)
+
+
 def commits(kafka: Kafka, offset: int, source_id: str, *, forced: bool) -> None:
     """The leader commits this position of the shard that it takes t/0 for."""
     kafka.commit(kafka.epoch, {T0: offset}, {T0: text("uid", 1, 4, source_id, forced=forced)}, LEADER)

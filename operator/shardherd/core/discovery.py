@@ -56,7 +56,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     counted.gone(state, vanished)
     _look_at_each(state, infos, now)
     balance.note_rates(state, now)
-    _commit_starts(state)
+    _commit_starts(state, now)
     if any(grants.grantable(state, state.shards[shard]) for shard in state.by_state[ShardState.NOT_ALLOC]):
         grants.want_rebalance(state, "ShardsAppeared")
 
@@ -202,14 +202,21 @@ def _adopt(state: State, durable: Mapping[ShardId, Offset], fresh: frozenset[Sha
             grants.want_rebalance(state, "CheckpointFound")
 
 
-def _commit_starts(state: State) -> None:
+def _commit_starts(state: State, now: float) -> None:
     # A start position is durable, and bears our note, before the first grant. What could not be written is at the next look.
-    for free in (ShardState.NOT_ALLOC, ShardState.WAIT):
+    # None while claims may come: one of a shard that has no position shows that it had one.
+    begun: set[ShardId] = set()
+    for free in (ShardState.NOT_ALLOC, ShardState.WAIT) if not state.record.rebuilding else ():
         for shard in state.by_state[free]:
             record = state.shards[shard]
             info = state.infos.get(shard)
             if not record.started and info is not None and shard not in state.in_flight and shard not in state.positions:
                 state.put_in_flight(shard, InFlight(max(record.start, info.begin)))
+                if record.start <= info.begin:
+                    # Only there whoever read it before would lose nothing if it were not believed.
+                    begun.add(shard)
+    claimable = state.record.rebuilding or rebuild.may_begin(state, now)
+    state.put_clocks(begun=state.clocks.begun | begun if claimable else frozenset())
     if state.clocks.unnoted:
         for shard, position in positions.refreshable(state, sorted(state.clocks.unnoted)).items():
             state.put_in_flight(shard, InFlight(position))

@@ -4,6 +4,10 @@ Called by `core.group`. For one session timeout consumers name what they hold, a
 is taken. Of two claims the one under the higher epoch is right. Afterwards what nobody claimed is free, under epochs above all
 that were found. A holder that stayed silent has stopped by then, or is fenced. An ownership that turns out to be an older copy,
 by what consumers were told since, is lost too.
+
+A position is durable before its shard is granted. Where none is left, the shard may be another one that was made under the name
+since, and where its claimant is means nothing in it: such a claim shows that a position was lost, and is refused. So is one of
+a shard that this coordinator began at its first record, before it heard that the group was not new.
 """
 
 from __future__ import annotations
@@ -52,6 +56,11 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
     )
 
 
+def may_begin(state: State, now: float) -> bool:
+    """Whether it may still turn out that the ownership was lost: within a session timeout since this coordinator took over."""
+    return now < state.restored_at + state.spec.settings.session_timeout
+
+
 def came_back(state: State, notes: Mapping[ShardId, Note], now: float) -> None:
     """At a later look: shards appear, with these notes. Those of a leader whom this ownership never heard of show that it was
     begun anew while they were not there, and no other trace of the one before was left.
@@ -63,7 +72,7 @@ def came_back(state: State, notes: Mapping[ShardId, Note], now: float) -> None:
     later = {shard: note for shard, note in notes.items() if note.leader_epoch >= state.record.leader_epoch}
     if not later:
         return
-    if state.record.rebuilding or now >= state.restored_at + state.spec.settings.session_timeout:
+    if state.record.rebuilding or not may_begin(state, now):
         state.put_record(leader_epoch=_above(state, later))
     else:
         begin(state, later, {}, now)
@@ -98,8 +107,12 @@ def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:
     if state.record.discovered and not state.record.rebuilding:
         return False
     record = state.shards.get(shard)
-    if record is None or record.state in FREE:
-        return record is None or epoch >= record.owner_epoch
+    if record is None:
+        return True
+    if not _has_position(state, shard):
+        return False
+    if record.state in FREE:
+        return epoch >= record.owner_epoch
     return record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch
 
 
@@ -156,6 +169,11 @@ def _lost_as_told_by(state: State, request: Heartbeat, now: float) -> bool:
     return True
 
 
+def _has_position(state: State, shard: ShardId) -> bool:
+    """Whether its durable position is one that was found, so that it was not begun since it was granted."""
+    return shard in state.positions and shard not in state.clocks.begun
+
+
 def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: float) -> None:
     record = state.shards.get(shard)
     if (
@@ -171,6 +189,11 @@ def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: fl
     if record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch:
         grants.reclaim(state, record, now)
         record = state.shards[shard]
+    if not _has_position(state, shard):
+        if record.state in FREE and epoch >= record.owner_epoch:
+            # Nobody is given it under this epoch again. If it was not begun, somebody has to say where to read on.
+            state.put_shard(record._replace(owner_epoch=epoch, started=True))
+        return
     if record.state is ShardState.WAIT and epoch >= record.owner_epoch:
         # It was granted when its ancestors were read, or the group was not ordered: that one of them is read again since, or
         # that the group is ordered now, takes it from nobody who holds it.

@@ -164,7 +164,8 @@ class Clocks:
     gave no answer last time. `sizes_unknown`: bytes are to be weighed, and the source does not show them. `planned` is the
     declared dry run of a reset and what came of it. `unset` are the shards that a reset has not set yet, None before it began.
     `left_out` are the shards, free or held, that the last rebalance could not count. `unnoted` are the shards whose durable
-    positions bear no note of this group yet: they are committed once more before the shards are given to anybody.
+    positions bear no note of this group yet: they are committed once more before the shards are given to anybody. `begun`, as
+    long as claims may come, are those of which no durable position was found, and which we began at their first record.
     """
 
     gap: float = 0.0
@@ -197,6 +198,7 @@ class Clocks:
     unset: frozenset[ShardId] | None = None
     left_out: frozenset[ShardId] = frozenset()
     unnoted: frozenset[ShardId] = frozenset()
+    begun: frozenset[ShardId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -443,8 +443,150 @@ def test_latest_does_not_skip_what_a_lost_group_had_not_seen() -> None:
     play = Play(spec(1, starting="Latest"))
     play.discover([info("0", end=90)])
     play.lose()
-    play.discover([info("0", end=90), info("1", end=30)])
+    found = [info("0", end=90), info("1", end=30)]
+    play.discover(found)
+    assert play.log == {shard("0"): 90}, "nothing is begun while somebody may claim it"
+    play.wait(SILENT + 1)
+    play.discover(found)
     assert play.log == {shard("0"): 90, shard("1"): 0}
+
+
+def made_anew_while_the_ownership_was_lost(starting: str = "Earliest", **settings: Any) -> Play:
+    """t/0 was deleted with its offsets and made anew. g-0 has read on in it, from where it was in the one before, and then the
+    ownership was lost: nothing that is stored tells of the shard before."""
+    play = Play(spec(1, starting=starting, **settings))
+    play.discover([info("0", source_id="a"), info("1", source_id="x")])
+    play.settle("g-0")
+    play.checkpoint("g-0", "0", 27)
+    del play.log[shard("0")], play.noted[shard("0")]
+    play.lose()
+    play.discover(ANEW)
+    return play
+
+
+ANEW = (info("0", source_id="b"), info("1", source_id="x"))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("starting", ["Earliest", "Latest"])
+def test_who_claims_a_shard_without_a_durable_position_does_not_go_on_from_its_own(starting: str, ordered: bool) -> None:
+    play = made_anew_while_the_ownership_was_lost(starting, ordered=ordered)
+    request = play.consumer("g-0").heartbeat()
+    assert HeldShard(shard("0"), 1) in request.held
+    play.beat("g-0")
+    assert (play.holders(), set(play.consumer("g-0").held)) == ({"0": None, "1": "g-0"}, {shard("1")})
+    assert play.checkpoint("g-0", "0", 37, epoch=1) is CheckpointResult.FENCED
+    assert conditions(play) == ["OwnershipRebuilding", "CheckpointLost"]
+    play.wait(SILENT + 1, ["g-0"])
+    play.discover(ANEW)
+    assert (conditions(play), play.log.get(shard("0"))) == (["CheckpointLost"], None), "nobody knows where to read on"
+    play.ask(ForceCheckpoint(shard("0"), 0))
+    play.settle("g-0")
+    assert (play.confirmed("g-0")["0"].position, play.confirmed("g-0")["0"].owner_epoch) == (0, 2)
+
+
+def test_whoever_saves_such_a_position_before_it_claims_the_shard_is_told_that_it_lost_it() -> None:
+    play = made_anew_while_the_ownership_was_lost()
+    assert play.checkpoint("g-0", "0", 37, epoch=1) is CheckpointResult.FENCED
+    assert play.checkpoint("g-0", "1", 37, epoch=1) is CheckpointResult.WITHHELD
+
+
+def test_nor_does_it_when_the_next_leader_hears_of_the_claim() -> None:
+    play = made_anew_while_the_ownership_was_lost()
+    play.restart()
+    play.discover(ANEW)
+    play.beat("g-0")
+    assert (play.holders(), conditions(play)) == ({"0": None, "1": "g-0"}, ["OwnershipRebuilding", "CheckpointLost"])
+
+
+def test_nor_does_it_where_a_copy_of_its_position_is_left() -> None:
+    play = made_anew_while_the_ownership_was_lost()
+    play.lose()
+    play.copies = {shard("0"): 27}
+    play.discover(ANEW)
+    play.beat("g-0")
+    assert play.holders() == {"0": None, "1": "g-0"}
+    play.wait(SILENT + 1, ["g-0"])
+    assert (conditions(play), play.checkpoint("g-0", "0", 37, epoch=1)) == (["CheckpointLost"], CheckpointResult.FENCED)
+
+
+def test_what_was_refused_is_later_given_under_an_epoch_above_the_one_that_was_claimed() -> None:
+    play = made_anew_while_the_ownership_was_lost()
+    claimed = replace(play.consumer("g-0").heartbeat(), held=(HeldShard(shard("0"), 9),))
+    play.ask(claimed)
+    play.run("g-0", start=2)
+    play.wait(SILENT + 1, ["g-0"])
+    play.ask(ForceCheckpoint(shard("0"), 0))
+    play.settle("g-0")
+    assert play.confirmed("g-0")["0"].owner_epoch == 10
+
+
+def test_a_shard_without_a_durable_position_that_nobody_claims_is_read_from_its_beginning() -> None:
+    play = made_anew_while_the_ownership_was_lost("Latest")
+    play.run("g-0", start=2)
+    play.wait(SILENT + 1, ["g-0"])
+    play.discover(ANEW)
+    play.settle("g-0")
+    assert (conditions(play), play.confirmed("g-0")["0"].position) == ([], 0)
+
+
+def begun_anew_without_any_trace(starting: str = "Earliest") -> Play:
+    """As above, but t/0 is all that this leader is shown at first: it begins the group anew, and hears of g-0 only then."""
+    play = made_anew_while_the_ownership_was_lost(starting)
+    del play.log[shard("1")], play.noted[shard("1")]
+    stored = Ownership(GroupRecord(IDENTITY.uid), {}, {})
+    play.group = Group.restore(stored, {}, play.group.spec, play.now, leader_epoch=7)
+    play.discover(ANEW)
+    return play
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_nor_where_the_group_was_begun_anew_before_anybody_claimed_it(granted: bool) -> None:
+    play = begun_anew_without_any_trace()
+    if granted:
+        play.settle("g-1")
+        play.wait(12.0, ["g-1"])
+        assert play.holders() == {"0": "g-1", "1": "g-1"}
+    request = replace(play.consumer("g-0").heartbeat(), held=(HeldShard(shard("0"), 5),), revision=99)
+    play.ask(request)
+    assert (conditions(play), play.holders()["0"]) == (["OwnershipRebuilding"], None)
+    assert play.checkpoint("g-0", "0", 37, epoch=5) is CheckpointResult.FENCED
+    play.run("g-0", start=2)
+    play.wait(SILENT + 1, ["g-0"])
+    play.settle("g-0")
+    assert (play.log[shard("0")], play.confirmed("g-0")["0"].position) == (0, 0)
+    assert play.confirmed("g-0")["0"].owner_epoch == 6
+
+
+def test_where_it_was_begun_at_its_latest_record_the_holder_goes_on_as_nobody_else_would_read_what_was_before() -> None:
+    play = begun_anew_without_any_trace("Latest")
+    play.beat("g-0")
+    assert (play.log[shard("0")], play.consumer("g-0").held[shard("0")]) == (100, 1)
+
+
+@pytest.mark.parametrize("rebuilt", [True, False])
+def test_which_shards_were_begun_is_forgotten_once_nobody_can_claim_them(rebuilt: bool) -> None:
+    play = begun_anew_without_any_trace()
+    if rebuilt:
+        play.beat("g-0")
+    play.wait(SILENT - 1, ["g-1"])
+    play.discover([*ANEW, info("2")])
+    assert play.group._state.clocks.begun == frozenset(shards("0", "1") if rebuilt else shards("0", "1", "2"))
+    play.wait(2, ["g-1"])
+    play.discover([*ANEW, info("3")])
+    assert play.group._state.clocks.begun == frozenset()
+
+
+def test_whoever_holds_a_shard_of_which_nothing_was_committed_but_its_start_keeps_it() -> None:
+    play = Play(spec(1, starting="Latest"))
+    play.discover([info("0", end=90)])
+    play.settle("g-0")
+    play.lose()
+    play.discover([info("0", end=120)])
+    play.beat("g-0")
+    assert (play.holders(), play.consumer("g-0").held) == ({"0": "g-0"}, {shard("0"): 1})
+    play.wait(SILENT + 1, ["g-0"])
+    assert (play.checkpoint("g-0", "0", 110), conditions(play)) == (CheckpointResult.OK, [])
 
 
 def put_back(play: Play, older: Ownership) -> None:
@@ -534,6 +676,7 @@ def remains(*rows: ShardRecord, **record: Any) -> State:
     )
     for row in rows:
         state.set(Table.SHARDS, row.shard, None, row)
+        state.set(Table.POSITIONS, row.shard, None, row.start)
     for name in (G0, G1):
         state.put_consumer(ConsumerRecord(name, incarnation(name)))
     state.begin()
@@ -592,6 +735,26 @@ def test_a_claim_counts_for_a_free_shard_from_its_epoch_on_and_for_a_held_one_ab
     ]
 
 
+def test_a_claim_of_a_shard_without_a_position_is_refused_and_its_epoch_never_given_again() -> None:
+    state = remains(*ROWS)
+    for row in ROWS:
+        state.put_position(row.shard, None)
+    rebuild.claim(state, claims(4, 4, 3, 3, 3, 3, 3, 9, 9, (2, 3, 1), 4, 9), 1005.0)
+    assert list(state.shards.values()) == [
+        free("0", 4)._replace(started=True),
+        free("1", 5),
+        free("2", 3)._replace(held_since_epoch=2, last_holder=G1, started=True, since=1005.0),
+        held("3", 3),
+        held("4", 2, G0),
+        free("5", 3)._replace(held_since_epoch=2, last_holder=G0, started=True, since=1005.0),
+        free("6", 3)._replace(held_since_epoch=2, last_holder=G1, started=True, since=1005.0),
+        free("7", 9, ShardState.WAIT)._replace(started=True),
+        free("8", 0, ShardState.OVER),
+        free("9", 3)._replace(started=True),
+        free("10", 5, ShardState.WAIT),
+    ]
+
+
 @pytest.mark.parametrize(("applied", "revision"), [(2, 3), (3, 3), (9, 9)])
 def test_the_revision_is_never_below_one_that_a_consumer_has_applied(applied: int, revision: int) -> None:
     state = remains()
@@ -624,6 +787,13 @@ def test_who_names_these_epochs_may_still_claim_the_shard(row: ShardRecord | Non
     assert claimable(remains(*rows)) == epochs
     assert claimable(remains(*rows, discovered=False, rebuilding=False)) == epochs
     assert claimable(remains(*rows, rebuilding=False)) == set()
+
+
+def test_nobody_may_claim_a_free_shard_without_a_position() -> None:
+    for of in (ShardState.NOT_ALLOC, ShardState.WAIT):
+        state = remains(free("0", 2, of))
+        state.put_position(shard("0"), None)
+        assert not any(rebuild.may_be_claimed(state, shard("0"), epoch) for epoch in (1, 2, 3)), of
 
 
 def test_at_the_end_what_nobody_claimed_is_free_above_all_epochs() -> None:
