@@ -131,15 +131,15 @@ class Judge(Ledger):
         """The resource is this from now on."""
         self.spec, self.spec_since = spec, self.now
 
-    def hears(self, heartbeat: Heartbeat, coordinator: str) -> None:
-        """A heartbeat arrives at a coordinator that leads."""
+    def hears(self, heartbeat: Heartbeat, coordinator: str) -> bool:
+        """A heartbeat arrives at a coordinator that leads. Whether it tells of life: not if it was overtaken on its way."""
         key = (coordinator, heartbeat.consumer, heartbeat.incarnation)
         heard = self.heard_of.get(key)
         if heard is None:
             heard = self.heard_of[key] = Heard(since=self.now)
         heard.last = self.now
         if heartbeat.seq <= heard.seq:
-            return
+            return False
         heard.seq, heard.revision = heartbeat.seq, heartbeat.revision
         heard.named = frozenset(each.shard for each in heartbeat.held)
         heard.ready = heard.ready or heartbeat.ready
@@ -150,6 +150,7 @@ class Judge(Ledger):
         if heartbeat.progress != heard.progress and not self.is_over(heartbeat.consumer, heartbeat.incarnation):
             heard.progress, heard.progress_before = heartbeat.progress, heard.progress_at
             heard.progress_at = self.now
+        return True
 
     def recorded(self, coordinator: str, reason: str) -> None:
         """A coordinator tells its users of something."""

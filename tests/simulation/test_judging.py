@@ -815,6 +815,12 @@ def test_who_is_heard_when_its_end_is_stored_already_is_not_heard_in_time() -> N
         assert not books.is_over(B, RUNS[B])
 
 
+def test_a_heartbeat_that_was_overtaken_on_its_way_is_no_sign_of_life() -> None:
+    books = judge(HELD)
+    assert [books.hears(heartbeat(A, seq), LEADER) for seq in (2, 4, 3, 4, 5)] == [True, True, False, False, True]
+    assert books.hears(heartbeat(A, 3), "operator-2"), "of another leader it is the first that is heard"
+
+
 def test_progress_that_comes_when_an_expiry_is_stored_already_comes_too_late() -> None:
     books = judge(HELD, progress_timeout=60.0)
     books.store(owned(HELD, revision=7), LEADER)

@@ -361,9 +361,8 @@ class World:
         if isinstance(call.request, Heartbeat) and operator.runtime.leading:
             run = (call.request.consumer, call.request.incarnation)
             self._heard[run] = self.time
-            if not self.ledger.is_over(*run):
+            if self.ledger.hears(call.request, operator.name) and not self.ledger.is_over(*run):
                 self._in_time[run] = self.time
-            self.ledger.hears(call.request, operator.name)
         operator.serve(call)
 
     def give_up(self, call: Call) -> None:
