@@ -261,7 +261,8 @@ class ConsumerRun:
             end = parse(location.planned, uid)
             ours = frozenset(await agent.replay(end))
             self.world.replays(end.shards, ours, self.run)
-            await self._batch(start, end, {shard: each for shard, each in end.shards.items() if shard in ours})
+            if not await self._batch(start, end, {shard: each for shard, each in end.shards.items() if shard in ours}):
+                return
             start = end
         while True:
             end = await agent.latest(start, None)
@@ -271,18 +272,22 @@ class ConsumerRun:
             location.planned = end.as_text()
             if not self.process.await_outside():
                 return
-            await self._batch(start, end, end.shards)
+            if not await self._batch(start, end, end.shards):
+                return
             start = end
 
-    async def _batch(self, start: Offsets, end: Offsets, ranges: Mapping[ShardId, ReadRange]) -> None:
-        """Read and write the ranges, then log that it is finished, and tell the agent a little later."""
+    async def _batch(self, start: Offsets, end: Offsets, ranges: Mapping[ShardId, ReadRange]) -> bool:
+        """Read and write the ranges, then log that it is finished, and tell the agent a little later.
+
+        Whether the query goes on: it plans nothing more once its process has ended.
+        """
         rng, world = self.world.rng, self.world
         tasks = plan_tasks(ranges, 2, every_slot=end.warm > start.warm)
         if any(tasks):
             for each in [each for task in tasks for each in task]:
                 if not world.reads(each.shard, each.start, each.stop, self.run):
                     self.exit(f"failed: {each.shard} has no records {each.start} to {each.stop}")
-                    return
+                    return False
             self._tasks += 1
             try:
                 for task in tasks:
@@ -298,8 +303,9 @@ class ConsumerRun:
                 self._tasks -= 1
         self.location.finished, self.location.planned = end.as_text(), ""
         if not self.process.await_outside():
-            return
+            return False
         self.process.loop.call_later(0.12, self.agent.finished, end)
+        return True
 
     async def _work(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
         while self.hang_until > self.world.time or not self.world.reaches(self.process.name, "kafka"):  # noqa: ASYNC110

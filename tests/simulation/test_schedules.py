@@ -37,6 +37,7 @@ from shardherd.core.model import (
     ShardState,
 )
 from shardherd.core.records import GroupRecord, Ownership, ShardRecord
+from shardherd.spark.offsets import parse
 from tests.harness.long import LONG
 from tests.simulation import campaign, seeds
 from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard
@@ -203,6 +204,29 @@ def test_a_coordinator_that_stood_still_is_told_when_it_goes_on_what_was_edited_
         assert told() == world.spec
     finally:
         world._end()
+
+
+def test_a_query_that_fails_in_a_micro_batch_plans_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark: the one that was planned last is the one that follows what is finished."""
+    calm = replace(plan(7), operators=1, steps=())
+    world = World(calm)
+    planned: list[bool] = []
+
+    def fails(*_: object) -> bool:
+        for location in world.pods.locations.values():
+            if location.planned and location.finished:
+                before, now = (parse(text, world.ledger.uid).shards for text in (location.finished, location.planned))
+                planned.append(all(each.start == before[shard].stop for shard, each in now.items() if shard in before))
+        return False
+
+    try:
+        world._begin()
+        world.until(100.0 * calm.pace)
+        monkeypatch.setattr(world, "reads", fails)
+        world.until(world.time + 200.0 * calm.pace)
+    finally:
+        world._end()
+    assert (len(planned) > 10, all(planned)) == (True, True)
 
 
 def test_seeds_that_once_failed_are_read_with_what_they_were(tmp_path: Path) -> None:
