@@ -136,9 +136,10 @@ def _obstacle(state: State, declared: Reset) -> str:
         return "who holds which shard is being found out"
     if not declared.dry_run and (clocks.withheld or not clocks.commits):
         return "; ".join(cause.message for cause in clocks.withheld) or "nothing can be committed"
-    if not declared.dry_run and any(flight.forced for flight in state.in_flight.values()):
-        # Else the position that it sets would be taken for the one that the reset sets.
-        return "a position is being set by hand"
+    if not declared.dry_run and state.in_flight:
+        # Else what becomes of them would be taken for what the reset sets. A group that is paused soon has none.
+        forced = any(flight.forced for flight in state.in_flight.values())
+        return "a position is being set by hand" if forced else "checkpoints are being committed"
     return ""
 
 
@@ -202,14 +203,13 @@ def _write(state: State, begun: ResetReport) -> None:
     unset = state.clocks.unset
     if unset is None:
         unset = frozenset(row.shard for row in begun.rows)
-    # A shard that went meanwhile cannot be written, and with it nothing else could.
-    _fence_gone(state, [row for row in begun.rows if row.shard in unset and row.shard not in state.infos])
-    unset = unset & state.infos.keys()
+    unset -= _set_before_they_went(state, [row for row in begun.rows if row.shard in unset and row.shard not in state.infos])
+    # A shard that is away cannot be written, and with it nothing else could. It is, if it comes back before the others are.
     begun = _without_others(state, begun, unset - state.in_flight.keys())
     unset = unset.difference(state.record.reset_left_out)
     sources = dict(state.record.reset_sources)
     for row in begun.rows:
-        if row.shard in unset and row.shard not in state.in_flight:
+        if row.shard in unset and row.shard in state.infos and row.shard not in state.in_flight:
             info = state.infos[row.shard]
             offset = min(max(row.after, info.begin), info.end)
             source_id = sources.get(row.shard, "")
@@ -241,14 +241,13 @@ def _only(begun: ResetReport, rows: tuple[ResetRow, ...]) -> ResetReport:
 
 
 def _left(state: State, begun: ResetReport, unset: frozenset[ShardId]) -> None:
-    """So many are not set yet; when there are none it is done."""
+    """These are not set yet; when the source has none of them it is done."""
     state.put_clocks(unset=unset)
-    if unset:
+    if not unset.isdisjoint(state.infos):
         return
-    gone = tuple(row.shard for row in begun.rows if row.shard not in state.infos and not _is_set(state, row))
+    gone = tuple(row.shard for row in begun.rows if row.shard in unset)
     if gone:
-        left_out = frozenset(gone)
-        begun = _only(begun, tuple(row for row in begun.rows if row.shard not in left_out))
+        begun = _only(begun, tuple(row for row in begun.rows if row.shard not in unset))
     message = _summary(begun.rows, state.record.reset_left_out, "was", "were", gone)
     done = replace(begun, state=ResetState.DONE, message=message, rows=begun.rows[:SHOWN])
     state.put_record(reset=done, last_reset=done, reset_ids=_with_id(state, begun.id), reset_sources=(), reset_left_out=())
@@ -265,13 +264,14 @@ def _is_set(state: State, row: ResetRow) -> bool:
     return position is not None and (position == row.after or position != row.before)
 
 
-def _fence_gone(state: State, gone: Iterable[ResetRow]) -> None:
-    """A leader that ended before it knew that these were set has fenced nobody: they may come back, and are read from there."""
-    for row in gone:
-        if _is_set(state, row):
-            grants.believe_forced(state, row.shard)
-            if state.shards[row.shard].state in grants.HELD:
-                grants.fence_holder(state, state.shards[row.shard])
+def _set_before_they_went(state: State, gone: Iterable[ResetRow]) -> frozenset[ShardId]:
+    """Those that were set. A leader that ended before it knew fenced nobody: they may come back, and are read from there."""
+    found = frozenset(row.shard for row in gone if _is_set(state, row))
+    for shard in sorted(found):
+        grants.believe_forced(state, shard)
+        if state.shards[shard].state in grants.HELD:
+            grants.fence_holder(state, state.shards[shard])
+    return found
 
 
 def _conclude(state: State, declared: Reset, outcome: ResetReport) -> None:

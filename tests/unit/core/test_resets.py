@@ -443,14 +443,16 @@ def test_a_checkpoint_under_way_goes_first() -> None:
     play.checkpoint("g-0", "0", 55)
     declare(play, reset())
     go_on(play)
-    assert play.uncommitted == {shard("0"): 55, shard("1"): 0}
-    play.commit()
-    assert (report(play).state, positions(play)) == (ResetState.APPLYING, {"0": 55, "1": 0})
-    go_on(play)
-    assert play.uncommitted == {shard("0"): 0}
+    assert (report(play).state, report(play).message, play.uncommitted) == (
+        ResetState.WAITING,
+        "Nothing was changed yet: checkpoints are being committed.",
+        {shard("0"): 55},
+    )
     play.hold_commits = False
     play.commit()
+    go_on(play)
     assert (report(play).state, positions(play)) == (ResetState.DONE, {"0": 0, "1": 0})
+    assert [(row.before, row.after) for row in report(play).rows] == [(55, 0), (60, 0)]
 
 
 def test_a_position_that_is_being_set_by_hand_is_set_first_and_then_by_the_reset() -> None:
@@ -529,6 +531,24 @@ def test_who_holds_what_was_set_before_it_went_and_before_the_leader_changed_is_
     assert {name: each.held_since_epoch for name, each in play.confirmed("g-0").items()} == {
         name: epoch + 1 for name, epoch in epochs.items()
     }
+
+
+def test_a_shard_that_was_away_for_a_while_is_set_before_the_reset_is_done() -> None:
+    play = reading(40, 60)
+    play.hold_commits = True
+    declare(play, reset())
+    go_on(play)
+    play.fail_commits()
+    play.discover(topic(1))
+    go_on(play)
+    assert play.uncommitted == {shard("0"): 0}
+    play.discover(topic(2))
+    play.commit()
+    assert (report(play).state, play.log) == (ResetState.APPLYING, {shard("0"): 0, shard("1"): 60})
+    play.hold_commits = False
+    go_on(play)
+    assert (report(play).state, play.log) == (ResetState.DONE, {shard("0"): 0, shard("1"): 0})
+    assert [(row.shard, row.after) for row in report(play).rows] == [(shard("0"), 0), (shard("1"), 0)]
 
 
 def test_one_whose_shards_have_all_gone_is_done() -> None:
