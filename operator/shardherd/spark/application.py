@@ -27,6 +27,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from shardherd.spark.link import SOCKET_VARIABLE
+from shardherd.spark.network import guarded
 from shardherd.spark.pod import Pod, read_pod
 from shardherd.spark.runtime import AgentRuntime
 from shardherd.spark.source import ShardherdSource
@@ -57,7 +58,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     runtime.start()
     signal.signal(signal.SIGTERM, runtime.terminate)
     builder = SparkSession.builder.appName(name or pod.group)
-    for key, value in {**spark_conf(pod), **pod.spark_conf, **(conf or {})}.items():
+    for key, value in guarded({**spark_conf(pod), **pod.spark_conf, **(conf or {})}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(ShardherdSource)
