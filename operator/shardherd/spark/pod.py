@@ -43,6 +43,7 @@ class Executors:
     instances: int
     least: int | None
     cores: int
+    cpu_limit: str
     memory: str
     template: str
     service_account: str
@@ -173,6 +174,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
             instances=whole("SHARDHERD_EXECUTOR_INSTANCES", 0),
             least=whole("SHARDHERD_EXECUTOR_LEAST", 0) if environment.get("SHARDHERD_EXECUTOR_LEAST") else None,
             cores=whole("SHARDHERD_EXECUTOR_CORES", 1),
+            cpu_limit=environment.get("SHARDHERD_EXECUTOR_CPU_LIMIT", ""),
             memory=environment.get("SHARDHERD_EXECUTOR_MEMORY") or "1g",
             template=environment.get("SHARDHERD_EXECUTOR_TEMPLATE", ""),
             service_account=environment.get("SHARDHERD_EXECUTOR_SERVICE_ACCOUNT", ""),
