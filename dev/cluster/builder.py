@@ -1,7 +1,7 @@
 """Decides how the project's two images are built. Called by the command `images`, by fixtures and by the demo.
 
-buildah keeps its store in the cache. The base image is made here from Debian packages and gets the very name that the
-Dockerfile asks for, so the Dockerfile is the one that any other builder runs too.
+buildah keeps its store in the cache. The base image is made here from Debian packages, which apt knows by their signatures, and
+is given to the Dockerfile in place of the one that it names by its digest; all else any other builder does too.
 """
 
 from __future__ import annotations
@@ -133,6 +133,7 @@ def _ensure_base(archive: Path) -> None:
 
 def _build(target: str) -> None:
     options = ["--layers", "--pull-never", "--network", "host", "--target", target, "--tag", TARGETS[target]]
+    options += ["--build-arg", f"BASE={BASE_IMAGE}"]
     if AUTHORITIES.exists():
         options += ["--volume", f"{AUTHORITIES}:{AUTHORITIES_INSIDE}:ro", "--build-arg", f"PIP_CERT={AUTHORITIES_INSIDE}"]
     if index := os.environ.get("PIP_INDEX_URL"):
