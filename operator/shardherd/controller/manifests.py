@@ -22,6 +22,8 @@ CHECKPOINT = "/var/lib/shardherd/checkpoint"
 TOKEN = "/var/run/secrets/shardherd"
 AUTHORITIES = "ca.crt"
 """File beside the token, and key of the ConfigMap: by whom the coordinator is believed."""
+SCRAPERS = "scrapers.sha256"
+"""The same: the digest of the token of who may scrape."""
 
 METRICS_PORT = 8090
 
@@ -57,13 +59,14 @@ LEAST_EXECUTORS = 1
 class Manifests:
     """Renders the objects of groups for an operator that consumers reach at `coordinator_url` with tokens for `audience`.
 
-    With `trust` they find the authorities to believe it by in the ConfigMap that `controller.trust` keeps. What is in it is no
-    part of what is rendered. No group gets what `guard` names.
+    With `trust` they find the authorities to believe it by in the ConfigMap that `controller.trust` keeps, with `scrapers` by
+    what they know who may scrape them. What is in it is no part of what is rendered. No group gets what `guard` names.
     """
 
     coordinator_url: str
     audience: str
     trust: bool = False
+    scrapers: bool = False
     guard: Guard = NO_GUARD
 
     def check(self, resource: Resource) -> None:
@@ -204,8 +207,13 @@ class Manifests:
 
     def _driver_volumes(self, application: Mapping[str, Any]) -> list[dict[str, Any]]:
         token = {"audience": self.audience, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
-        authorities = {"name": names.TRUST, "items": [{"key": AUTHORITIES, "path": AUTHORITIES}]}
-        trusted = [{"configMap": authorities}] if self.trust else []
+        trusted: list[dict[str, Any]] = []
+        if self.trust:
+            trusted.append({"configMap": {"name": names.TRUST, "items": [{"key": AUTHORITIES, "path": AUTHORITIES}]}})
+        if self.scrapers:
+            # Who cannot be scraped still works.
+            known = {"name": names.TRUST, "items": [{"key": SCRAPERS, "path": SCRAPERS}], "optional": True}
+            trusted.append({"configMap": known})
         volumes: list[dict[str, Any]] = [
             {"name": "run", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
@@ -250,6 +258,7 @@ class Manifests:
             "SHARDHERD_IMAGE": application["image"],
             "SHARDHERD_IMAGE_PULL_POLICY": application["imagePullPolicy"],
             "SHARDHERD_METRICS_PORT": str(METRICS_PORT),
+            **({"SHARDHERD_METRICS_DIGEST_FILE": f"{TOKEN}/{SCRAPERS}"} if self.scrapers else {}),
             **credentials.environment(kafka_security(spec)),
         }
         # What comes from the pod itself stands first, so that the other values may refer to it.

@@ -82,6 +82,7 @@ class Pod:
     driver_memory: str
     executors: Executors
     metrics_port: int
+    metrics_digest_file: Path | None
 
     @property
     def socket(self) -> Path:
@@ -182,4 +183,5 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
             image_pull_policy=environment.get("SHARDHERD_IMAGE_PULL_POLICY") or "IfNotPresent",
         ),
         metrics_port=whole("SHARDHERD_METRICS_PORT", 0),
+        metrics_digest_file=Path(file) if (file := environment.get("SHARDHERD_METRICS_DIGEST_FILE")) else None,
     )

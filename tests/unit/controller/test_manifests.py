@@ -242,6 +242,16 @@ def test_with_tls_a_driver_finds_the_authorities_beside_its_token() -> None:
     ]
 
 
+def test_a_driver_finds_by_what_to_know_who_may_scrape_it_and_starts_without() -> None:
+    made = Manifests("http://shardherd.system.svc:8080", "shardherd", scrapers=True).stateful_set(resource(), 1)
+    spec = made["spec"]["template"]["spec"]
+    told = {item["name"]: item.get("value") for item in spec["containers"][0]["env"]}
+    assert told["SHARDHERD_METRICS_DIGEST_FILE"] == "/var/run/secrets/shardherd/scrapers.sha256"
+    (token,) = [volume for volume in spec["volumes"] if volume["name"] == "token"]
+    items = [{"key": "scrapers.sha256", "path": "scrapers.sha256"}]
+    assert token["projected"]["sources"][1:] == [{"configMap": {"name": "shardherd-ca", "items": items, "optional": True}}]
+
+
 def test_pods_from_before_tls_are_not_made_anew_for_it() -> None:
     plain = MANIFESTS.stateful_set(resource(), 1)["spec"]["template"]["metadata"]["annotations"]
     private = Manifests("https://shardherd.system.svc:8443", "shardherd", trust=True).stateful_set(resource(), 1)
