@@ -1,7 +1,9 @@
 # Two images: `operator` (the operator) and `spark` (drivers and executors of the applications).
 # Layers go from what changes least to our own code, which is the last and smallest one of each image.
 
-FROM debian:bookworm-slim AS python
+# The base, by its digest (CONTRIBUTING.md says how it is renewed). Another one of Debian 12 may be given.
+ARG BASE=debian:bookworm-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171
+FROM ${BASE} AS python
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates python3 tini \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/* \
@@ -19,6 +21,10 @@ ARG PIP_CERT
 ARG PIP_INDEX_URL
 RUN apt-get update && apt-get install -y --no-install-recommends python3-pip python3-venv
 RUN python3 -m venv --without-pip /opt/venv
+# What builds packages from source stands beside the environment, with hashes; pip would fetch the newest of it by itself.
+COPY requirements/build.lock /build/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip install --require-hashes --no-deps --only-binary :all: --target /opt/build -r /build/build.lock
 
 FROM builder AS code
 ARG PIP_CERT
@@ -27,7 +33,7 @@ COPY pyproject.toml README.md LICENSE /build/
 COPY operator /build/operator
 # Files get a fixed whole second as their time: numba's cache is valid only for the very time of its source file.
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/venv/bin/python install --no-deps --no-compile /build \
+    PYTHONPATH=/opt/build pip --python /opt/venv/bin/python install --no-build-isolation --no-deps --no-compile /build \
  && find /opt/venv/lib/python3.11/site-packages -exec touch --no-dereference --date=@1700000000 {} + \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib/python3.11/site-packages
 
@@ -36,7 +42,7 @@ ARG PIP_CERT
 ARG PIP_INDEX_URL
 COPY requirements/operator.lock /build/
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/venv/bin/python install --require-hashes --no-deps -r /build/operator.lock
+    pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: --no-deps -r /build/operator.lock
 
 FROM python AS operator
 # Its threads each parse answers now and then: with an arena each, glibc keeps their peaks together for ever. The threshold is
@@ -55,7 +61,8 @@ ARG PIP_CERT
 ARG PIP_INDEX_URL
 COPY requirements/spark.lock /build/
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/venv/bin/python install --require-hashes --no-deps -r /build/spark.lock
+    PYTHONPATH=/opt/build pip --python /opt/venv/bin/python install --require-hashes --no-build-isolation --use-pep517 \
+        --ignore-installed --no-deps -r /build/spark.lock
 COPY docker/trim-spark.sh /build/
 RUN /bin/sh /build/trim-spark.sh /opt/venv/lib/python3.11/site-packages
 

@@ -1,7 +1,7 @@
 """Decides how the project's two images are built. Called by the command `images`, by fixtures and by the demo.
 
-buildah keeps its store in the cache. The base image is made here from Debian packages and gets the very name that the
-Dockerfile asks for, so the Dockerfile is the one that any other builder runs too.
+buildah keeps its store in the cache. The base image is made here from Debian packages, which apt knows by their signatures, and
+is given to the Dockerfile in place of the one that it names by its digest; all else any other builder does too.
 """
 
 from __future__ import annotations
@@ -72,9 +72,11 @@ def build(targets: tuple[str, ...] = tuple(TARGETS)) -> dict[str, str]:
         for target in targets:
             if _current(target, tools):
                 continue
+            # As it was before: what is changed meanwhile is not in the image, or not all of it.
+            inputs = _inputs(tools)
             with step(f"building image {TARGETS[target]}", f"image {target}"):
                 _build(target)
-            _marker(target).write_text(json.dumps(_inputs(target, tools)))
+            _marker(target).write_text(json.dumps({**inputs, "image": image_id(TARGETS[target])}))
     return {TARGETS[target]: image_id(TARGETS[target]) or "" for target in targets}
 
 
@@ -87,17 +89,16 @@ def built() -> bool:
 
 def _current(target: str, tools: Tools) -> bool:
     marker = _marker(target)
-    return marker.exists() and json.loads(marker.read_text()) == _inputs(target, tools)
+    return marker.exists() and json.loads(marker.read_text()) == {**_inputs(tools), "image": image_id(TARGETS[target])}
 
 
 def _marker(target: str) -> Path:
     return cache() / "containers" / f"built-{target}.json"
 
 
-def _inputs(target: str, tools: Tools) -> dict[str, str | None]:
-    """What the image is made of, and which image that became."""
-    base, context = tools.base.parent.name, context_digest(REPOSITORY)
-    return {"base": base, "context": context, "image": image_id(TARGETS[target])}
+def _inputs(tools: Tools) -> dict[str, str | None]:
+    """What an image is made of now."""
+    return {"base": tools.base.parent.name, "context": context_digest(REPOSITORY)}
 
 
 def context_digest(repository: Path) -> str:
@@ -133,6 +134,7 @@ def _ensure_base(archive: Path) -> None:
 
 def _build(target: str) -> None:
     options = ["--layers", "--pull-never", "--network", "host", "--target", target, "--tag", TARGETS[target]]
+    options += ["--build-arg", f"BASE={BASE_IMAGE}"]
     if AUTHORITIES.exists():
         options += ["--volume", f"{AUTHORITIES}:{AUTHORITIES_INSIDE}:ro", "--build-arg", f"PIP_CERT={AUTHORITIES_INSIDE}"]
     if index := os.environ.get("PIP_INDEX_URL"):

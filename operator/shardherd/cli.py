@@ -155,6 +155,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.coordinator.metrics import OperatorCounters
     from shardherd.telemetry.collector import GroupCollector, MetricsServer
     from shardherd.telemetry.metrics import OperatorMetrics
+    from shardherd.telemetry.scrapers import Scrapers, token_in
 
     identity, lease = settings.identity, settings.lease
     # A time of creation beside every series is of no use here and doubles the scrape.
@@ -225,7 +226,9 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     )
     await server.start()
     stack.push_async_callback(server.stop)
-    exporter = MetricsServer(settings.telemetry.metrics_port, registry)
+    file = settings.telemetry.metrics_token_file
+    token = token_in(Path(file)) if file else None
+    exporter = MetricsServer(settings.telemetry.metrics_port, registry, scrapers=Scrapers(token) if token else None)
     stack.callback(exporter.close)
     if certificate is not None:
         stack.callback(asyncio.create_task(certificate.run(), name="certificate").cancel)
@@ -255,9 +258,11 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
                 settings.api.coordinator_url,
                 settings.api.token_audience,
                 trust=certificate is not None,
+                scrapers=token is not None,
                 guard=Guard(identity.namespace, identity.service_account, settings.tls.secret if certificate else ""),
             ),
             bundle=certificate.bundle if certificate is not None else lambda: "",
+            scrapers=token or (lambda: ""),
             resync_interval=settings.resync_interval,
         )
 

@@ -107,6 +107,7 @@ class TelemetrySettings:
 
     metrics_port: default 9090, apart from the API so that a NetworkPolicy can tell scrapers from consumers.
     log_format: `json` (default, for collectors) or `text` (for people). log_level: default INFO, which is silent at rest.
+    metrics_token_file: a file with the token that scrapers must show, read at each scrape. Default empty: anybody may scrape.
     shard_series_limit: a group with more shards than this is exported as a whole only, not by shard. Default 10,000, with five
         series each: what a Prometheus of common size takes. 0: never by shard.
     """
@@ -115,6 +116,7 @@ class TelemetrySettings:
     log_format: str = "json"
     log_level: str = "INFO"
     shard_series_limit: int = 10_000
+    metrics_token_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         ),
         telemetry=TelemetrySettings(
             metrics_port=read.port("SHARDHERD_METRICS_PORT", 9090),
+            metrics_token_file=read.text("SHARDHERD_METRICS_TOKEN_FILE", ""),
             shard_series_limit=read.whole("SHARDHERD_SHARD_SERIES_LIMIT", 10_000, least=0),
             log_format=read.choice("SHARDHERD_LOG_FORMAT", "json", ("json", "text")),
             log_level=read.choice("SHARDHERD_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),

@@ -55,6 +55,7 @@ EVERYTHING: Json = {
     "watchNamespaces": ["shop", "web"],
     "applicationNamespaces": ["shop", "web"],
     "commonLabels": {"team": "data"},
+    "metrics": {"tokenSecret": "scrapers"},
     "prometheus": {
         "serviceMonitor": {"enabled": True, "interval": "30s", "labels": {"release": "prometheus"}},
         "podMonitor": {"enabled": True},

@@ -19,6 +19,7 @@ from tests.chart.rendering import EVERYTHING, ROOT, Chart
 
 Json = dict[str, Any]
 
+AUTHORIZED = {"authorization": {"type": "Bearer", "credentials": {"name": "scrapers", "key": "token"}}}
 OF_GROUP = '{namespace="shop", consumergroup="clicks"}'
 GROUP = {"namespace": "shop", "consumergroup": "clicks"}
 
@@ -31,6 +32,12 @@ def rules(chart: Chart) -> Json:
 def dashboard(chart: Chart) -> Json:
     found: Json = json.loads(chart.one("ConfigMap", "shardherd-dashboard", EVERYTHING)["data"]["shardherd.json"])
     return found
+
+
+def operator(chart: Chart, values: Json) -> tuple[Json, list[Json]]:
+    """The operator's container and the volumes of its pod."""
+    spec = chart.one("Deployment", values=values)["spec"]["template"]["spec"]
+    return spec["containers"][0], spec["volumes"]
 
 
 def alerts(chart: Chart) -> dict[str, Json]:
@@ -272,7 +279,7 @@ class TestMonitors:
         (selected,) = [item for item in services if wanted <= item["metadata"]["labels"].items()]
         assert selected["metadata"]["name"] == "shardherd-metrics"
         (endpoint,) = monitor["spec"]["endpoints"]
-        assert endpoint == {"port": "metrics", "path": "/metrics", "honorLabels": True, "interval": "30s"}
+        assert endpoint == {"port": "metrics", "path": "/metrics", "honorLabels": True, "interval": "30s"} | AUTHORIZED
         assert endpoint["port"] in {port["name"] for port in selected["spec"]["ports"]}
         assert monitor["metadata"]["labels"]["release"] == "prometheus"
 
@@ -281,5 +288,21 @@ class TestMonitors:
         assert spec == {
             "namespaceSelector": {"matchNames": ["shop", "web"]},
             "selector": {"matchLabels": {"shardherd.dev/role": "driver"}},
-            "podMetricsEndpoints": [{"port": "metrics", "path": "/metrics", "honorLabels": True}],
+            "podMetricsEndpoints": [{"port": "metrics", "path": "/metrics", "honorLabels": True} | AUTHORIZED],
         }
+
+    def test_what_monitors_send_is_what_the_operator_asks_for(self, chart: Chart) -> None:
+        container, volumes = operator(chart, EVERYTHING)
+        told = {each["name"]: each.get("value") for each in container["env"]}
+        assert told["SHARDHERD_METRICS_TOKEN_FILE"] == "/etc/shardherd/metrics/token"
+        (mount,) = [each for each in container["volumeMounts"] if each["name"] == "metrics-token"]
+        assert mount == {"name": "metrics-token", "mountPath": "/etc/shardherd/metrics", "readOnly": True}
+        (volume,) = [each for each in volumes if each["name"] == "metrics-token"]
+        assert volume["secret"] == {"secretName": "scrapers", "items": [{"key": "token", "path": "token"}]}
+
+    def test_by_default_no_token_is_asked_for_and_none_is_sent(self, chart: Chart) -> None:
+        container, volumes = operator(chart, {})
+        assert [each["name"] for each in container["env"] if "METRICS_TOKEN" in each["name"]] == []
+        assert [each["name"] for each in volumes] == ["tmp"]
+        monitor = chart.one("ServiceMonitor", values={"prometheus": {"serviceMonitor": {"enabled": True}}})
+        assert monitor["spec"]["endpoints"] == [{"port": "metrics", "path": "/metrics", "honorLabels": True}]

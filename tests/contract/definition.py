@@ -254,6 +254,16 @@ REFUSED = [
         id="executors without a limit",
     ),
     pytest.param(
+        {"application": {"driver": {"cores": 4, "cpuLimit": 3}}},
+        "spec.application.driver: cpuLimit (3) is below cores (4): raise the one or lower the other",
+        id="a driver with more cores than CPU",
+    ),
+    pytest.param(
+        {"application": {"executor": {"cores": 2, "cpuLimit": 1}}},
+        "spec.application.executor: cpuLimit (1) is below cores (2): raise the one or lower the other",
+        id="executors with more cores than CPU",
+    ),
+    pytest.param(
         {"application": {"sparkConf": {"spark.dynamicAllocation.enabled": "true"}}},
         "and spark.executor.instances and spark.dynamicAllocation.enabled, .minExecutors and .maxExecutors",
         id="dynamic allocation behind our back",
@@ -335,6 +345,7 @@ ACCEPTED = [
         {"application": {"executor": {"dynamicAllocation": {"minExecutors": 0, "maxExecutors": 1}, "cores": 2}}},
         id="executors from none on",
     ),
+    pytest.param({"application": {"driver": {"cores": 4, "cpuLimit": 4}, "executor": {"cpuLimit": 1}}}, id="limits on CPU"),
     pytest.param({"reset": {"id": "r1", "to": "Earliest", "shards": ["clicks/0"]}}, id="a reset of one shard"),
     pytest.param(
         {"reset": {"id": "2026-01-31.a", "to": "Timestamp", "timestamp": "2026-01-31T12:00:00.5+01:00", "dryRun": True}},

@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from dev.reference import DOCUMENTS, SOURCE, rendered
+from shardherd.controller import needs
 from shardherd.coordinator import facts
 from shardherd.core import catchup, conditions, diagnosis, errors, rollout, sizing
 from shardherd.core.model import ResetState
 from shardherd.spark import kafka_settings
+from shardherd.spark.application import spark_conf
 from shardherd.spark.kafka_settings import SETTINGS
 from shardherd.spark.options import MEANINGLESS, OPTIONS
+from shardherd.spark.pod import read_pod
 from shardherd.spark.schema import MEANINGS
+from tests.unit.spark.test_pod import EXECUTORS, POD
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
@@ -30,6 +34,28 @@ def constants(module: object) -> set[str]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.name))
 def test_the_tables_of_the_documentation_are_current(document: Path) -> None:
     assert rendered(document) == document.read_text(), "run: python -m dev.reference"
+
+
+def test_the_table_of_sizes_says_what_containers_get() -> None:
+    table = OPERATIONS.partition("### Sizing")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+[mg]) \| (\d+) \| (\w+) \| (\w+) \| (\w+) \|$", table, re.MULTILINE)
+
+    def of_driver(heap: str, cores: str, instances: int) -> str:
+        application = {"driver": {"memory": heap, "cores": int(cores)}, "executor": {"instances": instances}}
+        return str(needs.driver(application)["limits"]["memory"])
+
+    def of_executor(heap: str, cores: str) -> str:
+        """As Spark computes it from what it is told."""
+        told = {"SHARDHERD_EXECUTOR_MEMORY": heap, "SHARDHERD_EXECUTOR_CORES": cores}
+        conf = spark_conf(read_pod({**POD, **EXECUTORS, **told}))
+        least, factor = (conf[f"spark.executor.{name}"] for name in ("minMemoryOverhead", "memoryOverheadFactor"))
+        memory = needs.mebibytes(conf["spark.executor.memory"])
+        return f"{memory + max(int(memory * float(factor)), needs.mebibytes(least))}Mi"
+
+    assert len(rows) == 6
+    assert [(of_driver(heap, cores, 0), of_driver(heap, cores, 1), of_executor(heap, cores)) for heap, cores, *_ in rows] == [
+        tuple(said) for _, _, *said in rows
+    ]
 
 
 def test_the_page_of_the_source_lists_exactly_its_options() -> None:

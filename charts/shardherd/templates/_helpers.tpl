@@ -12,6 +12,15 @@
 {{- .Values.tls.secretName | default (printf "%s-tls" (include "shardherd.name" .)) -}}
 {{- end -}}
 
+{{/* What a monitor shows operators and drivers. Prometheus reads the Secret in the monitor's namespace. */}}
+{{- define "shardherd.scrapes" -}}
+{{- with .Values.metrics.tokenSecret -}}
+authorization:
+  type: Bearer
+  credentials: {name: {{ . }}, key: token}
+{{- end }}
+{{- end -}}
+
 {{/* Where consumers call. */}}
 {{- define "shardherd.url" -}}
 {{- $host := printf "%s.%s.svc" (include "shardherd.name" .) .Release.Namespace -}}

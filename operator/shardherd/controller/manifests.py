@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardherd.controller import credentials, names
+from shardherd.controller import credentials, names, needs
 from shardherd.controller.declared import digest, executors, kafka_security, seconds, template_hash
 from shardherd.controller.guard import NO_GUARD, Guard
 from shardherd.controller.merge import merge
@@ -22,6 +22,8 @@ CHECKPOINT = "/var/lib/shardherd/checkpoint"
 TOKEN = "/var/run/secrets/shardherd"
 AUTHORITIES = "ca.crt"
 """File beside the token, and key of the ConfigMap: by whom the coordinator is believed."""
+SCRAPERS = "scrapers.sha256"
+"""The same: the digest of the token of who may scrape."""
 
 METRICS_PORT = 8090
 
@@ -57,13 +59,14 @@ LEAST_EXECUTORS = 1
 class Manifests:
     """Renders the objects of groups for an operator that consumers reach at `coordinator_url` with tokens for `audience`.
 
-    With `trust` they find the authorities to believe it by in the ConfigMap that `controller.trust` keeps. What is in it is no
-    part of what is rendered. No group gets what `guard` names.
+    With `trust` they find the authorities to believe it by in the ConfigMap that `controller.trust` keeps, with `scrapers` by
+    what they know who may scrape them. What is in it is no part of what is rendered. No group gets what `guard` names.
     """
 
     coordinator_url: str
     audience: str
     trust: bool = False
+    scrapers: bool = False
     guard: Guard = NO_GUARD
 
     def check(self, resource: Resource) -> None:
@@ -158,14 +161,13 @@ class Manifests:
                 "volumes": [*self._driver_volumes(application), *credentials.volumes(kafka_security(resource["spec"]))],
             },
         }
-        template = merge(template, application["driver"].get("template", {}))
+        template = _agreed(merge(template, given := application["driver"].get("template", {})), given)
         template["metadata"]["labels"] = template["metadata"].get("labels", {}) | labels
         template["metadata"].setdefault("annotations", {})[names.TEMPLATE_HASH] = template_hash(resource["spec"])
         return template
 
     def _driver_container(self, resource: Resource) -> dict[str, Any]:
         application = resource["spec"]["application"]
-        driver = application["driver"]
         mounts = [
             {"name": "run", "mountPath": RUN},
             {"name": "tmp", "mountPath": "/tmp"},
@@ -196,7 +198,7 @@ class Manifests:
                 "successThreshold": 1,
                 "failureThreshold": 3,
             },
-            "resources": {"requests": {"cpu": f"{250 * driver['cores']}m", "memory": _container_memory(driver["memory"])}},
+            "resources": needs.driver(application),
             "securityContext": dict(_CONTAINER_SECURITY),
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
@@ -205,8 +207,13 @@ class Manifests:
 
     def _driver_volumes(self, application: Mapping[str, Any]) -> list[dict[str, Any]]:
         token = {"audience": self.audience, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
-        authorities = {"name": names.TRUST, "items": [{"key": AUTHORITIES, "path": AUTHORITIES}]}
-        trusted = [{"configMap": authorities}] if self.trust else []
+        trusted: list[dict[str, Any]] = []
+        if self.trust:
+            trusted.append({"configMap": {"name": names.TRUST, "items": [{"key": AUTHORITIES, "path": AUTHORITIES}]}})
+        if self.scrapers:
+            # Who cannot be scraped still works.
+            known = {"name": names.TRUST, "items": [{"key": SCRAPERS, "path": SCRAPERS}], "optional": True}
+            trusted.append({"configMap": known})
         volumes: list[dict[str, Any]] = [
             {"name": "run", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
@@ -244,6 +251,7 @@ class Manifests:
             "SHARDHERD_DRIVER_MEMORY": driver["memory"],
             "SHARDHERD_EXECUTOR_INSTANCES": str(executors(application)),
             **_least_executors(executor),
+            **({"SHARDHERD_EXECUTOR_CPU_LIMIT": str(executor["cpuLimit"])} if "cpuLimit" in executor else {}),
             "SHARDHERD_EXECUTOR_CORES": str(executor["cores"]),
             "SHARDHERD_EXECUTOR_MEMORY": executor["memory"],
             "SHARDHERD_EXECUTOR_TEMPLATE": _json(_executor(resource)),
@@ -251,6 +259,7 @@ class Manifests:
             "SHARDHERD_IMAGE": application["image"],
             "SHARDHERD_IMAGE_PULL_POLICY": application["imagePullPolicy"],
             "SHARDHERD_METRICS_PORT": str(METRICS_PORT),
+            **({"SHARDHERD_METRICS_DIGEST_FILE": f"{TOKEN}/{SCRAPERS}"} if self.scrapers else {}),
             **credentials.environment(kafka_security(spec)),
         }
         # What comes from the pod itself stands first, so that the other values may refer to it.
@@ -309,6 +318,15 @@ def _executor(resource: Resource) -> dict[str, Any]:
     return template
 
 
+def _agreed(pod: dict[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod, whose driver's container has a request and a limit of memory that agree, whatever the user's template says."""
+    for container in template.get("spec", {}).get("containers", ()):
+        if container.get("name") == names.DRIVER_CONTAINER and container.get("resources"):
+            (ours,) = (each for each in pod["spec"]["containers"] if each["name"] == names.DRIVER_CONTAINER)
+            ours["resources"] = needs.agreed(ours["resources"], container["resources"])
+    return pod
+
+
 def _metadata(resource: Resource) -> dict[str, Any]:
     metadata = resource["metadata"]
     return {
@@ -359,9 +377,3 @@ def _millis(duration: str) -> str:
 
 def _json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _container_memory(heap: str) -> str:
-    """Memory that a driver's container asks for: the heap, and 40 % (at least 384 MiB) for Python and the JVM's own needs."""
-    mebibytes = int(heap[:-1]) * (1024 if heap[-1] in "gG" else 1)
-    return f"{mebibytes + max(384, mebibytes * 2 // 5)}Mi"

@@ -103,6 +103,7 @@ class Controller:
         manifests: Manifests,
         *,
         bundle: Callable[[], str] = lambda: "",
+        scrapers: Callable[[], str] = lambda: "",
         resync_interval: float = 300.0,
         worklist: Callable[[Callable[[Key], Awaitable[bool]], Callable[[Key], None]], Worklist] = Worklist,
     ) -> None:
@@ -111,7 +112,7 @@ class Controller:
         self._events = events
         self._clock = clock
         self._metrics = metrics
-        self._trust = Trust(cluster, clock, bundle)
+        self._trust = Trust(cluster, clock, bundle, scrapers)
         self._renderings = Renderings(manifests)
         self._applier = Applier(cluster, coordination, manifests, self._trust)
         self._resync_interval = resync_interval

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from shardherd import protocol
-from shardherd.coordinator import openapi
+from shardherd.coordinator import limits, openapi
 from shardherd.coordinator.auth import Authenticator
-from shardherd.coordinator.limits import LARGE, LARGE_WITHIN, LargeBodies, RateLimit
+from shardherd.coordinator.limits import LARGE, LargeBodies, RateLimit, in_time
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.errors import (
@@ -81,6 +81,10 @@ def make_application(
     return application
 
 
+class _TooSlowError(Exception):
+    """A request's body did not arrive in time."""
+
+
 class _Api:
     def __init__(
         self,
@@ -126,6 +130,10 @@ class _Api:
             return await handler(request)
         except ShardherdError as error:
             refusal, status = error, protocol.error_status(error)
+        except _TooSlowError:
+            # It may have arrived while this process did not run: who sent it may send it again.
+            refusal = CoordinatorUnavailableError(f"the body did not arrive within {limits.BODY_WITHIN:g} s; send it again")
+            status = 408
         except web.HTTPRequestEntityTooLarge:
             told = (
                 f"the body is larger than {self._max_body} bytes, which api.maxBodyBytes of the chart allows; name fewer shards"
@@ -252,16 +260,13 @@ class _Api:
         return runner, body
 
     async def _body(self, request: web.Request, caller: Caller) -> bytes:
-        """The request's body. Raises CoordinatorUnavailableError if it is large and does not arrive."""
-        if request.content_length is not None and request.content_length <= LARGE:
-            return await request.read()
+        """The request's body. Raises _TooSlowError if it does not arrive in time."""
+        small = request.content_length is not None and request.content_length <= LARGE
         try:
-            async with self._large.turn(_key(caller)):
+            async with in_time() if small else self._large.turn(_key(caller)):
                 return await request.read()
         except TimeoutError as error:
-            # It may have arrived while this process did not run: whoever sent it is to send it again.
-            told = f"the body did not arrive within {LARGE_WITHIN:g} s of its turn; ask again"
-            raise CoordinatorUnavailableError(told) from error
+            raise _TooSlowError from error
 
     async def _member(self, request: web.Request) -> GroupRunner:
         """The group, once the caller has shown to be one of its pods."""

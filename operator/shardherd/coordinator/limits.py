@@ -1,4 +1,4 @@
-"""What one caller may take: calls, by a token bucket each, and memory, as large bodies are read in turn.
+"""What one caller may take: calls, by a token bucket each; memory, as large bodies are read in turn; time for a body to arrive.
 
 Called by the API for every call, once its caller is known, and before that for every token that has to be reviewed, by the
 address that it comes from. A consumer in a loop is slowed down before it keeps the others waiting. Decides nothing else.
@@ -23,8 +23,8 @@ LARGE = 64 * 1024
 LARGE_AT_ONCE = 8
 """Large bodies that are read at a time, of all callers together."""
 
-LARGE_WITHIN = 10.0
-"""Seconds in which a large body has to arrive once it is its turn."""
+BODY_WITHIN = 10.0
+"""Seconds in which a body has to arrive; a large one once it is its turn."""
 
 MAX_CALLERS = 10_000
 """Callers that are remembered. One that was forgotten has a full bucket again."""
@@ -72,6 +72,11 @@ class _Line:
     length: int = 0
 
 
+def in_time() -> asyncio.Timeout:
+    """What is in the block has BODY_WITHIN seconds. Raises TimeoutError."""
+    return asyncio.timeout(BODY_WITHIN)
+
+
 class LargeBodies:
     """Lets one large body of each caller, and a few of all, be in memory at a time."""
 
@@ -81,11 +86,11 @@ class LargeBodies:
 
     @asynccontextmanager
     async def turn(self, caller: Hashable) -> AsyncIterator[None]:
-        """Wait for this caller's turn; what is in the block has LARGE_WITHIN seconds. Raises TimeoutError."""
+        """Wait for this caller's turn; what is in the block has BODY_WITHIN seconds. Raises TimeoutError."""
         line = self._lines.setdefault(caller, _Line())
         line.length += 1
         try:
-            async with line.turn, self._places, asyncio.timeout(LARGE_WITHIN):
+            async with line.turn, self._places, in_time():
                 yield
         finally:
             line.length -= 1

@@ -220,6 +220,7 @@ def _responses(operation: Operation, components: dict[str, Any]) -> dict[str, An
     for error in (*operation.refusals, *_ALWAYS):
         by_status.setdefault(protocol.error_status(error("")), []).append(error)
     if operation.request is not None:
+        by_status[408] = [errors.CoordinatorUnavailableError]
         by_status[413] = [errors.InvalidRequestError]
     for status, kinds in sorted(by_status.items()):
         told = " ".join(f"`{kind.code}`: {_first_line(kind)}" for kind in dict.fromkeys(kinds))

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 STOP_TIMEOUT = 5.0
 """Seconds that requests under way are given when the server stops."""
 
+LINGER = 1.0
+"""Seconds for which the rest of a refused body is taken, so that its sender reads why, until the connection is closed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:
@@ -111,7 +114,12 @@ class CoordinatorServer:
             certified=tls.certified if tls is not None else lambda: True,
         )
         self._runner = web.AppRunner(
-            application, handler_cancellation=True, access_log=None, shutdown_timeout=STOP_TIMEOUT, keepalive_timeout=75.0
+            application,
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=STOP_TIMEOUT,
+            keepalive_timeout=75.0,
+            lingering_time=LINGER,
         )
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()

@@ -58,7 +58,9 @@ def _not_kept(application: Mapping[str, Any], python: str) -> Iterator[str]:
     conf = sorted(key for key in application.get("sparkConf", {}) if key.startswith(_CONF))
     if conf:
         yield f"{where}.sparkConf: not used, as there are no executors here: {', '.join(conf)}"
-    for name in ("template", "serviceAccountName"):
+    if "cpuLimit" in application["driver"]:
+        yield f"{where}.driver.cpuLimit: not kept by a process of this machine"
+    for name in ("template", "serviceAccountName", "cpuLimit"):
         if name in application["executor"]:
             yield f"{where}.executor.{name}: not used, as there are no executors here"
     for field in _of_template(application["driver"].get("template", {})):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from shardherd.spark.network import guarded
 from shardherd.spark.registration import register_source
 
 OPTIONS = "SHARDHERD_ALONE"
@@ -34,7 +35,7 @@ def make_alone(name: str | None, conf: Mapping[str, str] | None) -> SparkSession
         "spark.sql.streaming.checkpointLocation": os.environ.get(CHECKPOINT, str(Path.cwd() / "checkpoint")),
     }
     builder = SparkSession.builder.appName(name or "shardherd")
-    for key, value in {**ours, **(conf or {})}.items():
+    for key, value in guarded({**ours, **(conf or {})}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register_source(spark, warm_up=True, given=json.loads(os.environ[OPTIONS]))

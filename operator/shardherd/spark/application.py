@@ -27,6 +27,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from shardherd.spark.link import SOCKET_VARIABLE
+from shardherd.spark.network import guarded
 from shardherd.spark.pod import Pod, read_pod
 from shardherd.spark.runtime import AgentRuntime
 from shardherd.spark.source import ShardherdSource
@@ -57,7 +58,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     runtime.start()
     signal.signal(signal.SIGTERM, runtime.terminate)
     builder = SparkSession.builder.appName(name or pod.group)
-    for key, value in {**spark_conf(pod), **pod.spark_conf, **(conf or {})}.items():
+    for key, value in guarded({**spark_conf(pod), **pod.spark_conf, **(conf or {})}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(ShardherdSource)
@@ -98,7 +99,8 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         **_number_of_executors(pod),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": executors.memory,
-        # Outside the heap: a Python worker for every core with numba, Arrow and two Fetch answers, beside the JVM's own.
+        # Outside the heap: a Python worker for every core with numba, Arrow and two Fetch answers, beside the JVM's own. Spark
+        # makes it the limit, too.
         "spark.executor.memoryOverheadFactor": "0.4",
         "spark.executor.minMemoryOverhead": f"{384 + 384 * executors.cores}m",
         # As for drivers: a share of a core is asked for, and what is idle may be used.
@@ -123,6 +125,8 @@ def spark_conf(pod: Pod) -> dict[str, str]:
     found |= {f"spark.kubernetes.executor.label.{key}": value for key, value in labels.items()}
     if executors.service_account:
         found["spark.kubernetes.authenticate.executor.serviceAccountName"] = executors.service_account
+    if executors.cpu_limit:
+        found["spark.kubernetes.executor.limit.cores"] = executors.cpu_limit
     if cache := os.environ.get("NUMBA_CACHE_DIR"):
         found["spark.executorEnv.NUMBA_CACHE_DIR"] = cache
     if executors.template:

@@ -16,6 +16,7 @@ from shardherd.core.model import Offset, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.tally import PATH, Counts, Ledger
 from shardherd.telemetry import metrics as names
+from shardherd.telemetry.scrapers import REFUSAL, Scrapers
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
@@ -119,11 +120,18 @@ class AgentMetrics:
         yield gauge(names.SOURCE_IN_FLIGHT, {(): flying})
 
 
-async def serve_http(agent: Agent, metrics: AgentMetrics, port: int, ledger: Ledger) -> web.AppRunner:
-    """Serve /metrics, and /readyz: 200 once the coordinator has answered and the consumer is warm; and take workers' counts."""
+async def serve_http(
+    agent: Agent, metrics: AgentMetrics, port: int, ledger: Ledger, scrapers: Scrapers | None = None
+) -> web.AppRunner:
+    """Serve /metrics, and /readyz: 200 once the coordinator has answered and the consumer is warm; and take workers' counts.
+
+    With `scrapers` metrics are shown to them alone; the kubelet, which asks for /readyz, has no token.
+    """
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-    async def scrape(_request: web.Request) -> web.Response:
+    async def scrape(request: web.Request) -> web.Response:
+        if scrapers is not None and not scrapers.admits(request.headers.get("Authorization")):
+            return web.Response(status=401, text=REFUSAL, headers={"WWW-Authenticate": "Bearer"})
         return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def ready(_request: web.Request) -> web.Response:

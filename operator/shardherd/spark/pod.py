@@ -44,6 +44,7 @@ class Executors:
     instances: int
     least: int | None
     cores: int
+    cpu_limit: str
     memory: str
     template: str
     service_account: str
@@ -86,6 +87,7 @@ class Pod:
     driver_memory: str
     executors: Executors
     metrics_port: int
+    metrics_digest_file: Path | None
 
     @property
     def socket(self) -> Path:
@@ -185,6 +187,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
             instances=whole("SHARDHERD_EXECUTOR_INSTANCES", 0),
             least=whole("SHARDHERD_EXECUTOR_LEAST", 0) if environment.get("SHARDHERD_EXECUTOR_LEAST") else None,
             cores=whole("SHARDHERD_EXECUTOR_CORES", 1),
+            cpu_limit=environment.get("SHARDHERD_EXECUTOR_CPU_LIMIT", ""),
             memory=environment.get("SHARDHERD_EXECUTOR_MEMORY") or "1g",
             template=environment.get("SHARDHERD_EXECUTOR_TEMPLATE", ""),
             service_account=environment.get("SHARDHERD_EXECUTOR_SERVICE_ACCOUNT", ""),
@@ -192,4 +195,5 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
             image_pull_policy=environment.get("SHARDHERD_IMAGE_PULL_POLICY") or "IfNotPresent",
         ),
         metrics_port=whole("SHARDHERD_METRICS_PORT", 0),
+        metrics_digest_file=Path(file) if (file := environment.get("SHARDHERD_METRICS_DIGEST_FILE")) else None,
     )

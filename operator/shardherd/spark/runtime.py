@@ -32,6 +32,7 @@ from shardherd.spark.slots import Slots
 from shardherd.spark.surroundings import AgentSettings
 from shardherd.spark.tally import Ledger, open_desk
 from shardherd.spark.triggers import trigger_interval
+from shardherd.telemetry.scrapers import Scrapers, digest_in
 
 if TYPE_CHECKING:
     from pyspark import SparkStageInfo
@@ -200,7 +201,9 @@ class AgentRuntime:
         )
         await server.start()
         if pod.metrics_port:
-            await serve_http(agent, metrics, pod.metrics_port, Ledger(desk))
+            asked = pod.metrics_digest_file
+            scrapers = Scrapers(digest_in(asked)) if asked is not None else None
+            await serve_http(agent, metrics, pod.metrics_port, Ledger(desk), scrapers)
         ends.start()
         self._loop.add_reader(self._terminate_read, self._terminated)
         watching = [

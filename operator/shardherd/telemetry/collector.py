@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from http import HTTPStatus
+from http.server import ThreadingHTTPServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from shardherd.core.model import GroupIdentity, GroupView, ShardState
 from shardherd.telemetry import metrics
 from shardherd.telemetry.metrics import Metric
+from shardherd.telemetry.scrapers import REFUSAL, Scrapers
 
 Views = Callable[[], Mapping[GroupIdentity, GroupView]]
 
@@ -108,11 +110,28 @@ def _add_group(found: Found, group: tuple[str, str, str], view: GroupView, limit
 
 
 class MetricsServer:
-    """Serves a registry at `/metrics` from a thread of its own, so that a busy event loop does not lose scrapes."""
+    """Serves a registry from a thread of its own, so that a busy event loop does not lose scrapes.
 
-    def __init__(self, port: int, registry: CollectorRegistry, address: str = "0.0.0.0") -> None:
-        started: tuple[Any, threading.Thread] = start_http_server(port, addr=address, registry=registry)
-        self._server, self._thread = started
+    With `scrapers` to them alone.
+    """
+
+    def __init__(
+        self, port: int, registry: CollectorRegistry, address: str = "0.0.0.0", scrapers: Scrapers | None = None
+    ) -> None:
+        class Handler(MetricsHandler):
+            def do_GET(self) -> None:  # noqa: N802 - the base class names it
+                if scrapers is None or scrapers.admits(self.headers.get("Authorization")):
+                    super().do_GET()
+                    return
+                self.send_response(HTTPStatus.UNAUTHORIZED)
+                self.send_header("WWW-Authenticate", "Bearer")
+                self.end_headers()
+                self.wfile.write(REFUSAL.encode())
+
+        Handler.registry = registry
+        self._server = _Server((address, port), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
 
     @property
     def port(self) -> int:
@@ -124,3 +143,7 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True

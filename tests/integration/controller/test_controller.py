@@ -280,6 +280,22 @@ def test_pods_that_pod_security_rejects_say_so(bench: ControllerBench, name: str
     assert named in message
 
 
+def test_pods_are_made_where_a_quota_asks_for_limits(bench: ControllerBench, name: str) -> None:
+    hard = {"limits.memory": "4Gi", "limits.cpu": "4"}
+    bench.create("resourcequotas", {"metadata": {"name": "limits"}, "spec": {"hard": hard}})
+    try:
+        until(lambda: "hard" in bench.get("resourcequotas", "limits").get("status", {}))
+        play(bench, name, 1)
+        bench.group(name, application={"driver": {"memory": "512m", "cpuLimit": 2}, "executor": {"instances": 0}})
+        (pod,) = bench.until_pods(name, 1)
+        assert pod["spec"]["containers"][0]["resources"] == {
+            "requests": {"cpu": "250m", "memory": "1664Mi"},
+            "limits": {"cpu": "2", "memory": "1664Mi"},
+        }
+    finally:
+        bench.delete("resourcequotas", "limits")
+
+
 def test_pods_beyond_a_quota_say_so(bench: ControllerBench, name: str) -> None:
     quota = {
         "apiVersion": "v1",

@@ -257,6 +257,16 @@ def test_with_tls_a_driver_finds_the_authorities_beside_its_token() -> None:
     ]
 
 
+def test_a_driver_finds_by_what_to_know_who_may_scrape_it_and_starts_without() -> None:
+    made = Manifests("http://shardherd.system.svc:8080", "shardherd", scrapers=True).stateful_set(resource(), 1)
+    spec = made["spec"]["template"]["spec"]
+    told = {item["name"]: item.get("value") for item in spec["containers"][0]["env"]}
+    assert told["SHARDHERD_METRICS_DIGEST_FILE"] == "/var/run/secrets/shardherd/scrapers.sha256"
+    (token,) = [volume for volume in spec["volumes"] if volume["name"] == "token"]
+    items = [{"key": "scrapers.sha256", "path": "scrapers.sha256"}]
+    assert token["projected"]["sources"][1:] == [{"configMap": {"name": "shardherd-ca", "items": items, "optional": True}}]
+
+
 def test_pods_from_before_tls_are_not_made_anew_for_it() -> None:
     plain = MANIFESTS.stateful_set(resource(), 1)["spec"]["template"]["metadata"]["annotations"]
     private = Manifests("https://shardherd.system.svc:8443", "shardherd", trust=True).stateful_set(resource(), 1)
@@ -307,7 +317,10 @@ class TestOverrides:
         assert made["nodeSelector"] == {"disk": "ssd"}
         assert made["volumes"][-1] == {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
         assert made["containers"][0]["volumeMounts"][-1] == {"name": "data", "mountPath": "/data"}
-        assert made["containers"][0]["resources"] == {"requests": {"cpu": "250m", "memory": "1433Mi"}, "limits": {"cpu": 1}}
+        assert made["containers"][0]["resources"] == {
+            "requests": {"cpu": "250m", "memory": "2176Mi"},
+            "limits": {"cpu": 1, "memory": "2176Mi"},
+        }
         assert len(made["containers"]) == 1
 
     def test_but_cannot_take_our_labels_away(self) -> None:
@@ -336,7 +349,57 @@ def test_the_number_of_replicas_is_no_part_of_the_hash() -> None:
     assert two == three
 
 
-@pytest.mark.parametrize(("heap", "memory"), [("512m", "896Mi"), ("1g", "1433Mi"), ("4G", "5734Mi")])
-def test_the_driver_asks_for_more_memory_than_its_heap(heap: str, memory: str) -> None:
-    made = driver(application={"driver": {"memory": heap}})
-    assert made["resources"] == {"requests": {"cpu": "250m", "memory": memory}}
+class TestResources:
+    """Memory is what the heap, the JVM, the Python processes and the tasks need at most; see docs/operations.md."""
+
+    @pytest.mark.parametrize(
+        ("heap", "cores", "executor", "memory"),
+        [
+            ("512m", 1, {"instances": 0}, "1664Mi"),
+            ("1g", 1, {"instances": 0}, "2176Mi"),
+            ("1g", 4, {"instances": 0}, "3328Mi"),
+            ("8G", 1, {"instances": 0}, "11468Mi"),
+            ("1g", 1, {"instances": 2}, "1792Mi"),
+            ("1g", 4, {"dynamicAllocation": {"maxExecutors": 2}}, "1792Mi"),
+        ],
+    )
+    def test_a_driver_gets_the_memory_that_it_needs_and_no_more(
+        self, heap: str, cores: int, executor: dict[str, Any], memory: str
+    ) -> None:
+        made = driver(application={"driver": {"memory": heap, "cores": cores}, "executor": executor})
+        assert made["resources"] == {"requests": {"cpu": f"{250 * cores}m", "memory": memory}, "limits": {"memory": memory}}
+
+    def test_a_limit_on_its_cpu_is_set_on_request(self) -> None:
+        made = driver(application={"driver": {"cores": 2, "cpuLimit": 3}})
+        assert made["resources"] == {
+            "requests": {"cpu": "500m", "memory": "2560Mi"},
+            "limits": {"cpu": "3", "memory": "2560Mi"},
+        }
+
+    def test_a_limit_on_the_cpu_of_executors_is_told_to_the_driver_that_makes_them(self) -> None:
+        assert "SHARDHERD_EXECUTOR_CPU_LIMIT" not in environment(application={"executor": {"instances": 1}})
+        made = environment(application={"executor": {"instances": 1, "cpuLimit": 2}})
+        assert made["SHARDHERD_EXECUTOR_CPU_LIMIT"] == "2"
+
+    @pytest.mark.parametrize(
+        ("said", "requests", "limits"),
+        [
+            ({"requests": {"memory": "4Gi"}}, {"cpu": "250m", "memory": "4Gi"}, {"memory": "4Gi"}),
+            ({"limits": {"memory": "1Gi"}}, {"cpu": "250m", "memory": "1Gi"}, {"memory": "1Gi"}),
+            (
+                {"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+                {"cpu": "250m", "memory": "1Gi"},
+                {"memory": "2Gi"},
+            ),
+            ({"limits": {"memory": None}}, {"cpu": "250m", "memory": "2176Mi"}, {}),
+            ({"limits": None}, {"cpu": "250m", "memory": "2176Mi"}, {}),
+            ({"requests": {"cpu": "1"}}, {"cpu": "1", "memory": "2176Mi"}, {"memory": "2176Mi"}),
+        ],
+        ids=["more", "less", "both", "no-limit", "no-limits", "cpu-alone"],
+    )
+    def test_a_template_that_says_one_of_request_and_limit_means_both(
+        self, said: dict[str, Any], requests: dict[str, Any], limits: dict[str, Any]
+    ) -> None:
+        template = {"spec": {"containers": [{"name": "driver", "resources": said}]}}
+        made = driver(application={"driver": {"template": template}})["resources"]
+        assert (made["requests"], made.get("limits", {})) == (requests, limits)

@@ -44,6 +44,21 @@ async def test_another_authority_is_published_and_restarts_nothing(bench: Bench)
     assert [write for write in bench.cluster.writes if "status" not in write] == ["apply ConfigMap shardherd-ca"]
 
 
+async def test_who_may_scrape_is_published_beside_them_and_without_them() -> None:
+    cluster, clock, told = MemoryCluster(), SimulatedClock(), {"bundle": "first", "scrapers": "digest"}
+    trust = Trust(cluster, clock, lambda: told["bundle"], lambda: told["scrapers"])
+    await trust.publish("shop")
+    both = cluster.objects[PUBLISHED]["data"]
+    told["bundle"] = ""
+    assert not trust.current("shop")
+    await trust.publish("shop")
+    assert (both, cluster.objects[PUBLISHED]["data"]) == (
+        {"ca.crt": "first", "scrapers.sha256": "digest"},
+        {"scrapers.sha256": "digest"},
+    )
+    assert trust.current("shop")
+
+
 async def test_it_goes_on_while_the_group_is_paused(bench: Bench) -> None:
     await bench.reconcile()
     paused = resource()

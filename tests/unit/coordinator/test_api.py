@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from shardherd import protocol
+from shardherd import coordinator, protocol
 from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
 from shardherd.coordinator import CoordinatorServer, Tls, limits, openapi
@@ -352,7 +353,7 @@ async def test_a_body_of_the_limit_is_read_and_one_byte_more_is_refused(rig: Rig
 async def test_a_large_body_that_does_not_arrive_is_refused_and_the_next_one_is_read(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LARGE_WITHIN", 0.05)
+    monkeypatch.setattr(limits, "BODY_WITHIN", 0.05)
     await leading(service)
     whole, told = protocol.dumps(HEARTBEAT), asyncio.Event()
 
@@ -365,8 +366,50 @@ async def test_a_large_body_that_does_not_arrive_is_refused_and_the_next_one_is_
     told.set()
     after = await send(service, "POST", f"{BASE}/heartbeat", whole + b" " * (limits.LARGE + 1))
 
-    assert (status, answer["error"]["code"], after[0]) == (503, "CoordinatorUnavailable", 200)
-    assert "the body did not arrive within 10 s of its turn; ask again" in answer["error"]["message"]
+    assert (status, answer["error"]["code"], after[0]) == (408, "CoordinatorUnavailable", 200)
+    assert answer["error"]["message"] == "the body did not arrive within 0.05 s; send it again"
+
+
+async def until_its_end(reader: asyncio.StreamReader) -> bytes:
+    """All that is received. A connection that is closed while we still send is reset."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := await reader.read(4096):
+            received += part
+    return received
+
+
+async def drip(service: Service, length: int) -> tuple[bytes, bytes]:
+    """Send a heartbeat's body byte by byte until the connection is ended. Returns the answer's head and body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+    head = f"POST {BASE}/heartbeat HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a-token\r\nContent-Length: {length}\r\n"
+    writer.write(f"{head}{protocol.PROTOCOL_HEADER}: 3\r\n\r\n".encode())
+    answered = asyncio.ensure_future(until_its_end(reader))
+    while not answered.done():
+        writer.write(b" ")
+        await asyncio.wait([answered], timeout=0.005)
+    writer.close()
+    answer, _, body = (await answered).partition(b"\r\n\r\n")
+    return answer, body
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that waits for nobody for long."""
+    monkeypatch.setattr(limits, "BODY_WITHIN", 0.2)
+    monkeypatch.setattr(coordinator.server, "LINGER", 0.1)
+
+
+@pytest.mark.parametrize("length", [limits.LARGE, limits.LARGE + 1])
+@pytest.mark.usefixtures("brief")
+async def test_who_sends_a_body_byte_by_byte_is_told_so_and_loses_the_connection(service: Service, length: int) -> None:
+    await leading(service)
+
+    head, body = await asyncio.wait_for(drip(service, length), timeout=10)
+
+    assert head.splitlines()[0] == b"HTTP/1.1 408 Request Timeout"
+    told = "the body did not arrive within 0.2 s; send it again"
+    assert json.loads(body) == {"error": {"code": "CoordinatorUnavailable", "message": told, "group": "demo/clicks"}}
 
 
 async def test_a_heartbeat_is_parked_no_longer_than_the_api_allows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ async def test_of_all_callers_a_few_large_bodies_are_read_at_a_time() -> None:
 
 
 async def test_a_large_body_that_does_not_arrive_gives_its_turn_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LARGE_WITHIN", 0.01)
+    monkeypatch.setattr(limits, "BODY_WITHIN", 0.01)
     reading = Reading()
     await reading.begin("clicks-0")
 

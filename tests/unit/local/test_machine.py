@@ -60,9 +60,9 @@ def test_every_field_that_is_not_kept_is_named() -> None:
             ],
         },
     }
-    executor = {"instances": 0, "template": {"spec": {}}, "serviceAccountName": "other"}
+    executor = {"instances": 0, "template": {"spec": {}}, "serviceAccountName": "other", "cpuLimit": 2}
     warnings = told(
-        driver={"template": template},
+        driver={"template": template, "cpuLimit": 2},
         executor=executor,
         serviceAccountName="mine",
         imagePullSecrets=[{"name": "registry"}],
@@ -73,8 +73,10 @@ def test_every_field_that_is_not_kept_is_named() -> None:
         "spec.application.imagePullSecrets",
         "spec.application.serviceAccountName",
         "spec.application.sparkConf",
+        "spec.application.driver.cpuLimit",
         "spec.application.executor.template",
         "spec.application.executor.serviceAccountName",
+        "spec.application.executor.cpuLimit",
         "spec.application.driver.template.spec.nodeSelector",
         "spec.application.driver.template.spec.tolerations",
         "spec.application.driver.template.spec.containers[driver].resources",

@@ -115,6 +115,17 @@ def test_a_fixed_number_of_executors_is_what_spark_is_told() -> None:
     assert not [name for name in conf if name.startswith("spark.dynamicAllocation")]
 
 
+def test_executors_get_the_memory_that_they_need_and_a_limit_on_their_cpu_on_request() -> None:
+    """Spark makes what a pod requests in memory its limit, too."""
+    names = ("memory", "memoryOverheadFactor", "minMemoryOverhead")
+    usual = spark_conf(read_pod({**POD, **EXECUTORS}))
+    limited = spark_conf(read_pod({**POD, **EXECUTORS, "SHARDHERD_EXECUTOR_CPU_LIMIT": "4"}))
+
+    assert {name: usual[f"spark.executor.{name}"] for name in names} == dict(zip(names, ("1g", "0.4", "1536m"), strict=True))
+    assert usual["spark.kubernetes.executor.request.cores"] == "750m"
+    assert limited == usual | {"spark.kubernetes.executor.limit.cores": "4"}
+
+
 @pytest.mark.parametrize(("ordered", "deletes"), [("false", "true"), ("true", "false")])
 def test_with_dynamic_allocation_spark_is_told_the_limits_and_deletes_what_is_no_proof(ordered: str, deletes: str) -> None:
     pod = read_pod({**POD, **EXECUTORS, "SHARDHERD_EXECUTOR_LEAST": "0", "SHARDHERD_ORDERED": ordered})

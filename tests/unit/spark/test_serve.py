@@ -27,6 +27,7 @@ from shardherd.spark.samples import event_times
 from shardherd.spark.slots import Slots
 from shardherd.spark.surroundings import AgentSettings
 from shardherd.spark.tally import Ledger, open_desk
+from shardherd.telemetry.scrapers import Scrapers, digest, digest_in
 from tests.unit.spark.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
@@ -264,6 +265,28 @@ async def test_an_agent_that_is_not_there_is_named(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "nobody.sock"))
     with pytest.raises(AgentGoneError, match=r"does not listen on .*nobody\.sock"):
         await asyncio.to_thread(AgentLink(Limits()).prepare)
+
+
+async def test_a_driver_knows_who_may_scrape_it_by_a_digest_and_is_ready_for_anybody(
+    agent: Agent, unused_tcp_port: int, tmp_path: Path
+) -> None:
+    metrics = AgentMetrics("demo", "clicks", "clicks-0")
+    metrics.watch(agent)
+    known = tmp_path / "scrapers.sha256"
+    known.write_text(digest("token"))
+    desk = Ledger(open_desk("127.0.0.1", unused_tcp_port))
+    runner = await serve_http(agent, metrics, unused_tcp_port, desk, Scrapers(digest_in(known)))
+
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{unused_tcp_port}") as session:
+
+        async def status(path: str, authorization: str = "") -> int:
+            async with session.get(path, headers={"Authorization": authorization}) as response:
+                return response.status
+
+        refused = [await status("/metrics", header) for header in ("", "Bearer other", f"Bearer {known.read_text()}")]
+        admitted = await status("/metrics", "Bearer token")
+        assert (refused, admitted, await status("/readyz")) == ([401, 401, 401], 200, 503)
+    await runner.cleanup()
 
 
 async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_tcp_port: int) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import urllib.error
 import urllib.request
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
 from shardherd.core.model import GroupIdentity, GroupView, ShardState
 from shardherd.telemetry.collector import GroupCollector, MetricsServer
 from shardherd.telemetry.metrics import OperatorMetrics
+from shardherd.telemetry.scrapers import REFUSAL, Scrapers, digest, token_in
 from tests.unit.controller.builders import IDENTITY, consumers, shards, view
 
 
@@ -85,6 +88,38 @@ def test_the_series_of_a_deleted_group_go_with_it() -> None:
     lines = generate_latest(registry).decode().splitlines()
     assert [line for line in lines if 'consumergroup="clicks"' in line] == []
     assert 'shardherd_shard_moves_total{consumergroup="other",namespace="shop"} 3.0' in lines
+
+
+def scrape(server: MetricsServer, authorization: str | None = None) -> tuple[int, str]:
+    """Status and text of a scrape with this header."""
+    headers = {} if authorization is None else {"Authorization": authorization}
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}/metrics", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def test_with_a_token_metrics_are_shown_to_who_has_it_and_it_may_be_changed(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    OperatorMetrics(registry).built("1.2.3")
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    server = MetricsServer(0, registry, "127.0.0.1", Scrapers(token_in(token)))
+    shown = 'shardherd_build_info{version="1.2.3"} 1.0'
+    try:
+        for wrong in (None, "", "Bearer", "Bearer ", "Bearer second", "Basic first", f"Bearer {digest('first')}"):
+            assert scrape(server, wrong) == (401, REFUSAL)
+        status, text = scrape(server, "Bearer first")
+        assert (status, shown in text) == (200, True)
+        token.write_text("second")
+        assert scrape(server, "Bearer first") == (401, REFUSAL)
+        assert scrape(server, "Bearer second")[0] == 200
+        token.unlink()
+        assert [scrape(server, header)[0] for header in (None, "Bearer ", "Bearer second")] == [401, 401, 401]
+    finally:
+        server.close()
 
 
 def test_metrics_are_served_until_the_server_is_closed() -> None:

@@ -1,0 +1,42 @@
+"""When an image is built anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dev.cluster import builder
+from dev.cluster.tools import Tools
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that goes into the images, of a repository whose cache is empty. No image is really built."""
+    for name, content in {"Dockerfile": "", ".dockerignore": "*\n!operator\n", "operator/app.py": "first"}.items():
+        file = tmp_path / "repository" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    base = tmp_path / "base-1" / "root.tar"
+    monkeypatch.setenv("SHARDHERD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(builder, "REPOSITORY", tmp_path / "repository")
+    monkeypatch.setattr(Tools, "packages", None)
+    monkeypatch.setattr(Tools, "base", base)
+    monkeypatch.setattr(builder, "_ensure_base", lambda _: None)
+    monkeypatch.setattr(builder, "image_id", lambda _: "an-image")
+    return tmp_path / "repository" / "operator" / "app.py"
+
+
+def test_what_was_changed_while_an_image_was_built_is_built_the_next_time(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+
+    def build(target: str) -> None:
+        built.append(f"{target} of {source.read_text()}")
+        source.write_text("second")
+
+    monkeypatch.setattr(builder, "_build", build)
+    for _ in range(3):
+        builder.build(("spark",))
+    assert built == ["spark of first", "spark of second"]
