@@ -14,7 +14,7 @@ from shardherd.core import catchup, conditions, diagnosis, errors, rollout, sizi
 from shardherd.core.model import ResetState
 from shardherd.spark import kafka_settings
 from shardherd.spark.kafka_settings import SETTINGS
-from shardherd.spark.options import MEANINGLESS, OPTIONS
+from shardherd.spark.option_table import MEANINGLESS, OPTIONS
 from shardherd.spark.schema import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -27,12 +27,10 @@ from shardherd.adapters.kafka.manager import told
 from shardherd.core.model import Offset, ShardId
 from shardherd.core.security import Security
 from shardherd.spark.transactions import Aborted
+from shardherd.spark.turns import Room, Turns
 from shardherd.spark.wire import FetchManager, RawFetch
 
 log = logging.getLogger(__name__)
-
-FETCH_BYTES = 16 * 1024 * 1024
-"""Most bytes of one Fetch answer: enough to make a round trip cheap, small enough to hold two of them in a worker."""
 
 SHARD_FETCH_BYTES = 4 * 1024 * 1024
 """Most bytes of one shard in a Fetch answer. A single larger batch still comes whole: Kafka always sends the first one."""
@@ -90,7 +88,8 @@ class Fetched:
     the end with the open ones, as far as it is known.
 
     `topic_id` is that of the topic that was read, empty if the broker is too old to say. `start` is given if the offset
-    asked for is outside the shard: the first offset that it still has.
+    asked for is outside the shard: the first offset that it still has. Without data, and with an end above what was asked, the
+    answer had no room for it.
     """
 
     shard: ShardId
@@ -101,6 +100,11 @@ class Fetched:
     start: Offset | None = None
     aborted: tuple[Aborted, ...] = ()
     written: Offset = -1
+
+    @property
+    def said(self) -> bool:
+        """Whether it says anything of the shard: its records, or that there are none."""
+        return bool(self.data) or self.start is not None or self.end <= self.asked
 
 
 def topic_partition(shard: ShardId) -> TopicPartition:
@@ -143,6 +147,7 @@ class Brokers:
         self._topics: set[str] = set()
         self._found = False
         self._silent: frozenset[ShardId] = frozenset()
+        self._turns = Turns()
 
     def close(self) -> None:
         self._net.run(self._manager.close)
@@ -158,15 +163,18 @@ class Brokers:
         timeout: float,
         *,
         shard_bytes: int | Mapping[ShardId, int] = SHARD_FETCH_BYTES,
+        room: Room = Room(),  # noqa: B008 - it cannot be changed
     ) -> Callable[[], list[Fetched]]:
         """Send one Fetch a broker for these shards, and return a function that waits for all the answers.
 
-        `shard_bytes` bounds what comes of each shard; a single larger batch still comes whole for the first one.
+        `shard_bytes` bounds what comes of each shard; a single larger batch still comes whole for the first one. As many
+        brokers are asked as there is `room` for, the others at the next call.
 
-        Shards with nothing to say are left out, and so are those whose leader cannot be reached while another answers. Errors
-        come from the returned function: BrokersUnavailableError when nothing came within `timeout` seconds, SourceRefusedError.
+        Shards that were not asked for are left out, and so are those whose leader cannot be reached while another answers.
+        Errors come from the returned function: BrokersUnavailableError when nothing came within `timeout` seconds,
+        SourceRefusedError.
         """
-        return self._begin(lambda: self._fetch(positions, shard_bytes), timeout, positions)
+        return self._begin(lambda: self._fetch(positions, shard_bytes, room), timeout, positions)
 
     def ends(self, shards: Iterable[ShardId], timeout: float) -> dict[ShardId, Offset]:
         """The end of each shard whose leader answered. Raises BrokersUnavailableError, SourceRefusedError."""
@@ -263,11 +271,15 @@ class Brokers:
                 troubles.append(kafka_errors.LeaderNotAvailableError(f"shard {shard} has no leader now"))
         return leaders, troubles
 
-    async def _fetch(self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int]) -> list[Fetched]:
+    async def _fetch(
+        self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int], room: Room
+    ) -> list[Fetched]:
         leaders, troubles = await self._by_leader(positions)
         ids = self._topic_id
+        at_once, answer_bytes = room.among(len(leaders))
         futures = []
-        for node, shards in leaders.items():
+        for node in self._turns.next(leaders, at_once):
+            shards = leaders[node]
             topics: dict[str, list[Any]] = {}
             for shard, tp in shards:
                 topics.setdefault(tp.topic, []).append(
@@ -282,7 +294,7 @@ class Brokers:
             request = RawFetch(
                 max_wait_ms=int(FETCH_WAIT * 1000),
                 min_bytes=1,
-                max_bytes=FETCH_BYTES,
+                max_bytes=answer_bytes,
                 isolation_level=int(self.committed),
                 session_id=0,
                 session_epoch=-1,
@@ -314,13 +326,12 @@ class Brokers:
                     code = kafka_errors.for_code(part.error_code)
                     if code is kafka_errors.NoError:
                         end = part.last_stable_offset if self.committed else part.high_watermark
-                        if part.records or end <= positions[shard]:
-                            aborted = tuple(
-                                Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()
-                            )
-                            data = part.records or b""
-                            high = part.high_watermark
-                            found.append(Fetched(shard, positions[shard], data, end, topic_id, aborted=aborted, written=high))
+                        aborted = tuple(
+                            Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()
+                        )
+                        data = part.records or b""
+                        high = part.high_watermark
+                        found.append(Fetched(shard, positions[shard], data, end, topic_id, aborted=aborted, written=high))
                     elif code is kafka_errors.OffsetOutOfRangeError:
                         outside.setdefault(node, []).append((shard, TopicPartition(name, part.partition_index)))
                     elif issubclass(code, _TRANSIENT):
@@ -333,7 +344,7 @@ class Brokers:
             troubles += start_troubles + end_troubles
             for shard in starts.keys() & ends.keys():
                 found.append(Fetched(shard, positions[shard], b"", ends[shard], start=starts[shard]))
-        self._settle(troubles, bool(found))
+        self._settle(troubles, any(part.said for part in found))
         return found
 
     async def _ends(self, shards: Iterable[ShardId]) -> dict[ShardId, Offset]:

@@ -45,8 +45,8 @@ class Losses:
             return self._lost(shard, asked, stop, why)
         if part.start is not None and asked < part.start:
             return self._lost(shard, asked, min(part.start, stop), f"it starts at {part.start} now: retention deleted them")
-        # What an open transaction holds back is not lost.
-        if part.start is None and (part.data or max(part.end, part.written) >= stop):
+        # What an open transaction holds back, and what an answer had no room for, is not lost.
+        if part.start is None and (part.data or part.end > asked or max(part.end, part.written) >= stop):
             self._short_since.pop(shard, None)
             return None
         if now - self._short_since.setdefault(shard, now) < TRUNCATED_AFTER:

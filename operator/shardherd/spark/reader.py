@@ -1,8 +1,8 @@
 """Reads ranges of shards from Kafka as Arrow record batches, in Spark's Python workers.
 
 Called by `source` for every task. One task reads several ranges at once: one Fetch a broker for all of them, and the next one
-is under way while the last one is decoded. It reads exactly what it is told, knows nothing of ownership, and keeps one set
-of connections for the life of its process.
+is under way while the last one is decoded, within the memory that it is told. It reads exactly what it is told, knows nothing
+of ownership, and keeps one set of connections for the life of its process.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from shardherd.spark.brokers import Brokers, BrokersUnavailableError, Fetched
 from shardherd.spark.losses import Losses
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.schema import RAW_VALUES
+from shardherd.spark.turns import FETCH_MEMORY, Room
 from shardherd.spark.typed import decoding
 from shardherd.spark.values import ValueFormat
 
@@ -83,6 +84,7 @@ def read_ranges(
     topic_ids: Mapping[str, str] | None = None,
     fail_on_data_loss: bool = True,
     values: ValueFormat = RAW_VALUES,
+    fetch_bytes: int = FETCH_MEMORY,
 ) -> Iterator[pa.RecordBatch]:
     """Every record of every range as Arrow batches; records of one shard come in order.
 
@@ -90,7 +92,7 @@ def read_ranges(
     was passed. `topic_ids` are those of the topics that the ranges were planned for, if they are known. Records that are no
     more are a RangeLostError, or a warning without `fail_on_data_loss`. Raises CorruptRecordsError, SourceRefusedError, and
     BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names the shard. `values` says what the column `value` is
-    decoded into: MalformedValueError, RegistryError.
+    decoded into: MalformedValueError, RegistryError. `fetch_bytes` bounds the memory of Kafka's answers.
     """
     decode = decoding(values, columns)
     stops = {each.shard: each.stop for each in ranges}
@@ -100,8 +102,11 @@ def read_ranges(
     hungry: set[ShardId] = set()
 
     def fetch() -> Callable[[], Sequence[Fetched]] | None:
+        if not left:
+            return None
         sizes = _appetite.wanted(left, stops, hungry)
-        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes) if left else None
+        room = Room(fetch_bytes, _appetite.largest_batch(left))
+        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes, room=room)
 
     answer = fetch()
     while answer is not None:
@@ -125,7 +130,7 @@ def read_ranges(
                     left[part.shard] = resume
             elif part.data:
                 scans.append((part, records.scan(part.shard, part.data, part.asked, aborted=part.aborted)))
-        hungry = set(left)
+        hungry = {part.shard for part in fetched} & left.keys()
         for part, scanned in scans:
             if scanned.next_offset > part.asked:
                 progressed = True

@@ -29,10 +29,12 @@ from shardherd.core.model import Offset, ShardId
 from shardherd.spark.holder import Holder
 from shardherd.spark.link import AgentLink
 from shardherd.spark.offsets import Offsets, parse
-from shardherd.spark.options import Mode, Settings, check_names, read_options, value_format, wants_headers
+from shardherd.spark.option_table import Mode
+from shardherd.spark.options import Settings, check_names, read_options, value_format, wants_headers
 from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
 from shardherd.spark.schema import Wanted, choose, columns
 from shardherd.spark.tally import Counts, Desk, added, told
+from shardherd.spark.turns import FETCH_MEMORY
 from shardherd.spark.values.format import RAW
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ class Slice(InputPartition):
         topic_ids: Mapping[str, str] | None = None,
         fail_on_data_loss: bool = True,
         committed: bool = False,
+        fetch_bytes: int = FETCH_MEMORY,
         desk: Desk | None = None,
     ) -> None:
         super().__init__(None)
@@ -98,6 +101,7 @@ class Slice(InputPartition):
         self.topic_ids = topic_ids or {}
         self.fail_on_data_loss = fail_on_data_loss
         self.committed = committed
+        self.fetch_bytes = fetch_bytes
         self.desk = desk
 
 
@@ -117,6 +121,7 @@ def _slices(
             topic_ids=offsets.topics,
             fail_on_data_loss=settings.fail_on_data_loss,
             committed=settings.committed,
+            fetch_bytes=settings.fetch_bytes,
             desk=desk,
         )
         for task in tasks
@@ -142,6 +147,7 @@ def read_slice(
         topic_ids=partition.topic_ids,
         fail_on_data_loss=partition.fail_on_data_loss,
         values=wanted.values,
+        fetch_bytes=partition.fetch_bytes,
     )
     if wanted.not_null:
         batches = declared(batches, wanted.not_null)

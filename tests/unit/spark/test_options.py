@@ -6,7 +6,8 @@ from shardherd.core.model import ShardId
 from shardherd.core.security import Security
 from shardherd.spark.flow import Limits
 from shardherd.spark.kafka_settings import KafkaSettingError
-from shardherd.spark.options import MEANINGLESS, OPTIONS, Mode, OptionError, Selection, Settings, read_options
+from shardherd.spark.option_table import MEANINGLESS, OPTIONS, Mode
+from shardherd.spark.options import OptionError, Selection, Settings, read_options
 from shardherd.spark.places import EARLIEST, LATEST, Place, PlaceError
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
@@ -77,6 +78,7 @@ def test_every_option_arrives() -> None:
             "maxBytesPerTrigger": "5000",
             "minPartitions": "8",
             "maxRecordsPerPartition": "50",
+            "maxFetchBytesPerTask": "8388608",
         },
         batch=False,
     )
@@ -87,6 +89,7 @@ def test_every_option_arrives() -> None:
         Limits(100, 10, 90.0, 5000),
         min_tasks=8,
         max_task_records=50,
+        fetch_bytes=8 << 20,
         selection=Selection(shards=(A, B, views)),
         start=Place("startingOffsetsByTimestamp", times={A: 5, B: 6, views: 7}, unmatched_is_latest=True),
         fail_on_data_loss=False,
@@ -135,6 +138,7 @@ def test_every_option_arrives() -> None:
         ({"endingOffsets": "latest"}, "option endingOffsets has no meaning for a stream of its own: a stream has no end"),
         ({"targetBatchSeconds": "1"}, "targetBatchSeconds has no meaning for a stream .* use maxOffsetsPerTrigger"),
         ({"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger must be a whole number above 0, not '0'"),
+        ({"maxFetchBytesPerTask": "4096"}, "option maxFetchBytesPerTask 4096 is below 4194304, the least that can be kept to"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger 9 is above maxOffsetsPerTrigger 5"),
         ({"maxTriggerDelay": "1m"}, "option maxTriggerDelay has no meaning without minOffsetsPerTrigger"),
         (
