@@ -33,9 +33,10 @@ from shardherd.core.model import (
 )
 from shardherd.core.tracker import Tracker
 from shardherd.spark.flow import Limits
+from shardherd.spark.lineage import Ends, epochs_in, leaders_of
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.pace import Pace
-from shardherd.spark.surroundings import AgentSettings, Ends, Observer
+from shardherd.spark.surroundings import AgentSettings, EndsKnown, Observer
 from shardherd.telemetry.logs import fields
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class Agent:
         self,
         settings: AgentSettings,
         coordinator: Coordinator,
-        ends: Ends,
+        ends: EndsKnown,
         observer: Observer,
         stop: Callable[[str], Awaitable[None]],
         now: Callable[[], float] = boot_time,
@@ -115,7 +116,7 @@ class Agent:
         self._sink_waits = False
         self._phase = Phase.WARMING
         self._phase_since = now()
-        self._bounds: dict[ShardId, Offset] | None = None
+        self._bounds: Ends | None = None
         self._stopping = False
         self._group_gone = False
         self._left = asyncio.Event()
@@ -507,7 +508,8 @@ class Agent:
             warm = max(warm, self._warm_wanted)
         elif self._bounds is None and self._now() - self.batch_at > KEEP_WARM_AFTER:
             warm += 1
-        handed = self.tracker.hand_out(self._stops(limits, sizes), None)
+        ends = self._ends.known() if self._bounds is None else self._bounds
+        handed = self.tracker.hand_out(self._stops(limits, sizes, ends), None)
         if not handed and warm == start.warm:
             return None
         self.batch_at = self._now()
@@ -517,11 +519,13 @@ class Agent:
             self._records_at = self.batch_at
         self.pace.begin(sum(each.stop - each.start for each in handed.values()), self._now())
         self._changed()
-        return Offsets(self.settings.group_uid, warm, handed or self.tracker.standing())
+        ranges = handed or self.tracker.standing()
+        return Offsets(self.settings.group_uid, warm, ranges, leaders=leaders_of(start, ranges, ends))
 
-    def _stops(self, limits: Limits, sizes: Mapping[ShardId, float]) -> Mapping[ShardId, Offset]:
+    def _stops(
+        self, limits: Limits, sizes: Mapping[ShardId, float], ends: Mapping[ShardId, Offset]
+    ) -> Mapping[ShardId, Offset]:
         """Up to where each shard may be read now."""
-        ends = self._ends.known() if self._bounds is None else self._bounds
         self.tracker.abandon()  # as handing out does: what was not finished is available again
         available = self._available(ends)
         if not available:
@@ -574,7 +578,7 @@ class Agent:
             self._records.clear()
             await self._records.wait()
         known = self._ends.known()
-        self._bounds = {shard: known[shard] for shard in wanted}
+        self._bounds = Ends({shard: known[shard] for shard in wanted}, epochs_in(known))
 
     def known_ends(self) -> Mapping[ShardId, Offset]:
         """The known ends of the shards that we hold."""

@@ -21,7 +21,9 @@ from shardherd.core.model import ShardId
 from shardherd.core.security import Security
 from shardherd.spark import records
 from shardherd.spark.appetite import Appetite
-from shardherd.spark.brokers import Brokers, BrokersUnavailableError, Fetched
+from shardherd.spark.brokers import Brokers, BrokersUnavailableError
+from shardherd.spark.fetching import Fetched
+from shardherd.spark.lineage import Lineage, Mark
 from shardherd.spark.losses import Losses
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.schema import RAW_VALUES
@@ -85,6 +87,7 @@ def read_ranges(
     fail_on_data_loss: bool = True,
     values: ValueFormat = RAW_VALUES,
     fetch_bytes: int = FETCH_MEMORY,
+    marks: Mapping[ShardId, Sequence[Mark]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Every record of every range as Arrow batches; records of one shard come in order.
 
@@ -93,11 +96,13 @@ def read_ranges(
     more are a RangeLostError, or a warning without `fail_on_data_loss`. Raises CorruptRecordsError, SourceRefusedError, and
     BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names the shard. `values` says what the column `value` is
     decoded into: MalformedValueError, RegistryError. `fetch_bytes` bounds the memory of Kafka's answers.
+    `marks` are what must hold of the logs; a log of which one does not hold has lost records.
     """
     decode = decoding(values, columns)
     stops = {each.shard: each.stop for each in ranges}
     left = {each.shard: each.start for each in ranges if each.start < each.stop}
-    losses = Losses(stops, topic_ids or {}, fail=fail_on_data_loss)
+    lineage = Lineage(marks)
+    losses = Losses(stops, topic_ids or {}, lineage, fail=fail_on_data_loss)
     progress_at = boot_time()
     hungry: set[ShardId] = set()
 
@@ -106,7 +111,7 @@ def read_ranges(
             return None
         sizes = _appetite.wanted(left, stops, hungry)
         room = Room(fetch_bytes, _appetite.largest_batch(left))
-        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes, room=room)
+        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes, room=room, lineage=lineage)
 
     answer = fetch()
     while answer is not None:
@@ -118,8 +123,8 @@ def read_ranges(
             time.sleep(RETRY_DELAY)
         progressed = False
         scans = []
-        if any(part.start is not None for part in fetched):
-            # That a position is out of range is answered at once; what may be over soon is not asked for at once again.
+        if any(part.start is not None or part.diverged is not None for part in fetched):
+            # These are answered at once; what may be over soon is not asked for at once again.
             time.sleep(RETRY_DELAY)
         for part in fetched:
             resume = losses.resume(part, boot_time())

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark.holder import Holder
+from shardherd.spark.lineage import Mark, marks_of
 from shardherd.spark.link import AgentLink
 from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.option_table import Mode
@@ -92,6 +93,7 @@ class Slice(InputPartition):
         fail_on_data_loss: bool = True,
         committed: bool = False,
         fetch_bytes: int = FETCH_MEMORY,
+        marks: Mapping[ShardId, tuple[Mark, ...]] | None = None,
         desk: Desk | None = None,
     ) -> None:
         super().__init__(None)
@@ -102,6 +104,7 @@ class Slice(InputPartition):
         self.fail_on_data_loss = fail_on_data_loss
         self.committed = committed
         self.fetch_bytes = fetch_bytes
+        self.marks = marks or {}
         self.desk = desk
 
 
@@ -111,8 +114,11 @@ def _slices(
     security: Mapping[str, Any],
     offsets: Offsets,
     settings: Settings,
+    *,
+    before: Offsets,
     desk: Desk | None = None,
 ) -> list[InputPartition]:
+    marks = marks_of(before, offsets)
     return [
         Slice(
             task,
@@ -122,6 +128,7 @@ def _slices(
             fail_on_data_loss=settings.fail_on_data_loss,
             committed=settings.committed,
             fetch_bytes=settings.fetch_bytes,
+            marks={each.shard: marks[each.shard] for each in task if each.shard in marks},
             desk=desk,
         )
         for task in tasks
@@ -148,6 +155,7 @@ def read_slice(
         fail_on_data_loss=partition.fail_on_data_loss,
         values=wanted.values,
         fetch_bytes=partition.fetch_bytes,
+        marks=partition.marks,
     )
     if wanted.not_null:
         batches = declared(batches, wanted.not_null)
@@ -176,7 +184,7 @@ class ShardherdBatchReader(DataSourceReader):
         splitting = Splitting(settings.min_tasks, settings.max_task_records)
         found = between(settings)
         tasks = plan_tasks(found.shards, self._slots, splitting=splitting)
-        return _slices(tasks, settings.bootstrap_servers, settings.security.as_dict(), found, settings)
+        return _slices(tasks, settings.bootstrap_servers, settings.security.as_dict(), found, settings, before=found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_slice(partition, self._wanted, self._counted)
@@ -251,7 +259,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
         splitting = None if holder.ordered else Splitting(settings.min_tasks, settings.max_task_records)
         tasks = plan_tasks(ranges, facts.slots, every_slot=last.warm > first.warm, splitting=splitting)
-        return _slices(tasks, facts.bootstrap_servers, facts.security, last, settings, facts.desk)
+        return _slices(tasks, facts.bootstrap_servers, facts.security, last, settings, before=first, desk=facts.desk)
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:
         """Which shards of a micro-batch that this process did not plan are read again: decided once for each."""

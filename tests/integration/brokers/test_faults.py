@@ -25,6 +25,7 @@ from shardherd.spark import brokers as brokers_module
 from shardherd.spark import losses, reader
 from shardherd.spark.appetite import Appetite
 from shardherd.spark.brokers import BrokersUnavailableError, RangeLostError
+from shardherd.spark.lineage import Mark
 from shardherd.spark.planning import ShardRange
 from tests.harness.kafka import KafkaLab
 from tests.harness.long import long
@@ -130,6 +131,42 @@ def test_a_log_that_lost_its_end_is_an_error_or_is_read_as_far_as_it_goes(
         read(early, ShardRange(shard.shard, 190, 200))
     assert Reading(early, shard, fail_on_data_loss=False).rest() == sent(topic, 1, 0, end)
     assert Reading(early, ShardRange(shard.shard, 190, 200), fail_on_data_loss=False).rest() == {shard.shard: []}
+
+
+def test_a_log_that_lost_its_end_and_has_grown_past_it_is_an_error_all_the_same(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect
+) -> None:
+    topic = several(kafka, 2, partitions=1)
+    (shard,) = whole(topic, 1, 200)
+    early = connect(trio.bootstrap())
+    ends = early.ends([shard.shard], 20)
+    mark = Mark(200, ends.leaders[shard.shard])
+    assert Reading(early, shard, marks={shard.shard: [mark]}).rest() == sent(topic, 1, 0, 200)
+
+    trio.kill(2)
+    log = trio.folder / "data-2" / f"{topic}-0" / "00000000000000000000.log"
+    os.truncate(log, log.stat().st_size // 2)
+    trio.start(2)
+    kafka.send(topic, 1, 300)
+
+    late = connect(trio.bootstrap())
+    grown = late.ends([shard.shard], 20)
+    assert grown[shard.shard] > 300, "nobody could tell by the end alone"
+    assert grown.leaders[shard.shard] > mark.epoch
+    cut = late.cuts({shard.shard: mark}, 20)[shard.shard]
+    assert 0 < cut < 200
+    for brokers in (early, late):
+        with pytest.raises(
+            RangeLostError, match=rf"an unclean election cut its log off at offset {cut}; the records from there"
+        ):
+            Reading(brokers, ShardRange(shard.shard, 190, 200), marks={shard.shard: [mark]}).rest()
+    after = Mark(grown[shard.shard], grown.leaders[shard.shard])
+    on = ShardRange(shard.shard, 200, grown[shard.shard])
+    with pytest.raises(
+        RangeLostError, match=rf"cut its log off at offset {cut}; the records from there up to offset {on.stop}"
+    ):
+        Reading(late, on, marks={shard.shard: [mark, after]}).rest()
+    assert len(Reading(late, on, marks={shard.shard: [after]}).rest()[shard.shard]) == on.stop - 200
 
 
 def test_records_that_retention_deletes_meanwhile_are_an_error_or_skipped(

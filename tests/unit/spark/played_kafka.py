@@ -91,6 +91,8 @@ class PlayedKafka:
     record_bytes: int = 100
     topic_id: uuid.UUID = TOPIC_ID
     asked: list[Asked] = field(default_factory=list)
+    record_limit: int | None = None
+    """Most records of one partition in an answer."""
     broken: set[int] = field(default_factory=set)
     """Brokers that close every connection at its first Fetch."""
 
@@ -256,6 +258,8 @@ class PlayedKafka:
         """Whole batches from the one with this offset on; what is cut off at the end a broker would send too."""
         first = offset // self.records * self.records
         fit = most // len(self._batch)
+        if self.record_limit is not None:
+            fit = min(fit, self.record_limit // self.records)
         last = min(end // self.records, first // self.records + max(fit, int(whole)))
         out = bytearray()
         for base in range(first, last * self.records, self.records):

@@ -19,6 +19,7 @@ from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.agent import EVENT_WAIT
 from shardherd.spark.flow import Limits
+from shardherd.spark.lineage import Mark, marks_of
 from shardherd.spark.offsets import Offsets
 from tests.unit.spark.simulated import GROUP, Scene, SimulatedLoop, story
 
@@ -74,6 +75,20 @@ def test_what_was_granted_is_handed_out_once_and_checkpointed_when_it_is_finishe
         await scene.until(lambda: bool(scene.coordinator.checkpoints))
         assert scene.coordinator.checkpoints == [(A, 4, 110), (B, 5, 100)]
         assert scene.observed.records == 200
+
+    story(body)
+
+
+def test_what_is_handed_out_is_noted_with_the_epoch_of_the_shards_leader() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 10), (B, 5, 0))
+        scene.ends.leaders = {A: 7, B: 2}
+        first = await scene.agent.latest(start, None)
+        assert first.leaders == {A: 7, B: 2}
+        scene.ends.leaders, scene.ends.ends[A] = {A: 8, B: 3}, 150
+        second = await scene.agent.latest(first, None)
+        assert (spans(second), second.leaders) == ({A: (110, 150, 4), B: (100, 100, 5)}, {A: 8, B: 2})
+        assert marks_of(first, second) == {A: (Mark(110, 7), Mark(150, 8))}
 
     story(body)
 

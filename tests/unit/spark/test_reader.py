@@ -11,7 +11,9 @@ import pytest
 from shardherd.core.model import ShardId
 from shardherd.spark import losses, reader
 from shardherd.spark.appetite import UNKNOWN, Appetite
-from shardherd.spark.brokers import SHARD_FETCH_BYTES, BrokersUnavailableError, Fetched, RangeLostError, topic_partition
+from shardherd.spark.brokers import SHARD_FETCH_BYTES, BrokersUnavailableError, RangeLostError, topic_partition
+from shardherd.spark.fetching import Fetched
+from shardherd.spark.lineage import Lineage
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.reader import read_ranges
 from shardherd.spark.turns import Room
@@ -37,7 +39,13 @@ class FakeBrokers:
         self.written = -1
 
     def begin_fetch(
-        self, positions: Mapping[ShardId, int], timeout: float, *, shard_bytes: Mapping[ShardId, int], room: Room
+        self,
+        positions: Mapping[ShardId, int],
+        timeout: float,
+        *,
+        shard_bytes: Mapping[ShardId, int],
+        room: Room,
+        lineage: Lineage,
     ) -> Callable[[], list[Fetched]]:
         self.asked.append(dict(positions))
         self.bytes_asked.append(dict(shard_bytes))

@@ -43,7 +43,7 @@ def brokers(code: int) -> Brokers:
     async def by_leader(_shards: object) -> Any:
         return {1: [(A, topic_partition(A))]}, []
 
-    cluster = SimpleNamespace(request_update=lambda: None, topic_id=lambda _: None)
+    cluster = SimpleNamespace(request_update=lambda: None, topic_id=lambda _: None, leader_epoch_for_partition=lambda _: None)
     made: Any = Brokers.__new__(Brokers)
     made._manager = SimpleNamespace(send=send, cluster=cluster, call_soon=Done, failures=lambda: ())
     made.committed, made._by_leader, made.bootstrap_servers = False, by_leader, "kafka:9092"
