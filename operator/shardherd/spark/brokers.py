@@ -21,12 +21,14 @@ from kafka.net import NetworkSelector
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.structs import TopicPartition
 
+from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.credentials import of_files
 from shardherd.adapters.kafka.manager import told
 from shardherd.core.model import Offset, ShardId
 from shardherd.core.security import Security
 from shardherd.spark.fetching import Asked, Fetched, fetched, request_for
 from shardherd.spark.lineage import UNKNOWN, Diverged, Ends, Lineage, Mark
+from shardherd.spark.replicas import BEHIND_FOR, Replicas
 from shardherd.spark.turns import Room, Turns
 from shardherd.spark.wire import FetchManager
 
@@ -91,7 +93,8 @@ def topic_partition(shard: ShardId) -> TopicPartition:
 class Brokers:
     """Connections to one Kafka, as `security` says.
 
-    `committed` is read_committed: shards end, and are read, before the first transaction that is still open.
+    `committed` is read_committed: shards end, and are read, before the first transaction that is still open. `rack` is where we
+    are: records are read from a replica there, if the brokers name one.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Brokers:
         *,
         name: str = "shardherd",
         committed: bool = False,
+        rack: str = "",
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.committed = committed
@@ -121,6 +125,7 @@ class Brokers:
         self._found = False
         self._silent: frozenset[ShardId] = frozenset()
         self._turns = Turns()
+        self._replicas = Replicas(rack)
 
     def close(self) -> None:
         self._net.run(self._manager.close)
@@ -258,27 +263,34 @@ class Brokers:
         self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int], room: Room, lineage: Lineage
     ) -> list[Fetched]:
         leaders, troubles = await self._by_leader(positions)
-        at_once, answer_bytes = room.among(len(leaders))
-        turn = {node: leaders[node] for node in self._turns.next(leaders, at_once)}
+        leader_of = {shard: node for node, shards in leaders.items() for shard, _ in shards}
+        route = self._replicas.route(leader_of, self._has, boot_time())
+        at_once, answer_bytes = room.among(len(route.shards))
+        turn = {node: route.shards[node] for node in self._turns.next(route.shards, at_once)}
         # One look at the epochs for all that follows: what is read is what was verified.
-        epochs = {shard: self._epoch(tp) for shards in turn.values() for shard, tp in shards}
-        unread = await self._verify(turn, epochs, positions, lineage, troubles)
+        epochs = {shard: self._epoch(topic_partition(shard)) for shards in turn.values() for shard in shards}
+        unread = await self._verify(leaders, epochs, positions, lineage, troubles)
         found = [part for part in unread.values() if part is not None]
         futures = []
         for node, shards in turn.items():
-            most = {shard: shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard] for shard, _ in shards}
-            asked = [Asked(tp, positions[shard], most[shard], epochs[shard]) for shard, tp in shards if shard not in unread]
+            most = {shard: shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard] for shard in shards}
+            wanted = [shard for shard in shards if shard not in unread]
+            asked = [Asked(topic_partition(shard), positions[shard], most[shard], epochs[shard]) for shard in wanted]
             if asked:
                 ids = {each.partition.topic: self._topic_id(each.partition.topic) for each in asked}
-                request = request_for(asked, ids, answer_bytes, committed=self.committed)
+                rack = self._replicas.rack_for(node, route)
+                request = request_for(asked, ids, answer_bytes, committed=self.committed, rack=rack)
                 names = {topic_id: name for name, topic_id in ids.items()}
-                futures.append((node, names, self._manager.send(request, node_id=node)))
+                futures.append((node, wanted, names, self._manager.send(request, node_id=node)))
         outside: _Leaders = {}
-        for node, names, future in futures:
+        for node, wanted, names, future in futures:
+            followed = [shard for shard in wanted if leader_of[shard] != node]
             try:
                 response = await future
             except _TRANSIENT as error:
                 troubles.append(error)
+                for shard in followed:
+                    self._replicas.failed(shard, boot_time())
                 continue
             if response.error_code:
                 troubles.append(kafka_errors.for_code(response.error_code)("the whole Fetch"))
@@ -290,7 +302,17 @@ class Brokers:
                     shard = ShardId(f"{name}/{part.partition_index}")
                     code = kafka_errors.for_code(part.error_code)
                     if code is kafka_errors.NoError:
-                        found.append(fetched(shard, positions[shard], part, topic_id, committed=self.committed))
+                        each = fetched(shard, positions[shard], part, topic_id, committed=self.committed)
+                        if shard in followed and not each.data and each.said:
+                            # That there is nothing only the leader knows.
+                            self._replicas.failed(shard, boot_time(), BEHIND_FOR)
+                        elif part.preferred_read_replica in (-1, node):
+                            found.append(each)
+                        else:
+                            self._replicas.named(shard, part.preferred_read_replica, boot_time())
+                    elif shard in followed:
+                        # Its leader is asked the same, and what that one says counts.
+                        self._replicas.failed(shard, boot_time())
                     elif code is kafka_errors.OffsetOutOfRangeError:
                         outside.setdefault(node, []).append((shard, TopicPartition(name, part.partition_index)))
                     elif issubclass(code, _TRANSIENT):
@@ -305,6 +327,10 @@ class Brokers:
                 found.append(Fetched(shard, positions[shard], b"", ends[shard], start=starts[shard]))
         self._settle(troubles, any(part.said for part in found))
         return found
+
+    def _has(self, shard: ShardId, node: int) -> bool:
+        """Whether a broker is part of the cluster and has a replica of a shard, as far as the metadata says."""
+        return self._manager.cluster.is_replica_node(topic_partition(shard), node) is not None
 
     async def _verify(
         self,

@@ -63,7 +63,9 @@ class Asked:
     epoch: int
 
 
-def request_for(shards: Iterable[Asked], ids: Mapping[str, uuid.UUID | None], most: int, *, committed: bool) -> RawFetch:
+def request_for(
+    shards: Iterable[Asked], ids: Mapping[str, uuid.UUID | None], most: int, *, committed: bool, rack: str
+) -> RawFetch:
     """One broker's request, for at most `most` bytes. `ids` are those of the topics, None where there is none."""
     topics: dict[str, list[Any]] = {}
     for each in shards:
@@ -85,7 +87,7 @@ def request_for(shards: Iterable[Asked], ids: Mapping[str, uuid.UUID | None], mo
         session_epoch=-1,
         topics=[_Topic(topic=name, topic_id=ids[name], partitions=parts) for name, parts in topics.items()],
         forgotten_topics_data=[],
-        rack_id="",
+        rack_id=rack,
         min_version=4,
         # From 13 on topics go by their ids, so that one which was made anew is never read in place of the old one.
         max_version=13 if all(ids[name] for name in topics) else 12,

@@ -75,6 +75,12 @@ OPTIONS = (
         "kafka.isolation.level", ALL, "`read_uncommitted`",
         "`read_committed` leaves out the records of aborted transactions, and waits for open ones.",
     ),
+    Option(
+        "kafka.client.rack", ALL, "the pod's zone",
+        "Where the tasks are: records are read from a replica whose broker has this `broker.rack`, if the brokers have a "
+        "`replica.selector.class` that looks at racks. Without it each task takes the zone of its pod (`SHARDHERD_ZONE`), if "
+        "that is known; empty: leaders are read.",
+    ),
     Option("includeHeaders", ALL, "`false`", "Whether there is a column `headers`."),
     Option(
         "maxOffsetsPerTrigger", STREAMS, "no limit",

@@ -70,6 +70,7 @@ class Settings:
     security: Security = field(default_factory=Security)
     values: ValueFormat = field(default_factory=ValueFormat)
     fetch_bytes: int = FETCH_MEMORY
+    rack: str | None = None
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
@@ -91,6 +92,7 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
         max_task_records=_whole(given, "maxRecordsPerPartition"),
         values=value_format(given),
         fetch_bytes=_fetch_bytes(given),
+        rack=kafka.pop("client.rack", None),
     )
     if mode is Mode.GROUP:
         return settings

@@ -43,17 +43,27 @@ RETRY_DELAY = 0.1
 """Seconds between tries while no broker can be reached."""
 
 
-_open: dict[tuple[int, str, str, bool], Brokers] = {}
+ZONE_VARIABLE = "SHARDHERD_ZONE"
+"""Environment variable with the zone of the pod that this process is in."""
+
+_open: dict[tuple[int, str, str, bool, str], Brokers] = {}
 
 
 _appetite = Appetite()
 
 
-def brokers_of(bootstrap_servers: str, security: Mapping[str, Any], *, committed: bool = False) -> Brokers:
-    """This process's connections to that Kafka. A forked process opens its own. `security` is `Security.as_dict()`."""
-    key = (os.getpid(), bootstrap_servers, json.dumps(dict(security), sort_keys=True), committed)
+def brokers_of(
+    bootstrap_servers: str, security: Mapping[str, Any], *, committed: bool = False, rack: str | None = None
+) -> Brokers:
+    """This process's connections to that Kafka. A forked process opens its own. `security` is `Security.as_dict()`.
+
+    Without a `rack` it is the zone of this process's pod, if that is known.
+    """
+    near = os.environ.get(ZONE_VARIABLE, "") if rack is None else rack
+    key = (os.getpid(), bootstrap_servers, json.dumps(dict(security), sort_keys=True), committed, near)
     if key not in _open:
-        _open[key] = Brokers(bootstrap_servers, Security.from_dict(security), name="shardherd-reader", committed=committed)
+        made = Security.from_dict(security)
+        _open[key] = Brokers(bootstrap_servers, made, name="shardherd-reader", committed=committed, rack=near)
     return _open[key]
 
 

@@ -92,6 +92,7 @@ class Slice(InputPartition):
         topic_ids: Mapping[str, str] | None = None,
         fail_on_data_loss: bool = True,
         committed: bool = False,
+        rack: str | None = None,
         fetch_bytes: int = FETCH_MEMORY,
         marks: Mapping[ShardId, tuple[Mark, ...]] | None = None,
         desk: Desk | None = None,
@@ -103,6 +104,7 @@ class Slice(InputPartition):
         self.topic_ids = topic_ids or {}
         self.fail_on_data_loss = fail_on_data_loss
         self.committed = committed
+        self.rack = rack
         self.fetch_bytes = fetch_bytes
         self.marks = marks or {}
         self.desk = desk
@@ -127,6 +129,7 @@ def _slices(
             topic_ids=offsets.topics,
             fail_on_data_loss=settings.fail_on_data_loss,
             committed=settings.committed,
+            rack=settings.rack,
             fetch_bytes=settings.fetch_bytes,
             marks={each.shard: marks[each.shard] for each in task if each.shard in marks},
             desk=desk,
@@ -144,7 +147,7 @@ def read_slice(
 
     if not isinstance(partition, Slice):  # Spark's own, for a batch without a task
         return iter(())
-    brokers = brokers_of(partition.bootstrap_servers, partition.security, committed=partition.committed)
+    brokers = brokers_of(partition.bootstrap_servers, partition.security, committed=partition.committed, rack=partition.rack)
     if not partition.ranges:
         warm_up(brokers)
     batches = read_ranges(

@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka.structs import TopicPartition
@@ -27,6 +28,7 @@ from shardherd.spark.appetite import Appetite
 from shardherd.spark.brokers import BrokersUnavailableError, RangeLostError
 from shardherd.spark.lineage import Mark
 from shardherd.spark.planning import ShardRange
+from shardherd.spark.wire import RawFetch
 from tests.harness.kafka import KafkaLab
 from tests.harness.long import long
 from tests.integration.brokers.conftest import Connect, Coordinate
@@ -71,6 +73,32 @@ def test_a_leader_that_stops_in_the_middle_of_a_batch_costs_no_record(
     trio.start(1)
 
     assert reading.finish() == {**sent(moving, 2, 0, 200), **sent(alone, 2, 0, 200)}, "the rest waits for it"
+
+
+def test_records_are_read_from_the_replica_in_our_zone_and_from_the_leader_when_that_is_gone(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = several(kafka, 1, 2, partitions=1)
+    near = connect(trio.bootstrap(), rack="zone-2")
+    asked: list[int] = []
+    send = near._manager.send
+
+    def counted(request: Any, node_id: Any = None, **options: Any) -> Any:
+        if isinstance(request, RawFetch):
+            asked.append(node_id)
+        return send(request, node_id=node_id, **options)
+
+    monkeypatch.setattr(near._manager, "send", counted)
+    reading = Reading(near, *whole(topic, 1, 200))
+    for _ in range(4):
+        reading.step()
+    assert len(reading.rows[f"{topic}/0"]) < 200, "it is in the middle"
+    assert (asked[0], set(asked[1:])) == (1, {2}), "the leader says who is near, and sends no record"
+
+    trio.kill(2)
+
+    assert reading.rest() == sent(topic, 1, 0, 200)
+    assert asked[-1] == 1
 
 
 @long

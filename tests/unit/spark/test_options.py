@@ -79,6 +79,7 @@ def test_every_option_arrives() -> None:
             "minPartitions": "8",
             "maxRecordsPerPartition": "50",
             "maxFetchBytesPerTask": "8388608",
+            "kafka.client.rack": "zone-1",
         },
         batch=False,
     )
@@ -90,6 +91,7 @@ def test_every_option_arrives() -> None:
         min_tasks=8,
         max_task_records=50,
         fetch_bytes=8 << 20,
+        rack="zone-1",
         selection=Selection(shards=(A, B, views)),
         start=Place("startingOffsetsByTimestamp", times={A: 5, B: 6, views: 7}, unmatched_is_latest=True),
         fail_on_data_loss=False,

@@ -12,6 +12,7 @@ import pytest
 
 from shardherd.core.model import ShardId
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError, topic_partition
+from shardherd.spark.replicas import Replicas
 from shardherd.spark.turns import Turns
 
 A = ShardId("clicks/0")
@@ -47,7 +48,7 @@ def brokers(code: int) -> Brokers:
     made: Any = Brokers.__new__(Brokers)
     made._manager = SimpleNamespace(send=send, cluster=cluster, call_soon=Done, failures=lambda: ())
     made.committed, made._by_leader, made.bootstrap_servers = False, by_leader, "kafka:9092"
-    made._found, made._silent, made._turns = True, frozenset(), Turns()
+    made._found, made._silent, made._turns, made._replicas = True, frozenset(), Turns(), Replicas()
     return made  # type: ignore[no-any-return]
 
 
