@@ -32,6 +32,7 @@ from shardherd.core.model import (
     ShardId,
 )
 from shardherd.core.tracker import Tracker
+from shardherd.spark.adoption import Adoption
 from shardherd.spark.flow import Limits
 from shardherd.spark.lineage import Ends, epochs_in, leaders_of
 from shardherd.spark.offsets import Offsets
@@ -117,6 +118,8 @@ class Agent:
         self._phase = Phase.WARMING
         self._phase_since = now()
         self._bounds: Ends | None = None
+        self._adoption = Adoption(self.tracker)
+        self._accepted = False  # the query is known not to be refused
         self._stopping = False
         self._group_gone = False
         self._left = asyncio.Event()
@@ -442,6 +445,8 @@ class Agent:
             await self._first_event()
         if self._heard.is_set():
             self.finished(start)
+        self._adoption.asked(start)
+        self._adopt()
         if self._warm_wanted is None and not self.ready:
             self._warm_wanted = start.warm + 1
         over = False
@@ -469,6 +474,7 @@ class Agent:
         if not self.refusal:
             log.error("the query is ended: %s", why, extra=self._fields())
         self.refusal = why
+        self._accepted = False
         self._heard.set()
         self._records.set()
 
@@ -484,11 +490,20 @@ class Agent:
     def heard(self) -> None:
         """The query's first progress event is there, and refuses nothing: from now on a question proves what came before."""
         self._heard.set()
+        self._accepted = True
+
+    def _adopt(self) -> None:
+        """Checkpoint what an earlier run has finished, once our grants are known."""
+        if self._joined.is_set() and (ours := self._adoption.adopt()):
+            self._tell("adopting what was finished before of", {shard: each.epoch for shard, each in ours.items()})
+            self._changed()
 
     def query_began(self, limits: Limits) -> None:
         """A stream reader is there; this is what the user wants of its micro-batches."""
         if self.hears_events:
             self._heard.clear()
+        self._accepted = False
+        self._adoption.query_began()
         self.limits = limits
         self.pace.target = limits.target_seconds or TARGET_SECONDS
 
@@ -509,7 +524,7 @@ class Agent:
         elif self._bounds is None and self._now() - self.batch_at > KEEP_WARM_AFTER:
             warm += 1
         ends = self._ends.known() if self._bounds is None else self._bounds
-        handed = self.tracker.hand_out(self._stops(limits, sizes, ends), None)
+        handed = {} if self._adoption.proven else self.tracker.hand_out(self._stops(limits, sizes, ends), None)
         if not handed and warm == start.warm:
             return None
         self.batch_at = self._now()
@@ -520,7 +535,8 @@ class Agent:
         self.pace.begin(sum(each.stop - each.start for each in handed.values()), self._now())
         self._changed()
         ranges = handed or self.tracker.standing()
-        return Offsets(self.settings.group_uid, warm, ranges, leaders=leaders_of(start, ranges, ends))
+        leaders = leaders_of(start, ranges, ends)
+        return Offsets(self.settings.group_uid, warm, ranges, leaders=leaders, accepted=self._accepted)
 
     def _stops(
         self, limits: Limits, sizes: Mapping[ShardId, float], ends: Mapping[ShardId, Offset]
