@@ -10,7 +10,7 @@ import pytest
 
 from shardherd.core.model import ShardId
 from shardherd.core.tracker import ReadRange
-from shardherd.spark import losses, reader
+from shardherd.spark import losses
 from shardherd.spark.brokers import Brokers, RangeLostError
 from shardherd.spark.lineage import Ends, Lineage, Mark, leaders_of, marks_of
 from shardherd.spark.offsets import Offsets, parse
@@ -111,7 +111,6 @@ def test_a_cut_behind_the_range_is_none_of_its_business(kafka: PlayedKafka, brok
 
 def test_an_election_in_the_middle_of_a_range_is_asked_about(kafka: PlayedKafka, brokers: Brokers) -> None:
     ranges = [ShardRange(A, 0, 640)]
-    reader._appetite.learn(A, 64 * 200, 64, 64 * 200)
     batches = read_ranges(brokers, ranges, ("offset",), marks={A: (Mark(640, 3),)})
     kafka.record_limit = 128
     assert next(batches).num_rows == 128

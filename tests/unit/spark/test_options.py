@@ -206,3 +206,8 @@ def test_no_two_options_differ_only_in_case_and_none_is_refused_as_well() -> Non
     names = [option.name.lower() for option in OPTIONS] + [name.lower() for name in MEANINGLESS]
 
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("given", "rack"), [({}, None), ({"kafka.client.rack": ""}, ""), ({"kafka.client.rack": "b"}, "b")])
+def test_a_group_may_say_where_its_tasks_are(given: dict[str, str], rack: str | None) -> None:
+    assert read_options(given, batch=False).rack == rack
