@@ -42,7 +42,7 @@ class Adoption:
             return {}
         proven, self.proven = self._unread(self.proven), {}
         # Whose a logged range still is, is the same question whether it is to be read again or was finished.
-        ours = self._tracker.replay(proven)
+        ours = self._tracker.replay(proven) if proven else {}
         self._tracker.finish(ours)
         return ours
 
