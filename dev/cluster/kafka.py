@@ -189,6 +189,9 @@ class KafkaTrio:
         settings = {
             "process.roles": "broker,controller",
             "node.id": str(node),
+            # Each in a zone of its own; who says no rack is sent to no near replica.
+            "broker.rack": f"zone-{node}",
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             "controller.quorum.voters": ",".join(f"{each}@{HOST}:{self._ports[each].controller}" for each in NODES),
             "listeners": ",".join(
                 [

@@ -16,7 +16,7 @@ from shardherd.core.model import ResetState
 from shardherd.spark import kafka_settings
 from shardherd.spark.application import spark_conf
 from shardherd.spark.kafka_settings import SETTINGS
-from shardherd.spark.options import MEANINGLESS, OPTIONS
+from shardherd.spark.option_table import MEANINGLESS, OPTIONS
 from shardherd.spark.pod import read_pod
 from shardherd.spark.schema import MEANINGS
 from tests.unit.spark.test_pod import EXECUTORS, POD

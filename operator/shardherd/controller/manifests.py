@@ -298,6 +298,8 @@ def _executor(resource: Resource) -> dict[str, Any]:
                 {
                     "name": names.EXECUTOR_CONTAINER,
                     "workingDir": WORK,
+                    # An executor may be in another zone than its driver, and reads from the brokers of its own.
+                    "env": [_from_field("SHARDHERD_ZONE", f"metadata.labels['{names.ZONE}']")],
                     "securityContext": dict(_CONTAINER_SECURITY),
                     "volumeMounts": [
                         {"name": "tmp", "mountPath": "/tmp"},

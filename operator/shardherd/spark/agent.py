@@ -32,10 +32,12 @@ from shardherd.core.model import (
     ShardId,
 )
 from shardherd.core.tracker import Tracker
+from shardherd.spark.adoption import Adoption
 from shardherd.spark.flow import Limits
+from shardherd.spark.lineage import Ends, epochs_in, leaders_of
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.pace import Pace
-from shardherd.spark.surroundings import AgentSettings, Ends, Observer
+from shardherd.spark.surroundings import AgentSettings, EndsKnown, Observer
 from shardherd.telemetry.logs import fields
 
 log = logging.getLogger(__name__)
@@ -83,7 +85,7 @@ class Agent:
         self,
         settings: AgentSettings,
         coordinator: Coordinator,
-        ends: Ends,
+        ends: EndsKnown,
         observer: Observer,
         stop: Callable[[str], Awaitable[None]],
         now: Callable[[], float] = boot_time,
@@ -115,7 +117,9 @@ class Agent:
         self._sink_waits = False
         self._phase = Phase.WARMING
         self._phase_since = now()
-        self._bounds: dict[ShardId, Offset] | None = None
+        self._bounds: Ends | None = None
+        self._adoption = Adoption(self.tracker)
+        self._accepted = False  # the query is known not to be refused
         self._stopping = False
         self._group_gone = False
         self._left = asyncio.Event()
@@ -441,6 +445,8 @@ class Agent:
             await self._first_event()
         if self._heard.is_set():
             self.finished(start)
+        self._adoption.asked(start)
+        self._adopt()
         if self._warm_wanted is None and not self.ready:
             self._warm_wanted = start.warm + 1
         over = False
@@ -468,6 +474,7 @@ class Agent:
         if not self.refusal:
             log.error("the query is ended: %s", why, extra=self._fields())
         self.refusal = why
+        self._accepted = False
         self._heard.set()
         self._records.set()
 
@@ -483,11 +490,20 @@ class Agent:
     def heard(self) -> None:
         """The query's first progress event is there, and refuses nothing: from now on a question proves what came before."""
         self._heard.set()
+        self._accepted = True
+
+    def _adopt(self) -> None:
+        """Checkpoint what an earlier run has finished, once our grants are known."""
+        if self._joined.is_set() and (ours := self._adoption.adopt()):
+            self._tell("adopting what was finished before of", {shard: each.epoch for shard, each in ours.items()})
+            self._changed()
 
     def query_began(self, limits: Limits) -> None:
         """A stream reader is there; this is what the user wants of its micro-batches."""
         if self.hears_events:
             self._heard.clear()
+        self._accepted = False
+        self._adoption.query_began()
         self.limits = limits
         self.pace.target = limits.target_seconds or TARGET_SECONDS
 
@@ -507,7 +523,8 @@ class Agent:
             warm = max(warm, self._warm_wanted)
         elif self._bounds is None and self._now() - self.batch_at > KEEP_WARM_AFTER:
             warm += 1
-        handed = self.tracker.hand_out(self._stops(limits, sizes), None)
+        ends = self._ends.known() if self._bounds is None else self._bounds
+        handed = {} if self._adoption.proven else self.tracker.hand_out(self._stops(limits, sizes, ends), None)
         if not handed and warm == start.warm:
             return None
         self.batch_at = self._now()
@@ -517,11 +534,14 @@ class Agent:
             self._records_at = self.batch_at
         self.pace.begin(sum(each.stop - each.start for each in handed.values()), self._now())
         self._changed()
-        return Offsets(self.settings.group_uid, warm, handed or self.tracker.standing())
+        ranges = handed or self.tracker.standing()
+        leaders = leaders_of(start, ranges, ends)
+        return Offsets(self.settings.group_uid, warm, ranges, leaders=leaders, accepted=self._accepted)
 
-    def _stops(self, limits: Limits, sizes: Mapping[ShardId, float]) -> Mapping[ShardId, Offset]:
+    def _stops(
+        self, limits: Limits, sizes: Mapping[ShardId, float], ends: Mapping[ShardId, Offset]
+    ) -> Mapping[ShardId, Offset]:
         """Up to where each shard may be read now."""
-        ends = self._ends.known() if self._bounds is None else self._bounds
         self.tracker.abandon()  # as handing out does: what was not finished is available again
         available = self._available(ends)
         if not available:
@@ -574,7 +594,7 @@ class Agent:
             self._records.clear()
             await self._records.wait()
         known = self._ends.known()
-        self._bounds = {shard: known[shard] for shard in wanted}
+        self._bounds = Ends({shard: known[shard] for shard in wanted}, epochs_in(known))
 
     def known_ends(self) -> Mapping[ShardId, Offset]:
         """The known ends of the shards that we hold."""

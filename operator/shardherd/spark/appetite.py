@@ -44,6 +44,10 @@ class Appetite:
         """Bytes to ask for of every shard that is left; the `hungry` got nothing the last time, and ask for all they may."""
         return {shard: self._wanted(shard, stops[shard] - at, shard in hungry) for shard, at in left.items()}
 
+    def largest_batch(self, shards: Collection[ShardId]) -> int:
+        """Bytes of the largest batch that was seen of these shards, 0 if none was."""
+        return max((self._seen[shard].batch for shard in shards if shard in self._seen), default=0)
+
     def _wanted(self, shard: ShardId, offsets: int, hungry: bool) -> int:
         seen = self._seen.get(shard)
         if hungry:

@@ -99,7 +99,7 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         **_number_of_executors(pod),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": executors.memory,
-        # Outside the heap: a Python worker for every core with numba, Arrow and two Fetch answers, beside the JVM's own. Spark
+        # Outside the heap: a Python worker for every core with numba, Arrow and 64 MiB of answers, beside the JVM's own. Spark
         # makes it the limit, too.
         "spark.executor.memoryOverheadFactor": "0.4",
         "spark.executor.minMemoryOverhead": f"{384 + 384 * executors.cores}m",

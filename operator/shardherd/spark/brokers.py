@@ -14,31 +14,28 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.net import NetworkSelector
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.structs import TopicPartition
 
+from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.credentials import of_files
 from shardherd.adapters.kafka.manager import told
 from shardherd.core.model import Offset, ShardId
 from shardherd.core.security import Security
-from shardherd.spark.transactions import Aborted
-from shardherd.spark.wire import FetchManager, RawFetch
+from shardherd.spark.fetching import Asked, Fetched, fetched, request_for
+from shardherd.spark.lineage import UNKNOWN, Diverged, Ends, Lineage, Mark
+from shardherd.spark.replicas import BEHIND_FOR, Replicas
+from shardherd.spark.turns import Room, Turns
+from shardherd.spark.wire import FetchManager
 
 log = logging.getLogger(__name__)
 
-FETCH_BYTES = 16 * 1024 * 1024
-"""Most bytes of one Fetch answer: enough to make a round trip cheap, small enough to hold two of them in a worker."""
-
 SHARD_FETCH_BYTES = 4 * 1024 * 1024
 """Most bytes of one shard in a Fetch answer. A single larger batch still comes whole: Kafka always sends the first one."""
-
-FETCH_WAIT = 0.5
-"""Seconds that a broker holds a Fetch that has nothing to say."""
 
 ANSWER_TIMEOUT = 15.0
 """Seconds after which a broker that does not answer is given up and its connection closed; less than callers wait."""
@@ -64,8 +61,11 @@ _TRANSIENT = (
     kafka_errors.IllegalSaslStateError,
 )
 
-_FetchTopic = RawFetch.FetchTopic
-_FetchPartition = _FetchTopic.FetchPartition
+_Leaders = dict[int, list[tuple[ShardId, TopicPartition]]]
+"""Shards by the broker that leads them."""
+
+_EpochTopic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+_EpochPartition = _EpochTopic.OffsetForLeaderPartition
 _EndsTopic = ListOffsetsRequest.ListOffsetsTopic
 _EndsPartition = _EndsTopic.ListOffsetsPartition
 
@@ -82,27 +82,6 @@ class SourceRefusedError(Exception):
     """Kafka refuses us a shard for good, for example for lack of rights. Names the shard and Kafka's reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """One shard's part of a Fetch answer: raw batches, and the shard's end as its leader saw it.
-
-    Under read_committed the end is that of the decided transactions, and `aborted` are those that were aborted; `written` is
-    the end with the open ones, as far as it is known.
-
-    `topic_id` is that of the topic that was read, empty if the broker is too old to say. `start` is given if the offset
-    asked for is outside the shard: the first offset that it still has.
-    """
-
-    shard: ShardId
-    asked: Offset
-    data: bytes
-    end: Offset
-    topic_id: str = ""
-    start: Offset | None = None
-    aborted: tuple[Aborted, ...] = ()
-    written: Offset = -1
-
-
 def topic_partition(shard: ShardId) -> TopicPartition:
     """Kafka's name of a shard."""
     topic, _, partition = shard.rpartition("/")
@@ -114,7 +93,8 @@ def topic_partition(shard: ShardId) -> TopicPartition:
 class Brokers:
     """Connections to one Kafka, as `security` says.
 
-    `committed` is read_committed: shards end, and are read, before the first transaction that is still open.
+    `committed` is read_committed: shards end, and are read, before the first transaction that is still open. `rack` is where we
+    are: records are read from a replica there, if the brokers name one.
     """
 
     def __init__(
@@ -124,6 +104,7 @@ class Brokers:
         *,
         name: str = "shardherd",
         committed: bool = False,
+        rack: str = "",
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.committed = committed
@@ -143,6 +124,8 @@ class Brokers:
         self._topics: set[str] = set()
         self._found = False
         self._silent: frozenset[ShardId] = frozenset()
+        self._turns = Turns()
+        self._replicas = Replicas(rack)
 
     def close(self) -> None:
         self._net.run(self._manager.close)
@@ -158,20 +141,33 @@ class Brokers:
         timeout: float,
         *,
         shard_bytes: int | Mapping[ShardId, int] = SHARD_FETCH_BYTES,
+        room: Room = Room(),  # noqa: B008 - it cannot be changed
+        lineage: Lineage | None = None,
     ) -> Callable[[], list[Fetched]]:
         """Send one Fetch a broker for these shards, and return a function that waits for all the answers.
 
-        `shard_bytes` bounds what comes of each shard; a single larger batch still comes whole for the first one.
+        `shard_bytes` bounds what comes of each shard; a single larger batch still comes whole for the first one. As many
+        brokers are asked as there is `room` for, the others at the next call. `lineage` is what must hold of the logs.
 
-        Shards with nothing to say are left out, and so are those whose leader cannot be reached while another answers. Errors
-        come from the returned function: BrokersUnavailableError when nothing came within `timeout` seconds, SourceRefusedError.
+        Shards that were not asked for are left out, and so are those whose leader cannot be reached while another answers.
+        Errors come from the returned function: BrokersUnavailableError when nothing came within `timeout` seconds,
+        SourceRefusedError.
         """
-        return self._begin(lambda: self._fetch(positions, shard_bytes), timeout, positions)
+        known = Lineage() if lineage is None else lineage
+        return self._begin(lambda: self._fetch(positions, shard_bytes, room, known), timeout, positions)
 
-    def ends(self, shards: Iterable[ShardId], timeout: float) -> dict[ShardId, Offset]:
+    def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> dict[ShardId, Offset]:
+        """Where each log ended under epochs up to its mark's, of every shard whose leader answered; -1 if it cannot say.
+
+        Below the mark's offset, the log was cut off there. Raises BrokersUnavailableError, SourceRefusedError.
+        """
+        found: dict[ShardId, Offset] = self._begin(lambda: self._cuts(marks), timeout, marks)()
+        return found
+
+    def ends(self, shards: Iterable[ShardId], timeout: float) -> Ends:
         """The end of each shard whose leader answered. Raises BrokersUnavailableError, SourceRefusedError."""
         wanted = tuple(shards)
-        found: dict[ShardId, Offset] = self._begin(lambda: self._ends(wanted), timeout, wanted)()
+        found: Ends = self._begin(lambda: self._ends(wanted), timeout, wanted)()
         return found
 
     def offsets(self, times: Mapping[ShardId, int], timeout: float) -> dict[ShardId, Offset]:
@@ -234,7 +230,7 @@ class Brokers:
         await self._manager.bootstrap_async(int(BOOTSTRAP_TIMEOUT * 1000))
         self._found = True
 
-    async def _by_leader(self, shards: Iterable[ShardId]) -> tuple[dict[int, list[tuple[ShardId, TopicPartition]]], list[Any]]:
+    async def _by_leader(self, shards: Iterable[ShardId]) -> tuple[_Leaders, list[Any]]:
         """Shards by the broker that leads them, and what is wrong with the others. Raises SourceRefusedError."""
         named = [(shard, topic_partition(shard)) for shard in shards]
         cluster = self._manager.cluster
@@ -245,7 +241,7 @@ class Brokers:
             # Should that fail too, the shards that have a leader are still read.
             with contextlib.suppress(*_TRANSIENT):
                 await cluster.refresh_metadata()
-        leaders: dict[int, list[tuple[ShardId, TopicPartition]]] = {}
+        leaders: _Leaders = {}
         troubles: list[Any] = []
         for shard, tp in named:
             leader = _leader(cluster, tp)
@@ -263,45 +259,38 @@ class Brokers:
                 troubles.append(kafka_errors.LeaderNotAvailableError(f"shard {shard} has no leader now"))
         return leaders, troubles
 
-    async def _fetch(self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int]) -> list[Fetched]:
+    async def _fetch(
+        self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int], room: Room, lineage: Lineage
+    ) -> list[Fetched]:
         leaders, troubles = await self._by_leader(positions)
-        ids = self._topic_id
+        leader_of = {shard: node for node, shards in leaders.items() for shard, _ in shards}
+        route = self._replicas.route(leader_of, self._has, boot_time())
+        at_once, answer_bytes = room.among(len(route.shards))
+        turn = {node: route.shards[node] for node in self._turns.next(route.shards, at_once)}
+        # One look at the epochs for all that follows: what is read is what was verified.
+        epochs = {shard: self._epoch(topic_partition(shard)) for shards in turn.values() for shard in shards}
+        unread = await self._verify(leaders, epochs, positions, lineage, troubles)
+        found = [part for part in unread.values() if part is not None]
         futures = []
-        for node, shards in leaders.items():
-            topics: dict[str, list[Any]] = {}
-            for shard, tp in shards:
-                topics.setdefault(tp.topic, []).append(
-                    _FetchPartition(
-                        partition=tp.partition,
-                        current_leader_epoch=-1,
-                        fetch_offset=positions[shard],
-                        last_fetched_epoch=-1,
-                        partition_max_bytes=shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard],
-                    )
-                )
-            request = RawFetch(
-                max_wait_ms=int(FETCH_WAIT * 1000),
-                min_bytes=1,
-                max_bytes=FETCH_BYTES,
-                isolation_level=int(self.committed),
-                session_id=0,
-                session_epoch=-1,
-                topics=[_FetchTopic(topic=name, topic_id=ids(name), partitions=parts) for name, parts in topics.items()],
-                forgotten_topics_data=[],
-                rack_id="",
-                min_version=4,
-                # From 13 on topics go by their ids, so that one which was made anew is never read in place of the old one.
-                max_version=13 if all(ids(name) for name in topics) else 12,
-            )
-            names = {ids(name): name for name in topics}
-            futures.append((node, names, self._manager.send(request, node_id=node)))
-        found: list[Fetched] = []
-        outside: dict[int, list[tuple[ShardId, TopicPartition]]] = {}
-        for node, names, future in futures:
+        for node, shards in turn.items():
+            most = {shard: shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard] for shard in shards}
+            wanted = [shard for shard in shards if shard not in unread]
+            asked = [Asked(topic_partition(shard), positions[shard], most[shard], epochs[shard]) for shard in wanted]
+            if asked:
+                ids = {each.partition.topic: self._topic_id(each.partition.topic) for each in asked}
+                rack = self._replicas.rack_for(node, route)
+                request = request_for(asked, ids, answer_bytes, committed=self.committed, rack=rack)
+                names = {topic_id: name for name, topic_id in ids.items()}
+                futures.append((node, wanted, names, self._manager.send(request, node_id=node)))
+        outside: _Leaders = {}
+        for node, wanted, names, future in futures:
+            followed = [shard for shard in wanted if leader_of[shard] != node]
             try:
                 response = await future
             except _TRANSIENT as error:
                 troubles.append(error)
+                for shard in followed:
+                    self._replicas.failed(shard, boot_time())
                 continue
             if response.error_code:
                 troubles.append(kafka_errors.for_code(response.error_code)("the whole Fetch"))
@@ -313,14 +302,17 @@ class Brokers:
                     shard = ShardId(f"{name}/{part.partition_index}")
                     code = kafka_errors.for_code(part.error_code)
                     if code is kafka_errors.NoError:
-                        end = part.last_stable_offset if self.committed else part.high_watermark
-                        if part.records or end <= positions[shard]:
-                            aborted = tuple(
-                                Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()
-                            )
-                            data = part.records or b""
-                            high = part.high_watermark
-                            found.append(Fetched(shard, positions[shard], data, end, topic_id, aborted=aborted, written=high))
+                        each = fetched(shard, positions[shard], part, topic_id, committed=self.committed)
+                        if shard in followed and not each.data and each.said:
+                            # That there is nothing only the leader knows.
+                            self._replicas.failed(shard, boot_time(), BEHIND_FOR)
+                        elif part.preferred_read_replica in (-1, node):
+                            found.append(each)
+                        else:
+                            self._replicas.named(shard, part.preferred_read_replica, boot_time())
+                    elif shard in followed:
+                        # Its leader is asked the same, and what that one says counts.
+                        self._replicas.failed(shard, boot_time())
                     elif code is kafka_errors.OffsetOutOfRangeError:
                         outside.setdefault(node, []).append((shard, TopicPartition(name, part.partition_index)))
                     elif issubclass(code, _TRANSIENT):
@@ -333,10 +325,112 @@ class Brokers:
             troubles += start_troubles + end_troubles
             for shard in starts.keys() & ends.keys():
                 found.append(Fetched(shard, positions[shard], b"", ends[shard], start=starts[shard]))
-        self._settle(troubles, bool(found))
+        self._settle(troubles, any(part.said for part in found))
         return found
 
-    async def _ends(self, shards: Iterable[ShardId]) -> dict[ShardId, Offset]:
+    def _has(self, shard: ShardId, node: int) -> bool:
+        """Whether a broker is part of the cluster and has a replica of a shard, as far as the metadata says."""
+        return self._manager.cluster.is_replica_node(topic_partition(shard), node) is not None
+
+    async def _verify(
+        self,
+        leaders: _Leaders,
+        epochs: Mapping[ShardId, int],
+        positions: Mapping[ShardId, Offset],
+        lineage: Lineage,
+        troubles: list[Any],
+    ) -> dict[ShardId, Fetched | None]:
+        """The shards that are not to be read now: their logs are not those of `lineage`, or nobody said so (None)."""
+        found: dict[ShardId, Fetched | None] = {}
+        marks: dict[ShardId, tuple[Mark, ...]] = {}
+        for shard, epoch in epochs.items():
+            if (ahead := lineage.ahead(shard, epoch)) is not None:
+                # We may be behind: the leaders are looked up.
+                troubles.append(kafka_errors.FencedLeaderEpochError(f"shard {shard}"))
+                found[shard] = self._diverged(shard, positions[shard], Diverged(ahead.epoch, epoch))
+            elif doubts := lineage.doubtful(shard, epoch):
+                marks[shard] = doubts
+        while marks:
+            asked = {shard: doubts[0] for shard, doubts in marks.items()}
+            told, more = await self._ends_of_epochs(leaders, epochs, asked)
+            troubles += more
+            for shard, mark in asked.items():
+                if shard not in told:
+                    found[shard] = None
+                    continue
+                if 0 <= told[shard] < mark.offset:
+                    diverged = Diverged(mark.epoch, epochs[shard], told[shard])
+                    found[shard] = self._diverged(shard, positions[shard], diverged)
+                if shard in found or len(marks[shard]) == 1:
+                    lineage.verified(shard, epochs[shard])
+            marks = {shard: doubts[1:] for shard, doubts in marks.items() if doubts[1:] and shard not in found}
+        return found
+
+    def _diverged(self, shard: ShardId, at: Offset, diverged: Diverged) -> Fetched:
+        topic_id = self._topic_id(topic_partition(shard).topic)
+        return Fetched(shard, at, b"", at, str(topic_id) if topic_id else "", diverged=diverged)
+
+    async def _cuts(self, marks: Mapping[ShardId, Mark]) -> dict[ShardId, Offset]:
+        leaders, troubles = await self._by_leader(marks)
+        epochs = {shard: self._epoch(tp) for shards in leaders.values() for shard, tp in shards}
+        told, more = await self._ends_of_epochs(leaders, epochs, marks)
+        self._settle(troubles + more, bool(told))
+        return told
+
+    async def _ends_of_epochs(
+        self, leaders: _Leaders, epochs: Mapping[ShardId, int], marks: Mapping[ShardId, Mark]
+    ) -> tuple[dict[ShardId, Offset], list[Any]]:
+        """Where each log ended under epochs up to its mark's, as its leader says; -1 if that cannot be known.
+
+        `epochs` are those under which they are led, as far as we know.
+
+        Raises SourceRefusedError.
+        """
+        futures = []
+        for node, named in leaders.items():
+            topics: dict[str, list[Any]] = {}
+            for shard, tp in named:
+                if shard in marks:
+                    part = _EpochPartition(
+                        partition=tp.partition, current_leader_epoch=epochs[shard], leader_epoch=marks[shard].epoch
+                    )
+                    topics.setdefault(tp.topic, []).append(part)
+            if topics:
+                request = OffsetForLeaderEpochRequest(
+                    replica_id=-1, topics=[_EpochTopic(topic=topic, partitions=parts) for topic, parts in topics.items()]
+                )
+                futures.append(self._manager.send(request, node_id=node))
+        found: dict[ShardId, Offset] = {}
+        troubles: list[Any] = []
+        for future in futures:
+            try:
+                response = await future
+            except _TRANSIENT as error:
+                troubles.append(error)
+                continue
+            for topic in response.topics:
+                for part in topic.partitions:
+                    shard = ShardId(f"{topic.topic}/{part.partition}")
+                    if self._tells(shard, topic.topic, part, troubles):
+                        found[shard] = part.end_offset
+        return found, troubles
+
+    def _tells(self, shard: ShardId, topic: str, part: Any, troubles: list[Any]) -> bool:
+        """Whether a shard's part of an answer is no error. Raises SourceRefusedError."""
+        code = kafka_errors.for_code(part.error_code)
+        if code is kafka_errors.NoError:
+            return True
+        if not issubclass(code, _TRANSIENT):
+            raise SourceRefusedError(f"shard {shard}: Kafka refuses its end: {_refusal(code, topic)}")
+        troubles.append(code(f"shard {shard}"))
+        return False
+
+    def _epoch(self, partition: TopicPartition) -> int:
+        """Under which epoch a shard is led, as far as the metadata says."""
+        epoch = self._manager.cluster.leader_epoch_for_partition(partition)
+        return UNKNOWN if epoch is None else int(epoch)
+
+    async def _ends(self, shards: Iterable[ShardId]) -> Ends:
         leaders, troubles = await self._by_leader(shards)
         found, more = await self._list(leaders, LATEST)
         self._settle(troubles + more, bool(found))
@@ -355,7 +449,7 @@ class Brokers:
 
     async def _list(
         self, leaders: Mapping[int, Iterable[tuple[ShardId, TopicPartition]]], which: int | Mapping[ShardId, int]
-    ) -> tuple[dict[ShardId, Offset], list[Any]]:
+    ) -> tuple[Ends, list[Any]]:
         """The first offsets at a time (EARLIEST and LATEST too), and what is wrong with the missing ones.
 
         Raises SourceRefusedError.
@@ -374,7 +468,7 @@ class Brokers:
                 min_version=2 if self.committed else 1,  # from 2 on it says where the decided transactions end
             )
             futures.append(self._manager.send(request, node_id=node))
-        found: dict[ShardId, Offset] = {}
+        found = Ends()
         troubles: list[Any] = []
         for future in futures:
             try:
@@ -385,13 +479,10 @@ class Brokers:
             for topic in response.topics:
                 for part in topic.partitions:
                     shard = ShardId(f"{topic.name}/{part.partition_index}")
-                    code = kafka_errors.for_code(part.error_code)
-                    if code is kafka_errors.NoError:
+                    if self._tells(shard, topic.name, part, troubles):
                         found[shard] = part.offset
-                    elif issubclass(code, _TRANSIENT):
-                        troubles.append(code(f"shard {shard}"))
-                    else:
-                        raise SourceRefusedError(f"shard {shard}: Kafka refuses its end: {_refusal(code, topic.name)}")
+                        if part.leader_epoch >= 0:
+                            found.leaders[shard] = part.leader_epoch
         return found, troubles
 
     def _topic_id(self, name: str) -> uuid.UUID | None:

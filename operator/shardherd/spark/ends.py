@@ -14,7 +14,9 @@ from typing import Protocol
 
 from shardherd.adapters.clock import boot_time
 from shardherd.core.model import Offset, ShardId
-from shardherd.spark.brokers import BrokersUnavailableError, Fetched, SourceRefusedError
+from shardherd.spark.brokers import BrokersUnavailableError, SourceRefusedError
+from shardherd.spark.fetching import Fetched
+from shardherd.spark.lineage import Ends, epochs_in
 from shardherd.spark.samples import sizes_at
 
 log = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ class EndWatcher:
         self._changed = changed
         self._interval = interval
         self._wanted: tuple[ShardId, ...] = ()
-        self._known: dict[ShardId, Offset] = {}
+        self._known = Ends()
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._failing = False
@@ -88,7 +90,7 @@ class EndWatcher:
         """Whether ends are those of decided transactions from now on. What is known until then is forgotten."""
         if committed != self._source.committed:
             self._source.committed = committed
-            self._known = {}
+            self._known = Ends()
             self._wake.set()
 
     async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
@@ -133,9 +135,15 @@ class EndWatcher:
         self._failing = False
         if wanted == self._wanted and found.keys() >= set(wanted):
             self._complete_at = boot_time()
-        merged = {
-            shard: found.get(shard, self._known.get(shard, 0)) for shard in wanted if shard in found or shard in self._known
-        }
-        if merged != self._known:
-            self._known = merged
+        merged = Ends()
+        for shard in wanted:
+            # An end and the epoch under which it was told stay together.
+            look = found if shard in found else self._known
+            if shard in look:
+                merged[shard] = look[shard]
+                if shard in (epochs := epochs_in(look)):
+                    merged.leaders[shard] = epochs[shard]
+        grown = merged != self._known
+        self._known = merged
+        if grown:
             self._changed()

@@ -17,6 +17,7 @@ from kafka.protocol.metadata import MetadataRequest
 from shardherd.adapters.clock import boot_time
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
+from shardherd.spark.lineage import Mark
 from shardherd.spark.options import Selection
 from shardherd.spark.places import EARLIEST
 from shardherd.spark.samples import sizes_at
@@ -116,6 +117,10 @@ class Listing:
     def ends(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
         """The ends of those whose leader answers at once."""
         return self._brokers.ends(shards, timeout) if shards else {}
+
+    def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> Mapping[ShardId, Offset]:
+        """As `Brokers.cuts`."""
+        return self._brokers.cuts(marks, timeout)
 
     def sizes(self, positions: Mapping[ShardId, Offset], timeout: float) -> Mapping[ShardId, float]:
         """Bytes a record, as the broker keeps it, at each position; those that cannot be learned at once are left out."""

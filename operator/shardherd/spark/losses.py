@@ -10,7 +10,9 @@ import logging
 from collections.abc import Mapping
 
 from shardherd.core.model import Offset, ShardId
-from shardherd.spark.brokers import Fetched, RangeLostError
+from shardherd.spark.brokers import RangeLostError
+from shardherd.spark.fetching import Fetched
+from shardherd.spark.lineage import Diverged, Lineage
 
 log = logging.getLogger(__name__)
 
@@ -24,14 +26,17 @@ REMEDY = (
 
 
 class Losses:
-    """Looks out for records that are lost in one task's ranges, whose ends are `stops`.
+    """Looks out for records that are lost in one task's ranges, whose ends are `stops` and whose logs are as `lineage` says.
 
     `topic_ids` are the ids of the topics that the ranges were planned for, as far as they are known; any other id that is seen
     first counts as that of a topic without one. With `fail` a loss is an error, otherwise a warning.
     """
 
-    def __init__(self, stops: Mapping[ShardId, Offset], topic_ids: Mapping[str, str], *, fail: bool) -> None:
+    def __init__(
+        self, stops: Mapping[ShardId, Offset], topic_ids: Mapping[str, str], lineage: Lineage | None = None, *, fail: bool
+    ) -> None:
         self._stops = stops
+        self._lineage = Lineage() if lineage is None else lineage
         self._ids = dict(topic_ids)
         self._fail = fail
         self._short_since: dict[ShardId, float] = {}
@@ -43,10 +48,13 @@ class Losses:
         if part.topic_id and (planned := self._ids.setdefault(topic, part.topic_id)) != part.topic_id:
             why = f"topic {topic!r} was deleted and made anew (its id was {planned} and is {part.topic_id})"
             return self._lost(shard, asked, stop, why)
+        if part.diverged is not None:
+            self._rewritten(part, part.diverged, stop, now)
+            return None
         if part.start is not None and asked < part.start:
             return self._lost(shard, asked, min(part.start, stop), f"it starts at {part.start} now: retention deleted them")
-        # What an open transaction holds back is not lost.
-        if part.start is None and (part.data or max(part.end, part.written) >= stop):
+        # What an open transaction holds back, and what an answer had no room for, is not lost.
+        if part.start is None and (part.data or part.end > asked or max(part.end, part.written) >= stop):
             self._short_since.pop(shard, None)
             return None
         if now - self._short_since.setdefault(shard, now) < TRUNCATED_AFTER:
@@ -54,6 +62,26 @@ class Losses:
         return self._lost(
             shard, asked, stop, f"it ends at {part.end} now: an unclean election cut it off, or it is a new topic"
         )
+
+    def _rewritten(self, part: Fetched, diverged: Diverged, stop: Offset, now: float) -> None:
+        """The log was cut off, and may have grown since. What it has now is read, as it is what there is."""
+        shard, asked = part.shard, part.asked
+        under = f"it was led under epoch {diverged.epoch} when they were there, and is under {diverged.now}"
+        if diverged.at is None:
+            if now - self._short_since.setdefault(shard, now) < TRUNCATED_AFTER:
+                return
+            what = f"the records before offset {stop} are not those that were there ({under}): it is a new topic"
+        elif diverged.at >= stop:
+            return
+        else:
+            what = (
+                f"an unclean election cut its log off at offset {diverged.at}; the records from there up to offset "
+                f"{max(asked, stop)} are lost, and others may be in their place ({under})"
+            )
+        if self._fail:
+            raise RangeLostError(f"shard {shard}: {what}; {REMEDY}")
+        log.warning("shard %s: %s; reading from offset %d on what there is, as failOnDataLoss is false", shard, what, asked)
+        self._lineage.forget((shard,))
 
     def _lost(self, shard: ShardId, first: Offset, stop: Offset, why: str) -> Offset:
         what = f"shard {shard}: the records from offset {first} up to {stop} are lost; {why}"

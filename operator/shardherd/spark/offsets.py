@@ -1,8 +1,9 @@
 """The source's offsets: what Spark logs for a micro-batch, so that a replay needs nothing else.
 
 `{"group": UID, "shards": {id: [from, to, epoch]}, "v": 1, "warm": n}` with sorted keys: Spark compares offsets as text.
-Without a coordinator there is `"topics": {name: id}` too, once the positions to start at were resolved. Used by the source (in
-Spark's processes), by the agent and by its standalone counterpart; decides nothing.
+Without a coordinator there is `"topics": {name: id}` too, once the positions to start at were resolved. With brokers that say
+it there is `"leaders": {id: epoch}`, and in a group `"accepted": true`, once that is known; older versions write neither, and
+pass over them. Used by the source (in Spark's processes), by the agent and by its standalone counterpart; decides nothing.
 """
 
 from __future__ import annotations
@@ -29,18 +30,26 @@ class OffsetsError(ValueError):
 class Offsets:
     """Where one micro-batch ends: the range of every shard, and how many warm-up batches were asked for so far.
 
-    `topics` are the ids of the topics that are read without a coordinator; None before the very first look.
+    `topics` are the ids of the topics that are read without a coordinator; None before the very first look. `leaders` are the
+    epochs under which the leaders of shards had records up to the end of each range, as far as they are known.
+    `accepted`: the query that it was handed to is one that a group may have, as its first progress event has told.
     """
 
     group: str
     warm: int = 0
     shards: Mapping[ShardId, ReadRange] = field(default_factory=dict)
     topics: Mapping[str, str] | None = None
+    leaders: Mapping[ShardId, int] = field(default_factory=dict)
+    accepted: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """For Spark, with every key in sorted order."""
         shards = {shard: [each.start, each.stop, each.epoch] for shard, each in sorted(self.shards.items())}
-        found: dict[str, Any] = {"group": self.group, "shards": shards}
+        found: dict[str, Any] = {"accepted": True} if self.accepted else {}
+        found["group"] = self.group
+        if self.leaders:
+            found["leaders"] = dict(sorted(self.leaders.items()))
+        found["shards"] = shards
         if self.topics is not None:
             found["topics"] = dict(sorted(self.topics.items()))
         return {**found, "v": VERSION, "warm": self.warm}
@@ -66,7 +75,8 @@ def parse(raw: Mapping[str, Any] | str, group: str) -> Offsets:
                 "use a checkpointLocation of its own (shardherd's session sets one for every group and pod)"
             )
         shards = {ShardId(shard): ReadRange(*map(int, each)) for shard, each in found["shards"].items()}
-        return Offsets(group, int(found["warm"]), shards, found.get("topics"))
+        leaders = {ShardId(shard): int(epoch) for shard, epoch in found.get("leaders", {}).items()}
+        return Offsets(group, int(found["warm"]), shards, found.get("topics"), leaders, bool(found.get("accepted")))
     except (KeyError, TypeError, AttributeError) as error:
         raise OffsetsError(
             f"the checkpoint location holds offsets of another source: {str(found)[:200]}; use a checkpointLocation of its own"

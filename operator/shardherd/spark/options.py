@@ -1,6 +1,6 @@
-"""The source's options: their names, where each has a meaning, and which go together.
+"""The source's options, parsed: which go together, and what is wrong with them.
 
-`source` reads them in Spark's processes; `docs/source.md` has the table of them. Names are those of Spark's Kafka source where
+`source` reads them in Spark's processes; `option_table` has the table of them. Names are those of Spark's Kafka source where
 the meaning is the same, and are not case-sensitive. It asks nobody anything.
 """
 
@@ -10,152 +10,21 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from shardherd.core.model import ShardId
 from shardherd.core.naming import split
 from shardherd.core.security import Security
 from shardherd.spark import kafka_settings
 from shardherd.spark.flow import Limits
+from shardherd.spark.option_table import ALONE, MEANINGLESS, OPTIONS, Mode
 from shardherd.spark.places import EARLIEST, LATEST, Place, by_offset, by_time, shards_of
+from shardherd.spark.turns import FETCH_MEMORY, LEAST_MEMORY
 from shardherd.spark.values import ValueFormat, from_options
 
 
 class OptionError(ValueError):
     """An option that is wrong, unknown, missing or out of place. Names it, its value and the remedy."""
 
-
-class Mode(Enum):
-    """How the source is used: as a consumer of a ConsumerGroup, as a stream of its own, or once."""
-
-    GROUP = "in a ConsumerGroup"
-    STREAM = "a stream of its own"
-    BATCH = "a batch read"
-
-
-_ALL = frozenset(Mode)
-_ALONE = frozenset({Mode.STREAM, Mode.BATCH})
-_STREAMS = frozenset({Mode.GROUP, Mode.STREAM})
-_STREAM, _BATCH, _GROUP = frozenset({Mode.STREAM}), frozenset({Mode.BATCH}), frozenset({Mode.GROUP})
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option, for the table in the documentation too. `default` is text."""
-
-    name: str
-    modes: frozenset[Mode]
-    default: str
-    meaning: str
-
-
-OPTIONS = (
-    Option("kafka.bootstrap.servers", _ALONE, "",
-        "The brokers. With it the source needs no operator; without it, it reads in a ConsumerGroup.",
-    ),
-    Option("subscribe", _ALONE, "", "Topics, separated by commas."),
-    Option("subscribePattern", _ALONE, "", "A regular expression that a topic's whole name must match."),
-    Option("assign", _ALONE, "", 'Single partitions: `{"clicks": [0, 1]}`.'),
-    Option(
-        "startingOffsets", _ALONE, "`latest`; in a batch `earliest`",
-        '`earliest`, `latest`, or an offset for every partition: `{"clicks": {"0": 23, "1": -2}}`, where -2 is its beginning '
-        "and -1 its end. A stream uses it once, when it has no checkpoint yet.",
-    ),
-    Option(
-        "startingTimestamp", _ALONE, "",
-        "Start at the first record at or after this time, in milliseconds since 1970.",
-    ),
-    Option(
-        "startingOffsetsByTimestamp", _ALONE, "",
-        'The same with a time for every partition: `{"clicks": {"0": 1700000000000}}`.',
-    ),
-    Option(
-        "startingOffsetsByTimestampStrategy", _ALONE, "`error`",
-        "What a start time means where no record has reached it: `error`, or `latest` for the end.",
-    ),
-    Option("endingOffsets", _BATCH, "`latest`", "Where a batch ends (exclusive), written as `startingOffsets`."),
-    Option(
-        "endingTimestamp", _BATCH, "",
-        "End before the first record at or after this time; at the end where there is none.",
-    ),
-    Option("endingOffsetsByTimestamp", _BATCH, "", "The same with a time for every partition."),
-    Option(
-        "failOnDataLoss", _ALL, "`true`",
-        "Whether records that are gone before they were read (deleted by retention, a topic deleted or made anew) end the "
-        "query. With `false` the source goes on at what there is, and logs a warning. In a group this is about the records of "
-        "a running micro-batch: a lost checkpoint is the coordinator's business.",
-    ),
-    Option(
-        "kafka.isolation.level", _ALL, "`read_uncommitted`",
-        "`read_committed` leaves out the records of aborted transactions, and waits for open ones. In a group "
-        "`spec.source.kafka.isolationLevel` sets the default, and must not differ.",
-    ),
-    Option("includeHeaders", _ALL, "`false`", "Whether there is a column `headers`."),
-    Option(
-        "maxOffsetsPerTrigger", _STREAMS, "no limit",
-        "Most records of a micro-batch, shared by the shards in proportion to what they have. A shard with news gives at least "
-        "one, as in Spark's own source.",
-    ),
-    Option(
-        "minOffsetsPerTrigger", _STREAMS, "0",
-        "Fewest records that a micro-batch is made for, unless `maxTriggerDelay` is over.",
-    ),
-    Option(
-        "maxTriggerDelay", _STREAMS, "`15m`",
-        "How long to wait for `minOffsetsPerTrigger`: a number with `ms`, `s`, `m` or `h`.",
-    ),
-    Option(
-        "maxBytesPerTrigger", _STREAMS, "no limit",
-        "About how many bytes a micro-batch may have, as the brokers keep them (compressed). Taken from the size of the "
-        "next records of each shard, so it is no exact bound.",
-    ),
-    Option(
-        "targetBatchSeconds", _GROUP, "10",
-        "How long a micro-batch should take at the measured rate: shards move between micro-batches only.",
-    ),
-    Option(
-        "minPartitions", _ALL, "",
-        "At least so many tasks, if there are as many records: large ranges of a shard are split. Not in an ordered group.",
-    ),
-    Option(
-        "maxRecordsPerPartition", _ALL, "no limit",
-        "Most records of one task: larger ranges are split. Not in an ordered group.",
-    ),
-    Option(
-        "valueFormat", _ALL, "`raw`",
-        "`json` or `avro`: the column `value` is typed, as `from_json` or `from_avro` would make it. See "
-        "[typed values](source-values.md).",
-    ),
-    Option(
-        "valueSchema", _ALL, "",
-        "The schema of typed values: Spark DDL or Spark's JSON for `json`, an Avro schema for `avro`.",
-    ),
-    Option(
-        "mode", _ALL, "`PERMISSIVE`; for `avro` `FAILFAST`",
-        "What becomes of a value that cannot be read: `PERMISSIVE` makes it null, `DROPMALFORMED` leaves the record out, "
-        "`FAILFAST` ends the query.",
-    ),
-    Option(
-        "columnNameOfCorruptRecord", _ALL, "`_corrupt_record`",
-        "The text field of a JSON `valueSchema` that takes malformed values.",
-    ),
-    Option("timeZone", _ALL, "the session's", "The zone of a JSON timestamp that names none."),
-    Option(
-        "schemaRegistryUrl", _ALL, "",
-        "Avro values are in Confluent's wire format, and their schemas are asked for here.",
-    ),
-)  # fmt: skip
-"""Every option but the Kafka settings (`kafka_settings`)."""
-
-_NO_OFFSET_REQUESTS = "how Kafka is asked for offsets is not configured; a Kafka that is away is asked again until it answers"
-MEANINGLESS = {
-    "groupIdPrefix": "no Kafka group is joined",
-    "kafkaConsumer.pollTimeoutMs": "a task fails after two minutes without any record",
-    "fetchOffset.numRetries": _NO_OFFSET_REQUESTS,
-    "fetchOffset.retryIntervalMs": _NO_OFFSET_REQUESTS,
-    "path": "load() takes no path here",
-}
-"""Options that other sources have, and what is instead."""
 
 _WAYS = ("subscribe", "subscribePattern", "assign")
 _STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
@@ -200,6 +69,8 @@ class Settings:
     bootstrap_servers: str = ""
     security: Security = field(default_factory=Security)
     values: ValueFormat = field(default_factory=ValueFormat)
+    fetch_bytes: int = FETCH_MEMORY
+    rack: str | None = None
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
@@ -220,6 +91,8 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
         min_tasks=_whole(given, "minPartitions"),
         max_task_records=_whole(given, "maxRecordsPerPartition"),
         values=value_format(given),
+        fetch_bytes=_fetch_bytes(given),
+        rack=kafka.pop("client.rack", None),
     )
     if mode is Mode.GROUP:
         return settings
@@ -282,7 +155,7 @@ def _named(options: Mapping[str, str]) -> dict[str, str]:
 def _check_modes(given: Mapping[str, str], mode: Mode) -> None:
     modes = {option.name: option.modes for option in OPTIONS}
     for name in given:
-        if mode in modes.get(name, _ALONE):
+        if mode in modes.get(name, ALONE):
             continue
         if mode is Mode.GROUP:
             raise OptionError(
@@ -373,6 +246,15 @@ def _whole(given: Mapping[str, str], name: str) -> int | None:
     if not text.strip().isdecimal() or not int(text):
         raise OptionError(f"option {name} must be a whole number above 0, not {text!r}")
     return int(text)
+
+
+def _fetch_bytes(given: Mapping[str, str]) -> int:
+    found = _whole(given, "maxFetchBytesPerTask") or FETCH_MEMORY
+    if found < LEAST_MEMORY:
+        raise OptionError(
+            f"option maxFetchBytesPerTask {found} is below {LEAST_MEMORY}, the least that can be kept to: raise it"
+        )
+    return found
 
 
 def _seconds(name: str, text: str) -> float:

@@ -1,8 +1,8 @@
 """Reads ranges of shards from Kafka as Arrow record batches, in Spark's Python workers.
 
 Called by `source` for every task. One task reads several ranges at once: one Fetch a broker for all of them, and the next one
-is under way while the last one is decoded. It reads exactly what it is told, knows nothing of ownership, and keeps one set
-of connections for the life of its process.
+is under way while the last one is decoded, within the memory that it is told. It reads exactly what it is told, knows nothing
+of ownership, and keeps one set of connections for the life of its process.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from shardherd.core.model import ShardId
 from shardherd.core.security import Security
 from shardherd.spark import records
 from shardherd.spark.appetite import Appetite
-from shardherd.spark.brokers import Brokers, BrokersUnavailableError, Fetched
+from shardherd.spark.brokers import Brokers, BrokersUnavailableError
+from shardherd.spark.fetching import Fetched
+from shardherd.spark.lineage import Lineage, Mark
 from shardherd.spark.losses import Losses
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.schema import RAW_VALUES
+from shardherd.spark.turns import FETCH_MEMORY, Room
 from shardherd.spark.typed import decoding
 from shardherd.spark.values import ValueFormat
 
@@ -40,17 +43,27 @@ RETRY_DELAY = 0.1
 """Seconds between tries while no broker can be reached."""
 
 
-_open: dict[tuple[int, str, str, bool], Brokers] = {}
+ZONE_VARIABLE = "SHARDHERD_ZONE"
+"""Environment variable with the zone of the pod that this process is in."""
+
+_open: dict[tuple[int, str, str, bool, str], Brokers] = {}
 
 
 _appetite = Appetite()
 
 
-def brokers_of(bootstrap_servers: str, security: Mapping[str, Any], *, committed: bool = False) -> Brokers:
-    """This process's connections to that Kafka. A forked process opens its own. `security` is `Security.as_dict()`."""
-    key = (os.getpid(), bootstrap_servers, json.dumps(dict(security), sort_keys=True), committed)
+def brokers_of(
+    bootstrap_servers: str, security: Mapping[str, Any], *, committed: bool = False, rack: str | None = None
+) -> Brokers:
+    """This process's connections to that Kafka. A forked process opens its own. `security` is `Security.as_dict()`.
+
+    Without a `rack` it is the zone of this process's pod, if that is known.
+    """
+    near = os.environ.get(ZONE_VARIABLE, "") if rack is None else rack
+    key = (os.getpid(), bootstrap_servers, json.dumps(dict(security), sort_keys=True), committed, near)
     if key not in _open:
-        _open[key] = Brokers(bootstrap_servers, Security.from_dict(security), name="shardherd-reader", committed=committed)
+        made = Security.from_dict(security)
+        _open[key] = Brokers(bootstrap_servers, made, name="shardherd-reader", committed=committed, rack=near)
     return _open[key]
 
 
@@ -83,6 +96,8 @@ def read_ranges(
     topic_ids: Mapping[str, str] | None = None,
     fail_on_data_loss: bool = True,
     values: ValueFormat = RAW_VALUES,
+    fetch_bytes: int = FETCH_MEMORY,
+    marks: Mapping[ShardId, Sequence[Mark]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Every record of every range as Arrow batches; records of one shard come in order.
 
@@ -90,18 +105,23 @@ def read_ranges(
     was passed. `topic_ids` are those of the topics that the ranges were planned for, if they are known. Records that are no
     more are a RangeLostError, or a warning without `fail_on_data_loss`. Raises CorruptRecordsError, SourceRefusedError, and
     BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names the shard. `values` says what the column `value` is
-    decoded into: MalformedValueError, RegistryError.
+    decoded into: MalformedValueError, RegistryError. `fetch_bytes` bounds the memory of Kafka's answers.
+    `marks` are what must hold of the logs; a log of which one does not hold has lost records.
     """
     decode = decoding(values, columns)
     stops = {each.shard: each.stop for each in ranges}
     left = {each.shard: each.start for each in ranges if each.start < each.stop}
-    losses = Losses(stops, topic_ids or {}, fail=fail_on_data_loss)
+    lineage = Lineage(marks)
+    losses = Losses(stops, topic_ids or {}, lineage, fail=fail_on_data_loss)
     progress_at = boot_time()
     hungry: set[ShardId] = set()
 
     def fetch() -> Callable[[], Sequence[Fetched]] | None:
+        if not left:
+            return None
         sizes = _appetite.wanted(left, stops, hungry)
-        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes) if left else None
+        room = Room(fetch_bytes, _appetite.largest_batch(left))
+        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes, room=room, lineage=lineage)
 
     answer = fetch()
     while answer is not None:
@@ -113,8 +133,8 @@ def read_ranges(
             time.sleep(RETRY_DELAY)
         progressed = False
         scans = []
-        if any(part.start is not None for part in fetched):
-            # That a position is out of range is answered at once; what may be over soon is not asked for at once again.
+        if any(part.start is not None or part.diverged is not None for part in fetched):
+            # These are answered at once; what may be over soon is not asked for at once again.
             time.sleep(RETRY_DELAY)
         for part in fetched:
             resume = losses.resume(part, boot_time())
@@ -125,7 +145,7 @@ def read_ranges(
                     left[part.shard] = resume
             elif part.data:
                 scans.append((part, records.scan(part.shard, part.data, part.asked, aborted=part.aborted)))
-        hungry = set(left)
+        hungry = {part.shard for part in fetched} & left.keys()
         for part, scanned in scans:
             if scanned.next_offset > part.asked:
                 progressed = True

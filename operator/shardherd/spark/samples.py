@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from shardherd.core.model import Offset, ShardId
-from shardherd.spark.brokers import Fetched
+from shardherd.spark.fetching import Fetched
 
 SAMPLE_BYTES = 1024
 """Bytes that are fetched of a shard: a header is enough, but Kafka sends the first shard's batch whole."""

@@ -27,12 +27,15 @@ from pyspark.sql.types import StructType
 
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark.holder import Holder
+from shardherd.spark.lineage import Mark, marks_of
 from shardherd.spark.link import AgentLink
 from shardherd.spark.offsets import Offsets, parse
-from shardherd.spark.options import Mode, Settings, check_names, read_options, value_format, wants_headers
+from shardherd.spark.option_table import Mode
+from shardherd.spark.options import Settings, check_names, read_options, value_format, wants_headers
 from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
 from shardherd.spark.schema import Wanted, choose, columns
 from shardherd.spark.tally import Counts, Desk, added, told
+from shardherd.spark.turns import FETCH_MEMORY
 from shardherd.spark.values.format import RAW
 
 if TYPE_CHECKING:
@@ -89,6 +92,9 @@ class Slice(InputPartition):
         topic_ids: Mapping[str, str] | None = None,
         fail_on_data_loss: bool = True,
         committed: bool = False,
+        rack: str | None = None,
+        fetch_bytes: int = FETCH_MEMORY,
+        marks: Mapping[ShardId, tuple[Mark, ...]] | None = None,
         desk: Desk | None = None,
     ) -> None:
         super().__init__(None)
@@ -98,6 +104,9 @@ class Slice(InputPartition):
         self.topic_ids = topic_ids or {}
         self.fail_on_data_loss = fail_on_data_loss
         self.committed = committed
+        self.rack = rack
+        self.fetch_bytes = fetch_bytes
+        self.marks = marks or {}
         self.desk = desk
 
 
@@ -109,8 +118,10 @@ def _slices(
     settings: Settings,
     *,
     committed: bool,
+    before: Offsets,
     desk: Desk | None = None,
 ) -> list[InputPartition]:
+    marks = marks_of(before, offsets)
     return [
         Slice(
             task,
@@ -119,6 +130,9 @@ def _slices(
             topic_ids=offsets.topics,
             fail_on_data_loss=settings.fail_on_data_loss,
             committed=committed,
+            rack=settings.rack,
+            fetch_bytes=settings.fetch_bytes,
+            marks={each.shard: marks[each.shard] for each in task if each.shard in marks},
             desk=desk,
         )
         for task in tasks
@@ -134,7 +148,7 @@ def read_slice(
 
     if not isinstance(partition, Slice):  # Spark's own, for a batch without a task
         return iter(())
-    brokers = brokers_of(partition.bootstrap_servers, partition.security, committed=partition.committed)
+    brokers = brokers_of(partition.bootstrap_servers, partition.security, committed=partition.committed, rack=partition.rack)
     if not partition.ranges:
         warm_up(brokers)
     batches = read_ranges(
@@ -144,6 +158,8 @@ def read_slice(
         topic_ids=partition.topic_ids,
         fail_on_data_loss=partition.fail_on_data_loss,
         values=wanted.values,
+        fetch_bytes=partition.fetch_bytes,
+        marks=partition.marks,
     )
     if wanted.not_null:
         batches = declared(batches, wanted.not_null)
@@ -173,7 +189,7 @@ class ShardherdBatchReader(DataSourceReader):
         found = between(settings)
         tasks = plan_tasks(found.shards, self._slots, splitting=splitting)
         security, committed = settings.security.as_dict(), bool(settings.committed)
-        return _slices(tasks, settings.bootstrap_servers, security, found, settings, committed=committed)
+        return _slices(tasks, settings.bootstrap_servers, security, found, settings, committed=committed, before=found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_slice(partition, self._wanted, self._counted)
@@ -249,7 +265,14 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         splitting = None if holder.ordered else Splitting(settings.min_tasks, settings.max_task_records)
         tasks = plan_tasks(ranges, facts.slots, every_slot=last.warm > first.warm, splitting=splitting)
         return _slices(
-            tasks, facts.bootstrap_servers, facts.security, last, settings, committed=facts.committed, desk=facts.desk
+            tasks,
+            facts.bootstrap_servers,
+            facts.security,
+            last,
+            settings,
+            committed=facts.committed,
+            before=first,
+            desk=facts.desk,
         )
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:

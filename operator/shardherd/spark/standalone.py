@@ -18,6 +18,7 @@ from shardherd.core.naming import split
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError
 from shardherd.spark.holder import Facts, Latest
+from shardherd.spark.lineage import UNKNOWN, Ends, Mark, epochs_in, leaders_of
 from shardherd.spark.listing import Listed, Listing
 from shardherd.spark.offsets import STANDALONE, Offsets, parse
 from shardherd.spark.options import Settings
@@ -46,6 +47,10 @@ LOSS_GRACE = 5.0
 """Seconds for which a loss must be seen: a broker that has just come back may know less than it should for a moment."""
 
 
+NOTHING = Offsets(STANDALONE)
+"""What was before the very first look."""
+
+
 class DataLostError(Exception):
     """Records that were to be read are gone. Names the shard or the topic, and the remedy."""
 
@@ -62,6 +67,8 @@ class Kafka(Protocol):
     def begins(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
 
     def ends(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
+
+    def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> Mapping[ShardId, Offset]: ...
 
     def sizes(self, positions: Mapping[ShardId, Offset], timeout: float) -> Mapping[ShardId, float]: ...
 
@@ -101,7 +108,7 @@ def ranges_between(settings: Settings, kafka: Kafka) -> Offsets:
                 "options, or give failOnDataLoss=false to read what there is"
             )
         stops[shard] = max(begin, beyond)
-    return _handed(begins, {shard: stops[shard] - begins[shard] for shard in shards}, listed.topics)
+    return _handed(begins, {shard: stops[shard] - begins[shard] for shard in shards}, listed.topics, {})
 
 
 class Standalone:
@@ -160,8 +167,9 @@ class Standalone:
             listed = self._list(complete=True)
             positions = self._settings.start.resolve(listed.shards, self._kafka, TIMEOUT)
             log.info("starting at %s", {shard: positions[shard] for shard in sorted(positions)})
-            counts = self._share(positions, self._known_ends(listed.shards), once)
-            return _handed(positions, counts, listed.topics)
+            ends = self._known_ends(listed.shards)
+            counts = self._share(positions, ends, once)
+            return _handed(positions, counts, listed.topics, ends)
 
         found = self._patiently(look)
         self._handed_at = self._now()
@@ -196,16 +204,36 @@ class Standalone:
         # Where a loss was passed over, the new position must be logged at once: what comes after it is no loss.
         passed = bool(another & {split(shard)[0] for shard in readable})
         topics |= {topic: listed.topics[topic] for topic in {split(shard)[0] for shard in readable}}
-        ends = dict(self._known_ends(readable))
-        for shard in [shard for shard, end in ends.items() if positions[shard] > end]:
-            lost = f"shard {shard} was read up to offset {positions[shard]}, but ends at {ends[shard]}"
+        told = self._known_ends(readable)
+        ends = Ends(told, epochs_in(told))
+        for shard, (at, lost) in self._cut(begun, positions, ends).items():
             if self._lost(shard, lost, suspected):
-                positions[shard] = ends[shard]
+                positions[shard] = at
                 passed = True
             else:
                 del ends[shard]
         counts = self._share(positions, ends, once)
-        return _handed(positions, counts, topics) if counts or passed else None
+        return _handed(positions, counts, topics, ends, begun) if counts or passed else None
+
+    def _cut(self, begun: Offsets, positions: Mapping[ShardId, Offset], ends: Ends) -> Mapping[ShardId, tuple[Offset, str]]:
+        """The shards whose logs lost what was read of them: where to go on, and what happened."""
+        found: dict[ShardId, tuple[Offset, str]] = {}
+        marks: dict[ShardId, Mark] = {}
+        for shard, end in ends.items():
+            at, known, now = positions[shard], begun.leaders.get(shard, UNKNOWN), ends.leaders.get(shard, UNKNOWN)
+            if at > end:
+                found[shard] = end, f"shard {shard} was read up to offset {at}, but ends at {end}"
+            elif at and 0 <= known < now and shard in begun.shards and begun.shards[shard].stop == at:
+                marks[shard] = Mark(at, known)
+        for shard, end in (self._kafka.cuts(marks, TIMEOUT) if marks else {}).items():
+            at, known = marks[shard]
+            if 0 <= end < at:
+                lost = (
+                    f"shard {shard} was read up to offset {at}, but an unclean election cut its log off at {end}, and it has "
+                    f"grown since (its leader's epoch was {known}, and is {ends.leaders[shard]})"
+                )
+                found[shard] = end, lost
+        return found
 
     def _waiting(self, topics: Mapping[str, str], listed: Listed, suspected: Mapping[str, float]) -> set[ShardId]:
         """Shards that are there and must wait, because their topic may be another one than before."""
@@ -283,6 +311,12 @@ def _differ(known: str, found: str | None) -> bool:
     return bool(known and found) and known != found
 
 
-def _handed(positions: Mapping[ShardId, Offset], counts: Mapping[ShardId, int], topics: Mapping[str, str]) -> Offsets:
+def _handed(
+    positions: Mapping[ShardId, Offset],
+    counts: Mapping[ShardId, int],
+    topics: Mapping[str, str],
+    ends: Mapping[ShardId, Offset],
+    before: Offsets = NOTHING,
+) -> Offsets:
     ranges = {shard: ReadRange(at, at + counts.get(shard, 0), 0) for shard, at in positions.items()}
-    return Offsets(STANDALONE, 0, ranges, topics)
+    return Offsets(STANDALONE, 0, ranges, topics, leaders_of(before, ranges, ends))

@@ -18,7 +18,7 @@ from shardherd.core.model import (
 from shardherd.core.tracker import ReadRange
 
 
-class Ends(Protocol):
+class EndsKnown(Protocol):
     """The known ends of shards, kept fresh by someone else."""
 
     def watch(self, shards: Iterable[ShardId]) -> None:

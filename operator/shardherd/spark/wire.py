@@ -8,6 +8,7 @@ connecting, stays kafka-python's. Should it change inside, its own way is used a
 from __future__ import annotations
 
 import ssl
+import threading
 from typing import Any
 
 import kafka.errors as errors
@@ -18,6 +19,9 @@ from shardherd.adapters.kafka.manager import ClientManager
 
 READ_BYTES = 256 * 1024
 """Most bytes of one read: what fits the processor's cache until it is copied into the answer."""
+
+TLS_RECORD = 64 * 1024
+"""More than TLS can have decrypted and not handed out when READ_BYTES are read."""
 
 _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -32,23 +36,29 @@ class FetchManager(ClientManager):
         return transport
 
 
-def _receive(transport: Any) -> tuple[bytes, Exception | None]:
-    """What the socket has now, up to READ_BYTES, and what is wrong with it; as kafka-python's own `_sock_recv`."""
-    parts: list[bytes] = []
-    size = 0
+_mine = threading.local()
+"""The memory that a thread reads into. kafka-python keeps what it has read last of every connection, and there may be many."""
+
+
+def _receive(transport: Any) -> tuple[memoryview, Exception | None]:
+    """What the socket has now, about READ_BYTES at most, and what is wrong with it; as kafka-python's own `_sock_recv`.
+
+    It is there until the next call in this thread: by then kafka-python has copied it.
+    """
+    buffer = _mine.__dict__.setdefault("buffer", bytearray(READ_BYTES + TLS_RECORD))
+    view, size = memoryview(buffer), 0
     try:
         # TLS gives one record of at most 16 KiB at a time, and keeps others where the selector does not see them.
-        while size < READ_BYTES or _pending(transport._sock):
-            part = transport._sock.recv(READ_BYTES)
-            if not part:
-                return b"".join(parts), errors.KafkaConnectionError("socket disconnected")
-            parts.append(part)
-            size += len(part)
+        while size < READ_BYTES or (_pending(transport._sock) and size < len(buffer)):
+            got = transport._sock.recv_into(view[size:], max(READ_BYTES - size, 0) or len(buffer) - size)
+            if not got:
+                return view[:size], errors.KafkaConnectionError("socket disconnected")
+            size += got
     except _LATER:
         pass
     except OSError as error:
-        return b"".join(parts), errors.KafkaConnectionError(error)
-    return parts[0] if len(parts) == 1 else b"".join(parts), None
+        return view[:size], errors.KafkaConnectionError(error)
+    return view[:size], None
 
 
 def _pending(socket: Any) -> bool:

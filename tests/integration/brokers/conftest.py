@@ -20,8 +20,8 @@ def connect() -> Iterator[Connect]:
     """Connects as a worker of Spark does."""
     made: list[Brokers] = []
 
-    def connect(bootstrap: str, security: Security | None = None) -> Brokers:
-        made.append(Brokers(bootstrap, security))
+    def connect(bootstrap: str, security: Security | None = None, *, rack: str = "") -> Brokers:
+        made.append(Brokers(bootstrap, security, rack=rack))
         return made[-1]
 
     yield connect

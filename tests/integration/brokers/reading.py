@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
 from shardherd.core.model import ShardId
 from shardherd.spark.brokers import Brokers
+from shardherd.spark.lineage import Mark
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.reader import read_ranges
 
@@ -37,10 +38,11 @@ class Reading:
         *ranges: ShardRange,
         topic_ids: dict[str, str] | None = None,
         fail_on_data_loss: bool = True,
+        marks: Mapping[ShardId, Sequence[Mark]] | None = None,
     ) -> None:
         self.rows: Rows = {each.shard: [] for each in ranges}
         self._batches: Iterator[pa.RecordBatch] = read_ranges(
-            brokers, ranges, COLUMNS, topic_ids=topic_ids, fail_on_data_loss=fail_on_data_loss
+            brokers, ranges, COLUMNS, topic_ids=topic_ids, fail_on_data_loss=fail_on_data_loss, marks=marks
         )
         self._rest: Future[Rows] | None = None
 

@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka.structs import TopicPartition
@@ -25,7 +26,9 @@ from shardherd.spark import brokers as brokers_module
 from shardherd.spark import losses, reader
 from shardherd.spark.appetite import Appetite
 from shardherd.spark.brokers import BrokersUnavailableError, RangeLostError
+from shardherd.spark.lineage import Mark
 from shardherd.spark.planning import ShardRange
+from shardherd.spark.wire import RawFetch
 from tests.harness.kafka import KafkaLab
 from tests.harness.long import long
 from tests.integration.brokers.conftest import Connect, Coordinate
@@ -70,6 +73,32 @@ def test_a_leader_that_stops_in_the_middle_of_a_batch_costs_no_record(
     trio.start(1)
 
     assert reading.finish() == {**sent(moving, 2, 0, 200), **sent(alone, 2, 0, 200)}, "the rest waits for it"
+
+
+def test_records_are_read_from_the_replica_in_our_zone_and_from_the_leader_when_that_is_gone(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = several(kafka, 1, 2, partitions=1)
+    near = connect(trio.bootstrap(), rack="zone-2")
+    asked: list[int] = []
+    send = near._manager.send
+
+    def counted(request: Any, node_id: Any = None, **options: Any) -> Any:
+        if isinstance(request, RawFetch):
+            asked.append(node_id)
+        return send(request, node_id=node_id, **options)
+
+    monkeypatch.setattr(near._manager, "send", counted)
+    reading = Reading(near, *whole(topic, 1, 200))
+    for _ in range(4):
+        reading.step()
+    assert len(reading.rows[f"{topic}/0"]) < 200, "it is in the middle"
+    assert (asked[0], set(asked[1:])) == (1, {2}), "the leader says who is near, and sends no record"
+
+    trio.kill(2)
+
+    assert reading.rest() == sent(topic, 1, 0, 200)
+    assert asked[-1] == 1
 
 
 @long
@@ -130,6 +159,42 @@ def test_a_log_that_lost_its_end_is_an_error_or_is_read_as_far_as_it_goes(
         read(early, ShardRange(shard.shard, 190, 200))
     assert Reading(early, shard, fail_on_data_loss=False).rest() == sent(topic, 1, 0, end)
     assert Reading(early, ShardRange(shard.shard, 190, 200), fail_on_data_loss=False).rest() == {shard.shard: []}
+
+
+def test_a_log_that_lost_its_end_and_has_grown_past_it_is_an_error_all_the_same(
+    trio: KafkaTrio, kafka: KafkaLab, connect: Connect
+) -> None:
+    topic = several(kafka, 2, partitions=1)
+    (shard,) = whole(topic, 1, 200)
+    early = connect(trio.bootstrap())
+    ends = early.ends([shard.shard], 20)
+    mark = Mark(200, ends.leaders[shard.shard])
+    assert Reading(early, shard, marks={shard.shard: [mark]}).rest() == sent(topic, 1, 0, 200)
+
+    trio.kill(2)
+    log = trio.folder / "data-2" / f"{topic}-0" / "00000000000000000000.log"
+    os.truncate(log, log.stat().st_size // 2)
+    trio.start(2)
+    kafka.send(topic, 1, 300)
+
+    late = connect(trio.bootstrap())
+    grown = late.ends([shard.shard], 20)
+    assert grown[shard.shard] > 300, "nobody could tell by the end alone"
+    assert grown.leaders[shard.shard] > mark.epoch
+    cut = late.cuts({shard.shard: mark}, 20)[shard.shard]
+    assert 0 < cut < 200
+    for brokers in (early, late):
+        with pytest.raises(
+            RangeLostError, match=rf"an unclean election cut its log off at offset {cut}; the records from there"
+        ):
+            Reading(brokers, ShardRange(shard.shard, 190, 200), marks={shard.shard: [mark]}).rest()
+    after = Mark(grown[shard.shard], grown.leaders[shard.shard])
+    on = ShardRange(shard.shard, 200, grown[shard.shard])
+    with pytest.raises(
+        RangeLostError, match=rf"cut its log off at offset {cut}; the records from there up to offset {on.stop}"
+    ):
+        Reading(late, on, marks={shard.shard: [mark, after]}).rest()
+    assert len(Reading(late, on, marks={shard.shard: [after]}).rest()[shard.shard]) == on.stop - 200
 
 
 def test_records_that_retention_deletes_meanwhile_are_an_error_or_skipped(

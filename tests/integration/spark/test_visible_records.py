@@ -201,7 +201,7 @@ def test_large_answers_come_in_large_reads(
     sizes: list[int] = []
     receive = wire._receive
 
-    def counted(transport: Any) -> tuple[bytes, Exception | None]:
+    def counted(transport: Any) -> tuple[memoryview, Exception | None]:
         data, error = receive(transport)
         sizes.append(len(data))
         return data, error

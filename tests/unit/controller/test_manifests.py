@@ -227,6 +227,8 @@ def test_the_environment_says_everything_that_the_application_has_to_know() -> N
     }
     assert executor["metadata"] == {"labels": LABELS}
     assert executor["spec"]["containers"][0]["securityContext"] == RESTRICTED
+    zone = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}}
+    assert executor["spec"]["containers"][0]["env"] == [{"name": "SHARDHERD_ZONE", "valueFrom": zone}]
 
 
 @pytest.mark.parametrize(

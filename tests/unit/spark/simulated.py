@@ -25,6 +25,7 @@ from shardherd.core.model import (
 )
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.agent import Agent
+from shardherd.spark.lineage import Ends
 from shardherd.spark.surroundings import AgentSettings
 
 T = TypeVar("T")
@@ -143,6 +144,8 @@ class FakeEnds:
     watched: tuple[ShardId, ...] = ()
     size: float = 100.0
     away: bool = False
+    leaders: dict[ShardId, int] = field(default_factory=dict)
+    """Under which epoch each shard is led."""
 
     def watch(self, shards: Iterable[ShardId]) -> None:
         self.watched = tuple(shards)
@@ -154,7 +157,7 @@ class FakeEnds:
         return self.away
 
     def known(self) -> Mapping[ShardId, int]:
-        return {shard: self.ends[shard] for shard in self.watched if shard in self.ends}
+        return Ends({shard: self.ends[shard] for shard in self.watched if shard in self.ends}, self.leaders)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.core.tracker import ReadRange
 from shardherd.spark.agent import EVENT_WAIT
 from shardherd.spark.flow import Limits
+from shardherd.spark.lineage import Mark, marks_of
 from shardherd.spark.offsets import Offsets
 from tests.unit.spark.simulated import GROUP, Scene, SimulatedLoop, story
 
@@ -78,6 +79,20 @@ def test_what_was_granted_is_handed_out_once_and_checkpointed_when_it_is_finishe
     story(body)
 
 
+def test_what_is_handed_out_is_noted_with_the_epoch_of_the_shards_leader() -> None:
+    async def body(scene: Scene) -> None:
+        start = await holding(scene, (A, 4, 10), (B, 5, 0))
+        scene.ends.leaders = {A: 7, B: 2}
+        first = await scene.agent.latest(start, None)
+        assert first.leaders == {A: 7, B: 2}
+        scene.ends.leaders, scene.ends.ends[A] = {A: 8, B: 3}, 150
+        second = await scene.agent.latest(first, None)
+        assert (spans(second), second.leaders) == ({A: (110, 150, 4), B: (100, 100, 5)}, {A: 8, B: 2})
+        assert marks_of(first, second) == {A: (Mark(110, 7), Mark(150, 8))}
+
+    story(body)
+
+
 async def _begun_and_not_yet_accepted(scene: Scene) -> Offsets:
     """A query whose first progress event will tell whether it keeps state, and where its shard stands."""
     start = await holding(scene, (A, 4, 0))
@@ -109,6 +124,104 @@ def test_a_query_of_which_no_progress_event_comes_goes_on() -> None:
         assert await scene.agent.latest(end, None) is end
         assert EVENT_WAIT <= scene.loop.time() - begun < EVENT_WAIT + 1.0
         await scene.until(lambda: scene.coordinator.checkpoints == [(A, 4, 100)])
+
+    story(body)
+
+
+FINISHED = Offsets(GROUP, 3, {A: ReadRange(0, 40, 2)}, accepted=True)
+"""Where the last micro-batch ends of which Spark's commit log says that it is finished."""
+
+
+async def _restarted(scene: Scene, *, epoch: int = 5, since: int = 2, position: int = 0) -> None:
+    """A query on the checkpoint location of an earlier run."""
+    scene.ends.ends = {A: 100}
+    scene.coordinator.assign((A, epoch, position), since=since)
+    await scene.until(lambda: bool(scene.agent.tracker.shards))
+    scene.agent.hears_events = True
+    scene.agent.query_began(Limits())
+
+
+def test_what_spark_has_committed_before_a_restart_is_adopted() -> None:
+    async def body(scene: Scene) -> None:
+        await _restarted(scene)
+        assert spans(await scene.agent.latest(FINISHED, None)) == {A: (40, 100, 5)}
+        await scene.until(lambda: scene.coordinator.checkpoints == [(A, 5, 40)])
+
+    story(body)
+
+
+def test_it_is_adopted_once_it_is_known_what_is_held() -> None:
+    async def body(scene: Scene) -> None:
+        scene.ends.ends = {A: 100}
+        warm = await scene.agent.latest(FINISHED, None)
+        assert (warm.warm, spans(warm)) == (4, {}), "the coordinator has not answered yet"
+        scene.coordinator.assign((A, 5, 0), since=2)
+        await scene.until(lambda: bool(scene.agent.tracker.shards))
+        assert spans(await scene.agent.latest(warm, None)) == {A: (40, 100, 5)}
+
+    story(body)
+
+
+@pytest.mark.parametrize(("epoch", "since"), [(5, 3), (5, 5), (1, 1)])
+def test_a_shard_that_may_have_been_elsewhere_is_not_adopted(epoch: int, since: int) -> None:
+    async def body(scene: Scene) -> None:
+        await _restarted(scene, epoch=epoch, since=since)
+        assert spans(await scene.agent.latest(FINISHED, None)) == {A: (0, 100, epoch)}
+        await asyncio.sleep(5)
+        assert scene.coordinator.checkpoints == []
+
+    story(body)
+
+
+def test_what_a_query_had_committed_that_may_have_been_refused_is_not_adopted() -> None:
+    async def body(scene: Scene) -> None:
+        await _restarted(scene)
+        unknown = replace(FINISHED, accepted=False)
+        assert spans(await scene.agent.latest(unknown, None)) == {A: (0, 100, 5)}
+
+    story(body)
+
+
+def test_only_what_was_handed_out_after_the_querys_first_progress_event_may_be_adopted_later() -> None:
+    async def body(scene: Scene) -> None:
+        start = await _begun_and_not_yet_accepted(scene)
+        first = await scene.agent.latest(start, None)
+        scene.agent.heard()
+        scene.ends.ends[A] = 200
+        second = await scene.agent.latest(first, None)
+        scene.agent.query_began(Limits())
+        scene.ends.ends[A] = 300
+        third = await scene.agent.latest(second, None)
+        assert [each.accepted for each in (first, second, third)] == [False, True, False]
+
+    story(body)
+
+
+def test_what_this_run_has_handed_out_is_not_adopted_when_it_asks_again() -> None:
+    async def body(scene: Scene) -> None:
+        await _restarted(scene, position=40)
+        end = await scene.agent.latest(FINISHED, None)
+        assert spans(end) == {A: (40, 100, 5)}
+        assert spans(await scene.agent.latest(FINISHED, None)) == {A: (40, 100, 5)}, "it was not finished"
+        assert scene.coordinator.checkpoints == []
+
+    story(body)
+
+
+def test_nothing_is_adopted_while_tasks_of_before_may_still_write() -> None:
+    async def body(scene: Scene) -> None:
+        scene.coordinator.ordered = True
+        start = await holding(scene, (A, 2, 40))
+        assert spans(await scene.agent.latest(start, None)) == {A: (40, 140, 2)}
+        scene.tasks = True
+        scene.agent.query_ended()
+        scene.agent.query_began(Limits())
+        asked = Offsets(GROUP, 3, {A: ReadRange(0, 60, 2)}, accepted=True)
+        assert await scene.agent.latest(asked, None) is asked
+        assert dict(scene.agent.tracker.adrift) == {A: 2}
+        scene.tasks = False
+        await scene.until(lambda: not scene.agent.tracker.adrift)
+        assert spans(await scene.agent.latest(asked, None)) == {A: (60, 140, 2)}
 
     story(body)
 

@@ -9,8 +9,10 @@ import pytest
 
 from shardherd.core.model import Offset, ShardId
 from shardherd.spark import ends
-from shardherd.spark.brokers import BrokersUnavailableError, Fetched
+from shardherd.spark.brokers import BrokersUnavailableError
 from shardherd.spark.ends import EndWatcher
+from shardherd.spark.fetching import Fetched
+from shardherd.spark.lineage import Ends, epochs_in
 
 SHARD, OTHER = ShardId("clicks/0"), ShardId("clicks/1")
 
@@ -94,3 +96,31 @@ def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen
     watcher.watch((SHARD,))
     watcher._look((SHARD, OTHER))
     assert watcher.failing(), "that was an answer to an earlier question"
+
+
+def test_an_end_is_kept_with_the_epoch_under_which_it_was_told() -> None:
+    told: list[Mapping[ShardId, Offset]] = [
+        Ends({SHARD: 7, OTHER: 9}, {SHARD: 3, OTHER: 4}),
+        Ends({SHARD: 7}, {SHARD: 5}),
+        {SHARD: 8},
+    ]
+    source, grown = Source(), 0
+
+    def changed() -> None:
+        nonlocal grown
+        grown += 1
+
+    watcher = EndWatcher(source, changed)
+    watcher.watch((SHARD, OTHER))
+    seen = []
+    for each in told:
+        source.ends = lambda *_, each=each: each  # type: ignore[method-assign]
+        watcher._look((SHARD, OTHER))
+        seen.append((dict(watcher.known()), epochs_in(watcher.known())))
+
+    assert seen == [
+        ({SHARD: 7, OTHER: 9}, {SHARD: 3, OTHER: 4}),
+        ({SHARD: 7, OTHER: 9}, {SHARD: 5, OTHER: 4}),
+        ({SHARD: 8, OTHER: 9}, {OTHER: 4}),
+    ]
+    assert grown == 2, "another leader alone is no news"

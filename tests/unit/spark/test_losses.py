@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core.model import ShardId
-from shardherd.spark.brokers import Fetched, RangeLostError
+from shardherd.spark.brokers import RangeLostError
+from shardherd.spark.fetching import Fetched
 from shardherd.spark.losses import TRUNCATED_AFTER, Losses
 
 A = ShardId("clicks/0")

@@ -6,7 +6,8 @@ from shardherd.core.model import ShardId
 from shardherd.core.security import Security
 from shardherd.spark.flow import Limits
 from shardherd.spark.kafka_settings import KafkaSettingError
-from shardherd.spark.options import MEANINGLESS, OPTIONS, Mode, OptionError, Selection, Settings, read_options
+from shardherd.spark.option_table import MEANINGLESS, OPTIONS, Mode
+from shardherd.spark.options import OptionError, Selection, Settings, read_options
 from shardherd.spark.places import EARLIEST, LATEST, Place, PlaceError
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
@@ -77,6 +78,8 @@ def test_every_option_arrives() -> None:
             "maxBytesPerTrigger": "5000",
             "minPartitions": "8",
             "maxRecordsPerPartition": "50",
+            "maxFetchBytesPerTask": "8388608",
+            "kafka.client.rack": "zone-1",
         },
         batch=False,
     )
@@ -87,6 +90,8 @@ def test_every_option_arrives() -> None:
         Limits(100, 10, 90.0, 5000),
         min_tasks=8,
         max_task_records=50,
+        fetch_bytes=8 << 20,
+        rack="zone-1",
         selection=Selection(shards=(A, B, views)),
         start=Place("startingOffsetsByTimestamp", times={A: 5, B: 6, views: 7}, unmatched_is_latest=True),
         fail_on_data_loss=False,
@@ -135,6 +140,7 @@ def test_every_option_arrives() -> None:
         ({"endingOffsets": "latest"}, "option endingOffsets has no meaning for a stream of its own: a stream has no end"),
         ({"targetBatchSeconds": "1"}, "targetBatchSeconds has no meaning for a stream .* use maxOffsetsPerTrigger"),
         ({"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger must be a whole number above 0, not '0'"),
+        ({"maxFetchBytesPerTask": "4096"}, "option maxFetchBytesPerTask 4096 is below 4194304, the least that can be kept to"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger 9 is above maxOffsetsPerTrigger 5"),
         ({"maxTriggerDelay": "1m"}, "option maxTriggerDelay has no meaning without minOffsetsPerTrigger"),
         (
@@ -200,3 +206,8 @@ def test_no_two_options_differ_only_in_case_and_none_is_refused_as_well() -> Non
     names = [option.name.lower() for option in OPTIONS] + [name.lower() for name in MEANINGLESS]
 
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("given", "rack"), [({}, None), ({"kafka.client.rack": ""}, ""), ({"kafka.client.rack": "b"}, "b")])
+def test_a_group_may_say_where_its_tasks_are(given: dict[str, str], rack: str | None) -> None:
+    assert read_options(given, batch=False).rack == rack

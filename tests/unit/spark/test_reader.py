@@ -11,9 +11,12 @@ import pytest
 from shardherd.core.model import ShardId
 from shardherd.spark import losses, reader
 from shardherd.spark.appetite import UNKNOWN, Appetite
-from shardherd.spark.brokers import SHARD_FETCH_BYTES, BrokersUnavailableError, Fetched, RangeLostError, topic_partition
+from shardherd.spark.brokers import SHARD_FETCH_BYTES, BrokersUnavailableError, RangeLostError, topic_partition
+from shardherd.spark.fetching import Fetched
+from shardherd.spark.lineage import Lineage
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.reader import read_ranges
+from shardherd.spark.turns import Room
 from tests.unit.spark.kafka_bytes import Record, batch_of, control_batch, empty_batch
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
@@ -36,7 +39,13 @@ class FakeBrokers:
         self.written = -1
 
     def begin_fetch(
-        self, positions: Mapping[ShardId, int], timeout: float, *, shard_bytes: Mapping[ShardId, int]
+        self,
+        positions: Mapping[ShardId, int],
+        timeout: float,
+        *,
+        shard_bytes: Mapping[ShardId, int],
+        room: Room,
+        lineage: Lineage,
     ) -> Callable[[], list[Fetched]]:
         self.asked.append(dict(positions))
         self.bytes_asked.append(dict(shard_bytes))

@@ -12,6 +12,8 @@ import pytest
 
 from shardherd.core.model import ShardId
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError, topic_partition
+from shardherd.spark.replicas import Replicas
+from shardherd.spark.turns import Turns
 
 A = ShardId("clicks/0")
 
@@ -42,11 +44,11 @@ def brokers(code: int) -> Brokers:
     async def by_leader(_shards: object) -> Any:
         return {1: [(A, topic_partition(A))]}, []
 
-    cluster = SimpleNamespace(request_update=lambda: None, topic_id=lambda _: None)
+    cluster = SimpleNamespace(request_update=lambda: None, topic_id=lambda _: None, leader_epoch_for_partition=lambda _: None)
     made: Any = Brokers.__new__(Brokers)
     made._manager = SimpleNamespace(send=send, cluster=cluster, call_soon=Done, failures=lambda: ())
     made.committed, made._by_leader, made.bootstrap_servers = False, by_leader, "kafka:9092"
-    made._found, made._silent = True, frozenset()
+    made._found, made._silent, made._turns, made._replicas = True, frozenset(), Turns(), Replicas()
     return made  # type: ignore[no-any-return]
 
 

@@ -16,8 +16,9 @@ from shardherd.core.model import ShardId
 from shardherd.spark import ends as ends_module
 from shardherd.spark import serve
 from shardherd.spark.agent import Agent
-from shardherd.spark.brokers import BrokersUnavailableError, Fetched
+from shardherd.spark.brokers import BrokersUnavailableError
 from shardherd.spark.ends import EndWatcher
+from shardherd.spark.fetching import Fetched
 from shardherd.spark.flow import Limits
 from shardherd.spark.holder import Facts, Latest
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink

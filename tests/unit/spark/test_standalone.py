@@ -12,6 +12,7 @@ from shardherd.core.naming import split
 from shardherd.spark import standalone
 from shardherd.spark.brokers import BrokersUnavailableError
 from shardherd.spark.holder import Facts
+from shardherd.spark.lineage import Ends, Mark
 from shardherd.spark.listing import Listed
 from shardherd.spark.offsets import STANDALONE, Offsets
 from shardherd.spark.options import Settings, read_options
@@ -31,6 +32,8 @@ class FakeKafka:
         self.size = 100.0
         self.away = 0
         self.silent: set[ShardId] = set()
+        self.reigns: dict[ShardId, list[int]] = {}
+        """Where each leader's log began, by shard; the leader's epoch is its number."""
         self.closed = 0
 
     def _answer(self) -> None:
@@ -52,8 +55,12 @@ class FakeKafka:
     def begins(self, shards: frozenset[ShardId], timeout: float) -> dict[ShardId, int]:
         return self.offsets(dict.fromkeys(shards - self.silent, EARLIEST), timeout)
 
-    def ends(self, shards: frozenset[ShardId], timeout: float) -> dict[ShardId, int]:
-        return self.offsets(dict.fromkeys(shards - self.silent, LATEST), timeout)
+    def ends(self, shards: frozenset[ShardId], timeout: float) -> Ends:
+        found = self.offsets(dict.fromkeys(shards - self.silent, LATEST), timeout)
+        return Ends(found, {shard: len(reigns) - 1 for shard, reigns in self.reigns.items() if shard in found})
+
+    def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> dict[ShardId, int]:
+        return {shard: self.reigns[shard][mark.epoch + 1] for shard, mark in marks.items()}
 
     def sizes(self, positions: Mapping[ShardId, int], timeout: float) -> dict[ShardId, float]:
         return dict.fromkeys(positions, self.size)
@@ -356,3 +363,41 @@ def test_a_batch_that_cannot_be_read_whole_is_refused_unless_losses_are_allowed(
     with pytest.raises(PlaceError, match=reason):
         between(kafka, **options)
     assert between(kafka, **options, failOnDataLoss="false") == {A: (start, max(start, min(stop, 10)))}
+
+
+def test_a_log_that_was_cut_off_and_has_grown_past_the_position_is_told(patch: pytest.MonkeyPatch) -> None:
+    query = Query(FakeKafka(s0=(0, 10)), patch)
+    query.kafka.reigns = {A: [0]}
+    assert query.next() == {A: (0, 10)}
+    assert query.at["leaders"] == {A: 0}
+
+    query.kafka.reigns, query.kafka.spans = {A: [0, 7]}, {A: (0, 20)}
+    query.start()
+    assert query.next() is None, "what is seen once may be over"
+    with pytest.raises(
+        DataLostError,
+        match=r"clicks/0 was read up to offset 10, but an unclean election cut its log off at 7, and it has grown since "
+        r"\(its leader's epoch was 0, and is 1\)",
+    ):
+        query.next(after=standalone.LOSS_GRACE)
+
+
+def test_without_fail_on_data_loss_what_was_written_in_place_of_it_is_read(patch: pytest.MonkeyPatch) -> None:
+    query = Query(FakeKafka(s0=(0, 10)), patch, failOnDataLoss="false")
+    query.kafka.reigns = {A: [0]}
+    assert query.next() == {A: (0, 10)}
+
+    query.kafka.reigns, query.kafka.spans = {A: [0, 7]}, {A: (0, 20)}
+    assert [query.next(), query.next(after=standalone.LOSS_GRACE)] == [None, {A: (7, 20)}]
+    assert query.at["leaders"] == {A: 1}
+    assert query.next() is None, "that was told"
+
+
+def test_a_leader_that_was_elected_and_has_everything_is_no_loss(patch: pytest.MonkeyPatch) -> None:
+    query = Query(FakeKafka(s0=(0, 10)), patch)
+    query.kafka.reigns = {A: [0]}
+    assert query.next() == {A: (0, 10)}
+
+    query.kafka.reigns, query.kafka.spans = {A: [0, 10, 12]}, {A: (0, 20)}
+    assert query.next() == {A: (10, 20)}
+    assert query.at["leaders"] == {A: 2}

@@ -89,12 +89,17 @@ def pair() -> Iterator[tuple[socket.socket, Any]]:
     theirs.close()
 
 
+def received(transport: Any) -> tuple[bytes, Exception | None]:
+    data, error = wire._receive(transport)
+    return bytes(data), error
+
+
 def test_what_has_arrived_is_read_at_once(pair: tuple[socket.socket, Any]) -> None:
     peer, transport = pair
     peer.sendall(b"x" * 100_000)
 
-    assert wire._receive(transport) == (b"x" * 100_000, None)
-    assert wire._receive(transport) == (b"", None)
+    assert received(transport) == (b"x" * 100_000, None)
+    assert received(transport) == (b"", None)
 
 
 def test_one_read_ends_even_if_more_keeps_arriving(pair: tuple[socket.socket, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +115,6 @@ def test_a_closed_connection_is_an_error_after_its_last_bytes(pair: tuple[socket
     peer.sendall(b"last")
     peer.close()
 
-    data, error = wire._receive(transport)
+    data, error = received(transport)
 
     assert (data, type(error)) == (b"last", errors.KafkaConnectionError)
