@@ -299,7 +299,7 @@ class TestAttacks:
         uid = site.get("statefulsets", THEIRS)["metadata"]["uid"]
         owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": THEIRS, "uid": uid, "controller": True}
         path = site.path("pods", f"{DRIVER}-1-exec-7")
-        change = {"metadata": {"ownerReferences": [owner]}}
+        change: Json = {"metadata": {"ownerReferences": [owner]}}
         assert "only that it owns itself" in site.said("PATCH", path, change, content_type=MERGE_PATCH)
         change = {"metadata": {"labels": {"shardherd.dev/consumergroup": THEIRS}}}
         assert "labelled as executors of its own" in site.said("PATCH", path, change, content_type=MERGE_PATCH)

@@ -68,7 +68,13 @@ def together(*rights: Rights) -> Rights:
 
 @pytest.fixture(scope="module")
 def everywhere(chart: Chart, cluster: Cluster, names: Names) -> Iterator[Installed]:
-    """A release that serves all namespaces."""
+    """A release that serves all namespaces, which takes a choice."""
+    yield from install(chart, cluster, names, {"watchAllNamespaces": True})
+
+
+@pytest.fixture(scope="module")
+def by_default(chart: Chart, cluster: Cluster, names: Names) -> Iterator[Installed]:
+    """A release that is told of the namespace of its applications, and of nothing else."""
     yield from install(chart, cluster, names, {})
 
 
@@ -83,6 +89,15 @@ def test_the_operator_may_do_with_groups_what_it_does_and_no_more(everywhere: In
     review = {"tokenreviews": "create"}
     assert everywhere.may(account, everywhere.served) == together(GROUPS, review)
     assert everywhere.may(account, everywhere.own) == together(GROUPS, review, OWN)
+
+
+def test_by_default_it_may_do_nothing_where_no_groups_are_but_ask_whose_token_it_is(by_default: Installed) -> None:
+    account, review = f"{by_default.own}-shardherd", {"tokenreviews": "create"}
+    assert by_default.may(account, by_default.served) == together(GROUPS, review)
+    assert by_default.may(account, by_default.own) == together(OWN, review)
+    assert by_default.may(account, by_default.elsewhere) == review
+    assert by_default.may(account, "kube-system") == review
+    assert by_default.may(account, "") == review
 
 
 def test_with_roles_only_it_may_do_nothing_elsewhere(roles_only: Installed) -> None:
