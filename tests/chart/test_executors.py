@@ -18,7 +18,7 @@ import pytest
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, ApiError, KubernetesApi
 from shardherd.controller.manifests import Manifests
-from shardherd.spark.application import spark_conf
+from shardherd.spark.application import LONGEST_PREFIX, spark_conf
 from shardherd.spark.pod import read_pod
 from tests.chart.installed import Installed, install
 from tests.chart.rendering import Chart, Json
@@ -26,6 +26,9 @@ from tests.harness.cluster import Names
 from tests.integration.controller.bench import configuration_of, until
 
 OURS, THEIRS = "ours", "theirs"
+LONG = "o" * 40
+"""No group has a longer name."""
+
 DRIVER = f"{OURS}-0"
 ACCOUNT = "shardherd-spark"
 START = 120.0
@@ -57,9 +60,9 @@ class Site:
         self.api = installed.api
         self.namespace = installed.served
         self._apis: list[KubernetesApi] = []
-        for name in (OURS, THEIRS):
+        for name in (OURS, THEIRS, LONG):
             self._group(name)
-        self.pods = {name: self.get("pods", name) for name in (DRIVER, f"{THEIRS}-0")}
+        self.pods = {pod: self.get("pods", pod) for pod in (DRIVER, f"{THEIRS}-0", f"{LONG}-0")}
         self.driver = self.as_pod(DRIVER)
 
     def close(self) -> None:
@@ -393,6 +396,23 @@ class TestAttacks:
         with pytest.raises(ApiError, match=f"pod {THEIRS}-0 may write pods only that it owns itself"):
             other.call("DELETE", site.path("pods", f"{DRIVER}-1-exec-8"))
         assert site.said("DELETE", site.path("pods", f"{DRIVER}-1-exec-8")) == ""
+
+
+def test_names_whose_beginning_spark_cuts_off_are_known(site: Site) -> None:
+    driver, start = f"{LONG}-0", 12345
+    long = site.as_pod(driver)
+    prefix = f"{driver}-{start}"[-LONGEST_PREFIX:]
+    assert not prefix.startswith(driver)
+    executor = site.executor(name=f"{prefix}-exec-1", ownerReferences=[site.owner(driver)])
+    executor["metadata"]["labels"] |= {
+        "shardherd.dev/consumergroup": LONG,
+        "shardherd.dev/consumer": driver,
+        "shardherd.dev/incarnation": f"{site.pods[driver]['metadata']['uid']}.{start}",
+    }
+    long.call("POST", site.path("pods"), executor, query={"dryRun": "All"})
+    executor["metadata"]["name"] = f"{prefix[8:]}-exec-1"
+    with pytest.raises(ApiError, match="may not make pods of the name"):
+        long.call("POST", site.path("pods"), executor, query={"dryRun": "All"})
 
 
 def test_an_account_that_may_make_stateful_sets_is_no_driver(site: Site) -> None:
