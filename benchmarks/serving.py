@@ -58,7 +58,8 @@ async def serve(arguments: argparse.Namespace) -> None:
     clock, tokens = SystemClock(), MemoryTokens()
     for ordinal in range(arguments.consumers + 100):
         name = f"{arguments.group}-{ordinal}"
-        tokens.callers[f"token-{ordinal}"] = Caller(NAMESPACE, "default", name, f"uid-{ordinal}", arguments.group)
+        group, uid = arguments.group, uid_of(arguments.group)
+        tokens.callers[f"token-{ordinal}"] = Caller(NAMESPACE, "default", name, f"uid-{ordinal}", group, group_uid=uid)
     kafka = MemoryKafka()
     connector: SourceConnector = KafkaConnector() if arguments.kafka else MemoryConnector(kafka)
     if not arguments.kafka:

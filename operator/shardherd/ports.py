@@ -222,7 +222,8 @@ class Leadership(Protocol):
 class Caller:
     """Who a reviewed token belongs to. `stateful_set` is the controller of the pod, empty if it has none.
 
-    `user` and `groups` are Kubernetes' names for the caller, by which its rights are looked up.
+    `user` and `groups` are Kubernetes' names for the caller, by which its rights are looked up. `group_uid` is of the
+    ConsumerGroup that controls that very StatefulSet, by UIDs and not by names; empty if there is none.
     """
 
     namespace: str
@@ -232,6 +233,7 @@ class Caller:
     stateful_set: str
     user: str = ""
     groups: tuple[str, ...] = ()
+    group_uid: str = ""
 
 
 class TokenReviewer(Protocol):

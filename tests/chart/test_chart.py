@@ -83,7 +83,7 @@ def test_watching_some_namespaces_gives_rights_in_those_only(cluster: Cluster) -
         for item in manifests
         if item["metadata"]["name"] == "shardherd-groups" and item["kind"] == "Role"
     }
-    everywhere = one(rendered(cluster), "ClusterRole")["rules"][1:]
+    everywhere = one(rendered(cluster, "--set", "watchAllNamespaces=true"), "ClusterRole")["rules"][1:]
     assert roles == {"a": everywhere, "b": everywhere}
 
 
@@ -94,9 +94,34 @@ def test_applications_get_their_account_where_they_are(cluster: Cluster) -> None
         return [(item["kind"], item["metadata"]["namespace"]) for item in found]
 
     kinds = ("ServiceAccount", "ServiceAccount", "Role", "RoleBinding")
-    assert places() == [(kind, "system") for kind in kinds]
+    assert places() == places("--set", "watchAllNamespaces=true") == [], "a driver beside the operator could become it"
+    assert places("--set", "watchNamespaces={system}") == []
+    assert places("--set", "applicationNamespaces={system}") == [(kind, "system") for kind in kinds]
     everywhere = [(kind, place) for place in ("shop", "web") for kind in kinds]
     assert sorted(places("--set", "applicationNamespaces={shop,web}")) == sorted(everywhere)
+    assert sorted(places("--set", "watchNamespaces={shop,system,web}")) == sorted(everywhere)
+
+
+@pytest.mark.parametrize(
+    ("options", "served"),
+    [
+        ((), ("system",)),
+        (("--set", "applicationNamespaces={shop,web}"), ("shop", "web")),
+        (("--set", "watchNamespaces={a},applicationNamespaces={shop}"), ("a",)),
+        (("--set", "watchAllNamespaces=true,applicationNamespaces={shop}"), ()),
+    ],
+)
+def test_the_operator_serves_where_it_has_rights(cluster: Cluster, options: tuple[str, ...], served: tuple[str, ...]) -> None:
+    manifests = rendered(cluster, *options)
+    container = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    (told,) = [item["value"] for item in container["env"] if item["name"] == "SHARDHERD_WATCH_NAMESPACES"]
+    roles = [
+        item["metadata"]["namespace"]
+        for item in manifests
+        if item["kind"] == "Role" and item["metadata"]["name"] == "shardherd-groups"
+    ]
+    cluster_wide = len(one(manifests, "ClusterRole")["rules"]) > 1
+    assert (told, tuple(roles), cluster_wide) == (",".join(served), served, not served)
 
 
 def test_the_operator_understands_the_settings_that_it_is_given(cluster: Cluster) -> None:

@@ -60,7 +60,23 @@ def test_an_older_kubernetes_is_refused(cluster: Cluster) -> None:
         ({"tls": {"mode": "disabled"}}, ["TLS is disabled: consumers show their tokens over plain HTTP"], []),
         ({"replicaCount": 1}, ["With one operator nobody stands by"], []),
         ({"crds": {"enabled": False}}, ["apply crds/consumergroup.yaml, also before each upgrade"], ["delete crd"]),
-        ({"watchNamespaces": ["shop"]}, ["kubectl get consumergroups.shardherd.dev -n shop"], ["--all-namespaces"]),
+        ({}, ["served in default, and nowhere else", "No namespace has the service account shardherd-spark"], ["ALL"]),
+        (
+            {"watchNamespaces": ["shop"]},
+            [
+                "kubectl get consumergroups.shardherd.dev -n shop",
+                "served in shop, and",
+                "shardherd-spark, which drivers have by default, is in shop",
+            ],
+            ["--all-namespaces", "ALL", "could become the operator"],
+        ),
+        (
+            {"watchAllNamespaces": True},
+            ["in ALL namespaces", "kube-system too, the operator may get Secrets by name", "--all-namespaces"],
+            ["nowhere else"],
+        ),
+        ({"watchAllNamespaces": True, "kafkaCredentials": {"enabled": False}}, ["in ALL namespaces"], ["get Secrets"]),
+        ({"applicationNamespaces": ["default"]}, ["a pod of theirs could become the operator"], []),
     ],
 )
 def test_who_has_installed_it_is_told_what_to_do_next(

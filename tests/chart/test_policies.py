@@ -68,7 +68,7 @@ def test_names_are_looked_up(chart: Chart, source: Endpoint, protocol: str) -> N
 
 
 def test_when_all_namespaces_are_served_drivers_of_all_call(chart: Chart) -> None:
-    everywhere = policies(chart, {"networkPolicy": {"enabled": True}})
+    everywhere = policies(chart, {"networkPolicy": {"enabled": True}, "watchAllNamespaces": True})
     assert reaches(everywhere, FOREIGN_DRIVER, OPERATOR, 8443)
     assert not reaches(everywhere, SHOP_POD, OPERATOR, 8443)
 

@@ -115,9 +115,10 @@ class TestOperators:
         assert pods[1]["automountServiceAccountToken"] is False
 
     def test_each_has_an_account_of_its_own_and_only_the_operators_gets_a_token(self, chart: Chart) -> None:
+        rendered = chart.render({"applicationNamespaces": ["shop"]})
         accounts = {
             item["metadata"]["name"]: item.get("automountServiceAccountToken", True)
-            for item in chart.render()
+            for item in rendered
             if item["kind"] == "ServiceAccount"
         }
         assert accounts == {
@@ -128,11 +129,12 @@ class TestOperators:
         }
         assert chart.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "shardherd"
         assert chart.one("Pod", "shardherd-test")["spec"]["serviceAccountName"] == "shardherd-test"
-        subjects = [s["name"] for item in chart.render() if item["kind"].endswith("Binding") for s in item.get("subjects", ())]
-        assert sorted(subjects) == ["shardherd", "shardherd", "shardherd-spark"]
+        subjects = [s["name"] for item in rendered if item["kind"].endswith("Binding") for s in item.get("subjects", ())]
+        assert sorted(subjects) == ["shardherd", "shardherd", "shardherd", "shardherd-spark"]
 
     def test_values_that_users_of_other_charts_know_have_their_effect(self, chart: Chart) -> None:
         values = {
+            "applicationNamespaces": ["shop"],
             "replicaCount": 3,
             "image": {"digest": "sha256:" + "a" * 64},
             "imagePullSecrets": [{"name": "registry"}],
@@ -224,7 +226,11 @@ def test_the_hook_pings_the_address_that_consumers_call(chart: Chart) -> None:
         ({"prometheus": {"serviceMonitor": {"interval": "often"}}}, "interval"),
         ({"prometheus": {"rules": {"lagSeconds": 0}}}, "lagSeconds"),
         ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
-        ({"rbac": {"clusterRoles": False}}, "name the namespaces to serve in watchNamespaces"),
+        (
+            {"rbac": {"clusterRoles": False}, "watchAllNamespaces": True},
+            "name the namespaces to serve in watchNamespaces and set watchAllNamespaces=false",
+        ),
+        ({"watchNamespaces": ["shop"], "watchAllNamespaces": True}, "leave watchNamespaces empty"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(chart: Chart, values: Json, said: str) -> None:

@@ -5,40 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import pytest
 import yaml
 
 from dev.cluster import Cluster, ClusterError
-from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.operators import LEADER_LABEL
+from tests.chart.installed import VERBS, Installed, Rights, install
 from tests.chart.rendering import EVERYTHING, ROLES_ONLY, Chart, Json
 from tests.harness.cluster import Names
-from tests.harness.definition import RESOURCE, define_resource
-from tests.integration.controller.bench import unique, until
-
-VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-SPECIAL = {"clusterroles": ("bind", "escalate"), "roles": ("bind", "escalate"), "serviceaccounts": ("impersonate",)}
-RESOURCES = {
-    "shardherd.dev": [f"consumergroups{part}" for part in ("", "/status", "/scale", "/finalizers", "/checkpoints")],
-    "": [
-        *("pods", "pods/status", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "pods/eviction", "secrets"),
-        *("configmaps", "services", "events", "serviceaccounts", "serviceaccounts/token", "persistentvolumeclaims"),
-        *("endpoints", "resourcequotas", "replicationcontrollers", "namespaces", "nodes", "nodes/proxy", "persistentvolumes"),
-    ],
-    "apps": ["statefulsets", "statefulsets/scale", "deployments", "daemonsets", "replicasets"],
-    "batch": ["jobs", "cronjobs"],
-    "policy": ["poddisruptionbudgets"],
-    "coordination.k8s.io": ["leases"],
-    "networking.k8s.io": ["networkpolicies", "ingresses"],
-    "rbac.authorization.k8s.io": ["roles", "rolebindings", "clusterroles", "clusterrolebindings"],
-    "authentication.k8s.io": ["tokenreviews"],
-    "authorization.k8s.io": ["subjectaccessreviews", "localsubjectaccessreviews"],
-    "admissionregistration.k8s.io": ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
-    "apiextensions.k8s.io": ["customresourcedefinitions"],
-}
+from tests.harness.definition import RESOURCE
+from tests.integration.controller.bench import until
 
 GROUP: Json = {
     "apiVersion": "shardherd.dev/v1alpha1",
@@ -56,9 +33,6 @@ POD = {
     "metadata": {"name": "victim", "labels": {"app": "ours"}},
     "spec": {"containers": [{"name": "main", "image": "example/main:1"}]},
 }
-
-Rights = dict[str, str]
-"""Verbs by resource."""
 
 GROUPS: Rights = {
     "consumergroups": "get list watch",
@@ -92,74 +66,15 @@ def together(*rights: Rights) -> Rights:
     return {name: " ".join(verb for verb in VERBS if verb in wanted) for name, wanted in verbs.items()}
 
 
-@dataclass
-class Installed:
-    """Rights of a release, in namespaces of their own: the release's, one that is served, and one that is not its business."""
-
-    cluster: Cluster
-    api: KubernetesApi
-    own: str
-    served: str
-    elsewhere: str
-
-    def may(self, account: str, namespace: str, *, of: str = "", name: str = "", group: str | None = None) -> Rights:
-        """What an account may do in a namespace (of the cluster, if it is empty), by asking for everything.
-
-        `of` is the account's namespace, by default the release's; with `group` only that API group is asked about.
-        """
-
-        def ask(question: tuple[str, str, str]) -> bool:
-            group, resource, verb = question
-            kind, _, subresource = resource.partition("/")
-            attributes = {"group": group, "resource": kind, "subresource": subresource, "verb": verb}
-            where = of or self.own
-            spec = {
-                "user": f"system:serviceaccount:{where}:{account}",
-                "groups": ["system:serviceaccounts", f"system:serviceaccounts:{where}", "system:authenticated"],
-                "resourceAttributes": {**attributes, "namespace": namespace, "name": name},
-            }
-            answer = self.api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
-            return bool(answer["status"]["allowed"])
-
-        questions = [
-            (api_group, resource, verb)
-            for api_group, resources in RESOURCES.items()
-            if group in (None, api_group)
-            for resource in resources
-            for verb in (*VERBS, *SPECIAL.get(resource, ()))
-        ]
-        with ThreadPoolExecutor(8) as pool:
-            answers = zip(questions, pool.map(ask, questions), strict=True)
-            allowed = [(resource, verb) for (_, resource, verb), yes in answers if yes]
-        return {key: " ".join(verb for _, verb in found) for key, found in itertools.groupby(allowed, lambda each: each[0])}
-
-
-def install(chart: Chart, cluster: Cluster, names: Names, values: Json) -> Iterator[Installed]:
-    define_resource(cluster)
-    own, served, elsewhere = (unique(names, prefix) for prefix in ("operator", "served", "elsewhere"))
-    for namespace in (own, served, elsewhere):
-        cluster.kubectl("create", "namespace", namespace)
-    values = {**values, "applicationNamespaces": [served]}
-    if values.get("watchNamespaces"):
-        values["watchNamespaces"] = [served]
-    wanted = [
-        item
-        for item in chart.render(values, release=own, namespace=own)
-        if "Role" in item["kind"] or item["kind"] == "ServiceAccount" or "Admission" in item["kind"]
-    ]
-    text = yaml.safe_dump_all(wanted)
-    cluster.kubectl("apply", "-f", "-", input=text)
-    api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
-    yield Installed(cluster, api, own, served, elsewhere)
-    api.close()
-    cluster.kubectl("delete", "-f", "-", input=text)
-    for namespace in (own, served, elsewhere):
-        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+@pytest.fixture(scope="module")
+def everywhere(chart: Chart, cluster: Cluster, names: Names) -> Iterator[Installed]:
+    """A release that serves all namespaces, which takes a choice."""
+    yield from install(chart, cluster, names, {"watchAllNamespaces": True})
 
 
 @pytest.fixture(scope="module")
-def everywhere(chart: Chart, cluster: Cluster, names: Names) -> Iterator[Installed]:
-    """A release that serves all namespaces."""
+def by_default(chart: Chart, cluster: Cluster, names: Names) -> Iterator[Installed]:
+    """A release that is told of the namespace of its applications, and of nothing else."""
     yield from install(chart, cluster, names, {})
 
 
@@ -174,6 +89,15 @@ def test_the_operator_may_do_with_groups_what_it_does_and_no_more(everywhere: In
     review = {"tokenreviews": "create"}
     assert everywhere.may(account, everywhere.served) == together(GROUPS, review)
     assert everywhere.may(account, everywhere.own) == together(GROUPS, review, OWN)
+
+
+def test_by_default_it_may_do_nothing_where_no_groups_are_but_ask_whose_token_it_is(by_default: Installed) -> None:
+    account, review = f"{by_default.own}-shardherd", {"tokenreviews": "create"}
+    assert by_default.may(account, by_default.served) == together(GROUPS, review)
+    assert by_default.may(account, by_default.own) == together(OWN, review)
+    assert by_default.may(account, by_default.elsewhere) == review
+    assert by_default.may(account, "kube-system") == review
+    assert by_default.may(account, "") == review
 
 
 def test_with_roles_only_it_may_do_nothing_elsewhere(roles_only: Installed) -> None:
@@ -248,14 +172,18 @@ class TestLabels:
         everywhere.cluster.kubectl("-n", everywhere.own, "label", "pod", pod, "by=an-admin")
 
 
+WRITER = "writer"
+"""An account of the namespace that may write any ConfigMap of it, as far as Roles go."""
+
+
 def write(installed: Installed, verb: str, manifest: Json) -> None:
     """A ConfigMap, or what the manifest says, where groups are served."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", **manifest}
     installed.cluster.kubectl("-n", installed.served, verb, "-f", "-", input=yaml.safe_dump(body))
 
 
-def refused(installed: Installed, *command: str, by: str = "shardherd-spark") -> str | None:
-    """What the API server says to a driver's command, None if it is done."""
+def refused(installed: Installed, *command: str, by: str = WRITER) -> str | None:
+    """What the API server says to this account's command, None if it is done."""
     where = installed.own if by.endswith("-shardherd") else installed.served
     who = ("--as", f"system:serviceaccount:{where}:{by}", "--as-group", f"system:serviceaccounts:{where}")
     groups = ("--as-group", "system:serviceaccounts", "--as-group", "system:authenticated")
@@ -271,6 +199,12 @@ def kept(everywhere: Installed) -> str:
     """A namespace with a group's state, the authorities and a ConfigMap of Spark's; the admission policy holds by now."""
     served = everywhere.served
     write(everywhere, "create", GROUP)
+    for made in (
+        ("serviceaccount", WRITER),
+        ("role", WRITER, f"--verb={','.join(VERBS)}", "--resource=configmaps"),
+        ("rolebinding", WRITER, f"--role={WRITER}", f"--serviceaccount={served}:{WRITER}"),
+    ):
+        everywhere.cluster.kubectl("-n", served, "create", *made)
     uid = everywhere.cluster.kubectl("-n", served, "get", RESOURCE, "clicks", "-o", "jsonpath={.metadata.uid}")
     # Without its owner it would be collected as garbage.
     owner = {"apiVersion": GROUP["apiVersion"], "kind": GROUP["kind"], "name": "clicks", "uid": uid, "controller": True}
@@ -292,7 +226,7 @@ class TestState:
 
     @pytest.mark.parametrize("name", ["clicks-state", "shardherd-ca"])
     @pytest.mark.parametrize("verb", ["patch", "delete"])
-    def test_a_driver_may_not_write_it(self, everywhere: Installed, kept: str, name: str, verb: str) -> None:
+    def test_an_account_of_the_namespace_may_not_write_it(self, everywhere: Installed, kept: str, name: str, verb: str) -> None:
         change = {"patch": ("-p", json.dumps({"data": {"forged": "yes"}})), "delete": ()}[verb]
         said = refused(everywhere, verb, "configmap", name, *change)
         assert said is not None
@@ -303,7 +237,7 @@ class TestState:
         left = everywhere.cluster.kubectl("-n", kept, "get", "configmap", "-l", "of=this-test", "-o", "name").split()
         assert {"configmap/clicks-state", "configmap/shardherd-ca"} <= set(left)
 
-    def test_but_may_write_those_of_spark(self, everywhere: Installed, kept: str) -> None:
+    def test_but_may_write_others(self, everywhere: Installed, kept: str) -> None:
         assert refused(everywhere, "create", "configmap", "spark-exec-2") is None
         assert refused(everywhere, "delete", "configmap", "spark-exec-2") is None
 
@@ -314,10 +248,13 @@ class TestState:
 
 
 def test_a_driver_may_run_its_executors_where_it_is(everywhere: Installed) -> None:
-    everything = " ".join(VERBS)
-    kinds = ("pods", "configmaps", "services", "persistentvolumeclaims")
     served = everywhere.served
-    assert everywhere.may("shardherd-spark", served, of=served) == dict.fromkeys(sorted(kinds), everything)
+    assert everywhere.may("shardherd-spark", served, of=served) == {
+        "consumergroups/executors": "create",
+        "pods": "get list watch create patch delete deletecollection",
+        "configmaps": "create deletecollection",
+        "persistentvolumeclaims": "list create deletecollection",
+    }
     assert everywhere.may("shardherd-spark", everywhere.elsewhere, of=served) == {}
     assert everywhere.may("shardherd-spark", "", of=served) == {}
 

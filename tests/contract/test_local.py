@@ -17,7 +17,7 @@ from shardherd.adapters.clock import SystemClock
 from shardherd.adapters.local.database import Database, DatabaseError
 from shardherd.adapters.local.events import LocalSecrets, SqliteEvents, events
 from shardherd.adapters.local.identity import FileLeadership, SignedTokens, holder, secret_of
-from shardherd.adapters.local.objects import GROUP, POD, SECRET, LocalCluster, Objects
+from shardherd.adapters.local.objects import GROUP, POD, SECRET, STATEFUL_SET, LocalCluster, Objects
 from shardherd.adapters.local.ownership import SqliteOwnership
 from shardherd.core.model import GroupIdentity, ShardId
 from shardherd.core.records import PositionCopies
@@ -174,13 +174,19 @@ class LocalTokensLab:
     """One pod with its token."""
 
     def __init__(self, objects: Objects, folder: Path) -> None:
+        group = {"kind": "ConsumerGroup", "name": "clicks", "uid": "group-uid", "controller": True}
+        put(
+            objects,
+            STATEFUL_SET,
+            {"metadata": {"namespace": "demo", "name": "clicks", "uid": "set", "ownerReferences": [group]}},
+        )
         owner = {"kind": "StatefulSet", "name": "clicks", "uid": "set", "controller": True}
         metadata = {"namespace": "demo", "name": "clicks-0", "uid": "pod-uid-0", "ownerReferences": [owner]}
         self.objects = objects
         self.pod = put(objects, POD, {"metadata": metadata, "spec": {"serviceAccountName": "spark"}})
         self.reviewer = SignedTokens(secret_of(folder), objects)
         self.valid = self.reviewer.of_pod(self.pod)
-        self.caller = Caller("demo", "spark", "clicks-0", "pod-uid-0", "clicks")
+        self.caller = Caller("demo", "spark", "clicks-0", "pod-uid-0", "clicks", group_uid="group-uid")
 
     def cut_off(self) -> None:
         self.objects.database.close()

@@ -25,7 +25,9 @@ CONVERSATIONS = {
 }
 
 CALLERS = {
-    "pod": Caller("demo", "default", "clicks-0", "uid-0", "clicks", "system:serviceaccount:demo:default"),
+    "pod": Caller(
+        "demo", "default", "clicks-0", "uid-0", "clicks", "system:serviceaccount:demo:default", group_uid=IDENTITY.uid
+    ),
     "admin": Caller("ops", "admin", "", "", "", "system:serviceaccount:ops:admin"),
 }
 

@@ -158,7 +158,7 @@ class MemoryTokensLab:
     def __init__(self) -> None:
         self.reviewer = MemoryTokens()
         self.valid = "a-valid-token"
-        self.caller = Caller("demo", "spark", "clicks-0", "pod-uid-0", "clicks")
+        self.caller = Caller("demo", "spark", "clicks-0", "pod-uid-0", "clicks", group_uid="group-uid")
         self.reviewer.callers[self.valid] = self.caller
 
     def cut_off(self) -> None:

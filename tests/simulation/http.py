@@ -49,7 +49,8 @@ class PodTokens:
     async def review(self, token: str) -> Caller | None:
         pod, _, uid = token.partition(".")
         spec = self._spec()
-        return Caller(spec.identity.namespace, spec.service_account, pod, uid, spec.identity.name)
+        group = spec.identity
+        return Caller(group.namespace, spec.service_account, pod, uid, group.name, group_uid=group.uid)
 
     async def may(self, caller: Caller, verb: str, namespace: str, name: str) -> bool:
         raise AssertionError(f"no consumer needs a right: {caller}")

@@ -69,9 +69,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
-{{/* Where applications are, as a YAML list. */}}
+{{/* Where applications have their accounts, as a YAML list: not beside the operator, unless that is asked for. */}}
 {{- define "shardherd.applicationNamespaces" -}}
-{{- toYaml (.Values.applicationNamespaces | default (list .Release.Namespace)) -}}
+{{- toYaml (.Values.applicationNamespaces | default (without .Values.watchNamespaces .Release.Namespace)) -}}
+{{- end -}}
+
+{{/* Whose groups are served, as a YAML list; empty for all. */}}
+{{- define "shardherd.servedNamespaces" -}}
+{{- if .Values.watchAllNamespaces -}}[]
+{{- else -}}{{ toYaml (.Values.watchNamespaces | default .Values.applicationNamespaces | default (list .Release.Namespace)) }}
+{{- end -}}
 {{- end -}}
 
 {{/* What the operator may do with groups, in every namespace that it serves. Each rule names what needs it. */}}

@@ -256,7 +256,7 @@ class _Api:
         body = protocol.read_request(kind, await self._body(request, caller))
         # A body may take long to arrive: what the caller may do is what it may do now.
         caller = await self._auth.caller(request.headers.get("Authorization"))
-        self._auth.check_consumer(caller, runner.spec, body.consumer, body.incarnation)
+        self._auth.check_consumer(caller, runner.spec, body.consumer, body.incarnation, body.group_uid)
         return runner, body
 
     async def _body(self, request: web.Request, caller: Caller) -> bytes:

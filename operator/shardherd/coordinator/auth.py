@@ -1,10 +1,11 @@
 """Who may do what, proven by a token. Called by the API for every request.
 
 A consumer acts for itself only: a token with our audience, bound to a pod of the group's namespace whose name is the consumer
-and whose UID is that of the incarnation, controlled by the group's StatefulSet, under the group's service account. Any pod of
-the group may look at it. Everybody else needs a right that Kubernetes' own roles give: to `get` the group's subresource
-`checkpoints` for looking, to `update` it for forcing one; no consumer has that by being one. Each refusal says what does not
-hold. A review that fails is "ask again", never a refusal. Tokens are remembered as hashes only, rights not at all.
+and whose UID is that of the incarnation, controlled by the very StatefulSet that was made for the group, under the group's
+service account. Any pod of the group may look at it. Everybody else needs a right that Kubernetes' own roles give: to `get` the
+group's subresource `checkpoints` for looking, to `update` it for forcing one; no consumer has that by being one. Each refusal
+says what does not hold. A review that fails is "ask again", never a refusal. Tokens are remembered as hashes only, rights not
+at all.
 """
 
 from __future__ import annotations
@@ -117,9 +118,14 @@ class Authenticator:
         if foreign is not None:
             self._refuse(*foreign, f"{namespace}/{name}", consumer)
 
-    def check_consumer(self, caller: Caller, spec: GroupSpec, consumer: ConsumerId, incarnation: Incarnation) -> None:
-        """Raises ForbiddenError unless the caller is the very pod that it speaks for."""
-        foreign = _foreign(caller, spec)
+    def check_consumer(
+        self, caller: Caller, spec: GroupSpec, consumer: ConsumerId, incarnation: Incarnation, group_uid: str = ""
+    ) -> None:
+        """Raises ForbiddenError unless the caller is the very pod that it speaks for.
+
+        `group_uid` is the group that it was started for. If that was replaced, it is to hear so: it gets nothing else.
+        """
+        foreign = _foreign(caller, spec) if group_uid in ("", spec.identity.uid) else _foreign_by_name(caller, spec)
         if foreign is None and caller.pod != consumer:
             foreign = "OtherConsumer", f"pod {caller.pod!r} speaks for consumer {consumer!r}"
         if foreign is None and caller.pod_uid != incarnation.pod_uid:
@@ -161,6 +167,18 @@ def _foreign_namespace(caller: Caller, namespace: str) -> tuple[str, str] | None
 
 def _foreign(caller: Caller, spec: GroupSpec) -> tuple[str, str] | None:
     """Why the caller is no pod of this group, as a reason and a sentence; None if it is one."""
+    foreign = _foreign_by_name(caller, spec)
+    if foreign is not None or caller.group_uid == spec.identity.uid:
+        return foreign
+    told = (
+        f"pod {caller.pod!r} names StatefulSet {caller.stateful_set!r} as its controller, but not by the UID of the one that"
+        f" was made for this group (UID {spec.identity.uid!r})"
+    )
+    return "ForeignPod", told
+
+
+def _foreign_by_name(caller: Caller, spec: GroupSpec) -> tuple[str, str] | None:
+    """The same, of a pod of any group that has had this name."""
     if caller.service_account != spec.service_account:
         told = f"the caller's service account is {caller.service_account!r}, the group's is {spec.service_account!r}"
         return "WrongServiceAccount", told

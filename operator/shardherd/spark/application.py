@@ -112,6 +112,8 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         # The controller deletes them: their terminated status is proof that nothing of this run reads any more. An unordered
         # group needs no such proof, and Spark deletes those that it gives back.
         "spark.kubernetes.executor.deleteOnTermination": "false" if pod.ordered or executors.least is None else "true",
+        # There is none of Spark's: the driver's Service is the group's, and drivers may not write Services.
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
         "spark.kubernetes.executor.podNamePrefix": f"{pod.consumer}-{pod.incarnation.start}"[-LONGEST_PREFIX:].lstrip("-"),
     }
     labels = {

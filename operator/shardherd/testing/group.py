@@ -253,7 +253,8 @@ class PlayedGroup:
     def begin(self, name: str, *, pod_uid: str = "", start: int = 1) -> Incarnation:
         """A new run of a consumer: of a new pod, or another start in this one. Its token is the pod's UID."""
         run = self._runs[ConsumerId(name)] = Incarnation(pod_uid or str(uuid.uuid4()), start)
-        self._tokens.callers[run.pod_uid] = Caller(NAMESPACE, "default", name, run.pod_uid, self.identity.name)
+        uid = self.identity.uid
+        self._tokens.callers[run.pod_uid] = Caller(NAMESPACE, "default", name, run.pod_uid, self.identity.name, group_uid=uid)
         return run
 
     def client(self, run: Incarnation) -> AsyncConsumerClient:

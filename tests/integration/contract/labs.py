@@ -161,8 +161,12 @@ class KubernetesLab:
     async def service_account(self, namespace: str, name: str) -> None:
         await self.api.acall("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
 
-    async def stateful_set(self, namespace: str, name: str, service_account: str, replicas: int = 1) -> list[Any]:
-        """Create a StatefulSet; its pods, which stay pending without a node."""
+    async def stateful_set(
+        self, namespace: str, name: str, service_account: str, replicas: int = 1, group: GroupIdentity | None = None
+    ) -> list[Any]:
+        """Create a StatefulSet, which `group` controls; its pods, which stay pending without a node."""
+        owner = {"apiVersion": "shardherd.dev/v1alpha1", "kind": "ConsumerGroup", "controller": True}
+        owners = [] if group is None else [{**owner, "name": group.name, "uid": group.uid}]
         template = {
             "metadata": {"labels": {"app": name}},
             "spec": {
@@ -175,7 +179,7 @@ class KubernetesLab:
             "POST",
             f"/apis/apps/v1/namespaces/{namespace}/statefulsets",
             {
-                "metadata": {"name": name},
+                "metadata": {"name": name, "ownerReferences": owners},
                 "spec": {
                     "replicas": replicas,
                     "serviceName": name,
@@ -195,14 +199,18 @@ class KubernetesLab:
         await eventually(there)
         return pods
 
-    async def pod(self, namespace: str, name: str, service_account: str) -> Any:
-        """Create a pod of nobody's."""
+    async def pod(self, namespace: str, name: str, service_account: str, *owners: Any) -> Any:
+        """Create a pod of these owners, by default nobody's."""
         spec = {
             "serviceAccountName": service_account,
             "automountServiceAccountToken": False,
             "containers": [{"name": "driver", "image": "nothing:dev"}],
         }
-        return await self.api.acall("POST", f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name}, "spec": spec})
+        return await self.api.acall(
+            "POST",
+            f"/api/v1/namespaces/{namespace}/pods",
+            {"metadata": {"name": name, "ownerReferences": owners}, "spec": spec},
+        )
 
     async def token(self, namespace: str, service_account: str, pod: Any | None, audience: str = "shardherd") -> str:
         """A token of the service account, bound to the pod if there is one."""

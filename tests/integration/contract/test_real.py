@@ -7,6 +7,7 @@ import base64
 import json
 import random
 import threading
+import uuid
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -366,10 +367,12 @@ class RealTokensLab:
         cut_off(self._api)
 
 
-def caller_of(namespace: str, account: str, pod: str = "", uid: str = "", stateful_set: str = "") -> Caller:
+def caller_of(
+    namespace: str, account: str, pod: str = "", uid: str = "", stateful_set: str = "", group_uid: str = ""
+) -> Caller:
     """A service account's caller, with the names that Kubernetes knows it by."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    return Caller(namespace, account, pod, uid, stateful_set, f"system:serviceaccount:{namespace}:{account}", groups)
+    return Caller(namespace, account, pod, uid, stateful_set, f"system:serviceaccount:{namespace}:{account}", groups, group_uid)
 
 
 class TestTokens(TokensContract):
@@ -381,14 +384,50 @@ class TestTokens(TokensContract):
         self, cluster: Cluster, kubernetes: KubernetesLab, namespace: str, names: Names
     ) -> AsyncIterator[RealTokensLab]:
         name = names.fresh("clicks")
+        group = await asyncio.to_thread(kubernetes.consumer_group, namespace, name)
         await kubernetes.service_account(namespace, name)
-        pod = (await kubernetes.stateful_set(namespace, name, name))[0]
+        pod = (await kubernetes.stateful_set(namespace, name, name, group=group))[0]
         token = await kubernetes.token(namespace, name, pod)
         own = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
-        yield RealTokensLab(
-            own, self.reviewer(own, namespace), token, caller_of(namespace, name, f"{name}-0", pod["metadata"]["uid"], name)
-        )
+        caller = caller_of(namespace, name, f"{name}-0", pod["metadata"]["uid"], name, group.uid)
+        yield RealTokensLab(own, self.reviewer(own, namespace), token, caller)
         own.close()
+
+    async def test_a_pod_with_a_forged_controller_is_of_no_group(
+        self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str
+    ) -> None:
+        name = lab.caller.stateful_set
+        # Whoever may make pods may write this. A UID that nothing has would have the pod collected as garbage.
+        group = {"apiVersion": "shardherd.dev/v1alpha1", "kind": "ConsumerGroup", "name": name, "uid": lab.caller.group_uid}
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": str(uuid.uuid4()), "controller": True}
+        pod = await kubernetes.pod(namespace, f"{name}-9", lab.caller.service_account, owner, group)
+        token = await kubernetes.token(namespace, lab.caller.service_account, pod)
+
+        caller = await lab.reviewer.review(token)
+
+        # The garbage collector may have taken the forged owner away by now.
+        assert caller is not None
+        assert (caller.pod, caller.group_uid) == (f"{name}-9", "")
+
+    async def test_the_pod_of_a_stateful_set_that_no_group_controls_is_of_no_group(
+        self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str, names: Names
+    ) -> None:
+        name = names.fresh("by-hand")
+        pod = (await kubernetes.stateful_set(namespace, name, lab.caller.service_account))[0]
+        token = await kubernetes.token(namespace, lab.caller.service_account, pod)
+
+        assert await lab.reviewer.review(token) == caller_of(
+            namespace, lab.caller.service_account, f"{name}-0", pod["metadata"]["uid"], name
+        )
+
+    async def test_a_pod_that_drains_is_believed_although_its_stateful_set_went_before_it(
+        self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str
+    ) -> None:
+        assert await lab.reviewer.review(lab.valid) == lab.caller
+        path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{lab.caller.stateful_set}"
+        await kubernetes.api.acall("DELETE", path, {"propagationPolicy": "Orphan"})
+
+        assert await lab.reviewer.review(lab.valid) == lab.caller
 
     async def test_a_token_for_another_audience_is_nobodys(
         self, lab: RealTokensLab, kubernetes: KubernetesLab, namespace: str

@@ -105,7 +105,7 @@ def install_rights(cluster: Cluster, namespace: str, *options: str) -> str:
     """Apply the chart's accounts and roles in this namespace, with more options of helm; returns the operator's token."""
     define_resource(cluster)
     chart = ("template", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")
-    rendered = cluster.helm(*chart, *options)
+    rendered = cluster.helm(*chart, "--set", f"applicationNamespaces={{{namespace}}}", *options)
     kinds = re.compile("Role|Admission|ServiceAccount")
     wanted = [item for item in yaml.safe_load_all(rendered) if item and kinds.search(item["kind"])]
     cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(wanted))

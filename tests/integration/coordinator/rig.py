@@ -114,7 +114,7 @@ class Rig:
         """A ConsumerGroup with the pods of its consumers."""
         identity = await asyncio.to_thread(self.kubernetes.consumer_group, self.namespace, name)
         await self.kubernetes.service_account(self.namespace, name)
-        await self.kubernetes.stateful_set(self.namespace, name, name, consumers)
+        await self.kubernetes.stateful_set(self.namespace, name, name, consumers, identity)
         group_id = f"{self.namespace}.{name}"
         kafka = KafkaSource(source.pop("servers", self.kafka.servers), topics, "", group_id, **source)
         return GroupSpec(identity, kafka, SETTINGS, wanted=consumers, service_account=name)

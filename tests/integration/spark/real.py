@@ -49,7 +49,9 @@ class RealCoordinator:
     def admit(self, consumer: str) -> str:
         """The token of this consumer's pod."""
         token = f"token-of-{consumer}"
-        self._tokens.callers[token] = Caller("demo", "default", consumer, f"uid-of-{consumer}", "clicks")
+        self._tokens.callers[token] = Caller(
+            "demo", "default", consumer, f"uid-of-{consumer}", "clicks", group_uid=IDENTITY.uid
+        )
         return token
 
     def want(self, consumers: int) -> None:

@@ -24,6 +24,7 @@ Json = dict[str, Any]
 
 ISSUER = "https://kubernetes.default.svc"
 PODS, ACCOUNTS = "/api/v1/namespaces/shop/pods", "/api/v1/namespaces/shop/serviceaccounts"
+SETS = "/apis/apps/v1/namespaces/shop/statefulsets"
 GROUPS = ("system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated")
 OURS = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 STRANGERS = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -44,9 +45,11 @@ class PlayedApi:
 
     def __init__(self) -> None:
         self.keys = [published("one", OURS), published("two", ELLIPTIC)]
-        owner = {"controller": True, "kind": "StatefulSet", "apiVersion": "apps/v1", "name": "clicks"}
+        owner = {"controller": True, "kind": "StatefulSet", "apiVersion": "apps/v1", "name": "clicks", "uid": "set-uid"}
+        group = {"controller": True, "kind": "ConsumerGroup", "apiVersion": "shardherd.dev/v1alpha1", "name": "clicks"}
         self.objects: dict[str, Json] = {
             f"{PODS}/clicks-0": {"metadata": {"uid": "pod-uid", "ownerReferences": [owner]}},
+            f"{SETS}/clicks": {"metadata": {"uid": "set-uid", "ownerReferences": [{**group, "uid": "group-uid"}]}},
             f"{ACCOUNTS}/spark": {"metadata": {"uid": "account-uid"}},
         }
         self.requests: list[str] = []
@@ -109,9 +112,34 @@ def signed(payload: Json, key: Any = OURS, name: str = "one", algorithm: str = "
 
 
 async def test_a_token_tells_whose_it_is(tokens: PublishedKeysTokens) -> None:
-    caller = Caller("shop", "spark", "clicks-0", "pod-uid", "clicks", "system:serviceaccount:shop:spark", GROUPS)
+    user = "system:serviceaccount:shop:spark"
+    caller = Caller("shop", "spark", "clicks-0", "pod-uid", "clicks", user, GROUPS, "group-uid")
     assert await tokens.review(signed(claims())) == caller
     assert await tokens.review(signed(claims(), ELLIPTIC, "two", "ES256")) == caller
+
+
+@pytest.mark.parametrize("changed", ["uid", "kind", "apiVersion", "controller"])
+async def test_a_controller_that_is_forged_is_no_groups(tokens: PublishedKeysTokens, api: PlayedApi, changed: str) -> None:
+    """As to the owner of the pod's StatefulSet, and to the StatefulSet's own UID."""
+    found = api.objects[f"{SETS}/clicks"]["metadata"]
+    if changed == "uid":
+        found["uid"] = "made-again"
+    else:
+        found["ownerReferences"][0][changed] = False if changed == "controller" else "forged/v1"
+
+    caller = await tokens.review(signed(claims()))
+
+    assert caller is not None
+    assert (caller.stateful_set, caller.group_uid) == ("clicks", "")
+
+
+async def test_what_controls_a_pod_is_asked_once(tokens: PublishedKeysTokens, api: PlayedApi) -> None:
+    first = await tokens.review(signed(claims()))
+    api.requests.clear()
+    del api.objects[f"{SETS}/clicks"]
+
+    assert await tokens.review(signed(claims())) == first
+    assert api.requests == [f"{ACCOUNTS}/spark", f"{PODS}/clicks-0"]
 
 
 async def test_a_token_that_is_not_bound_to_a_pod_has_no_pod(tokens: PublishedKeysTokens) -> None:

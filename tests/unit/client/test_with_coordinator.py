@@ -29,7 +29,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 async def serving(service: Service) -> Service:
     """The group demo/clicks with four shards, and tokens for the pods clicks-0 and clicks-1 and for an admin."""
     for ordinal in (0, 1):
-        caller = Caller("demo", "default", f"clicks-{ordinal}", f"uid-{ordinal}", "clicks")
+        caller = Caller("demo", "default", f"clicks-{ordinal}", f"uid-{ordinal}", "clicks", group_uid=IDENTITY.uid)
         service.rig.tokens.callers[f"token-{ordinal}"] = caller
     service.rig.tokens.callers["admin"] = ADMIN
     service.rig.tokens.rights |= {(ADMIN.user, verb, "demo", "clicks") for verb in ("get", "update")}

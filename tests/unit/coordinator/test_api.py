@@ -58,7 +58,7 @@ class Service:
 
 @pytest.fixture
 async def service(rig: Rig) -> AsyncIterator[Service]:
-    rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks")
+    rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks", group_uid=IDENTITY.uid)
     server = CoordinatorServer(rig.ports, host="127.0.0.1", port=0, discovery_interval=0.01, unknown_group_grace=0.0)
     await server.start()
     yield Service(rig, server)
@@ -332,7 +332,7 @@ async def test_who_is_no_consumer_looks_at_a_group_if_a_role_allows_it(service: 
 
 
 async def test_a_body_of_the_limit_is_read_and_one_byte_more_is_refused(rig: Rig) -> None:
-    rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks")
+    rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks", group_uid=IDENTITY.uid)
     server = CoordinatorServer(rig.ports, host="127.0.0.1", port=0, unknown_group_grace=0.0, max_body=2048)
     await server.start()
     service = Service(rig, server)
@@ -465,7 +465,7 @@ class TestTls:
     """The same coordinator over TLS, and over plain HTTP as it was before."""
 
     async def serve(self, rig: Rig, switched: Switched, *, accept_plain: bool, certified: bool = True) -> CoordinatorServer:
-        rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks")
+        rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks", group_uid=IDENTITY.uid)
         tls = Tls(switched.context, 0, lambda: certified, accept_plain)
         server = CoordinatorServer(rig.ports, host=HOST, port=0, discovery_interval=0.01, unknown_group_grace=0.0, tls=tls)
         await server.start()
@@ -510,7 +510,8 @@ class TestTls:
 
 async def test_who_calls_too_often_is_told_when_to_come_again_and_counted(rig: Rig) -> None:
     rig.tokens.callers |= {
-        f"token-{number}": Caller("demo", "default", f"clicks-{number}", f"uid-{number}", "clicks") for number in range(2)
+        f"token-{number}": Caller("demo", "default", f"clicks-{number}", f"uid-{number}", "clicks", group_uid=IDENTITY.uid)
+        for number in range(2)
     }
     server = CoordinatorServer(rig.ports, host=HOST, port=0, unknown_group_grace=0.0, requests_per_second=0.4)
     await server.start()
@@ -535,7 +536,7 @@ async def test_who_calls_too_often_is_told_when_to_come_again_and_counted(rig: R
 
 
 async def test_an_address_that_shows_unknown_tokens_too_often_is_told_so_and_the_known_go_on(rig: Rig) -> None:
-    rig.tokens.callers["known"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks")
+    rig.tokens.callers["known"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks", group_uid=IDENTITY.uid)
     server = CoordinatorServer(rig.ports, host=HOST, port=0, unknown_group_grace=0.0, requests_per_second=1)
     await server.start()
     service = Service(rig, server)

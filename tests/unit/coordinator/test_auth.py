@@ -14,9 +14,9 @@ from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, U
 from shardherd.core.model import ConsumerId, Incarnation
 from shardherd.ports import Caller
 from shardherd.telemetry.metrics import OperatorMetrics
-from tests.unit.coordinator.rig import spec_of
+from tests.unit.coordinator.rig import IDENTITY, spec_of
 
-POD = Caller("demo", "default", "clicks-0", "uid-0", "clicks")
+POD = Caller("demo", "default", "clicks-0", "uid-0", "clicks", group_uid=IDENTITY.uid)
 CONSUMER, RUN = ConsumerId("clicks-0"), Incarnation("uid-0", 3)
 
 
@@ -158,6 +158,8 @@ def test_the_very_pod_may_speak_for_itself(gate: Gate) -> None:
         (replace(POD, pod="", pod_uid="", stateful_set=""), "NoPod", "not bound to a pod"),
         (replace(POD, stateful_set="clicks2"), "ForeignPod", "controlled by StatefulSet 'clicks2'"),
         (replace(POD, stateful_set=""), "ForeignPod", "controlled by no StatefulSet"),
+        (replace(POD, group_uid=""), "ForeignPod", f"not by the UID of the one .* this group .UID '{IDENTITY.uid}'"),
+        (replace(POD, group_uid="another"), "ForeignPod", f"not by the UID of the one .* this group .UID '{IDENTITY.uid}'"),
         (replace(POD, pod="clicks-1"), "OtherConsumer", "pod 'clicks-1' speaks for consumer 'clicks-0'"),
         (replace(POD, pod_uid="uid-9"), "OtherPodUid", "token is of pod UID 'uid-9', the request names incarnation 'uid-0'"),
     ],
@@ -168,6 +170,17 @@ def test_every_refusal_says_what_does_not_match(gate: Gate, caller: Caller, reas
 
     assert refusal.value.group == "demo/clicks"
     assert gate.refused(reason) == 1
+
+
+async def test_a_pod_of_a_group_that_was_replaced_may_hear_so_and_not_look(gate: Gate) -> None:
+    before = replace(POD, group_uid="the-group-before")
+
+    gate.door.check_consumer(before, spec_of(), CONSUMER, RUN, "the-group-before")
+
+    with pytest.raises(ForbiddenError):
+        gate.door.check_consumer(before, spec_of(), CONSUMER, RUN, IDENTITY.uid)
+    with pytest.raises(ForbiddenError):
+        await gate.door.check_looks(before, "demo", "clicks", spec_of)
 
 
 def test_another_namespace_is_refused_before_anything_is_told_of_the_group(gate: Gate) -> None:

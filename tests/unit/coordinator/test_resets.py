@@ -130,7 +130,7 @@ async def test_a_reset_that_was_made_is_not_made_again_after_a_change_of_leaders
 async def served(rig: Rig) -> AsyncIterator[CoordinatorServer]:
     for partition in range(4):
         rig.kafka.append("t", partition, 100)
-    rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks")
+    rig.tokens.callers["a-token"] = Caller("demo", "default", "clicks-0", "uid-0", "clicks", group_uid=IDENTITY.uid)
     server = CoordinatorServer(rig.ports, host="127.0.0.1", port=0, discovery_interval=0.01, unknown_group_grace=0.0)
     await server.start()
     await server.lead()

@@ -95,6 +95,7 @@ def test_executors_are_named_and_labelled_after_their_run() -> None:
     assert conf["spark.kubernetes.executor.label.shardherd.dev/consumer"] == "clicks-0"
     assert conf["spark.kubernetes.executor.deleteOnTermination"] == "false"
     assert conf["spark.driver.host"] == "clicks-0.clicks.demo.svc"
+    assert conf["spark.kubernetes.driver.service.deleteOnTermination"] == "false", "drivers have no right on Services"
 
 
 def test_a_pod_is_told_the_files_of_its_kafka_credentials_and_a_wrong_one_is_named() -> None:

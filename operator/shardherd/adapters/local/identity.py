@@ -19,7 +19,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from shardherd.adapters.local.objects import POD, Json, Objects
+from shardherd.adapters.local.objects import POD, STATEFUL_SET, Json, Objects
 from shardherd.ports import Caller, Clock, ReviewUnavailableError
 
 log = logging.getLogger(__name__)
@@ -54,13 +54,13 @@ class SignedTokens:
     def of_pod(self, pod: Json) -> str:
         """A token for this very pod."""
         metadata = pod["metadata"]
-        owners = [owner for owner in metadata.get("ownerReferences", ()) if owner.get("controller")]
+        owner = _controller(pod)
         claims = {
             "namespace": metadata["namespace"],
             "account": pod["spec"].get("serviceAccountName", "default"),
             "pod": metadata["name"],
             "uid": metadata["uid"],
-            "set": owners[0]["name"] if owners and owners[0]["kind"] == "StatefulSet" else "",
+            "set": owner["name"] if owner.get("kind") == STATEFUL_SET else "",
         }
         return self._signed(claims)
 
@@ -81,7 +81,10 @@ class SignedTokens:
             raise ReviewUnavailableError(f"the caller's token cannot be reviewed now: {error}") from error
         if pod is None or pod["metadata"]["uid"] != claims["uid"]:
             return None
-        return Caller(claims["namespace"], claims["account"], claims["pod"], claims["uid"], claims["set"])
+        key = (STATEFUL_SET, claims["namespace"], claims["set"])
+        stateful_set = await asyncio.to_thread(self._objects.get, key) if claims["set"] else None
+        group_uid = _controller(stateful_set).get("uid", "") if stateful_set is not None else ""
+        return Caller(claims["namespace"], claims["account"], claims["pod"], claims["uid"], claims["set"], group_uid=group_uid)
 
     async def may(self, caller: Caller, verb: str, namespace: str, name: str) -> bool:
         """See TokenReviewer. There are no roles here: the folder's owner may, and nobody else."""
@@ -101,6 +104,12 @@ class SignedTokens:
             return None
         found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         return found
+
+
+def _controller(body: Json) -> Json:
+    """The owner that controls this object; empty if there is none."""
+    owners = body["metadata"].get("ownerReferences", ())
+    return next((owner for owner in owners if owner.get("controller")), {})
 
 
 class FileLeadership:
