@@ -57,6 +57,7 @@ class FakeAgent:
                 stream.flush()
 
     def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)  # closing alone does not wake a thread that waits for a connection
         self._server.close()
         self._thread.join(5)
 

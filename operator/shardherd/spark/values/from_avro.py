@@ -111,23 +111,27 @@ class _Reader:
     def _elements(self, code: int, node: int, step: int) -> list[Any]:
         found: list[Any] = []
         keys: dict[bytes, Any] = {}
-        taken = 0
+        empty = 0
         while count := self._integer():
             if count < 0:
                 count = -count
                 self._integer()
-            begin = self._at
-            for _ in range(count):
-                taken += 1
-                if taken > _MAX_ELEMENTS + len(self._raw):
-                    raise MalformedAvroError(f"more than {_MAX_ELEMENTS} elements that take no byte")
+            for left in range(count, 0, -1):
+                begin = self._at
                 inner: dict[int, Any] = {}
                 key = self._bytes() if code == steps.MAP else b""
                 self.read(step, inner)
                 value = None if node < 0 else inner.get(self._plan.children[node][-1])
+                if self._at == begin:
+                    # The schema says that an element takes no byte, so all that are left are the same.
+                    empty += left
+                    if empty > _MAX_ELEMENTS:
+                        raise MalformedAvroError(f"more than {_MAX_ELEMENTS} elements that take no byte")
+                    found += [value] * (left if node >= 0 else 0)
+                    break
                 if code == steps.MAP:
                     keys[key] = value
-                elif node >= 0 or self._at != begin:
+                elif node >= 0:
                     found.append(value)
         return list(keys.items()) if code == steps.MAP else found
 
