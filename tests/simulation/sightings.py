@@ -22,9 +22,9 @@ class Sightings:
         self._shown: dict[tuple[str, ShardId, str], float] = {}
 
     def looked(self, coordinator: str, infos: Iterable[ShardInfo], now: float) -> None:
-        """This coordinator was shown these shards."""
+        """This coordinator was shown these shards. What went while the answer was under way counts as gone."""
         for info in infos:
-            if info.source_id != Shard.source_id:
+            if info.source_id != Shard.source_id and self._shards[info.shard].present:
                 self._shown.setdefault((coordinator, info.shard, info.source_id), now)
 
     def vanished(self, shard: ShardId) -> None:

@@ -529,6 +529,15 @@ def made_anew() -> Ledger:
     return books
 
 
+def test_what_vanished_while_a_look_at_it_was_under_way_was_not_seen_since() -> None:
+    books = made_anew()
+    books.shards[T0].present = False
+    books.sightings.vanished(T0)
+    books.sightings.looked("operator-1", [ShardInfo(T0, 0, 10, source_id="id-2")], books.now)
+    books.timeline.now += books.loss_limit + 1.0
+    told_to_read(books, "operator-1")
+
+
 def told_to_read(books: Ledger, coordinator: str) -> None:
     heartbeat = Heartbeat(ConsumerId("g-0"), Incarnation("uid-1", 1), 1, 0)
     books.writer = coordinator
