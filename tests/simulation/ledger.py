@@ -132,6 +132,11 @@ class Ledger:
         if _finds_out(before) and not _finds_out(after):
             for name in self.shards.keys() - after.shards.keys():
                 self.shards[name].miss_claims()
+        if new.discovered and not old.discovered and not _finds_out(after):
+            # Nothing tells that there was a group before: nobody can claim a shard that he held and that has no position.
+            for name in after.shards:
+                if self.shards[name].highest is None:
+                    self.shards[name].miss_claims()
         resetting = applying(before) is not None and applying(before) == applying(after)
         for name, row in after.shards.items():
             was = before.shards.get(name)
@@ -424,7 +429,7 @@ class Ledger:
         for segment in book.written:
             if segment.start < stop and start < segment.stop:
                 self._repeated(book, segment, start, stop, epoch, run)
-        book.written.append(Written(start, stop, run, epoch))
+        book.written.append(Written(start, stop, run, epoch, unclaimed=book.unclaimed(run, epoch)))
         self.counts["records written"] += stop - start
         self._cover(book, start, stop)
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -486,6 +487,22 @@ def test_the_ledger_has_read_again_what_a_reset_asked_for_unless_it_was_lost_bef
     reset_to_the_beginning(made=False).land(T0, 5, "operator-2")
     with pytest.raises(BrokenError, match="records 0 to 5 never reached the sink"):
         reset_to_the_beginning(made=True).land(T0, 5, "operator-2")
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_a_shard_without_a_position_was_read_of_before_its_group_began_anew_may_be_written_again(durable: bool) -> None:
+    books, run = ledger()
+    books.store(stored("g-0"), "operator-1")
+    books.lose()
+    if durable:
+        books.land(T0, 0, "operator-1")
+    books.store(stored(None, discovered=False, leader_epoch=2), "operator-2")
+    books.store(stored(None, leader_epoch=2), "operator-2")
+    books.write(T0, 0, 5, 1, run)
+    books.store(stored("g-0", leader_epoch=2, revision=1), "operator-2")
+    # The same grant again, of another time.
+    with pytest.raises(BrokenError, match="nothing has happened to either") if durable else nullcontext():
+        books.write(T0, 0, 5, 2, run)
 
 
 def put_back() -> Ledger:
