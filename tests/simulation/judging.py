@@ -472,6 +472,9 @@ class Judge(Ledger):
     def _settings(self, owner: object, reply: HeartbeatReply) -> None:
         if self.spec is None or self.spec_since > self.now - TOLD or self._stood():
             return
+        operator = self._operator(self.writer)
+        if operator is not None and self._kube_in_trouble(operator):
+            return  # an edit counts once it is stored
         wanted = self.spec.settings
         told = (reply.paused, reply.ordered, reply.heartbeat_interval, reply.session_timeout)
         if told != (wanted.paused, wanted.ordered, wanted.heartbeat_interval, wanted.session_timeout):

@@ -200,7 +200,10 @@ def _told(world: World, leader: OperatorRun, view: GroupView) -> str:
         return f"the last of {view.rebalances} rebalances is {last}"
     if last is not None:
         when, age = world.ledger.rebalanced_at.get(leader.name, 0.0), leader.process.wall() - last.time
-        if not -1.0 <= age - (world.time - when) + 0.02 * age <= 60.0 + 0.04 * age:
+        begun, until = world._stood.get(leader.name, (0.0, 0.0))
+        # What it tells of when it goes on may be of before it stood still.
+        stood = until - begun if until <= when <= until + 10.0 else 0.0
+        if not -1.0 <= age - (world.time - when) + 0.02 * age <= 60.0 + stood + 0.04 * age:
             return f"the last rebalance was told of {world.time - when:.1f} s ago, and is shown as {age:.1f} s ago"
     return ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
@@ -746,6 +747,28 @@ def test_it_sees_a_heartbeat_that_is_answered_wrongly(answer: HeartbeatReply, to
     books.told(asked, reply(CONFIRMED), LEADER)
     with pytest.raises(BrokenError, match=told):
         books.told(asked, answer, LEADER)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_an_edit_counts_for_what_consumers_are_told_once_the_api_server_stores_it(refuses: bool) -> None:
+    books = judge(HELD)
+    network = SimpleNamespace(cut=set(), down={"kube": True} if refuses else {}, armed={}, under_way=lambda *_: False)
+    operator = SimpleNamespace(name=LEADER, alive=True, process=None)
+    world: Any = world_in_which_runs(A)
+    world.operators, world.network = [operator], network
+    books.world = world
+    with nullcontext() if refuses else pytest.raises(BrokenError, match="and the spec is"):
+        books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply(CONFIRMED, paused=True), LEADER)
+
+
+@pytest.mark.parametrize(("stood", "seen"), [((0.0, 0.0), True), ((100.0, 400.0), False)])
+def test_a_rebalance_of_before_a_standstill_may_be_told_of_after_it(stood: tuple[float, float], seen: bool) -> None:
+    ledger = SimpleNamespace(events={(LEADER, "Rebalanced"): 1}, rebalanced_at={LEADER: 402.0})
+    world: Any = SimpleNamespace(time=1000.0, ledger=ledger, _stood={LEADER: stood})
+    leader: Any = SimpleNamespace(name=LEADER, rebalances=1, process=SimpleNamespace(wall=lambda: 1000.0))
+    view: Any = SimpleNamespace(rebalances=1, last_rebalance=SimpleNamespace(time=100.0))
+    told = resting._told(world, leader, view)
+    assert told == ("the last rebalance was told of 598.0 s ago, and is shown as 900.0 s ago" if seen else "")
 
 
 def test_it_sees_an_answer_to_a_run_that_is_over_and_a_stale_pair_that_is_not_named() -> None:
