@@ -18,7 +18,7 @@ DRIVER = 768
 """MiB beside a driver's heap: the JVM's own, the application's process, and those in which Spark plans what to read."""
 
 TASK = 384
-"""MiB for a task that runs: a Python worker with numba and Arrow, and two answers of a broker."""
+"""MiB for a task that runs: a Python worker with numba and Arrow, and what Kafka has answered (64 MiB by default)."""
 
 CPU_REQUEST = 250
 """Thousandths of a core that are requested for each: what is idle may be used by others."""

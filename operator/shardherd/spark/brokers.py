@@ -13,7 +13,7 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -402,12 +402,7 @@ class Brokers:
                 futures.append(self._manager.send(request, node_id=node))
         found: dict[ShardId, Offset] = {}
         troubles: list[Any] = []
-        for future in futures:
-            try:
-                response = await future
-            except _TRANSIENT as error:
-                troubles.append(error)
-                continue
+        async for response in _answers(futures, troubles):
             for topic in response.topics:
                 for part in topic.partitions:
                     shard = ShardId(f"{topic.topic}/{part.partition}")
@@ -470,12 +465,7 @@ class Brokers:
             futures.append(self._manager.send(request, node_id=node))
         found = Ends()
         troubles: list[Any] = []
-        for future in futures:
-            try:
-                response = await future
-            except _TRANSIENT as error:
-                troubles.append(error)
-                continue
+        async for response in _answers(futures, troubles):
             for topic in response.topics:
                 for part in topic.partitions:
                     shard = ShardId(f"{topic.name}/{part.partition_index}")
@@ -501,6 +491,17 @@ class Brokers:
 def _leader(cluster: Any, partition: TopicPartition) -> int | None:
     leader = cluster.leader_for_partition(partition)
     return None if leader is None or leader < 0 else int(leader)
+
+
+async def _answers(futures: Iterable[Awaitable[Any]], troubles: list[Any]) -> AsyncIterator[Any]:
+    """What the brokers answer, in the order of the requests; what may be over at the next try becomes a trouble."""
+    for future in futures:
+        try:
+            answer = await future
+        except _TRANSIENT as error:
+            troubles.append(error)
+            continue
+        yield answer
 
 
 def _refusal(error: Any, topic: str) -> str:
