@@ -53,6 +53,8 @@ if os.environ.get("TEST_AVAILABLE_NOW"):
 running = query.start()
 (SINK / f"started-{RUN}").write_text(str(running.runId))
 if os.environ.get("TEST_SECOND_QUERY"):
+    while running.lastProgress is None:  # else the second one may be the first to ask for shards, and the first is refused
+        time.sleep(0.02)
     second = spark.readStream.format("shardherd").load().writeStream.format("noop").start()
     try:
         second.awaitTermination()
