@@ -193,6 +193,7 @@ class Committer:
         if refresh.made(shards):
             log.info("group %s: refreshed its positions", self._identity)
             self._refreshed()
+        if not refresh.begun:
             self._tell_of_moved()
 
     def _tell_of_moved(self) -> None:

@@ -36,6 +36,8 @@ class Refresh:
         self._place = place
         self._at = float("inf")
         self._left: deque[ShardId] | None = None
+        self._unknown = False
+        # Whether some commit since it was begun had an unknown outcome.
 
     def resume(self, refreshed: float) -> None:
         """It was made last at this time, in seconds since 1970. If that cannot be, it is due."""
@@ -55,6 +57,7 @@ class Refresh:
     def begin(self, shards: Iterable[ShardId]) -> None:
         """These are to be committed, some at a time."""
         self._left = deque(shards)
+        self._unknown = False
 
     def next(self) -> tuple[ShardId, ...]:
         """The shards of the next commit; none if it is done."""
@@ -62,18 +65,19 @@ class Refresh:
         return tuple(shard for shard, _ in zip(left, range(AT_ONCE), strict=False))
 
     def made(self, shards: tuple[ShardId, ...]) -> bool:
-        """Those of the last `next` are committed. Whether that was all."""
+        """Those of the last `next` are committed. Whether that was all, and each of them bears our note for certain."""
         left = self._left or deque()
         for _ in shards:
             left.popleft()
         if left:
             return False
         self._left = None
-        self._at = self._clock.now() + REFRESH
-        return True
+        self._at = self._clock.now() + (REFRESH_SOON if self._unknown else REFRESH)
+        return not self._unknown
 
     def soon(self) -> None:
-        """Make it soon, whenever it was made last."""
+        """A commit had an unknown outcome. Make it soon, whenever it was made last, and if it is being made, once more."""
+        self._unknown = True
         self._at = min(self._at, self._clock.now() + REFRESH_SOON)
 
     def failed(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shardherd.adapters.memory import SimulatedClock
-from shardherd.coordinator import refresh
+from shardherd.coordinator import copies, refresh
 from shardherd.coordinator.refresh import AT_ONCE, Refresh
 from shardherd.core.model import CheckpointResult, ShardId
 from shardherd.core.records import PositionCopies
@@ -61,6 +61,27 @@ async def test_after_a_commit_of_unknown_outcome_positions_and_their_notes_are_w
     rig.runtime.beat()
     await rig.becomes(lambda: rig.kafka.noted[GROUP_ID] == noted)
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
+
+
+async def test_a_refresh_of_unknown_outcome_is_made_again_soon_and_the_next_leader_does_not_take_it_for_made(rig: Rig) -> None:
+    (consumer,) = await rig.serving()
+    await consumer.commit(7)
+    noted = dict(rig.kafka.noted[GROUP_ID])
+    # As those of another group, which had the same positions: to read them back shows no difference.
+    foreign = rig.kafka.noted[GROUP_ID] = dict.fromkeys(noted, "")
+    rig.kafka.faults.fail("commit", UNKNOWN)
+    begun = rig.clock.wall()
+
+    rig.clock.advance(24 * HOUR)
+    rig.runtime.beat()
+    await rig.becomes(lambda: not rig.kafka.faults.before["commit"] and not rig.view.source_error)
+    assert rig.kafka.noted[GROUP_ID] == foreign
+    rig.clock.advance(60.0)
+    rig.runtime.beat()
+
+    await rig.becomes(lambda: rig.kafka.noted[GROUP_ID] == noted)
+    rig.clock.advance(copies.INTERVAL)
+    await rig.becomes(lambda: rig.ownership.copied[IDENTITY].copies.refreshed == begun + 24 * HOUR + 60.0)
 
 
 async def test_kept_offsets_bear_the_note_of_their_new_group_soon_though_their_first_commit_failed(rig: Rig) -> None:
