@@ -130,8 +130,10 @@ class Ledger:
             ):
                 raise BrokenError(f"{writer} changed grants by taking over")
         if _finds_out(before) and not _finds_out(after):
-            for name in self.shards.keys() - after.shards.keys():
-                self.shards[name].miss_claims()
+            # Nobody could claim one that was not there, nor one without a position, which may be another one by now.
+            for name, book in self.shards.items():
+                if name not in after.shards or book.highest is None:
+                    book.miss_claims()
         if new.discovered and not old.discovered and not _finds_out(after):
             # Nothing tells that there was a group before: nobody can claim a shard that he held and that has no position.
             for name in after.shards:

@@ -385,15 +385,19 @@ def test_what_an_operator_is_being_asked_for_may_be_done_to_the_shard_that_was_m
     assert kafka.ledger.shards[T0].durable == 7
 
 
-def away_while_the_ownership_was_rebuilt(*rows: ShardRecord) -> Judge:
+def away_while_the_ownership_was_rebuilt(*rows: ShardRecord, has_position: bool = True) -> Judge:
     """A judge who has seen t/0 granted and read, and these rows when the time for claims was over; A reads t/0 on from 4."""
     books = judge(HELD)
+    if not has_position:
+        books.shards[T0].highest = books.shards[T0].durable = None
     books.write(T0, 4, 6, 4, RUN_OF[A])
     books.lose()
     books.store(owned(*rows, discovered=False, rebuilding=True, leader_epoch=2), "operator-2")
     books.store(owned(*rows, rebuilding=True, leader_epoch=2), "operator-2")
     books.store(owned(*rows, leader_epoch=2, revision=7), "operator-2")
     books.hears(heartbeat(B), "operator-2")
+    if not has_position:
+        books.land(T0, 4, "operator-2")
     given_to_b = HELD._replace(holder=B, incarnation=RUNS[B], last_holder=B, owner_epoch=5, held_since_epoch=5, revision=8)
     books.store(owned(given_to_b, leader_epoch=2, revision=8, group_epoch=4), "operator-2")
     return books
@@ -427,6 +431,11 @@ def test_it_sees_what_is_written_again_of_a_shard_that_could_be_claimed() -> Non
     books = away_while_the_ownership_was_rebuilt(FREE)
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
         books.write(T0, 4, 7, 5, RUN_OF[B])
+
+
+def test_a_shard_without_a_position_could_not_be_claimed_and_what_was_written_of_it_may_be_written_again() -> None:
+    books = away_while_the_ownership_was_rebuilt(FREE._replace(started=False), has_position=False)
+    books.write(T0, 4, 7, 5, RUN_OF[B])
 
 
 def made_anew_under(row: ShardRecord) -> tuple[Judge, Kafka]:
