@@ -205,7 +205,8 @@ def add_shards(world: World) -> bool:
 
 
 def scale_out(world: World) -> bool:
-    if len(world.pods.wanted) >= 5 or world.spec.leaving or world.asleep:
+    # A group that is deleted has no pods: one that was added would be a pod of it, and still be there beside those of the next.
+    if len(world.pods.wanted) >= 5 or world.spec.leaving or world.asleep or world.deleted:
         return False
     world.pods.add(ConsumerId(f"g-{len(world.pods.wanted)}"))
     world.change_spec(wanted=len(world.pods.wanted))

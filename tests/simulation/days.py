@@ -51,7 +51,8 @@ def restart_operators(world: World) -> bool:
 
 def shut_down(world: World) -> bool:
     """A user shuts down everything, and starts it again days later: perhaps later than the broker keeps offsets."""
-    if world.asleep or world.spec.leaving or world.ledger.rebuilding:
+    # What is to be started again of a group that is deleted comes with the next one of its name.
+    if world.asleep or world.deleted or world.spec.leaving or world.ledger.rebuilding:
         return False
     world.ledger.counts[SHUTDOWN] += 1
     world.asleep = True

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -41,16 +41,15 @@ from shardherd.core.notes import text
 from shardherd.core.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from shardherd.core.state import State
 from tests.builders import spec
-from tests.simulation import notices, resting
+from tests.simulation import changes, days, notices, resting
 from tests.simulation.books import BrokenError, Run, Shard
 from tests.simulation.faults import reset_lost
 from tests.simulation.judging import Judge, listening
+from tests.simulation.plan import plan
 from tests.simulation.servers import Kafka
 from tests.simulation.source import Source
 from tests.simulation.virtual import Timeline
-
-if TYPE_CHECKING:
-    from tests.simulation.world import World
+from tests.simulation.world import World
 
 T0, T1 = ShardId("t/0"), ShardId("t/1")
 A, B = ConsumerId("g-0"), ConsumerId("g-1")
@@ -383,6 +382,16 @@ def test_what_an_operator_is_being_asked_for_may_be_done_to_the_shard_that_was_m
     kafka = world_in_which_a_user_has_asked_for((T0, 7), alive=True).kafka
     kafka.commit(kafka.initialise(LEADER, 1000.0), {T0: 7}, {}, LEADER)
     assert kafka.ledger.shards[T0].durable == 7
+
+
+@pytest.mark.parametrize("fault", [changes.scale_out, days.shut_down])
+@pytest.mark.parametrize("deleted", [True, False])
+def test_nobody_scales_or_shuts_down_a_group_that_is_deleted(fault: changes.Fault, deleted: bool) -> None:
+    world = World(plan(0))
+    world.deleted = deleted
+    before = (dict(world.pods.wanted), world.spec, world.asleep)
+    assert fault(world) is not deleted
+    assert ((world.pods.wanted, world.spec, world.asleep) == before) is deleted
 
 
 def away_while_the_ownership_was_rebuilt(*rows: ShardRecord, has_position: bool = True) -> Judge:

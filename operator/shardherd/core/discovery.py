@@ -50,10 +50,9 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         if not grants.finish_if_done(state, shard, now):
             # A forced checkpoint that the coordinator before us made durable, and ended before it could act upon it.
             checkpoints.revive(state, shard, now)
-    vanished = before.keys() - infos.keys()
-    if not before or vanished:
+    if before.keys() != infos.keys():
         _wake_waiting(state, now)
-    counted.gone(state, vanished)
+    counted.gone(state, before.keys() - infos.keys())
     _look_at_each(state, infos, now)
     balance.note_rates(state, now)
     _commit_starts(state, now)

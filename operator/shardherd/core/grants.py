@@ -217,13 +217,17 @@ def wake_descendants(state: State, shard: ShardId, now: float) -> None:
 
 
 def behind(state: State, shard: ShardId) -> bool:
-    """Whether the data of an ancestor is not consumed. An ancestor that the source no longer has holds nothing to consume."""
+    """Whether the data of an ancestor is not consumed. An ancestor that the source no longer has holds nothing to consume.
+
+    Of a shard that the source does not show either nothing is known: both may be away for a while.
+    """
+    shown = shard in state.infos
 
     def done(ancestor: ShardId) -> bool:
         record = state.shards.get(ancestor)
         if record is None or record.state is ShardState.OVER:
             return True
-        return bool(state.infos) and ancestor not in state.infos
+        return shown and ancestor not in state.infos
 
     return not lineage.may_be_read(shard, lambda child: _parents(state, child), done)
 

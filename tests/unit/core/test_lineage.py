@@ -119,6 +119,35 @@ def test_an_ancestor_that_the_source_drops_while_no_coordinator_runs_keeps_nobod
     assert play.state("3") == READ
 
 
+def test_a_shard_that_is_away_with_its_ancestor_waits_for_it_when_both_are_back() -> None:
+    other = info("7")
+    play = reading([*SPLIT, other])
+    play.discover([other])
+    play.settle("g-0")
+    assert play.states() == {"0": READ, "1": WAITS, "2": WAITS, "3": WAITS, "7": READ}
+    play.discover([*SPLIT, other])
+    play.settle("g-0")
+    assert play.states() == {"0": READ, "1": WAITS, "2": WAITS, "3": WAITS, "7": READ}
+    finish(play, "0")
+    assert play.states() == {"0": DONE, "1": READ, "2": READ, "3": READ, "7": READ}
+
+
+def test_a_shard_that_comes_back_without_its_ancestor_waits_for_it_no_more() -> None:
+    other = info("7")
+    play = reading([*SPLIT, other])
+    play.discover([other])
+    play.discover([info("1", parents=["0"]), other])
+    play.settle("g-0")
+    assert play.states() == {"0": READ, "1": READ, "2": WAITS, "3": WAITS, "7": READ}
+
+
+def test_the_end_of_one_ancestor_wakes_no_shard_that_is_away_with_another() -> None:
+    play = reading(MERGE)
+    play.discover(MERGE[:1])
+    finish(play, "0")
+    assert play.states() == {"0": DONE, "1": READ, "2": READ, "3": WAITS}
+
+
 def test_the_balance_counts_neither_what_waits_nor_what_is_over() -> None:
     infos = [info(str(number), open=number >= 4) for number in range(8)]
     infos += [info(str(number), parents=[str(number - 8)]) for number in range(8, 12)]
