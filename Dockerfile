@@ -31,7 +31,7 @@ ARG PIP_CERT
 ARG PIP_INDEX_URL
 COPY pyproject.toml README.md LICENSE /build/
 COPY operator /build/operator
-# Files get a fixed whole second as their time: numba's cache is valid only for the very time of its source file.
+# Files get a fixed whole second as their time, so that the layer is the same whenever it is made.
 RUN --mount=type=cache,target=/root/.cache/pip \
     PYTHONPATH=/opt/build pip --python /opt/venv/bin/python install --no-build-isolation --no-deps --no-compile /build \
  && find /opt/venv/lib/python3.11/site-packages -exec touch --no-dereference --date=@1700000000 {} + \
@@ -77,9 +77,12 @@ ENV JAVA_HOME=/opt/java \
     NUMBA_CACHE_DIR=/tmp/numba
 COPY --from=spark-packages /opt/venv /opt/venv
 COPY --from=code /opt/venv /opt/venv
-COPY docker/driver-entrypoint.sh docker/executor-entrypoint.sh docker/numba-cache.sh /opt/shardherd/
-# At run time the file system is read-only, and numba wants to write next to what it reads: entrypoints copy this to /tmp.
-RUN NUMBA_CACHE_DIR=/opt/shardherd/numba python -m shardherd.spark.machine_code
+# For every processor that is shipped for, whatever this one is: workers load what is there and compile nothing. What was compiled
+# of the same sources before is not compiled again.
+RUN --mount=type=cache,target=/var/cache/objects \
+    python -m shardherd.spark.compiling /var/cache/objects \
+ && cp -R /var/cache/objects /opt/venv/lib/python3.11/site-packages/shardherd/spark/
+COPY docker/driver-entrypoint.sh docker/executor-entrypoint.sh /opt/shardherd/
 COPY spark_apps /opt/shardherd/apps
 USER 10001:10001
 WORKDIR /home/shardherd

@@ -94,6 +94,10 @@ cluster-up: venv ## Start the real single-node cluster, Kafka and Prometheus (CL
 cluster-down: venv ## Remove that cluster and all its state.
 	@$(PY) -m dev.cluster down --name $(CLUSTER)
 
+.PHONY: wheel
+wheel: venv ## Build the wheel, with the decoder's loops compiled for every processor that is shipped for (dist/).
+	@dev/wheel
+
 .PHONY: images
 images: venv ## Build the two images.
 	@$(PY) -m dev.cluster images

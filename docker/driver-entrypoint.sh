@@ -26,5 +26,4 @@ echo "{\"start\": $SHARDHERD_START}" > "${SHARDHERD_TERMINATION_LOG:-/dev/termin
 rm -f "$SHARDHERD_RUN_DIR/agent.sock"
 echo $$ > "$SHARDHERD_RUN_DIR/pid"
 
-. "$(dirname "$0")/numba-cache.sh"
 exec python "$@"

@@ -8,8 +8,6 @@ if [ "${1:-}" != executor ]; then
     exit 64
 fi
 
-. "$(dirname "$0")/numba-cache.sh"
-
 options=()
 while IFS= read -r name; do
     options+=("${!name}")

@@ -6,6 +6,7 @@ Tiers run quick first; when a test of one tier has failed, the later tiers are n
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,12 +17,16 @@ from hypothesis import settings
 from tests.harness.cluster import _instance, cluster, kubeconfig, lab, names, node_cluster, tell
 from tests.harness.kafka import _trio, kafka, trio
 from tests.harness.long import REASON
+from tests.harness.objects import FOLDER
 
 __all__ = ["_instance", "_trio", "cluster", "kafka", "kubeconfig", "lab", "names", "node_cluster", "tell", "trio"]
 
 # How long an example takes says something of the machine, not of what is tested.
 settings.register_profile("shardherd", deadline=None)
 settings.load_profile("shardherd")
+
+# What one checkout has compiled another one of the same sources need not.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(FOLDER))
 
 TIERS = ("unit", "property", "simulation", "contract", "integration", "chart", "e2e")
 ALLOWED_SKIPS = (REASON,)

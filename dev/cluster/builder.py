@@ -110,7 +110,7 @@ def context_digest(repository: Path) -> str:
             files += [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
     digest = hashlib.sha256()
     for file in sorted(files):
-        if "__pycache__" not in file.parts and file.suffix != ".pyc":
+        if "__pycache__" not in file.parts and file.suffix not in (".pyc", ".o"):
             content = file.read_bytes()
             digest.update(f"{file.relative_to(repository)} {file.stat().st_mode & 0o777:o} {len(content)}\n".encode())
             digest.update(content)

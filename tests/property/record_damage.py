@@ -134,8 +134,8 @@ def lying(chance: random.Random) -> bytes:
     return bytes(body)
 
 
-def one(seed: int) -> str:
-    """Damage of this seed, and what came of it."""
+def damage(seed: int) -> tuple[bytes, bool, tuple[Aborted, ...]]:
+    """What this seed is about: bytes, whether checksums are looked at, and which transactions were aborted."""
     chance = random.Random(seed)
     way = chance.randrange(6)
     if way == 0:
@@ -150,7 +150,13 @@ def one(seed: int) -> str:
         data = sealed(head + lying(chance), base=0, last_delta=19, attributes=0)
     else:
         data = damaged(chance, whole(chance))
-    return outcome(data, checksums=chance.random() < 0.2, aborted=(Aborted(3, 0),) if chance.random() < 0.3 else ())
+    return data, chance.random() < 0.2, (Aborted(3, 0),) if chance.random() < 0.3 else ()
+
+
+def one(seed: int) -> str:
+    """Damage of this seed, and what came of it."""
+    data, checksums, aborted = damage(seed)
+    return outcome(data, checksums=checksums, aborted=aborted)
 
 
 def main(first: int, last: int) -> None:

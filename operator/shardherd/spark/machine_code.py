@@ -1,9 +1,9 @@
-"""Loops that numba compiles once, and that are then loaded as machine code without numba.
+"""Loops that numba compiled, loaded as machine code without numba.
 
-Importing numba takes longer than everything else that a Python worker does before its first row. So numba compiles a library
-only where there is no object file yet for its source, these versions and this processor; then llvmlite alone loads it. The
-file lies in NUMBA_CACHE_DIR, or else in `__pycache__` beside this module. `native` and `values.native` have the libraries;
-`python -m shardherd.spark.machine_code` compiles all of them, as an image's build does.
+Importing numba takes longer than everything else that a Python worker does before its first row, and compiling many times that.
+So object files for a few processors (`processors`) are shipped in the folder `objects` beside this module; llvmlite alone loads
+them. Where there is none for this machine (a source checkout, a processor older than all of them), `compiling` makes it, and it
+is kept in NUMBA_CACHE_DIR, or else in `__pycache__` beside this module. `native` and `values.native` have the libraries.
 
 With NUMBA_BOUNDSCHECK=1 numba runs them, and an access outside of an array raises IndexError.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -21,15 +22,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 
-LIBRARIES = ("shardherd.spark.native", "shardherd.spark.values.native")
-"""Modules whose LIBRARIES are what can be compiled."""
+from shardherd.spark.processors import COMPILER, Processor, here, missing, shipped, system
+
+log = logging.getLogger(__name__)
 
 _HERE = Path(__file__).parent
+
+SHIPPED_FOLDER = _HERE / "objects"
+"""What the build of a wheel or an image has compiled."""
+
+# What decides, beside a library's own sources, what is compiled.
+_COMPILING = "compiling.py"
 
 _KINDS = {
     "B": (np.dtype(np.uint8), 1),
@@ -37,10 +44,6 @@ _KINDS = {
     "L": (np.dtype(np.int64), 1),
     "T": (np.dtype(np.int64), 2),
 }
-
-# An array without an owner is never given back, so this is never called.
-_STUB = "define void @NRT_MemInfo_call_dtor(ptr %info) {\n  ret void\n}\n"
-_FROM_THE_PROCESS = ("memcpy", "memmove", "memset")
 
 
 @dataclass(frozen=True)
@@ -61,48 +64,34 @@ class Library:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    @property
-    def file_name(self) -> str:
-        """Of the object file: a digest of all that it depends on."""
-        return _file_name(self)
+    def file_name(self, processor: Processor) -> str:
+        """Of the object file: for what it is, and a digest of all that it depends on."""
+        return _file_name(self, processor)
 
     def functions(self) -> Mapping[str, Callable[..., int]]:
         """All of them, ready to be called."""
         return _functions(self)
 
+    def compiled(self) -> bool:
+        """Whether they can be loaded at once."""
+        return existing(self.file_name(here())) is not None
+
     def prepare(self) -> Path | None:
-        """Compile it if need be; the object file, or None if no folder for it can be written."""
-        path = existing(self.file_name)
-        return kept(self.file_name, self.compiled()) if path is None else path
-
-    def compiled(self) -> bytes:
-        """An object file with the functions under their own names."""
-        import numba
-
-        whole: Any = llvm.parse_assembly(_STUB)
-        njit: Any = numba.njit
-        for name, (signature, function) in self._signatures().items():
-            made = njit(signature, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
-            (result,) = made.overloads.values()
-            module = llvm.parse_assembly(result.library.get_llvm_str())
-            module.get_function(result.fndesc.llvm_func_name).name = name
-            whole.link_in(module)
-        unknown = [each.name for each in whole.functions if each.is_declaration and not each.name.startswith("llvm.")]
-        if unknown := sorted(set(unknown) - set(_FROM_THE_PROCESS)):
-            raise RuntimeError(
-                f"the compiled {self.name} need {', '.join(unknown)}, which nobody has: numba {numba.__version__}"
-            )
-        code: bytes = _machine().emit_object(whole)
-        return code
+        """Compile it for this machine if need be; the object file, or None if no folder for it can be written."""
+        name = self.file_name(here())
+        if existing(name) is None:
+            kept(name, _compiled(self))
+        return existing(name)
 
     def checked(self) -> dict[str, Callable[..., int]]:
         """The functions as numba runs them, with bounds checks."""
         import numba
 
         njit: Any = numba.njit
-        return {name: njit(signature, cache=True)(function) for name, (signature, function) in self._signatures().items()}
+        return {name: njit(signature, cache=True)(function) for name, (signature, function) in self.signatures().items()}
 
-    def _signatures(self) -> Mapping[str, tuple[Any, Callable[..., Any]]]:
+    def signatures(self) -> Mapping[str, tuple[Any, Callable[..., Any]]]:
+        """What is compiled: by name, numba's signature and the function."""
         found: Mapping[str, tuple[Any, Callable[..., Any]]] = importlib.import_module(self.module).SIGNATURES
         return found
 
@@ -111,37 +100,52 @@ class Library:
 def _functions(library: Library) -> Mapping[str, Callable[..., int]]:
     if os.environ.get("NUMBA_BOUNDSCHECK") == "1":
         return library.checked()
-    path = existing(library.file_name)
-    code = path.read_bytes() if path is not None else None
-    if code is None:
-        code = library.compiled()
-        kept(library.file_name, code)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    name = library.file_name(here())
+    path = existing(name)
+    if path is not None:
+        code = path.read_bytes()
+    else:
+        code = _compiled(library)
+        kept(name, code)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    # It loads what is compiled and compiles nothing, so it need not know the processor.
+    loading = llvm.Target.from_default_triple().create_target_machine(reloc="pic", codemodel="small", jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), loading)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return {name: _callable(engine, name, letters) for name, letters in library.arguments.items()}
 
 
 @cache
-def _file_name(library: Library) -> str:
-    parts = [llvmlite.__version__.encode(), llvm.get_host_cpu_name().encode(), llvm.get_host_cpu_features().flatten().encode()]
-    parts += [(_HERE / each).read_bytes() for each in (*library.sources, Path(__file__).name)]
-    return f"shardherd-{library.name}-{hashlib.sha256(b'/'.join(parts)).hexdigest()[:20]}.o"
+def _file_name(library: Library, processor: Processor) -> str:
+    parts = [repr((sorted(COMPILER.items()), processor.cpu, processor.flags)).encode()]
+    parts += [(_HERE / each).read_bytes() for each in (*library.sources, _COMPILING)]
+    digest = hashlib.sha256(b"/".join(parts)).hexdigest()[:20]
+    return f"shardherd-{library.name}-{system()}-{processor.name}-{digest}.o"
 
 
-def _machine() -> Any:
-    """This machine's processor."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        reloc="pic",
-        codemodel="small",
-        jit=True,
-    )
+def _compiled(library: Library) -> bytes:
+    from shardherd.spark.compiling import compiled
+
+    _say_why()
+    return compiled([library], here())[library.name]
+
+
+@cache
+def _say_why() -> None:
+    """Once a process. What is shipped compiles nowhere, so this is for whoever wonders about the seconds."""
+    processor = here()
+    if processor in shipped():
+        made = "they are made by `python -m shardherd.spark.compiling`"
+        why = f"{SHIPPED_FOLDER} has none for {processor.name} ({system()}): {made}"
+    elif shipped():
+        lacks = ", ".join(sorted(missing()))
+        oldest = f"{shipped()[-1].name}, the oldest that is shipped for"
+        why = f"this processor, {processor.cpu}, is older than {oldest}: it lacks {lacks}"
+    else:
+        why = f"none are shipped for {system()}"
+    log.warning("compiling the decoder's loops, which takes some seconds for each format: no object files, as %s", why)
 
 
 def _callable(engine: Any, name: str, letters: str) -> Callable[..., int]:
@@ -185,39 +189,31 @@ def _flatten(array: npt.NDArray[Any], letter: str, into: list[Any]) -> None:
 
 
 def _folders() -> list[Path]:
-    """Where object files may be, best first."""
+    """Where object files are kept that a worker has compiled, best first."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     return [*([Path(given)] if given else []), _HERE / "__pycache__"]
 
 
 def existing(name: str) -> Path | None:
     """The object file of this name, if there is one."""
-    return next((path for path in (folder / name for folder in _folders()) if path.exists()), None)
+    return next((path for path in (folder / name for folder in (SHIPPED_FOLDER, *_folders())) if path.exists()), None)
 
 
 def kept(name: str, code: bytes) -> Path | None:
-    """Write an object file where that is possible, at once whole: other workers may be looking for it."""
+    """Write an object file where that is possible."""
     for folder in _folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as scratch:
-                scratch.write(code)
-            # A temporary file is its maker's alone; an image is built by one user and run by another.
-            Path(scratch.name).chmod(0o644)
-            Path(scratch.name).rename(folder / name)
+            return write(folder, name, code)
         except OSError:
             continue
-        return folder / name
     return None
 
 
-def main() -> None:
-    """Compile every library that is not."""
-    # By name: run as a program this module is another one than the one that they import.
-    for module in LIBRARIES:
-        for library in importlib.import_module(module).LIBRARIES:
-            print(f"{library.name} are compiled: {library.prepare()}")
-
-
-if __name__ == "__main__":
-    main()
+def write(folder: Path, name: str, code: bytes) -> Path:
+    """Write an object file, at once whole: other workers may be looking for it."""
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as scratch:
+        scratch.write(code)
+    # A temporary file is its maker's alone; an image is built by one user and run by another.
+    Path(scratch.name).chmod(0o644)
+    return Path(scratch.name).rename(folder / name)

@@ -43,8 +43,7 @@ def _job(spark: SparkSession, count: int) -> None:
 def _load(_number: Any) -> bool:
     """In a worker: import what reading takes. It compiles nothing: the processes that Spark starts meanwhile must not wait."""
     importlib.import_module("shardherd.spark.reader")
-    machine_code = importlib.import_module("shardherd.spark.machine_code")
     kernels = importlib.import_module("shardherd.spark.native").KERNELS
-    if machine_code.existing(kernels.file_name) is not None:
+    if kernels.compiled():
         kernels.functions()
     return True

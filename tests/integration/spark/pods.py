@@ -16,6 +16,7 @@ import pyspark
 
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import KubernetesApi
+from tests.harness.objects import FOLDER
 from tests.integration.spark.drivers import START, Driver, Site
 
 ENTRYPOINT = Path(__file__).parents[3] / "docker" / "executor-entrypoint.sh"
@@ -37,7 +38,7 @@ class Executor:
         self.log = folder / "log"
         java = Path("/usr/bin/java").resolve().parents[1]
         home = {"JAVA_HOME": str(java), "SPARK_HOME": str(Path(pyspark.__file__).parent), "PATH": os.environ["PATH"]}
-        places = {"SPARK_LOCAL_DIRS": str(folder), "NUMBA_CACHE_DIR": str(folder / "numba"), "SPARK_EXECUTOR_POD_IP": HERE}
+        places = {"SPARK_LOCAL_DIRS": str(folder), "NUMBA_CACHE_DIR": str(FOLDER), "SPARK_EXECUTOR_POD_IP": HERE}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [ENTRYPOINT, "executor"], env={**environment, **home, **places}, stdout=log, stderr=log, cwd=folder

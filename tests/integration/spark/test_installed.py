@@ -18,6 +18,8 @@ import pytest
 
 from dev.cluster import Cluster
 from dev.cluster.paths import cache
+from shardherd.spark.compiling import libraries
+from shardherd.spark.processors import shipped
 from tests.harness.long import long
 from tests.integration.spark.drivers import produce
 from tests.integration.spark.page import ten_lines
@@ -56,12 +58,14 @@ def test_the_wheel_with_its_extra_is_all_that_the_ten_lines_need(
     cluster: Cluster, topic: str, tmp_path: Path, spark: str
 ) -> None:
     uv = shutil.which("uv") or cache() / "uv" / "bin" / "uv"
-    run(uv, "build", "--wheel", "--out-dir", tmp_path / "dist", ROOT, cwd=tmp_path)
+    run(ROOT / "dev" / "wheel", tmp_path / "dist", cwd=tmp_path)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     files = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     ours = {str(path.relative_to(PACKAGE.parent)) for path in files}
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert packed == ours
+    objects = {f"shardherd/spark/objects/{each.file_name(processor)}" for each in libraries() for processor in shipped()}
+    assert {name for name in packed if name.endswith(".o")} == objects != set()
 
     place = tmp_path / "environment"
     run(uv, "venv", "--python", "3.11", place, cwd=tmp_path)
@@ -75,7 +79,9 @@ def test_the_wheel_with_its_extra_is_all_that_the_ten_lines_need(
     script = tmp_path / "clicks.py"
     script.write_text(ten_lines(cluster.kafka_bootstrap, topic, tmp_path))
     path = f"{place / 'bin'}:{os.environ['PATH']}"
-    run(place / "bin" / "python", script, cwd=tmp_path, PATH=path, VIRTUAL_ENV=str(place))
+    kept = {"NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
+    run(place / "bin" / "python", script, cwd=tmp_path, PATH=path, VIRTUAL_ENV=str(place), **kept)
+    assert not (tmp_path / "compiled").exists(), "the workers load what was shipped"
 
     rows = pq.read_table(tmp_path / "clicks").to_pylist()
     assert {(row["shard"], row["offset"]): 1 for row in rows} == written

@@ -24,7 +24,6 @@ def driver(tmp_path: Path) -> dict[str, str]:
         "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
         "SHARDHERD_RUN_DIR": str(tmp_path / "run"),
         "SHARDHERD_TERMINATION_LOG": str(tmp_path / "termination-log"),
-        "NUMBA_CACHE_DIR": str(tmp_path / "numba"),
     }
 
 
@@ -73,7 +72,6 @@ def test_an_executor_is_started_from_what_spark_says(tmp_path: Path) -> None:
         "SPARK_EXECUTOR_POD_IP": "10.0.0.9",
         "SPARK_RESOURCE_PROFILE_ID": "0",
         "SPARK_EXECUTOR_POD_NAME": "p-exec-7",
-        "NUMBA_CACHE_DIR": str(tmp_path / "numba"),
         **{f"SPARK_JAVA_OPT_{number}": f"-Dn={number} x" for number in (10, 2, 1)},
     }
     done = run("executor-entrypoint.sh", env, "executor")

@@ -14,10 +14,13 @@ import pytest
 
 from shardherd.spark import layout, machine_code, native
 from shardherd.spark.machine_code import Library
+from shardherd.spark.processors import Processor, here
 from shardherd.spark.values import native as values_native
+from tests.harness.objects import objects
 from tests.unit.spark.kafka_bytes import Record, batch_of
 
 OPERATOR = Path(__file__).parents[3] / "operator"
+ANOTHER = Processor("other", "generic", frozenset())
 DATA = np.frombuffer(batch_of([Record(7), Record(9)]), np.uint8)
 
 
@@ -33,7 +36,7 @@ def run(code: str, **environment: str) -> str:
 
 
 def test_a_worker_loads_them_without_numba() -> None:
-    machine_code.main()
+    objects()
 
     code = (
         "import sys, numpy, pyarrow; from shardherd.spark import native, reader;"
@@ -52,7 +55,8 @@ def test_a_worker_loads_them_without_numba() -> None:
 @pytest.mark.parametrize("library", [*native.LIBRARIES, *values_native.LIBRARIES], ids=lambda library: library.name)
 def test_a_library_has_what_is_called_and_depends_on_its_own_source(library: Library) -> None:
     assert library.functions().keys() == library.arguments.keys()
-    assert replace(library, sources=library.sources[:-1]).file_name != library.file_name
+    others = {replace(library, sources=library.sources[:-1]).file_name(here()), library.file_name(ANOTHER)}
+    assert len(others | {library.file_name(here())}) == 3
 
 
 def test_the_object_file_lies_where_numbas_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +65,7 @@ def test_the_object_file_lies_where_numbas_cache_is(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(machine_code, "_folders", lambda: [tmp_path / "new"])
 
     kept = machine_code.kept(code.name, code.read_bytes())
+    monkeypatch.setattr(machine_code, "SHIPPED_FOLDER", tmp_path / "none")
     assert kept == machine_code.existing(code.name) == tmp_path / "new" / code.name
     assert [path.name for path in (tmp_path / "new").iterdir()] == [code.name]
     assert (tmp_path / "new" / code.name).stat().st_mode & 0o777 == 0o644, "an image is built by one user and run by another"
