@@ -147,6 +147,14 @@ class ShardSource(Protocol):
         """
         ...
 
+    async def written_at(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float | None]:
+        """When the first record at or after each position was written, in seconds since 1970, as its timestamp says.
+
+        None if there is none yet that the group may read. Costs a bounded amount: a shard that the source did not tell of, or
+        that there was no room for, is absent, and may be asked about again. Raises SourceUnavailableError.
+        """
+        ...
+
     async def live_members(self) -> tuple[str, ...]:
         """Members that the source's own group protocol sees in this group; must be empty. Raises SourceUnavailableError."""
         ...

@@ -217,6 +217,12 @@ class TestDashboard:
         (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
         assert f"{len(rules)} rules found" in promtool("check", "rules", str(tmp_path / "rules.yaml"))
 
+    def test_how_long_records_wait_is_measured_and_not_a_lag_by_a_rate(self, chart: Chart) -> None:
+        panels = {panel["title"]: panel for panel in dashboard(chart)["panels"]}
+        (target,) = panels["How long records wait"]["targets"]
+        assert target["expr"].startswith("max by (namespace, consumergroup) (shardherd_group_lag_seconds{")
+        assert [query for query in self.queries(chart) if "lag_records" in query and "/" in query] == []
+
     def test_panels_do_not_overlap_and_have_their_own_ids(self, chart: Chart) -> None:
         panels = dashboard(chart)["panels"]
         assert len({panel["id"] for panel in panels}) == len(panels) == len({panel["title"] for panel in panels})

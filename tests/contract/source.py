@@ -115,6 +115,24 @@ class SourceContract:
         assert await source.positions_at(early + 4.5) == {second: 0}
         assert await source.positions_at(early + 1500.0) == {}
 
+    async def test_records_say_when_they_were_written(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 4)
+        early = float(int(time.time())) - 2000.0
+        await lab.append(f"{prefix}a", 0, 5, since=early)
+        await lab.append(f"{prefix}a", 1, 5, since=early + 1000.0)
+        source = lab.open((f"{prefix}a",), "", prefix)
+        first, second, third, fourth = (info_name(f"{prefix}a", number) for number in range(4))
+        await source.discover()
+
+        assert await source.written_at({first: 0, second: 3}) == {first: early, second: early + 1003.0}
+        assert await source.written_at({first: 4, third: 0}) == {first: early + 4.0, third: None}
+        assert await source.written_at({first: 5}) == {first: None}
+        assert await source.written_at({}) == {}
+        assert await source.written_at({info_name(f"{prefix}other", 0): 0}) == {}
+
+        await lab.append(f"{prefix}a", 3, 1, since=early + 7.0)
+        assert await source.written_at({fourth: 0}) == {fourth: early + 7.0}
+
     async def test_new_records_and_partitions_show_up(self, lab: SourceLab, prefix: str) -> None:
         await lab.create(f"{prefix}a", 1)
         source = lab.open((f"{prefix}a",), "", prefix)

@@ -64,7 +64,9 @@ CAUSES = frozenset(
 )
 """Why shards move, as `status.lastRebalance.reason` and the metric have it."""
 
-OPERATIONS = frozenset({"commit_offsets", "describe_group", "discover", "positions_at", "read_offsets", "take_over"})
+OPERATIONS = frozenset(
+    {"commit_offsets", "describe_group", "discover", "positions_at", "read_offsets", "take_over", "written_at"}
+)
 """Requests to a source, as the metrics name them."""
 
 

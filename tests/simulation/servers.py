@@ -351,6 +351,12 @@ class SimulatedSource:
             self._process, "kafka", "times", dict, 10.0, SourceUnavailableError, SourceUnavailableError
         )
 
+    async def written_at(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float | None]:
+        """Records have no times here, so the source does not tell."""
+        return await self._network.call(
+            self._process, "kafka", "times", dict, 10.0, SourceUnavailableError, SourceUnavailableError
+        )
+
     async def live_members(self) -> tuple[str, ...]:
         return await self._network.call(
             self._process, "kafka", "members", lambda: (), 10.0, SourceUnavailableError, SourceUnavailableError

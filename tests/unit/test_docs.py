@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 from dev.reference import DOCUMENTS, SOURCE, rendered
+from shardherd.adapters.kafka import times
 from shardherd.controller import needs
+from shardherd.coordinator import ages as lag_age
 from shardherd.coordinator import facts
-from shardherd.core import catchup, conditions, diagnosis, errors, rollout, sizing
+from shardherd.core import ages, catchup, conditions, diagnosis, errors, rollout, sizing
 from shardherd.core.model import ResetState
+from shardherd.settings import Settings
 from shardherd.spark import kafka_settings
 from shardherd.spark.application import spark_conf
 from shardherd.spark.kafka_settings import SETTINGS
@@ -104,6 +109,19 @@ def test_the_page_on_migration_says_of_every_option_of_sparks_own_source_what_be
     assert {name for name, answer in said.items() if answer.startswith("the same")} == said.keys() & ours
     assert {name for name, answer in said.items() if answer.startswith("refused")} == said.keys() - ours
     assert said.keys() - ours - refused == set()
+
+
+def test_the_page_on_operations_says_what_the_age_of_the_lag_costs() -> None:
+    said = " ".join(OPERATIONS.partition("### How old the lag is")[2].partition("\n## ")[0].split())
+    every = lag_age.EVERY * inspect.signature(Settings).parameters["discovery_interval"].default
+    thousand = math.ceil(1000 / ages.MOST) * every
+    assert f"looked at every {every:g} s, {ages.MOST} shards at a time, those whose turn was longest ago first" in said
+    assert f"1,000 shards in {thousand:g} s" in said
+    assert f"not been looked at for {ages.FRESH:g} s" in said
+    assert f"more than about {ages.MOST * ages.FRESH / every // 1000:g},000 shards" in said
+    assert f"{60 / every:g} a minute, each answered by at most {times.MOST_BYTES >> 20} MiB" in said
+    assert f"the {times.LEAST_ROOM >> 10} KiB a shard" in said
+    assert f"one in {ages.AGAIN / 60:g} minutes where nothing moves" in said
 
 
 def test_every_reason_is_explained() -> None:

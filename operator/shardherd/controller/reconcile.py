@@ -21,7 +21,7 @@ from shardherd.controller.observe import observe
 from shardherd.controller.trust import Trust
 from shardherd.controller.wanted import Renderings
 from shardherd.controller.worklist import Key, Worklist
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model import GroupIdentity, GroupView
 from shardherd.core.observed import Memory, Observation
 from shardherd.core.plan import Event, Plan, ReportDeath, plan
 from shardherd.core.status import unreadable, write_due
@@ -208,7 +208,7 @@ class Controller:
             planned.actions, group.objects, group.deaths, group.refusals, self._clock.now(), planned.proven
         )
         group.memory = planned.memory
-        self._measure(key, planned)
+        self._measure(key, observation.view, planned)
         group.dirty |= outcome.wrote
         group.unsettled = bool(observation.taken) or len(observation.consumers) < observation.replicas
         if outcome.refused != observation.refusals:
@@ -303,15 +303,15 @@ class Controller:
         for condition in status["conditions"]:
             self._metrics.conditions.set(key, condition["status"] == "True", condition["type"])
 
-    def _measure(self, key: Key, planned: Plan) -> None:
-        """Show what the decision on the number of consumers was made from."""
+    def _measure(self, key: Key, view: GroupView | None, planned: Plan) -> None:
+        """Show how old the lag is, and what the decision on the number of consumers was made from."""
+        if view is not None and view.lag_seconds is not None:
+            self._metrics.lag_seconds.set(key, view.lag_seconds)
+        else:
+            self._metrics.lag_seconds.forget(key)
         traffic = planned.decision.sizing.traffic
         if traffic is None:
             return
-        if traffic.lag_seconds is not None:
-            self._metrics.lag_seconds.set(key, traffic.lag_seconds)
-        else:
-            self._metrics.lag_seconds.forget(key)
         if traffic.measured:
             self._metrics.produced.set(key, traffic.produced)
             self._metrics.consumed.set(key, traffic.consumed)

@@ -10,12 +10,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
 
 from shardherd.coordinator.copies import place
 from shardherd.coordinator.items import Committing, Outcome
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.refresh import Refresh
+from shardherd.coordinator.timed import Timed
 from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.group import Group
 from shardherd.core.model import GroupIdentity, Offset, ShardId
@@ -29,8 +29,6 @@ from shardherd.ports import (
 )
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 FENCES = 3
 FENCE_WINDOW = 60.0
@@ -62,6 +60,7 @@ class Committer:
     ) -> None:
         self._ports = ports
         self._identity = identity
+        self._timed = Timed(ports, identity)
         self._offsets = offsets
         self._prove = prove
         self._settle = settle
@@ -267,16 +266,6 @@ class Committer:
             self._in_use(True)
             asyncio.get_running_loop().call_later(FENCE_WINDOW, self._in_use, False)
         return durable
-
-    async def _timed(self, operation: str, call: Callable[[], Awaitable[T]]) -> T:
-        started = self._ports.clock.now()
-        try:
-            return await call()
-        except SourceUnavailableError:
-            self._ports.metrics.source_error(self._identity, operation)
-            raise
-        finally:
-            self._ports.metrics.source_request(operation, self._ports.clock.now() - started)
 
     def _check_lease(self) -> None:
         if self._ports.clock.now() >= self._ports.leadership.deadline():

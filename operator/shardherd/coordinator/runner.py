@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from shardherd.coordinator.ages import LagAge
 from shardherd.coordinator.commits import Committer
 from shardherd.coordinator.copies import Copies
 from shardherd.coordinator.facts import OWNERSHIP_UNREADABLE, Facts
@@ -22,6 +23,7 @@ from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.room import Room
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.coordinator.stored import view_of_stored
+from shardherd.coordinator.timed import Timed
 from shardherd.coordinator.together import together
 from shardherd.core.errors import CoordinatorUnavailableError, OwnershipFormatError
 from shardherd.core.group import Group
@@ -83,6 +85,8 @@ class GroupRunner:
         self._step_down = step_down
         self._woke = woke
         self._facts = Facts(spec.source)
+        self._timed = Timed(ports, spec.identity)
+        self._age = LagAge(ports, spec.identity, discovery_interval, group=lambda: self.mailbox.group if self.mailbox else None)
         self._room = Room(
             ports.clock,
             lambda: self._mailbox().group.shard_count,
@@ -155,7 +159,7 @@ class GroupRunner:
         """The group as it is now; before it is loaded what is known, None if nothing is. From any thread."""
         mailbox = self.mailbox
         if mailbox is not None:
-            return mailbox.view()
+            return self._age.shown(mailbox.view())
         if self._ownership is None and not self.settled:
             return None
         return view_of_stored(self._ownership, self._facts, self._problem, self._unreadable)
@@ -208,7 +212,9 @@ class GroupRunner:
             refreshed=copies.refresh,
         )
         try:
-            await together(self._watch(storage, source, committer, copies), self._mail(), committer.work())
+            await together(
+                self._watch(storage, source, committer, copies), self._mail(), committer.work(), self._age.work(source)
+            )
         finally:
             mailbox, self.mailbox = self.mailbox, None
             if mailbox is not None:
@@ -347,16 +353,6 @@ class GroupRunner:
                 self._problem = self._unreadable = error.message
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MAX)
-
-    async def _timed(self, operation: str, call: Callable[[], Awaitable[T]]) -> T:
-        started = self._ports.clock.now()
-        try:
-            return await call()
-        except SourceUnavailableError:
-            self._ports.metrics.source_error(self.spec.identity, operation)
-            raise
-        finally:
-            self._ports.metrics.source_request(operation, self._ports.clock.now() - started)
 
     def _learn(self, facts: Facts) -> None:
         """Take note of what has changed, tell the group, and tell the user."""

@@ -401,7 +401,8 @@ class GroupView:
     those of an ordered group that are not read past yet. `source` is the kind of the source (`kafka`). `reset` is the declared
     reset, `last_reset` the last that was made, each with its first rows. `superseded` are the UIDs of pods that are refused for
     ever, the newest few of each name: one that runs all the same should be replaced. `silent` are the incarnations that were
-    expired for their silence and have not ended, as far as is known: they may come back.
+    expired for their silence and have not ended, as far as is known: they may come back. `lag_seconds` is the age of the oldest
+    record that is not checkpointed, by its timestamp; None while it is not known of every shard.
     """
 
     group_epoch: int
@@ -422,6 +423,7 @@ class GroupView:
     last_reset: ResetReport | None = None
     superseded: tuple[tuple[ConsumerId, str], ...] = ()
     silent: tuple[tuple[ConsumerId, Incarnation], ...] = ()
+    lag_seconds: int | None = None
 
     @property
     def stopped(self) -> tuple[Condition, ...]:

@@ -115,10 +115,8 @@ def _of_rollout(observation: Observation, scale: Scale) -> dict[str, object]:
 
 
 def _of_traffic(traffic: Traffic) -> dict[str, object]:
-    """The age of the lag and the rates, as far as they are known."""
+    """The rates, as far as they are known."""
     result: dict[str, object] = {}
-    if traffic.lag_seconds is not None:
-        result["seconds"] = _coarse(traffic.lag_seconds)
     if traffic.measured:
         result |= {"producedPerSecond": round(traffic.produced), "consumedPerSecond": round(traffic.consumed)}
     if (pace := traffic.pace.per_second) is not None:
@@ -126,9 +124,9 @@ def _of_traffic(traffic: Traffic) -> dict[str, object]:
     return result
 
 
-def _coarse(seconds: float) -> int:
+def _coarse(seconds: int) -> int:
     """Two digits of a duration: what stands still must not have its status written for ever."""
-    unit = int("1".ljust(len(str(int(seconds))) - 1, "0"))
+    unit = int("1".ljust(len(str(seconds)) - 1, "0"))
     return round(seconds / unit) * unit
 
 
@@ -143,7 +141,9 @@ def _of_view(view: GroupView, traffic: Traffic | None) -> dict[str, object]:
             "transfer": view.shards_in(ShardState.TRANSFER),
             "over": view.shards_in(ShardState.OVER),
         }
-        lag = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards)}
+        lag: dict[str, object] = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards)}
+        if view.lag_seconds is not None:
+            lag["seconds"] = _coarse(view.lag_seconds)
         result["lag"] = lag if traffic is None else lag | _of_traffic(traffic)
     if view.reset is not None:
         result["reset"] = {**_of_reset(view.reset), "state": view.reset.state.value, "message": view.reset.message}

@@ -1,12 +1,8 @@
-"""How much is written to a group's shards, how much is read, and how long ago what is read now was written.
+"""How much is written to a group's shards, and how much is read.
 
 Called by `plan` with every picture of the coordinator; `scaling`, `status` and `diagnosis` read it. All of it is measured from
 ends and checkpoints, so it is the truth of the source and not what an application says of itself. Decides nothing, keeps no
-clock: `now` is monotonic seconds.
-
-The lag in seconds is the age of the oldest record that is not checkpointed. It is interpolated between looks at the ends,
-which lie no further apart than a quarter of their age (at least `INTERVAL`), and for records older than the first look
-extrapolated by the rate since then.
+clock: `now` is monotonic seconds. How long records have waited does not follow from any rate: that is `ages`.
 """
 
 from __future__ import annotations
@@ -37,14 +33,6 @@ LEAST = 1.0
 """Seconds of measuring that a pace counts for at least, however old it is."""
 
 UNKNOWN = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Where the shards ended at a time, in the order of `Traffic.shards`; UNKNOWN for a shard that was not there."""
-
-    at: float
-    ends: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +75,13 @@ class Span:
 class Traffic:
     """What is known at the last look.
 
-    `moved_at` is when each shard's position was last seen to move or to have no lag, `written_at` when records were last seen
-    to have been written.
+    `ends` and `positions` are in the order of `shards`, UNKNOWN for a shard that was not there or has none. `moved_at` is when
+    each shard's position was last seen to move or to have no lag, `written_at` when records were last seen to have been
+    written.
     """
 
     shards: tuple[ShardId, ...]
-    looks: tuple[Look, ...]
+    ends: Sequence[int]
     positions: Sequence[int]
     moved_at: Sequence[float]
     holders: tuple[ConsumerId | None, ...]
@@ -101,7 +90,6 @@ class Traffic:
     pace: Pace = Pace()
     written_at: float = -math.inf
     lag_records: int | None = None
-    lag_seconds: float | None = None
 
     @property
     def measured(self) -> bool:
@@ -137,7 +125,7 @@ def watched(before: Traffic | None, view: GroupView, now: float, pace: float | N
     """What is known now, from a picture whose source was read. `pace` is what one consumer could do before a restart."""
     if before is None:
         return _first(_seen(view), now, pace)
-    if now - before.looks[-1].at < INTERVAL:
+    if now - before.marks[-1].at < INTERVAL:
         return before
     seen = _seen(view)
     shards = tuple(shard.shard for shard in seen)
@@ -165,14 +153,14 @@ def _first(seen: Sequence[ShardView], now: float, pace: float | None) -> Traffic
     known = Pace() if pace is None else Pace(pace * PRIOR, PRIOR)
     made = Traffic(
         shards=tuple(shard.shard for shard in seen),
-        looks=(Look(now, _ends(seen)),),
+        ends=_ends(seen),
         positions=_positions(seen),
         moved_at=array("d", [now] * len(seen)),
         holders=tuple(shard.holder for shard in seen),
         marks=(Mark(now, 0, 0),),
         pace=known,
     )
-    return _with_lag(made, now)
+    return _with_lag(made)
 
 
 def _realigned(before: Traffic, shards: tuple[ShardId, ...], now: float) -> Traffic:
@@ -186,7 +174,7 @@ def _realigned(before: Traffic, shards: tuple[ShardId, ...], now: float) -> Traf
     return replace(
         before,
         shards=shards,
-        looks=tuple(Look(look.at, picked(look.ends)) for look in before.looks),
+        ends=picked(before.ends),
         positions=picked(before.positions),
         moved_at=array("d", [before.moved_at[row] if row >= 0 else now for row in rows]),
         holders=tuple(before.holders[row] if row >= 0 else None for row in rows),
@@ -195,13 +183,12 @@ def _realigned(before: Traffic, shards: tuple[ShardId, ...], now: float) -> Traf
 
 def _next(before: Traffic, seen: Sequence[ShardView], now: float) -> Traffic:
     ends, positions = _ends(seen), _positions(seen)
-    old_ends = before.looks[-1].ends
     produced = consumed = 0
     read: dict[ConsumerId, int] = {}
     left: dict[ConsumerId, int] = {}
     moved_at = array("d", before.moved_at)
     for row, shard in enumerate(seen):
-        end, position, old_end, old = ends[row], positions[row], old_ends[row], before.positions[row]
+        end, position, old_end, old = ends[row], positions[row], before.ends[row], before.positions[row]
         # A shard that was cut back, and a position that was set back by force, say nothing of how fast anything is.
         produced += max(0, end - old_end) if old_end != UNKNOWN else 0
         known = position != UNKNOWN and old != UNKNOWN
@@ -218,7 +205,7 @@ def _next(before: Traffic, seen: Sequence[ShardView], now: float) -> Traffic:
     spans, pace = _paced(before, read, left, now)
     made = replace(
         before,
-        looks=_thinned((*before.looks, Look(now, ends)), now),
+        ends=ends,
         positions=positions,
         moved_at=moved_at,
         holders=tuple(shard.holder for shard in seen),
@@ -227,7 +214,7 @@ def _next(before: Traffic, seen: Sequence[ShardView], now: float) -> Traffic:
         pace=pace,
         written_at=now if produced else before.written_at,
     )
-    return _with_lag(made, now)
+    return _with_lag(made)
 
 
 def _paced(
@@ -257,49 +244,6 @@ def _recent(marks: tuple[Mark, ...], now: float) -> tuple[Mark, ...]:
     return marks[max(0, old - 1) :]
 
 
-def _thinned(looks: tuple[Look, ...], now: float) -> tuple[Look, ...]:
-    """Without those whose neighbours lie within a quarter of their age: that bounds both the error and the memory."""
-    kept: list[Look] = []
-    for at, look in enumerate(looks):
-        later = looks[at + 1] if at + 1 < len(looks) else None
-        if kept and later is not None and later.at - kept[-1].at <= (now - later.at) / 4:
-            continue
-        kept.append(look)
-    return tuple(kept)
-
-
-def _with_lag(traffic: Traffic, now: float) -> Traffic:
-    ends = traffic.looks[-1].ends
-    records, seconds, known = 0, 0.0, bool(traffic.shards)
-    for row, position in enumerate(traffic.positions):
-        if position == UNKNOWN:
-            known = False
-        elif position < ends[row]:
-            records += ends[row] - position
-            age = _age(traffic.looks, row, position, now)
-            if age is None:
-                known = False
-            else:
-                seconds = max(seconds, age)
-    unread = any(position == UNKNOWN for position in traffic.positions)
-    return replace(traffic, lag_records=None if unread else records, lag_seconds=seconds if known else None)
-
-
-def _age(looks: Sequence[Look], row: int, position: int, now: float) -> float | None:
-    """Seconds since the record at this position was written; None while there is nothing to tell it from."""
-    later = looks[-1]
-    for look in reversed(looks[:-1]):
-        end = look.ends[row]
-        if end == UNKNOWN:
-            # It appeared after this look.
-            return now - look.at
-        if end <= position:
-            grown = later.ends[row] - end
-            return now - (look.at + (later.at - look.at) * (position - end) / grown)
-        later = look
-    first, last = looks[0], looks[-1]
-    grown = last.ends[row] - first.ends[row]
-    if grown > 0:
-        return (now - first.at) + (first.ends[row] - position) * (last.at - first.at) / grown
-    # Nothing was written since the first look, so all of it is older than that.
-    return now - first.at if len(looks) > 1 else None
+def _with_lag(traffic: Traffic) -> Traffic:
+    lags = [max(0, end - position) for end, position in zip(traffic.ends, traffic.positions, strict=True)]
+    return replace(traffic, lag_records=None if UNKNOWN in traffic.positions else sum(lags))

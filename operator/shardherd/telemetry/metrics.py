@@ -69,7 +69,11 @@ SCALE_DECISIONS = Metric(
     (*GROUP, "direction", "reason"),
 )
 REPLICAS = Metric("shardherd_replicas", "Consumers of a group: desired, current, ready and recommended.", (*GROUP, "kind"))
-GROUP_LAG_SECONDS = Metric("shardherd_group_lag_seconds", "Age of the oldest record that is not checkpointed.", GROUP)
+GROUP_LAG_SECONDS = Metric(
+    "shardherd_group_lag_seconds",
+    "Age of the oldest record that is not checkpointed, by its timestamp; absent while it is not known.",
+    GROUP,
+)
 GROUP_PRODUCED = Metric("shardherd_group_produced_records_per_second", "Records written a second, over the last minute.", GROUP)
 GROUP_CONSUMED = Metric(
     "shardherd_group_consumed_records_per_second", "Records checkpointed a second, over the last minute.", GROUP

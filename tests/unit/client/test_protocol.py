@@ -86,6 +86,7 @@ VIEW = GroupView(
     ),
     superseded=((NAME, "uid-old"),),
     silent=((ConsumerId("clicks-1"), RUN),),
+    lag_seconds=640,
 )
 
 

@@ -29,7 +29,7 @@ def seen(
     """So many records a second were written and read in the last minute; one consumer can read `pace`."""
     return Traffic(
         shards=(ShardId("clicks/0"),),
-        looks=(),
+        ends=(),
         positions=(),
         moved_at=(),
         holders=(None,),

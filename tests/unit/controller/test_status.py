@@ -204,20 +204,20 @@ class TestADecision:
 class TestTheLag:
     traffic = Traffic(
         shards=(ShardId("clicks/0"),),
-        looks=(),
+        ends=(),
         positions=(),
         moved_at=(NOW,),
         holders=(None,),
         marks=(Mark(100.0, 5, 7), Mark(115.0, 1508, 1209)),
         pace=Pace(1006.0, 9.0),
-        lag_seconds=4321.0,
     )
 
-    def written(self, traffic: Traffic) -> object:
-        return status(observation(), decided(traffic=traffic)).get("lag")
+    def written(self, traffic: Traffic, seconds: int | None = None) -> object:
+        picture = replace(view(shards(8)), lag_seconds=seconds)
+        return status(observation(view=picture), decided(traffic=traffic)).get("lag")
 
     def test_is_written_with_its_age_and_the_rates(self) -> None:
-        assert self.written(self.traffic) == {
+        assert self.written(self.traffic, 4321) == {
             "records": 80,
             "seconds": 4300,
             "producedPerSecond": 100,
@@ -226,7 +226,7 @@ class TestTheLag:
         }
 
     def test_is_written_without_what_is_not_known(self) -> None:
-        known = replace(self.traffic, marks=self.traffic.marks[:1], pace=Pace(), lag_seconds=None)
+        known = replace(self.traffic, marks=self.traffic.marks[:1], pace=Pace())
         assert self.written(known) == {"records": 80}
 
     def test_is_not_made_up_before_the_source_was_read(self) -> None:
@@ -238,11 +238,11 @@ class TestTheLag:
 
     @pytest.mark.parametrize(
         ("seconds", "written"),
-        [(0.0, 0), (7.0, 7), (12.6, 13), (99.9, 100), (123.0, 120), (987.0, 990), (1234.0, 1200), (45678.0, 46000)],
+        [(0, 0), (7, 7), (13, 13), (100, 100), (123, 120), (987, 990), (1234, 1200), (45678, 46000)],
     )
-    def test_is_as_old_as_two_digits_tell(self, seconds: float, written: int) -> None:
-        known = replace(self.traffic, marks=self.traffic.marks[:1], pace=Pace(), lag_seconds=seconds)
-        assert self.written(known) == {"records": 80, "seconds": written}
+    def test_is_as_old_as_two_digits_tell(self, seconds: int, written: int) -> None:
+        known = replace(self.traffic, marks=self.traffic.marks[:1], pace=Pace())
+        assert self.written(known, seconds) == {"records": 80, "seconds": written}
 
 
 def test_a_rollout_that_was_given_up_says_why_and_what_ran() -> None:

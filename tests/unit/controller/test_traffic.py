@@ -1,4 +1,4 @@
-"""What is measured of a group: rates, what one consumer can read, and how old the lag is."""
+"""What is measured of a group: rates, and what one consumer can read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shardherd.core.model import ConsumerId, GroupView, ShardId, ShardState, ShardView
-from shardherd.core.traffic import INTERVAL, MEMORY, Look, Mark, Pace, Span, Traffic, watched
+from shardherd.core.traffic import INTERVAL, MEMORY, Mark, Pace, Span, Traffic, watched
 from tests.unit.controller.builders import view
 
 NAMES = (ConsumerId("clicks-0"), ConsumerId("clicks-1"))
@@ -117,39 +117,6 @@ class TestWhatOneConsumerCanRead:
         assert seen.pace.per_second == pytest.approx(70)
 
 
-class TestTheAgeOfTheLag:
-    def test_is_zero_when_all_is_read(self) -> None:
-        assert watch(60, lambda now: shard(0, round(10 * now), round(10 * now))).lag_seconds == 0
-
-    @pytest.mark.parametrize("behind", [5.0, 30.0, 300.0])
-    def test_is_when_the_next_record_was_written(self, behind: float) -> None:
-        seen = watch(1000, lambda now: shard(0, round(100 * now), max(0, round(100 * (now - behind)))))
-        assert seen.lag_seconds == pytest.approx(behind, abs=INTERVAL)
-
-    def test_is_right_within_a_quarter_for_records_that_came_in_bursts(self) -> None:
-        # 1000 records every 200 s; those of the burst at 400 s are read next.
-        seen = watch(1000, lambda now: shard(0, 1000 * int(now // 200), min(2000, 1000 * int(now // 200)) - 1))
-        assert seen.lag_seconds == pytest.approx(600, rel=0.25)
-
-    def test_is_that_of_the_worst_shard(self) -> None:
-        seen = watch(
-            200,
-            lambda now: shard(0, round(10 * now), round(10 * now)),
-            lambda now: shard(1, round(10 * now), round(max(0.0, 10 * (now - 50)))),
-        )
-        assert seen.lag_seconds == pytest.approx(50, abs=INTERVAL)
-
-    def test_of_a_backlog_from_before_the_start_is_estimated_by_the_rate_since(self) -> None:
-        seen = watch(100, lambda now: shard(0, 10_000 + round(10 * now), 9_000))
-        assert seen.lag_seconds == pytest.approx(200, rel=0.05)
-
-    def test_of_a_backlog_that_nobody_adds_to_is_at_least_as_old_as_we_know(self) -> None:
-        assert watch(100, lambda now: shard(0, 10_000, 9_000)).lag_seconds == 100  # noqa: ARG005
-
-    def test_is_not_known_at_the_first_look(self) -> None:
-        assert watch(0, lambda now: shard(0, 10_000, 9_000)).lag_seconds is None  # noqa: ARG005
-
-
 def test_what_stands_still_is_told_from_what_has_nothing_to_read() -> None:
     seen = watch(
         120,
@@ -162,7 +129,6 @@ def test_what_stands_still_is_told_from_what_has_nothing_to_read() -> None:
 
 def test_what_is_remembered_does_not_grow_with_the_time() -> None:
     seen = watch(20_000, lambda now: shard(0, round(now), round(now)), step=INTERVAL)
-    assert len(seen.looks) < 60
     assert len(seen.marks) < 20
 
 
@@ -190,7 +156,7 @@ class TestALook:
 
     first = Traffic(
         shards=(ShardId("clicks/0"), ShardId("clicks/1")),
-        looks=(Look(100.0, longs(100, 50)),),
+        ends=longs(100, 50),
         positions=longs(90, -1),
         moved_at=times(100.0, 100.0),
         holders=(C0, None),
@@ -207,16 +173,16 @@ class TestALook:
         assert watched(before, view(()), 100.0 + INTERVAL - 0.1) is before
         assert watched(before, view(()), 100.0 + INTERVAL).shards == ()
 
-    def test_of_nothing_finds_no_lag_and_no_age(self) -> None:
+    def test_of_nothing_finds_no_lag(self) -> None:
         seen = watched(None, view(()), 100.0)
-        assert (seen.lag_records, seen.lag_seconds, seen.measured) == (0, None, False)
+        assert (seen.lag_records, seen.measured) == (0, False)
 
     def test_adds_what_was_written_and_read_since_the_one_before(self) -> None:
         second = (shard(0, 160, 110), shard(1, 50, 40, holder=1))
         fading = math.exp(-5.0 / MEMORY)
         assert watched(self.first, view(second), 105.0) == Traffic(
             shards=self.first.shards,
-            looks=(Look(100.0, longs(100, 50)), Look(105.0, longs(160, 50))),
+            ends=longs(160, 50),
             positions=longs(110, 40),
             moved_at=times(105.0, 105.0),
             holders=(C0, C1),
@@ -225,7 +191,6 @@ class TestALook:
             pace=Pace(4200.0 * fading, 60.0 * fading),
             written_at=105.0,
             lag_records=60,
-            lag_seconds=5.0,
         )
 
     @pytest.mark.parametrize(
@@ -240,7 +205,7 @@ class TestALook:
         second = (shard(stays, end, position, at), ShardView(ShardId("clicks/7"), ShardState.NOT_ALLOC, end=30))
         assert watched(before, view(second), 105.0) == Traffic(
             shards=(ShardId(f"clicks/{stays}"), ShardId("clicks/7")),
-            looks=(Look(100.0, longs(end, -1)), Look(105.0, longs(end, 30))),
+            ends=longs(end, 30),
             positions=longs(position, -1),
             moved_at=times(moved, 105.0),
             holders=(NAMES[at], None),
@@ -249,7 +214,6 @@ class TestALook:
             pace=Pace(),
             written_at=99.0,
             lag_records=None,
-            lag_seconds=None,
         )
 
     @pytest.mark.parametrize(
@@ -273,7 +237,7 @@ def known(**fields: Any) -> Traffic:
     """What is known of one shard, with these differences."""
     values: dict[str, Any] = {
         "shards": (ShardId("clicks/0"),),
-        "looks": (Look(0.0, longs(100)),),
+        "ends": longs(100),
         "positions": longs(100),
         "moved_at": times(0.0),
         "holders": (C0,),
@@ -350,61 +314,13 @@ class TestASpan:
         assert watched(first, view((shard(0, 10, 30), shard(1, 900, 0))), 5.0).spans == {C0: Span(0.0, 30, 900)}
 
 
-class TestTheAge:
-    """Of the oldest record that is not read, by hand."""
-
-    def of(self, position: int, *ends: int) -> float | None:
-        """The shard ended at these at looks five seconds apart, the last one is now."""
-        seen: Traffic | None = None
-        for step, end in enumerate(ends):
-            seen = watched(seen, view((shard(0, end, position),)), 100.0 + step * INTERVAL)
-        assert seen is not None
-        return seen.lag_seconds
-
-    def test_lies_between_the_looks_between_which_it_was_written(self) -> None:
-        assert [self.of(position, 0, 100, 500) for position in (0, 20, 100, 180)] == [10.0, 9.0, 5.0, 4.0]
-        assert self.of(100, 100, 100, 200) == 5.0
-
-    def test_is_extrapolated_beyond_the_first_look(self) -> None:
-        assert self.of(9000, 10_000, 10_030, 10_050) == 10.0 + 200.0
-        assert self.of(9000, 10_000, 10_001) == 5.0 + 5000.0
-
-    def test_is_that_of_the_first_look_where_nothing_was_written_since(self) -> None:
-        assert (self.of(50, 100), self.of(50, 100, 100), self.of(50, 100, 100, 100)) == (None, 5.0, 10.0)
-
-    def test_is_nothing_where_all_is_read(self) -> None:
-        assert self.of(100, 100, 100) == 0.0
-
-    def test_of_a_shard_that_came_is_since_it_was_not_there(self) -> None:
-        seen = watched(None, view((shard(0, 10, 10),)), 100.0)
-        for now in (105.0, 110.0):
-            seen = watched(seen, view((shard(0, 10, 10), shard(1, 500, 3))), now)
-        assert seen.lag_seconds == 10.0
-
-    def test_is_not_known_if_that_of_any_shard_is_not(self) -> None:
-        seen = watched(None, view((shard(0, 10, 10), shard(1, 20, 10))), 100.0)
-        assert seen.lag_seconds is None
-        unread = ShardView(ShardId("clicks/1"), ShardState.NOT_ALLOC, end=20)
-        seen = watched(seen, view((shard(0, 20, 15), unread)), 105.0)
-        assert (seen.lag_records, seen.lag_seconds) == (None, None)
+def test_the_lag_is_that_of_all_shards_and_unknown_if_that_of_any_shard_is() -> None:
+    assert watch(0, lambda now: shard(0, 20, 15), lambda now: shard(1, 9, 9)).lag_records == 5  # noqa: ARG005
+    assert watch(0, lambda now: shard(0, 20, 30), lambda now: shard(1, 9, 8)).lag_records == 1  # noqa: ARG005
+    unread = ShardView(ShardId("clicks/1"), ShardState.NOT_ALLOC, end=20)
+    assert watch(0, lambda now: shard(0, 20, 15), lambda now: unread).lag_records is None  # noqa: ARG005
 
 
-def test_marks_are_kept_for_a_minute_and_looks_as_dense_as_a_quarter_of_their_age() -> None:
+def test_marks_are_kept_for_a_minute() -> None:
     seen = watch(100, lambda now: shard(0, round(now), round(now)), step=INTERVAL)
     assert [mark.at for mark in seen.marks] == [40.0 + INTERVAL * step for step in range(13)]
-    assert [look.at for look in seen.looks] == [
-        0.0,
-        20.0,
-        30.0,
-        40.0,
-        50.0,
-        60.0,
-        65.0,
-        70.0,
-        75.0,
-        80.0,
-        85.0,
-        90.0,
-        95.0,
-        100.0,
-    ]

@@ -138,6 +138,13 @@ class Catalogue:
             self._took = boot_time() - begun
             return self._last
 
+    def leaders(self, interest: Interest) -> Mapping[Partition, int]:
+        """The brokers that led the partitions of interest at the last look; none if it did not cover them."""
+        look = self._last
+        if look is None or interest not in look.interests:
+            return {}
+        return {partition: node for partition, node in look.leaders.items() if interest.matches(partition[0])}
+
     async def sizes(self, look: Look) -> Mapping[Partition, int]:
         """Bytes of each partition's log at its leader, as far as the brokers show them. Asked anew at most every SIZES_MAX_AGE.
 

@@ -13,11 +13,15 @@ from shardherd.adapters.kafka.catalogue import Catalogue, Interest
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.coordinators import ask_coordinator
 from shardherd.adapters.kafka.shards import partition_of, shard_of
+from shardherd.adapters.kafka.times import RecordTimes
 from shardherd.core.model import KafkaSource, Offset, ShardId, ShardInfo
 from shardherd.ports import SourceUnavailableError
 
 MEMBERS_TIMEOUT = 10.0
 """Seconds for the look at the group's members; a fresh cluster creates its internal topic first."""
+
+TIMES_TIMEOUT = 5.0
+"""Seconds for a look at records' times."""
 
 _UNKNOWN = frozenset({"", "Dead"})
 """What a broker says of a group that it has never heard of, or that is of another protocol."""
@@ -40,6 +44,7 @@ class KafkaShardSource:
         self._catalogue = catalogue
         self._source = source
         self._interest = Interest(source.topics, source.topic_pattern)
+        self._times = RecordTimes(read_committed=source.read_committed)
         self._registered = False
         self._leave = leave
         self._closed = False
@@ -79,6 +84,19 @@ class KafkaShardSource:
         look = await self._catalogue.look(self._interest)
         found = await self._catalogue.first_since(look, self._interest, round(timestamp * 1000))
         return {shard_of(*partition): offset for partition, offset in found.items()}
+
+    async def written_at(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float | None]:
+        """One Fetch for each broker that leads some of them, of which `times` bounds the size. See the port."""
+        leaders = self._catalogue.leaders(self._interest)
+        wanted = {
+            partition: (leaders[partition], offset)
+            for partition, offset in ((partition_of(shard), offset) for shard, offset in positions.items())
+            if partition in leaders
+        }
+        found = await self._connection.run(
+            "read the times of records", lambda wire: self._times.read(wire, wanted), TIMES_TIMEOUT
+        )
+        return {shard_of(*partition): time for partition, time in found.items()}
 
     async def live_members(self) -> tuple[str, ...]:
         """One description a member: client id and address. Raises SourceUnavailableError."""

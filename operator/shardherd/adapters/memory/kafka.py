@@ -16,7 +16,7 @@ from shardherd.ports import CommitFencedError, SourceUnavailableError
 
 @dataclass
 class MemoryKafka:
-    """A cluster. `faults` knows "discover", "positions_at", "live_members", "take_over", "read" and "commit".
+    """A cluster. `faults` knows "discover", "positions_at", "written_at", "live_members", "take_over", "read" and "commit".
 
     `rack` is that of every leader that `racks` does not name by its shard. Every record has `record_size` bytes; with 0 sizes
     are not shown.
@@ -116,6 +116,18 @@ class MemoryShardSource:
                 if (times[offset] if offset < len(times) else 0.0) >= timestamp:
                     found[info.shard] = offset
                     break
+        return found
+
+    async def written_at(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float | None]:
+        await _enter(self._kafka, "written_at", self._source.bootstrap_servers)
+        found: dict[ShardId, float | None] = {}
+        for info in await self.discover():
+            position = positions.get(info.shard, -1)
+            if position >= info.end:
+                found[info.shard] = None
+            elif position >= info.begin:
+                times = self._kafka.times.get(info.shard, [])
+                found[info.shard] = times[position] if position < len(times) else 0.0
         return found
 
     async def live_members(self) -> tuple[str, ...]:
