@@ -136,7 +136,7 @@ def _of_view(view: GroupView, traffic: Traffic | None) -> dict[str, object]:
     result: dict[str, object] = {"groupEpoch": view.group_epoch}
     if view.discovered:
         result["shards"] = {
-            "total": len(view.shards),
+            "total": view.shards_in(*ShardState),
             "wait": view.shards_in(ShardState.WAIT),
             "notAlloc": view.shards_in(ShardState.NOT_ALLOC),
             "alreadyAlloc": view.shards_in(ShardState.ALREADY_ALLOC),

@@ -166,9 +166,13 @@ class Catalogue:
     async def first_since(self, look: Look, interest: Interest, milliseconds: int) -> Mapping[Partition, int]:
         """Of each partition of interest the offset of its first record at or after this time; one without is absent.
 
-        Raises SourceUnavailableError also if a partition's leader has just moved.
+        Raises SourceUnavailableError also if a partition's leader has just moved, or if it has none.
         """
         leaders = {partition: node for partition, node in look.leaders.items() if interest.matches(partition[0])}
+        led = leaders.keys()
+        if lost := sorted(each for each in (look.extents.keys() | look.leaderless) - led if interest.matches(each[0])):
+            # Absent it would be taken for one that has no record so young.
+            raise SourceUnavailableError(f"{lost[0][0]}/{lost[0][1]} has no leader; start its broker")
         found = await self._connection.run(
             "look up offsets by time",
             lambda wire: _offsets(wire, leaders, milliseconds, read_committed=self._read_committed),
