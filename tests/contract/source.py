@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -19,6 +20,8 @@ class SourceLab(Protocol):
     async def create(self, topic: str, partitions: int) -> None: ...
 
     async def grow(self, topic: str, partitions: int) -> None: ...
+
+    async def delete(self, topic: str) -> None: ...
 
     async def recreate(self, topic: str, partitions: int) -> None: ...
 
@@ -166,6 +169,30 @@ class SourceContract:
 
         with pytest.raises(SourceUnavailableError, match=f"topic '{prefix}missing' does not exist .*spec.source.kafka.topics"):
             await source.discover()
+
+    async def test_a_topic_that_is_deleted_keeps_nothing_of_the_others_back(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 1)
+        await lab.create(f"{prefix}b", 1)
+        source = lab.open((f"{prefix}b", f"{prefix}a"), "", prefix)
+        assert (await source.discover()).missing == ""
+
+        await lab.delete(f"{prefix}b")
+
+        async def gone() -> bool:
+            return [info.shard for info in (await source.discover()).shards] == [f"{prefix}a/0"]
+
+        await lab.eventually(gone)
+        found = await source.discover()
+        assert re.match(f"topic '{prefix}b' does not exist .*spec.source.kafka.topics", found.missing)
+        assert found.unlooked == ()
+        assert await source.positions_at(time.time()) == {}
+
+        await lab.grow(f"{prefix}a", 2)
+
+        async def grown() -> bool:
+            return len((await source.discover()).shards) == 2
+
+        await lab.eventually(grown)
 
     async def test_a_topic_that_is_created_later_is_found(self, lab: SourceLab, prefix: str) -> None:
         source = lab.open((f"{prefix}late",), "", prefix)

@@ -143,7 +143,7 @@ def _of_view(view: GroupView, traffic: Traffic | None) -> dict[str, object]:
             "transfer": view.shards_in(ShardState.TRANSFER),
             "over": view.shards_in(ShardState.OVER),
         }
-        lag = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards)}
+        lag = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards if shard.present)}
         result["lag"] = lag if traffic is None else lag | _of_traffic(traffic)
     if view.reset is not None:
         result["reset"] = {**_of_reset(view.reset), "state": view.reset.state.value, "message": view.reset.message}
