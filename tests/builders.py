@@ -29,6 +29,7 @@ from shardherd.core.model import (
     Leave,
     Offset,
     Phase,
+    Reset,
     ShardCheckpoint,
     ShardId,
     ShardInfo,
@@ -180,11 +181,12 @@ class Play:
         offsets, self.uncommitted = self.uncommitted, {}
         self.ask(CheckpointsFailed(frozenset(offsets)))
 
-    def discover(self, infos: Sequence[ShardInfo]) -> Result:
+    def discover(self, infos: Sequence[ShardInfo], unlooked: Iterable[str] = ()) -> Result:
         unread = [shard for shard in self.group.unread(infos) if shard in self.log]
         notes = {shard: self.noted[shard] for shard in unread if shard in self.noted}
         changes = bool(self.group.unread(infos)) or self.group.changed_by(tuple(infos))
-        result = self.ask(ShardsDiscovered(tuple(infos), {shard: self.log[shard] for shard in unread}, notes, self.copies))
+        durable, there = {shard: self.log[shard] for shard in unread}, frozenset(shards(*unlooked))
+        result = self.ask(ShardsDiscovered(tuple(infos), durable, notes, self.copies, there))
         same = [isinstance(event, Put) and event.before == event.after for event in result.events]
         assert changes or same == [True], "it was said to change nothing"
         return result
@@ -301,6 +303,14 @@ class Play:
     def reasons(self) -> list[str]:
         """Why things were told, in order."""
         return [told.reason for told in self.told]
+
+    def told_of(self, reason: str) -> int:
+        """How often something was told for this reason."""
+        return self.reasons().count(reason)
+
+    def with_reset(self, reset: Reset) -> GroupSpec:
+        """The spec with a declared reset."""
+        return replace(self.group.spec, reset=reset)
 
 
 def started(count: int, consumers: int, **settings: Any) -> Play:

@@ -130,11 +130,26 @@ class OwnershipStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """What one look at a source showed: the shards whose extents it knows.
+
+    `unlooked` are there too, and how far they reach cannot be known now: in Kafka, a partition that has no leader since before
+    anybody looked. `missing` says in a sentence what else is named and is not there, empty if nothing is.
+    """
+
+    shards: tuple[ShardInfo, ...]
+    unlooked: tuple[ShardId, ...] = ()
+    missing: str = ""
+
+
 class ShardSource(Protocol):
     """A group's view of its source and of its durable positions there. One connection a group."""
 
-    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
-        """All shards now, with begin and end offsets, and zones where the source knows them. Raises SourceUnavailableError.
+    async def discover(self, *, sizes: bool = False) -> Discovered:
+        """All shards now, with begin and end offsets, and zones where the source knows them.
+
+        What cannot be had of some keeps nothing of the others back. Raises SourceUnavailableError if nothing can be had of any.
 
         With `sizes` also how many bytes they have, as far as the source shows it to us: not doing so is no error.
         """
@@ -143,7 +158,7 @@ class ShardSource(Protocol):
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
         """Of every shard the position of its first record at or after this time, in seconds since 1970.
 
-        A shard that has none is absent. Raises SourceUnavailableError.
+        A shard that has none is absent. Raises SourceUnavailableError, also if any shard cannot be looked at now.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -19,6 +20,8 @@ class SourceLab(Protocol):
     async def create(self, topic: str, partitions: int) -> None: ...
 
     async def grow(self, topic: str, partitions: int) -> None: ...
+
+    async def delete(self, topic: str) -> None: ...
 
     async def recreate(self, topic: str, partitions: int) -> None: ...
 
@@ -54,7 +57,7 @@ class SourceContract:
         await lab.append(f"{prefix}a", 1, 5)
         source = lab.open((f"{prefix}a",), "", prefix)
 
-        shards = await source.discover()
+        shards = (await source.discover()).shards
 
         assert [without_id(info) for info in shards] == [
             ShardInfo(info_name(f"{prefix}a", 0), 0, 0),
@@ -67,7 +70,7 @@ class SourceContract:
     async def test_a_shard_is_in_the_zone_of_its_leader(self, lab: SourceLab, prefix: str) -> None:
         await lab.create(f"{prefix}a", 2)
 
-        shards = await lab.open((f"{prefix}a",), "", prefix).discover()
+        shards = (await lab.open((f"{prefix}a",), "", prefix).discover()).shards
 
         assert lab.rack != ""
         assert [info.zone for info in shards] == [lab.rack, lab.rack]
@@ -77,8 +80,8 @@ class SourceContract:
         await lab.append(f"{prefix}a", 1, 5)
         source = lab.open((f"{prefix}a",), "", prefix)
 
-        unasked = await source.discover()
-        empty, written = await source.discover(sizes=True)
+        unasked = (await source.discover()).shards
+        empty, written = (await source.discover(sizes=True)).shards
 
         assert [info.size for info in unasked] == [None, None]
         assert empty.size == 0
@@ -93,11 +96,11 @@ class SourceContract:
 
         async with lab.transaction(f"{prefix}a", 0, 3):
             await lab.append(f"{prefix}a", 0, 2)
-            (held,), (written,) = await committed.discover(), await everything.discover()
+            (held,), (written,) = (await committed.discover()).shards, (await everything.discover()).shards
         assert (held.end, written.end) == (5, 10)
 
         async def decided() -> bool:
-            return (await committed.discover())[0].end == (await everything.discover())[0].end >= 10
+            return (await committed.discover()).shards[0].end == (await everything.discover()).shards[0].end >= 10
 
         await lab.eventually(decided)
 
@@ -136,30 +139,30 @@ class SourceContract:
     async def test_new_records_and_partitions_show_up(self, lab: SourceLab, prefix: str) -> None:
         await lab.create(f"{prefix}a", 1)
         source = lab.open((f"{prefix}a",), "", prefix)
-        before = await source.discover()
+        before = (await source.discover()).shards
 
         await lab.grow(f"{prefix}a", 2)
         await lab.append(f"{prefix}a", 1, 4)
 
         async def seen() -> bool:
-            return [without_id(info) for info in await source.discover()] == [
+            return [without_id(info) for info in (await source.discover()).shards] == [
                 ShardInfo(info_name(f"{prefix}a", 0), 0, 0),
                 ShardInfo(info_name(f"{prefix}a", 1), 0, 4),
             ]
 
         await lab.eventually(seen)
-        assert (await source.discover())[0].source_id == before[0].source_id
+        assert (await source.discover()).shards[0].source_id == before[0].source_id
 
     async def test_a_topic_that_was_made_anew_has_another_id(self, lab: SourceLab, prefix: str) -> None:
         await lab.create(f"{prefix}a", 1)
         source = lab.open((f"{prefix}a",), "", prefix)
-        before = await source.discover()
+        before = (await source.discover()).shards
 
         await lab.recreate(f"{prefix}a", 1)
 
         async def other() -> bool:
             try:
-                return (await source.discover())[0].source_id != before[0].source_id
+                return (await source.discover()).shards[0].source_id != before[0].source_id
             except SourceUnavailableError:
                 return False
 
@@ -170,20 +173,44 @@ class SourceContract:
         await lab.create(f"{prefix}a", 1)
         source = lab.open((f"{prefix}b", f"{prefix}a"), "", prefix)
 
-        assert [info.shard for info in await source.discover()] == [f"{prefix}a/0", f"{prefix}b/0"]
+        assert [info.shard for info in (await source.discover()).shards] == [f"{prefix}a/0", f"{prefix}b/0"]
 
     async def test_a_pattern_matches_whole_names(self, lab: SourceLab, prefix: str) -> None:
         for name in ("x1", "x2", "x10"):
             await lab.create(prefix + name, 1)
         source = lab.open((), f"{prefix}x.", prefix)
 
-        assert [info.shard for info in await source.discover()] == [f"{prefix}x1/0", f"{prefix}x2/0"]
+        assert [info.shard for info in (await source.discover()).shards] == [f"{prefix}x1/0", f"{prefix}x2/0"]
 
     async def test_a_topic_that_does_not_exist_is_named_with_the_remedy(self, lab: SourceLab, prefix: str) -> None:
         source = lab.open((f"{prefix}missing",), "", prefix)
 
         with pytest.raises(SourceUnavailableError, match=f"topic '{prefix}missing' does not exist .*spec.source.kafka.topics"):
             await source.discover()
+
+    async def test_a_topic_that_is_deleted_keeps_nothing_of_the_others_back(self, lab: SourceLab, prefix: str) -> None:
+        await lab.create(f"{prefix}a", 1)
+        await lab.create(f"{prefix}b", 1)
+        source = lab.open((f"{prefix}b", f"{prefix}a"), "", prefix)
+        assert (await source.discover()).missing == ""
+
+        await lab.delete(f"{prefix}b")
+
+        async def gone() -> bool:
+            return [info.shard for info in (await source.discover()).shards] == [f"{prefix}a/0"]
+
+        await lab.eventually(gone)
+        found = await source.discover()
+        assert re.match(f"topic '{prefix}b' does not exist .*spec.source.kafka.topics", found.missing)
+        assert found.unlooked == ()
+        assert await source.positions_at(time.time()) == {}
+
+        await lab.grow(f"{prefix}a", 2)
+
+        async def grown() -> bool:
+            return len((await source.discover()).shards) == 2
+
+        await lab.eventually(grown)
 
     async def test_a_topic_that_is_created_later_is_found(self, lab: SourceLab, prefix: str) -> None:
         source = lab.open((f"{prefix}late",), "", prefix)
@@ -194,7 +221,7 @@ class SourceContract:
 
         async def found() -> bool:
             try:
-                return len(await source.discover()) == 2
+                return len((await source.discover()).shards) == 2
             except SourceUnavailableError:
                 return False
 

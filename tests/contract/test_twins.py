@@ -92,6 +92,9 @@ class MemorySourceLab:
     async def grow(self, topic: str, partitions: int) -> None:
         self.kafka.grow_topic(topic, partitions)
 
+    async def delete(self, topic: str) -> None:
+        del self.kafka.topics[topic], self.kafka.topic_ids[topic]
+
     async def recreate(self, topic: str, partitions: int) -> None:
         self.kafka.create_topic(topic, partitions)
 

@@ -486,6 +486,7 @@ class Judge(Ledger):
         if self.sightings.another(self.stored, shard):
             return False
         lately = self.forgotten_at.get(shard, float("-inf")) > self.now - 100.0
+        lately = lately or self.sightings.missed_within(self.loss_limit, shard, self.now)
         return not (book.durable is None or lately or book.durable < book.begin)
 
     def accepted(self, request: CheckpointRequest, reply: CheckpointReply) -> None:

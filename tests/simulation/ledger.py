@@ -68,6 +68,10 @@ class Ledger:
     """The ids of the declared resets that were made."""
     decided_at: float = 0.0
     """When the reset that is being made was stored first."""
+    forget_after: float = 3600.0
+    """For how long a shard must be gone before it may be forgotten."""
+    named: dict[tuple[ConsumerId, Incarnation | None], frozenset[ShardId]] = field(default_factory=dict)
+    """What each run named in its last heartbeat that was answered."""
 
     def __post_init__(self) -> None:
         self.sightings = Sightings(self.shards, self.loss_limit)
@@ -145,6 +149,8 @@ class Ledger:
             if was is row:
                 continue
             self._grant_changed(was, row)
+            if was is not None:
+                self._cut_off(was, row)
             if resetting and was is not None:
                 self._set_by_reset(was, row)
             if (
@@ -161,8 +167,35 @@ class Ledger:
         self.sightings.stored(writer, before, after, self.now)
         if new.last_reset is not None and new.last_reset != old.last_reset:
             self._reset_made(new.last_reset, applying(before) or new.last_reset)
-        if gone := before.shards.keys() - after.shards.keys():
-            raise BrokenError(f"shards {sorted(gone)} are no longer in the ownership")
+        for name in sorted(before.shards.keys() - after.shards.keys()):
+            self._forgotten(before.shards[name], before, after)
+
+    def _forgotten(self, row: ShardRecord, before: Ownership, after: Ownership) -> None:
+        """A shard is no longer in the ownership: it was gone for long, nobody holds it, and its epochs are used up."""
+        name, book = row.shard, self.shards[row.shard]
+        away = self.sightings.missed_for(self.writer, name, self.now)
+        if away < 0.9 * max(self.forget_after, self.session_timeout):
+            raise BrokenError(f"{name} is no longer in the ownership of {self.writer}, which has not seen it for {away:.0f} s")
+        if after.group.epoch_floor < row.owner_epoch:
+            raise BrokenError(f"{name} is forgotten after epoch {row.owner_epoch}, and the floor is {after.group.epoch_floor}")
+        if _finds_out(before) or (applying(before) is not None and applying(before) == applying(after)):
+            raise BrokenError(f"{name} is forgotten while a reset is made, or it is being found out who holds it")
+        if row.holder is not None and name in self.named.get((row.holder, row.incarnation), ()):
+            raise BrokenError(f"{name} is forgotten, and {row.holder} named it in its last heartbeat")
+        # What was written of it and never became durable is read again, should it ever come back.
+        book.forced_under.add(row.owner_epoch)
+        if book.durable is None:
+            book.begin_again()
+        self.counts["shards forgotten"] += 1
+
+    def _cut_off(self, was: ShardRecord, row: ShardRecord) -> None:
+        """A holder that could not save what it had read of a shard that is gone for long is fenced, and reads it again."""
+        fenced = row.held_since_epoch == row.owner_epoch > was.owner_epoch
+        same = row.holder is not None and (row.holder, row.incarnation) == (was.holder, was.incarnation)
+        away = self.sightings.missed_for(self.writer, row.shard, self.now)
+        if fenced and same and away >= 0.9 * max(self.forget_after, self.session_timeout):
+            self.shards[row.shard].forced_under.add(was.owner_epoch)
+            self.counts["holders cut off"] += 1
 
     def _grant_changed(self, was: ShardRecord | None, row: ShardRecord) -> None:
         if (row.holder is not None) != (row.state in HELD) or (row.next_consumer is not None) != (
@@ -339,7 +372,9 @@ class Ledger:
             raise BrokenError(f"{heartbeat.consumer} of group {heartbeat.group_uid}, which was deleted, is answered")
         if writer != self.writer:
             raise BrokenError(f"{writer} answers a heartbeat, but {self.writer} has written its leader epoch")
+        self.named[heartbeat.consumer, heartbeat.incarnation] = frozenset(each.shard for each in heartbeat.held)
         for each in reply.confirmed:
+            self.sightings.told_of_gone(writer, heartbeat.consumer, each.shard, self.now)
             row = self.stored.shards.get(each.shard) if self.stored is not None else None
             owner = (heartbeat.consumer, heartbeat.incarnation)
             if row is None or (row.holder, row.incarnation, row.owner_epoch) != (*owner, each.owner_epoch):

@@ -26,6 +26,7 @@ PLAIN = frozenset(
         "ShardClosed",
         "ShardOver",
         "ShardsAppeared",
+        "ShardsForgotten",
         "SourceReachable",
     }
 )

@@ -118,6 +118,8 @@ def plan(seed: int) -> Plan:
     ordered = rng.random() < 0.5
     heartbeat = 30.0 * pace
     session = heartbeat * rng.choice((6.0, 7.0) if ordered else (3.0, 4.0, 6.0))
+    # Of its own, so that what is drawn here changes no schedule of before. Mostly sooner than shards come back, if they do.
+    forget = random.Random(f"{seed} forgets").choice((0.0, 0.0, session, 3600.0)) * (pace if long else 1.0)
     settings = GroupSettings(
         ordered=ordered,
         assignor=rng.choice(("Sticky", "Sticky", "Sticky", "RoundRobin", "Range")),
@@ -127,6 +129,7 @@ def plan(seed: int) -> Plan:
         release_timeout=rng.choice((30.0, 60.0)) * pace,
         progress_timeout=rng.choice((60.0, 90.0)) * pace,
         initial_assignment_delay=10.0,
+        forget_after=forget,
     )
     identity = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")
     source = KafkaSource("broker:9092", ("t",), "", "demo.clicks")

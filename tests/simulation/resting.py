@@ -107,7 +107,9 @@ def picture(view: GroupView, stored: Ownership) -> str:
     if view.last_reset != stored.group.last_reset:
         return f"the picture shows as the last reset {view.last_reset}, stored is {stored.group.last_reset}"
     present = {name: record for name, record in stored.consumers.items() if record.present}
-    counts = {name: sum(row.holder == name for row in stored.shards.values()) for name in present}
+    away = {each.shard for each in view.shards if not each.present}
+    held = [row.holder for row in stored.shards.values() if row.shard not in away]
+    counts = {name: held.count(name) for name in present}
     if {each.consumer: each.shards for each in view.consumers} != counts:
         return f"the picture shows consumers {view.consumers}, stored are {counts}"
     if [each.consumer for each in view.consumers] != sorted(present, key=consumer_key):

@@ -18,6 +18,7 @@ from shardherd.core.notes import parse
 from shardherd.core.records import PositionCopies
 from shardherd.ports import (
     CommitFencedError,
+    Discovered,
     OutcomeUnknownError,
     OwnershipConflictError,
     OwnershipGoneError,
@@ -325,6 +326,7 @@ class SimulatedConnector:
 
     def source(self, spec: GroupSpec) -> SimulatedSource:
         process, network, kafka, _ = self._parts
+        kafka.ledger.sightings.begin(process.name)
         return SimulatedSource(process, network, kafka)
 
     def offsets(self, spec: GroupSpec) -> SimulatedOffsets:
@@ -337,13 +339,13 @@ class SimulatedSource:
     def __init__(self, process: Process, network: Network, kafka: Kafka) -> None:
         self._process, self._network, self._kafka = process, network, kafka
 
-    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
+    async def discover(self, *, sizes: bool = False) -> Discovered:
         infos = await self._network.call(
             self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
         )
         ledger = self._kafka.ledger
         ledger.sightings.looked(self._process.name, infos, ledger.now)
-        return infos
+        return Discovered(infos)
 
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
         """Records have no times here, so none is young enough."""

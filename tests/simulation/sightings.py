@@ -1,12 +1,13 @@
-"""Which coordinator has been shown that a shard is another one than before under the same name: what it may do from then on.
+"""Which coordinator has been shown that a shard is another one than before under the same name, or gone: what it may do then.
 
-Nothing is granted then, and nobody is told to read that shard, until a reset says from where on it is read. The ledger asks
-here for everything that a coordinator tells and writes.
+Of another one nothing is granted then, and nobody is told to read it, until a reset says from where on it is read. What is gone
+nobody is told to read either, and it is forgotten only after it has been for long. The ledger asks here for everything that a
+coordinator tells and writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from shardherd.core.model import ShardId, ShardInfo
 from shardherd.core.records import Ownership
@@ -20,12 +21,36 @@ class Sightings:
         self._shards = shards
         self._patience = patience
         self._shown: dict[tuple[str, ShardId, str], float] = {}
+        self._missed: dict[tuple[str, ShardId], float] = {}
+        self._missed_last: dict[ShardId, float] = {}
 
-    def looked(self, coordinator: str, infos: Iterable[ShardInfo], now: float) -> None:
+    def begin(self, coordinator: str) -> None:
+        """This coordinator loads the group: it has seen nothing yet."""
+        self._missed = {key: since for key, since in self._missed.items() if key[0] != coordinator}
+
+    def looked(self, coordinator: str, infos: Collection[ShardInfo], now: float) -> None:
         """This coordinator was shown these shards. What went while the answer was under way counts as gone."""
         for info in infos:
             if info.source_id != Shard.source_id and self._shards[info.shard].present:
                 self._shown.setdefault((coordinator, info.shard, info.source_id), now)
+        for shard in self._shards.keys() - {info.shard for info in infos}:
+            self._missed.setdefault((coordinator, shard), now)
+            self._missed_last[shard] = now
+        for info in infos:
+            self._missed.pop((coordinator, info.shard), None)
+
+    def missed_for(self, coordinator: str, shard: ShardId, now: float) -> float:
+        """For how long every look of this coordinator has been without this shard."""
+        return now - self._missed.get((coordinator, shard), now)
+
+    def missed_within(self, seconds: float, shard: ShardId, now: float) -> bool:
+        """Whether some look was without this shard lately."""
+        return now - self._missed_last.get(shard, float("-inf")) < seconds
+
+    def told_of_gone(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
+        """A consumer is told to read a shard: one that this coordinator has not seen for long is gone for it."""
+        if (since := self.missed_for(coordinator, shard, now)) > self._patience:
+            raise BrokenError(f"{coordinator} tells {consumer} to read {shard}, which it has not seen for {since:.0f} s")
 
     def vanished(self, shard: ShardId) -> None:
         """It is not there any more. Nobody can read it until it is, and then it must be seen anew."""

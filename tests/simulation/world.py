@@ -69,6 +69,7 @@ class World:
         self.rng = random.Random(plan.seed ^ 0x5EED)
         self.timeline = Timeline()
         self.ledger = Judge(self.timeline, settings.ordered, settings.session_timeout, 120.0 * plan.pace, world=self)
+        self.ledger.forget_after = settings.forget_after
         self.ledger.specified(plan.spec)
         self.ordered_ever = settings.ordered
         self.source = Source(self)

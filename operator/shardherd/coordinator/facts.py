@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardherd.core.model import SNAPSHOT_TOO_LARGE, Condition, KafkaSource
+from shardherd.core.model import SHARDS_UNAVAILABLE, SNAPSHOT_TOO_LARGE, TOPIC_MISSING, Condition, KafkaSource, ShardId
 from shardherd.core.requests import ConditionsChanged
+from shardherd.core.words import some, verb
 
 GROUP_HAS_LIVE_MEMBERS = "GroupHasLiveMembers"
 GROUP_ID_IN_USE = "GroupIdInUse"
@@ -29,6 +30,8 @@ class Facts:
     members: tuple[str, ...] = ()
     id_in_use: bool = False
     too_large: str = ""
+    missing: str = ""
+    unlooked: tuple[ShardId, ...] = ()
     not_admitted: Condition | None = None
 
     @property
@@ -66,8 +69,22 @@ class Facts:
         return tuple(conditions)
 
     def limits(self) -> tuple[Condition, ...]:
-        """The conditions that keep something out of the group, and withhold nothing of what is in it."""
-        return (Condition(SNAPSHOT_TOO_LARGE, self.too_large),) if self.too_large else ()
+        """The conditions that tell of what is not served, and withhold nothing of the rest."""
+        conditions = []
+        if self.too_large:
+            conditions.append(Condition(SNAPSHOT_TOO_LARGE, self.too_large))
+        if self.missing:
+            conditions.append(Condition(TOPIC_MISSING, f"{self.missing}; what there is of the others is read"))
+        if self.unlooked:
+            has = verb(len(self.unlooked), "has", "have")
+            conditions.append(
+                Condition(
+                    SHARDS_UNAVAILABLE,
+                    f"{some(self.unlooked, 5)} {has} no leader, so nobody knows how far there is something to read; start the"
+                    " broker; the other shards are served",
+                )
+            )
+        return tuple(conditions)
 
     def news(self, before: Facts) -> Iterator[tuple[str, str, bool]]:
         """What to tell users of, since things were as `before`: reason, message, and whether it is a warning."""

@@ -41,6 +41,7 @@ from shardherd.core.model import (
 from shardherd.core.notes import outdated
 from shardherd.core.records import Ownership
 from shardherd.core.requests import Reply, Request, SettingsChanged, ShardsDiscovered
+from shardherd.core.words import some
 from shardherd.ports import OwnershipUnavailableError, ShardSource, SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -278,16 +279,20 @@ class GroupRunner:
         """One look. How many shards it showed."""
         group = self._mailbox().group
         sizes = group.wants_sizes(self._ports.clock.now())
-        shards = await self._timed("discover", lambda: source.discover(sizes=sizes))
-        found, shards = len(shards), self._room.sift(shards, group.unadmitted)
+        looked = await self._timed("discover", lambda: source.discover(sizes=sizes))
+        if group.begins_at_ends and (looked.missing or looked.unlooked):
+            # Where something ends that is seen later, nobody could say any more.
+            lacking = looked.missing or f"{some(looked.unlooked, 5)} cannot be looked at: start the broker"
+            raise SourceUnavailableError(f"{lacking}; startingPosition Latest begins at the ends of all shards at once")
+        found, shards = len(looked.shards), self._room.sift(looked.shards, group.unadmitted)
         unread = group.unread(shards)
         durable = await committer.read(unread)
         notes = await committer.notes(unread)
-        if self._facts.source_error:
-            self._learn(replace(self._facts, source_error=""))
+        self._learn(replace(self._facts, source_error="", missing=looked.missing, unlooked=looked.unlooked))
         # A first look that shows nothing would be the first one all the same.
         if (shards or not found) and (unread or group.changed_by(shards)):
-            self._mailbox().put(Tell(ShardsDiscovered(shards, durable, notes, copied), insist=False))
+            seen = ShardsDiscovered(shards, durable, notes, copied, frozenset(looked.unlooked))
+            self._mailbox().put(Tell(seen, insist=False))
         return found
 
     async def _reset(self, source: ShardSource) -> None:

@@ -62,6 +62,7 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
     shards, infos, positions, in_flight = state.shards, state.infos, state.positions, state.in_flight
     lost, unnoted = frozenset(grants.lost_checkpoints(state)), state.clocks.unnoted
     still_read = grants.still_read(state)
+    there = infos.keys() | state.clocks.unlooked if state.clocks.unlooked else infos
     not_alloc, nobody = ShardState.NOT_ALLOC, assignors.NOBODY
     for row, shard in enumerate(state.order):
         record = shards[shard]
@@ -75,7 +76,7 @@ def problem(state: State, consumers: list[ConsumerId]) -> assignors.Problem:
         else:
             # WAIT and OVER have no holder. One whose holder has gone and must not move yet is left where it is.
             holder = record.holder
-            if holder is None or holder not in present or shard not in infos or shard in lost:
+            if holder is None or holder not in present or shard not in there or shard in lost:
                 continue
             owner, is_pending = index.get(holder, nobody), False
             if record.next_consumer in takers:
@@ -160,7 +161,7 @@ def _zones(state: State, shards: list[ShardId], consumers: list[ConsumerId]) -> 
     if state.spec.settings.zones is not Zones.PREFER or not any(of_consumers):
         return None, None
     infos = state.infos
-    of_shards = [infos[shard].zone for shard in shards]
+    of_shards = [infos[shard].zone if shard in infos else "" for shard in shards]
     if not any(of_shards):
         return None, None
     numbers = {zone: at for at, zone in enumerate(sorted({*of_consumers, *of_shards} - {""}))}

@@ -227,10 +227,10 @@ def _withheld(state: State, shard: ShardId) -> bool:
 
     For one: the source has no such shard any more. Its checkpoint would fail, and with it those of others.
     """
-    clocks, infos = state.clocks, state.infos
+    clocks = state.clocks
     if not clocks.commits or state.record.rebuilding or shard in clocks.recreated or resets.sets(state, shard):
         return True
-    return bool(infos) and shard not in infos
+    return grants.is_away(state, shard)
 
 
 def _order_warning(state: State, shard: ShardId) -> str:

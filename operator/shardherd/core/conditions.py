@@ -163,7 +163,8 @@ def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding])
     if unassigned:
         return Finding("Ready", FALSE, SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
     limit = observation.declared.settings.release_timeout
-    overdue = [shard.shard for shard in view.shards if shard.state is ShardState.TRANSFER and shard.state_age > limit]
+    there = (shard for shard in view.shards if shard.present)
+    overdue = [shard.shard for shard in there if shard.state is ShardState.TRANSFER and shard.state_age > limit]
     if overdue:
         return Finding(
             "Ready", FALSE, TRANSFER_OVERDUE, f"{_shards(overdue)} on the way to another consumer for over {limit:g} s."
@@ -261,7 +262,7 @@ def _source_reachable(observation: Observation, _scale: Scale) -> Finding:
         return Finding("SourceReachable", FALSE, SOURCE_UNAVAILABLE, view.source_error or "The source does not answer.")
     if not view.discovered:
         return Finding("SourceReachable", UNKNOWN, DISCOVERING, "The source has not been read yet.")
-    return Finding("SourceReachable", TRUE, DISCOVERED, f"{count(len(view.shards), 'shard')} found.")
+    return Finding("SourceReachable", TRUE, DISCOVERED, f"{count(view.shards_in(*ShardState), 'shard')} found.")
 
 
 def _consumers_ready(observation: Observation, scale: Scale) -> Finding:

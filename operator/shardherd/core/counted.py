@@ -25,7 +25,8 @@ def counts(state: State, shard: ShardId) -> bool:
         return False
     if record.holder is None:
         return grants.grantable(state, record)
-    return eligible.present(state, record.holder) and shard in state.infos and not grants.checkpoint_lost(state, record)
+    away = grants.is_away(state, shard) or not state.infos
+    return eligible.present(state, record.holder) and not away and not grants.checkpoint_lost(state, record)
 
 
 def note(state: State, asked: Problem) -> None:

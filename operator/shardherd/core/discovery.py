@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core import balance, checkpoints, counted, grants, growth, lineage, positions, rebuild, resets
+from shardherd.core import absence, balance, checkpoints, counted, grants, growth, lineage, positions, rebuild, resets
 from shardherd.core.conditions import PARTITION_GROWTH, SOURCE_RECREATED
 from shardherd.core.model import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
@@ -22,8 +22,10 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     """Take over the shards that the source shows."""
     before = state.infos
     infos = {info.shard: info for info in request.shards}
+    infos |= {shard: before[shard] for shard in request.unlooked if shard in before}  # it is as it was, as far as anybody knows
     state.put_infos(infos)
-    state.put_clocks(seen=True)
+    unlooked = frozenset(shard for shard in request.unlooked if shard not in infos and shard in state.shards)
+    state.put_clocks(seen=True, unlooked=unlooked)
     fresh = sorted(infos.keys() - state.shards.keys(), key=shard_key)
     _note_growth(state, fresh, infos)
     first = not state.record.discovered
@@ -41,7 +43,8 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     newly = tuple(shard for shard in closed if shard in before and before[shard].open)
     for shard in newly:
         state.tell(Told("ShardClosed", f"shard {shard} is closed at {infos[shard].end}", shards=(shard,)))
-    if fresh or newly:
+    vanished = before.keys() - infos.keys()
+    if fresh or newly or vanished:
         state.put_record(group_epoch=state.record.group_epoch + 1)
     if fresh:
         counted.appeared(state, fresh)
@@ -52,7 +55,8 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
             checkpoints.revive(state, shard, now)
     if before.keys() != infos.keys():
         _wake_waiting(state, now)
-    counted.gone(state, before.keys() - infos.keys())
+    counted.gone(state, vanished)
+    absence.note(state, now)
     _look_at_each(state, infos, now)
     balance.note_rates(state, now)
     _commit_starts(state, now)
@@ -94,6 +98,8 @@ def conditions_changed(state: State, request: ConditionsChanged, now: float) -> 
         source_reachable=request.source_reachable,
         source_error=request.source_error,
     )
+    if not request.source_reachable:
+        absence.unseen(state)
     if not ran and request.source_reachable and request.commits:
         state.put_clocks(resumed_at=now)
     if was_blocked and not grants.blocked(state):
@@ -153,7 +159,7 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
             # Only what was read before the ownership was lost can be finished already.
             return state.record.rebuilding and _read_to_its_end(infos[shard], request.durable.get(shard))
         record = state.shards.get(shard)
-        return record is None or record.state is ShardState.OVER or shard not in infos
+        return record is None or record.state is ShardState.OVER or grants.is_away(state, shard)
 
     for shard in fresh:
         info, note = infos[shard], notes.get(shard)

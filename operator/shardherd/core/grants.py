@@ -26,6 +26,12 @@ def another(record: ShardRecord, info: ShardInfo) -> bool:
     return bool(record.source_id and info.source_id) and record.source_id != info.source_id
 
 
+def is_away(state: State, shard: ShardId) -> bool:
+    """Whether the source, as it was looked at last, does not have this shard. Before the first look none is away."""
+    infos = state.infos
+    return shard not in infos and bool(infos) and shard not in state.clocks.unlooked
+
+
 def checkpoint_lost(state: State, record: ShardRecord) -> bool:
     """Whether this shard once had a durable position and has none now, or one that cannot be right.
 
@@ -227,7 +233,7 @@ def behind(state: State, shard: ShardId) -> bool:
         record = state.shards.get(ancestor)
         if record is None or record.state is ShardState.OVER:
             return True
-        return shown and ancestor not in state.infos
+        return shown and is_away(state, ancestor)
 
     return not lineage.may_be_read(shard, lambda child: _parents(state, child), done)
 

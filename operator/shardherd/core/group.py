@@ -210,10 +210,15 @@ class Group:
         state = self._state
         return (
             not self._nothing_new
-            or bool(state.clocks.due or state.moving or state.unsettled)
+            or bool(state.clocks.due or state.moving or state.unsettled or state.clocks.away or state.clocks.unlooked)
             or balance.looks_at_weights(state)
             or tuple(state.infos.values()) != shards
         )
+
+    @property
+    def begins_at_ends(self) -> bool:
+        """Whether the first look is still to come, and says where the shards that are there by then end: nothing may lack."""
+        return not self._state.record.discovered and self._state.spec.source.starting_position == "Latest"
 
     def wants_sizes(self, now: float) -> bool:
         """Whether the next ShardsDiscovered should have the shards' sizes in bytes."""

@@ -80,7 +80,8 @@ def reply(state: State, request: Heartbeat) -> HeartbeatReply:
 def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
     """Its shards in ALREADY_ALLOC that were granted to its current incarnation, and whose position is known and means them.
 
-    It means nothing if it was lost, or if it is one of another shard, which had this name before.
+    It means nothing if it was lost, or if it is one of another shard, which had this name before. What the source does not have
+    cannot be read: who holds it lets go of it, and is granted it anew if it comes back.
     """
     record = state.consumers.get(consumer)
     if record is None or not record.present:
@@ -89,7 +90,7 @@ def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
     for shard in sorted(state.under.get((consumer, record.incarnation), ())):
         row = state.shards[shard]
         position = state.positions.get(shard)
-        if shard in state.clocks.recreated:
+        if shard in state.clocks.recreated or grants.is_away(state, shard):
             continue
         if row.state is ShardState.ALREADY_ALLOC and position is not None and not grants.checkpoint_lost(state, row):
             found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
@@ -123,6 +124,8 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
         if row.state is not ShardState.ALREADY_ALLOC or session.revision < row.revision or shard in state.clocks.recreated:
             continue
         if not grants.movable(state, shard) or shard not in state.positions or grants.checkpoint_lost(state, row):
+            continue
+        if grants.is_away(state, shard):
             continue
         if eligible.gives_up(state, consumer):
             grants.reclaim(state, row, now)

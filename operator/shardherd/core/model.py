@@ -85,7 +85,10 @@ class Weights(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The settings of one group that the protocol needs. Durations are in seconds. `zones` and `weights` are the assignor's."""
+    """The settings of one group that the protocol needs. Durations are in seconds. `zones` and `weights` are the assignor's.
+
+    What the source has not had for `forget_after` is forgotten.
+    """
 
     ordered: bool = False
     assignor: str = "Sticky"
@@ -98,6 +101,7 @@ class GroupSettings:
     progress_timeout: float = 300.0
     sink_timeout: float = 1800.0
     initial_assignment_delay: float = 10.0
+    forget_after: float = 3600.0
     paused: bool = False
 
 
@@ -295,7 +299,11 @@ class ConsumerView:
 
 
 SNAPSHOT_TOO_LARGE = "SnapshotTooLarge"
-"""The reason of the one condition that keeps something out of a group and withholds nothing of what is in it."""
+TOPIC_MISSING = "TopicMissing"
+SHARDS_UNAVAILABLE = "ShardsUnavailable"
+
+LIMITS = frozenset({SNAPSHOT_TOO_LARGE, TOPIC_MISSING, SHARDS_UNAVAILABLE})
+"""The reasons of conditions that tell of what is not served, and withhold nothing of all the rest of the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +436,7 @@ class GroupView:
     @property
     def stopped(self) -> tuple[Condition, ...]:
         """What keeps shards of the group from being granted: not what only keeps others out of it."""
-        return tuple(cause for cause in self.withheld if cause.reason != SNAPSHOT_TOO_LARGE)
+        return tuple(cause for cause in self.withheld if cause.reason not in LIMITS)
 
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""

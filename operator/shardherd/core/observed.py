@@ -267,11 +267,15 @@ class Observation:
         return tuple(kind for kind, owned in objects.items() if owned is not None and not owned.ours)
 
     def holds(self, consumer: ConsumerId) -> bool:
-        """Whether the coordinator's picture has this consumer hold, or about to get, any shard. True while there is none."""
+        """Whether the coordinator's picture has this consumer hold, or about to get, any shard. True while there is none.
+
+        What the source does not have is nobody's to read or to hand over.
+        """
         if self.view is None:
             return True
         held = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
-        return any(consumer in (shard.holder, shard.next_consumer) for shard in self.view.shards if shard.state in held)
+        shards = (shard for shard in self.view.shards if shard.present and shard.state in held)
+        return any(consumer in (shard.holder, shard.next_consumer) for shard in shards)
 
     def without_executors(self) -> tuple[ConsumerId, ...]:
         """The consumers whose drivers run and have no executor, where they are to have some."""

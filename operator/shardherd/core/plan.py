@@ -315,7 +315,7 @@ def _superseded_events(observation: Observation) -> Iterable[Event]:
 
 def _held_by(observation: Observation, consumer: ConsumerId) -> str:
     view = observation.view
-    names = [] if view is None else [shard.shard for shard in view.shards if shard.holder == consumer]
+    names = [] if view is None else [shard.shard for shard in view.shards if shard.present and shard.holder == consumer]
     return some(names, 3) if names else "its shards"
 
 

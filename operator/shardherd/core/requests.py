@@ -58,13 +58,15 @@ class ShardsDiscovered:
     """All shards of the source as it showed them now.
 
     `durable` holds the durable positions, as far as there are any, of the shards that `Group.unread` names, and `notes` what
-    was noted with them. `copies` are earlier positions, for a group of which nothing is stored.
+    was noted with them. `copies` are earlier positions, for a group of which nothing is stored. `unlooked` are shards that are
+    there, and of which nobody can say now how far they reach.
     """
 
     shards: tuple[ShardInfo, ...]
     durable: Mapping[ShardId, Offset] = field(default_factory=dict)
     notes: Mapping[ShardId, str] = field(default_factory=dict)
     copies: Mapping[ShardId, Offset] = field(default_factory=dict)
+    unlooked: frozenset[ShardId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

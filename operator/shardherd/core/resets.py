@@ -58,7 +58,8 @@ def due(state: State) -> ResetDue | None:
     """What has to be looked up to go on with a reset; None if there is none to go on with now."""
     begun, declared = applying(state), state.spec.reset
     if begun is not None:
-        return ResetDue(begun.id) if state.infos and state.clocks.commits else None
+        ready = state.infos and state.clocks.commits and not state.clocks.unlooked
+        return ResetDue(begun.id) if ready else None
     if declared is None or declared.id in state.record.reset_ids or _needs_pause(state, declared) or _obstacle(state, declared):
         return None
     if declared.dry_run and state.clocks.planned is not None and state.clocks.planned[0] == declared:
@@ -132,6 +133,8 @@ def _obstacle(state: State, declared: Reset) -> str:
         return f"the source does not answer: {clocks.source_error}"
     if not state.record.discovered or not state.infos:
         return "the source has not been read"
+    if clocks.unlooked:
+        return f"{some(sorted(clocks.unlooked), NAMED)} cannot be looked at: start the broker"
     if state.record.rebuilding:
         return "who holds which shard is being found out"
     if not declared.dry_run and (clocks.withheld or not clocks.commits):
@@ -243,7 +246,7 @@ def _only(begun: ResetReport, rows: tuple[ResetRow, ...]) -> ResetReport:
 def _left(state: State, begun: ResetReport, unset: frozenset[ShardId]) -> None:
     """These are not set yet; when the source has none of them it is done."""
     state.put_clocks(unset=unset)
-    if not unset.isdisjoint(state.infos):
+    if not (unset.isdisjoint(state.infos) and unset.isdisjoint(state.clocks.unlooked)):
         return
     gone = tuple(row.shard for row in begun.rows if row.shard in unset)
     if gone:

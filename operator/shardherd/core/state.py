@@ -7,7 +7,7 @@ or whose outcome could not be stored, leaves nothing behind. Must not decide any
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -59,8 +59,9 @@ class Told:
     """Something worth telling users or counting; changes no state.
 
     `reason` is a documented constant: ConsumerJoined, ConsumerLeft, ConsumerDied, SessionTimeout, ReleaseTimeout,
-    ProgressTimeout, Rebalanced, ShardsAppeared, ShardClosed, ShardOver, ShardRevived, SourceRecreated, CheckpointForced,
-    OwnershipLost, OwnershipRebuilt, ShardSizesUnknown, ResetWaits, ResetPlanned, ResetRefused, ResetDone.
+    ProgressTimeout, Rebalanced, ShardsAppeared, ShardsGone, ShardsForgotten, ShardClosed, ShardOver, ShardRevived,
+    SourceRecreated, CheckpointForced, OwnershipLost, OwnershipRebuilt, ShardSizesUnknown, ResetWaits, ResetPlanned,
+    ResetRefused, ResetDone.
     """
 
     reason: str
@@ -180,6 +181,15 @@ class State:
             if consumer is not None and self.touched.get(consumer) != revision:
                 self._put(Table.TOUCHED, consumer, self.touched.get(consumer), revision)
 
+    def drop_shard(self, shard: ShardId) -> None:
+        """Forget a shard, and its position. Whoever held it is told."""
+        before = self.shards[shard]
+        if before.holder is not None:
+            self.touch((before.holder,))
+        self.grow_revision()
+        self._put(SHARDS, shard, before, None)
+        self.put_position(shard, None)
+
     def put_consumer(self, after: ConsumerRecord) -> None:
         """Change or add what is stored of a consumer."""
         before = self.consumers.get(after.consumer)
@@ -248,6 +258,13 @@ class State:
     def put_rates(self, rates: Rates | None) -> None:
         """Take over how fast the shards grow."""
         self._put(Table.GROUP, "rates", self.rates, rates)
+
+    def touch(self, consumers: Iterable[ConsumerId]) -> None:
+        """These consumers have something new to be told."""
+        for consumer in sorted(consumers):
+            revision = self.grow_revision()
+            if self.touched.get(consumer) != revision:
+                self._put(Table.TOUCHED, consumer, self.touched.get(consumer), revision)
 
     def touch_all(self) -> None:
         """Every consumer has something new to be told."""

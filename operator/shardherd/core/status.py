@@ -134,14 +134,14 @@ def _of_view(view: GroupView, traffic: Traffic | None) -> dict[str, object]:
     result: dict[str, object] = {"groupEpoch": view.group_epoch}
     if view.discovered:
         result["shards"] = {
-            "total": len(view.shards),
+            "total": view.shards_in(*ShardState),
             "wait": view.shards_in(ShardState.WAIT),
             "notAlloc": view.shards_in(ShardState.NOT_ALLOC),
             "alreadyAlloc": view.shards_in(ShardState.ALREADY_ALLOC),
             "transfer": view.shards_in(ShardState.TRANSFER),
             "over": view.shards_in(ShardState.OVER),
         }
-        lag: dict[str, object] = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards)}
+        lag: dict[str, object] = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards if shard.present)}
         if view.lag_seconds is not None:
             lag["seconds"] = _coarse(view.lag_seconds)
         result["lag"] = lag if traffic is None else lag | _of_traffic(traffic)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardherd.core import heartbeats, liveness, rebuild
+from shardherd.core import grants, heartbeats, liveness, rebuild
 from shardherd.core.model import ConsumerId, Phase, ShardState
 from shardherd.core.naming import consumer_key
 from shardherd.core.records import EndReason, Session
@@ -86,7 +86,9 @@ def _releases(state: State) -> Iterator[tuple[ConsumerId, float]]:
             continue
         # What an earlier run of the name still holds, this one cannot give up.
         run = state.consumers[consumer].incarnation
-        pending = [row for row in map(state.shards.__getitem__, moving) if row.incarnation == run]
+        # Nor what is away: what was read of it cannot be saved, so it cannot be given up.
+        rows = map(state.shards.__getitem__, moving)
+        pending = [row for row in rows if row.incarnation == run and not grants.is_away(state, row.shard)]
         since = [record.since for record in pending if not heartbeats.released(state, record)]
         if since:
             limit = settings.release_timeout

@@ -61,6 +61,7 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
 def shard_views(state: State, now: float, names: Iterable[ShardId]) -> tuple[ShardView, ...]:
     """These shards of the group. Nothing is looked up or computed twice: there may be 100,000."""
     shards, infos, positions, seen = state.shards, state.infos, state.positions, state.clocks.seen
+    unlooked = state.clocks.unlooked
     views = []
     for shard in names:
         record, info, position = shards[shard], infos.get(shard), positions.get(shard)
@@ -82,7 +83,7 @@ def shard_views(state: State, now: float, names: Iterable[ShardId]) -> tuple[Sha
                 end=end,
                 lag_records=lag if lag is None or lag > 0 else 0,
                 open=info is None or info.open,
-                present=info is not None or not seen,
+                present=info is not None or not seen or shard in unlooked,
                 state_age=age if age > 0.0 else 0.0,
                 zone=info.zone if info is not None else "",
             )
@@ -92,15 +93,17 @@ def shard_views(state: State, now: float, names: Iterable[ShardId]) -> tuple[Sha
 
 def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
     views = []
+    # They are counted anew only where some may be away.
+    all_there = len(state.infos) >= len(state.shards)
     for consumer in sorted(state.sessions, key=consumer_key):
-        session = state.sessions[consumer]
+        session, held = state.sessions[consumer], state.held.get(consumer, {})
         views.append(
             ConsumerView(
                 consumer=consumer,
                 incarnation=state.consumers[consumer].incarnation,
                 ready=session.ready,
                 draining=eligible.is_draining(state, consumer),
-                shards=len(state.held.get(consumer, ())),
+                shards=len(held) if all_there else sum(not grants.is_away(state, shard) for shard in held),
                 heartbeat_age=max(0.0, now - session.last_heard),
                 cordoned=consumer in state.spec.cordoned,
                 zone=state.consumers[consumer].zone,

@@ -78,7 +78,8 @@ def _add_group(found: Found, group: tuple[str, str, str], view: GroupView, limit
     def add(metric: Metric, value: float, *labels: str) -> None:
         found[metric.name].append(((*group, *labels), value))
 
-    read = [shard for shard in view.shards if shard.state is not ShardState.OVER]
+    there = [shard for shard in view.shards if shard.present]
+    read = [shard for shard in there if shard.state is not ShardState.OVER]
     shown = read if len(read) <= limit else []
     for shard in shown:
         if shard.lag_records is not None:
@@ -91,13 +92,13 @@ def _add_group(found: Found, group: tuple[str, str, str], view: GroupView, limit
             add(metrics.SHARD_OWNER, 1, shard.shard, shard.holder)
         if shard.state is ShardState.NOT_ALLOC:
             add(metrics.SHARD_STATE_AGE, shard.state_age, shard.shard)
-    lags = [max(0, shard.lag_records or 0) for shard in view.shards]
+    lags = [max(0, shard.lag_records or 0) for shard in there]
     add(metrics.GROUP_LAG, sum(lags))
     add(metrics.GROUP_MAX_LAG, max(lags, default=0))
-    add(metrics.GROUP_END, sum(shard.end or 0 for shard in view.shards))
-    add(metrics.GROUP_CHECKPOINT, sum(shard.checkpoint or 0 for shard in view.shards))
+    add(metrics.GROUP_END, sum(shard.end or 0 for shard in there))
+    add(metrics.GROUP_CHECKPOINT, sum(shard.checkpoint or 0 for shard in there))
     for metric, state in ((metrics.GROUP_UNOWNED, ShardState.NOT_ALLOC), (metrics.GROUP_TRANSFER, ShardState.TRANSFER)):
-        add(metric, max((shard.state_age for shard in view.shards if shard.state is state), default=0.0))
+        add(metric, max((shard.state_age for shard in there if shard.state is state), default=0.0))
     add(metrics.GROUP_SERIES_OMITTED, len(read) - len(shown))
     for state in ShardState:
         add(metrics.GROUP_SHARDS, view.shards_in(state), state.value)

@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tests.harness.kafka import KafkaLab
 from tests.harness.long import long
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, read, sent, whole
+from tests.integration.contract.labs import eventually
 
 
 class Sparing(Appetite):
@@ -311,6 +313,51 @@ async def test_the_coordinator_goes_on_when_the_broker_of_its_offsets_is_gone(
 
     assert await offsets.read([shard]) == {shard: position}
     await connector.source(spec).discover()
+
+
+async def test_a_partition_without_a_leader_keeps_nothing_of_the_others_from_the_coordinator(
+    trio: KafkaTrio, kafka: KafkaLab, coordinate: Coordinate
+) -> None:
+    away, there = several(kafka, 2), several(kafka, 1, 3)
+    spec = kafka.group(away)
+    spec = replace(spec, source=replace(spec.source, topics=(away, there)))
+    earlier = coordinate(MemorySecrets()).source(spec)
+    known = await earlier.discover()
+    assert len(known.shards) == 4
+
+    trio.stop(2)
+
+    async def leaderless() -> bool:
+        """A coordinator that begins now learns of everything but how far that partition reaches."""
+        try:
+            found = await coordinate(MemorySecrets()).source(spec).discover()
+        except SourceUnavailableError:
+            return False  # the brokers still find out that one of them is gone
+        return found.unlooked == (f"{away}/0", f"{away}/1")
+
+    await eventually(leaderless, 60.0)
+    source = coordinate(MemorySecrets()).source(spec)
+    found = await source.discover()
+    assert [(info.shard, info.end) for info in found.shards] == [(f"{there}/0", 200), (f"{there}/1", 200)]
+    still = await earlier.discover()
+    assert [(info.shard, info.end) for info in still.shards] == [(info.shard, info.end) for info in known.shards]
+    assert still.unlooked == (), "what was seen before it went is as it was"
+    for each in (source, earlier):
+        with pytest.raises(SourceUnavailableError, match=f"{away}/0 has no leader; start its broker"):
+            await each.positions_at(1.0)
+
+    offsets = coordinate(MemorySecrets()).offsets(spec)
+    await offsets.take_over()
+    await offsets.commit({ShardId(f"{away}/0"): 5, ShardId(f"{there}/0"): 6}, {})
+
+    trio.start(2)
+
+    async def led() -> bool:
+        return (await source.discover()).unlooked == ()
+
+    await eventually(led, 60.0)
+    ends = {info.shard: info.end for info in (await source.discover()).shards}
+    assert ends == {ShardId(f"{topic}/{number}"): 200 for topic in (away, there) for number in range(2)}
 
 
 def test_a_certificate_that_is_renewed_is_used_at_the_next_connection(

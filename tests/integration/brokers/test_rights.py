@@ -66,7 +66,7 @@ def grant(kafka: KafkaLab) -> Iterator[Grant]:
 async def coordinate_all(connector: KafkaConnector, spec: GroupSpec, topic: str) -> None:
     """Everything that a coordinator does at a broker."""
     source, offsets = connector.source(spec), connector.offsets(spec)
-    shards = [info.shard for info in await source.discover()]
+    shards = [info.shard for info in (await source.discover()).shards]
     await source.live_members()
     await offsets.take_over()
     await offsets.commit(dict.fromkeys(shards, 3), {})

@@ -69,8 +69,11 @@ class KafkaLab:
     async def grow(self, topic: str, partitions: int) -> None:
         await asyncio.to_thread(self._admin.create_partitions, {topic: partitions})
 
-    async def recreate(self, topic: str, partitions: int) -> None:
+    async def delete(self, topic: str) -> None:
         await asyncio.to_thread(self._admin.delete_topics, [topic])
+
+    async def recreate(self, topic: str, partitions: int) -> None:
+        await self.delete(topic)
         await self.create(topic, partitions)
 
     async def append(self, topic: str, partition: int, records: int, since: float | None = None) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import kafka.errors as errors
 import pytest
 from kafka.errors import CoordinatorNotAvailableError
+from kafka.protocol.metadata import MetadataRequest
 
 from shardherd.adapters.kafka import catalogue as module
 from shardherd.adapters.kafka.catalogue import BORN_WITHIN, Catalogue, Extent, Interest, ListedGroup, Look
-from shardherd.adapters.kafka.connection import KafkaConnection
+from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.source import KafkaShardSource
 from shardherd.core.model import KafkaSource, ShardId, ShardInfo
+from shardherd.ports import Discovered, SourceUnavailableError
 
 INTERESTS = frozenset({Interest(("t", "u"))})
 
@@ -117,9 +121,9 @@ async def test_groups_of_one_topic_have_one_value_of_its_shards(monkeypatch: pyt
 
     known = catalogue._last
     assert known is not None
-    assert await source("t").discover() is await source("t").discover()
-    assert await source("t", "u").discover() == known.shards["t"] + known.shards["u"]
-    assert await source(pattern="[tu]").discover() == known.shards["t"] + known.shards["u"]
+    assert (await source("t").discover()).shards is (await source("t").discover()).shards
+    assert (await source("t", "u").discover()).shards == known.shards["t"] + known.shards["u"]
+    assert (await source(pattern="[tu]").discover()).shards == known.shards["t"] + known.shards["u"]
 
 
 class Listing:
@@ -204,3 +208,71 @@ async def test_a_partition_of_a_topic_that_was_made_again_has_nothing_of_the_one
 
     assert (taken.extents, taken.shards) == ({}, {})
     assert taken.leaderless == {("t", 0), ("t", 1)}, "a source that shows them so is not read"
+
+
+class Wires:
+    """A cluster of two brokers, which lead one partition of `t` each; the second of those has no leader if it is `lost`.
+
+    Those that are `down` answer nothing, and are still named.
+    """
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.down: set[int] = set()
+        self.end = 5
+
+    async def run(self, _what: str, work: Callable[[Wire], Awaitable[Any]], _within: float) -> Any:
+        try:
+            return await work(cast(Wire, self))
+        except errors.KafkaError as error:
+            raise SourceUnavailableError(str(error)) from error
+
+    async def send(self, request: Any, node: int | None = None) -> Any:
+        if isinstance(request, MetadataRequest):
+            led = [SimpleNamespace(partition_index=at, leader_id=-1 if at == 2 and self.lost else at) for at in (1, 2)]
+            topic = SimpleNamespace(name="t", error_code=0, topic_id="id-t", is_internal=False, partitions=led)
+            return SimpleNamespace(topics=[topic], brokers=[])
+        if node in self.down:
+            raise errors.NodeNotReadyError(f"broker {node}")
+        asked = [each.partition_index for topic in request.topics for each in topic.partitions]
+        offset = 0 if request.topics[0].partitions[0].timestamp == module.EARLIEST else self.end
+        answers = [SimpleNamespace(partition_index=at, error_code=0, offset=offset) for at in asked]
+        return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=answers)])
+
+
+@pytest.mark.parametrize("by", ["it has no leader", "its broker does not answer"])
+async def test_what_cannot_be_looked_at_keeps_nothing_of_the_rest_back(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(module, "boot_time", lambda: now)
+    wires = Wires()
+    catalogue = Catalogue(cast(KafkaConnection, wires))
+    source = KafkaShardSource(cast(KafkaConnection, wires), catalogue, KafkaSource("b:9092", ("t",), "", "g"), leave)
+    first, second = (ShardInfo(ShardId(f"t/{at}"), 0, 5, source_id="id-t") for at in (1, 2))
+    if by == "it has no leader":
+        wires.lost = True
+    else:
+        wires.down = {2}
+
+    assert await source.discover() == Discovered((first,), (ShardId("t/2"),))
+    with pytest.raises(SourceUnavailableError, match=r"t/2 has no leader|the leader of t/2 has moved"):
+        await source.positions_at(1.0)
+
+    wires.lost, wires.down, now = False, set(), now + 1.0
+    assert await source.discover() == Discovered((first, second))
+
+    # What was seen once is as it was, and the rest goes on.
+    wires.end, now = 9, now + 1.0
+    wires.lost, wires.down = by == "it has no leader", set() if by == "it has no leader" else {2}
+    assert await source.discover() == Discovered((first._replace(end=9), second))
+    with pytest.raises(SourceUnavailableError, match=r"t/2 has no leader|the leader of t/2 has moved"):
+        await source.positions_at(1.0)
+
+
+async def test_a_cluster_of_which_no_broker_answers_shows_nothing() -> None:
+    wires = Wires()
+    wires.down = {1, 2}
+    source = KafkaShardSource(
+        cast(KafkaConnection, wires), Catalogue(cast(KafkaConnection, wires)), KafkaSource("b:9092", ("t",), "", "g"), leave
+    )
+    with pytest.raises(SourceUnavailableError, match="broker 2"):
+        await source.discover()

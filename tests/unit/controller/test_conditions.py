@@ -116,9 +116,18 @@ class TestReady:
         assert found(lacking)["Ready"][:2] == ("True", "Consuming"), "what has no executor waits for that"
 
     def test_shards_that_the_source_has_no_more_are_missed_by_nobody(self) -> None:
-        gone = (*shards(8), *shards(4, ShardState.NOT_ALLOC, present=False))
+        overdue = shards(2, ShardState.TRANSFER, present=False, state_age=900.0)
+        gone = (*shards(8), *shards(4, ShardState.NOT_ALLOC, present=False), *shards(51, present=False), *overdue)
         seen = found(observation(view=view(gone, consumers=consumers(4, 4))))
         assert (seen["Ready"][0], seen["Balanced"][0]) == ("True", "True")
+        assert seen["SourceReachable"] == ("True", "Discovered", "8 shards found.")
+
+    @pytest.mark.parametrize("reason", ["TopicMissing", "ShardsUnavailable"])
+    def test_what_is_missing_of_the_source_is_told_and_is_all_that_is_wrong(self, reason: str) -> None:
+        missing = Condition(reason, "t/3 has no leader")
+        seen = found(observation(view=view(shards(8), consumers=consumers(4, 4), withheld=(missing,))))
+        wrong = {kind: told[1:] for kind, told in seen.items() if told[0] != found(observation())[kind][0]}
+        assert wrong == {"Ready": (reason, "t/3 has no leader")}
 
     def test_shards_without_a_holder_end_it_and_are_named(self) -> None:
         assert found(observation(view=view(shards(5, ShardState.NOT_ALLOC))))["Ready"] == (

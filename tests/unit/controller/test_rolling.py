@@ -260,6 +260,7 @@ class TestWhatIsObserved:
             (shards(1, ShardState.TRANSFER, next_consumer=C1), True),
             (shards(1), False),
             (shards(1, ShardState.OVER, holder=C1), False),
+            (shards(1, holder=C1, present=False), False),
         ],
     )
     def test_a_consumer_holds_what_it_has_or_is_about_to_get(self, row: Any, held: bool) -> None:

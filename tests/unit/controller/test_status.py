@@ -25,8 +25,9 @@ HELD = (
 
 
 def test_the_status_counts_consumers_and_shards() -> None:
+    gone = (*shards(5, present=False), *shards(1, ShardState.NOT_ALLOC, present=False))
     seen = observation(
-        view=view(HELD, consumers=consumers(4, 2), last_rebalance=LastRebalance(WALL, "ConsumerJoined", 2)),
+        view=view((*HELD, *gone), consumers=consumers(4, 2), last_rebalance=LastRebalance(WALL, "ConsumerJoined", 2)),
         consumers=(*pods(0), *pods(1, ready=False)),
     )
     written = status(seen, scale(seen))

@@ -15,11 +15,11 @@ from shardherd.coordinator.coordination import ThreadSafeCoordination
 from shardherd.coordinator.items import Tell
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, UnknownGroupError
-from shardherd.core.model import GroupIdentity, GroupSpec, Incarnation, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core.model import GroupIdentity, GroupSpec, Incarnation, Offset, ShardId, ShardState
 from shardherd.core.ownership import loads
 from shardherd.core.records import Ownership, PositionCopies, ShardRecord
 from shardherd.core.requests import Tick
-from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
+from shardherd.ports import Discovered, OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, drain, spec_of
 
 
@@ -84,10 +84,10 @@ class GrowingSource(MemoryShardSource):
         super().__init__(kafka, spec.source)
         self._all = kafka
 
-    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
-        shards = await super().discover(sizes=sizes)
-        self._all.grow_topic("t", min(8, len(shards) + 1))
-        return shards
+    async def discover(self, *, sizes: bool = False) -> Discovered:
+        looked = await super().discover(sizes=sizes)
+        self._all.grow_topic("t", min(8, len(looked.shards) + 1))
+        return looked
 
 
 class GrowingConnector(MemoryConnector):

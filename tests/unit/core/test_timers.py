@@ -11,7 +11,7 @@ from shardherd.core import timers
 from shardherd.core.model import ConsumerId, ShardState
 from shardherd.core.records import ConsumerRecord, EndReason, Session
 from shardherd.core.state import State
-from tests.builders import incarnation, shard, spec, with_settings
+from tests.builders import incarnation, shard, spec, topic, with_settings
 from tests.unit.core.tables import HELD, A, B, C, having, told
 
 SETTINGS: dict[str, Any] = {"session_timeout": 50.0, "release_timeout": 30.0, "progress_timeout": 200.0}
@@ -30,7 +30,7 @@ def waiting(**settings: Any) -> State:
         )
         for name, since in (("1", 95.0), ("2", 97.0))
     ]
-    state = having(*rows, HELD._replace(holder=B, last_holder=B, incarnation=incarnation(B, 2)))
+    state = having(*rows, HELD._replace(holder=B, last_holder=B, incarnation=incarnation(B, 2)), infos=topic(4))
     state.put_spec(with_settings(spec(3), **(SETTINGS | settings)))
     for name in (A, B):
         state.put_session(name, Session(100.0, seq=1, revision=7, named=frozenset(row.shard for row in rows), progress_at=90.0))
@@ -199,7 +199,7 @@ def test_several_expire_in_natural_order() -> None:
         for at, name in enumerate(names)
     ]
     for settings in ({"session_timeout": 1.0}, {"session_timeout": 900.0, "release_timeout": 1.0}):
-        state = having()
+        state = having(infos=topic(3))
         state.put_spec(with_settings(spec(3), **settings))
         for name in names:
             state.put_consumer(ConsumerRecord(name, incarnation(name)))

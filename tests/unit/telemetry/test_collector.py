@@ -56,6 +56,15 @@ def test_a_group_is_shown_as_its_picture_has_it() -> None:
     }
 
 
+def test_of_what_the_source_has_no_more_nothing_is_shown() -> None:
+    there = shards(2, checkpoint=90, end=100)
+    gone = (
+        *shards(3, ShardState.NOT_ALLOC, present=False, checkpoint=5, lag_records=None, state_age=900.0),
+        *shards(2, ShardState.TRANSFER, present=False, checkpoint=5, lag_records=None, state_age=900.0),
+    )
+    assert scraped({IDENTITY: view((*there, *gone))}) == scraped({IDENTITY: view(there)})
+
+
 def test_the_longest_time_on_the_way_to_another_consumer_is_shown() -> None:
     held = (*shards(1, ShardState.TRANSFER, state_age=3.0), *shards(1, ShardState.TRANSFER, state_age=8.0))
     lines = {line for line in scraped({IDENTITY: view(held)}) if "_max_transfer_seconds" in line}

@@ -173,9 +173,13 @@ class Catalogue:
     async def first_since(self, look: Look, interest: Interest, milliseconds: int) -> Mapping[Partition, int]:
         """Of each partition of interest the offset of its first record at or after this time; one without is absent.
 
-        Raises SourceUnavailableError also if a partition's leader has just moved.
+        Raises SourceUnavailableError also if a partition's leader has just moved, or if it has none.
         """
         leaders = {partition: node for partition, node in look.leaders.items() if interest.matches(partition[0])}
+        led = leaders.keys()
+        if lost := sorted(each for each in (look.extents.keys() | look.leaderless) - led if interest.matches(each[0])):
+            # Absent it would be taken for one that has no record so young.
+            raise SourceUnavailableError(f"{lost[0][0]}/{lost[0][1]} has no leader; start its broker")
         found = await self._connection.run(
             "look up offsets by time",
             lambda wire: _offsets(wire, leaders, milliseconds, read_committed=self._read_committed),
@@ -287,25 +291,34 @@ async def _topics(wire: Wire, interests: Iterable[Interest]) -> tuple[list[Any],
 async def _offsets(wire: Wire, leaders: Mapping[Partition, int], which: int, *, read_committed: bool) -> dict[Partition, int]:
     """The earliest or latest offsets of the partitions, or their first since a time in milliseconds, -1 if they have none.
 
-    One request a leader. A partition whose leader has moved is left out.
+    One request a leader. A partition is left out whose leader has moved, or cannot be asked while another can.
     """
     kind, level = ListOffsetsRequest.ListOffsetsTopic, int(read_committed)
     results: dict[Partition, int] = {}
-    for node, by_topic in _by_node(leaders).items():
+    nodes = _by_node(leaders)
+    failed: list[errors.KafkaError] = []
+    for node, by_topic in nodes.items():
         topics = [
             kind(name=topic, partitions=[kind.ListOffsetsPartition(partition_index=p, timestamp=which) for p in partitions])
             for topic, partitions in by_topic.items()
         ]
         # From version 2 on a broker is told the isolation level.
         request = ListOffsetsRequest(isolation_level=level, topics=topics, min_version=1 + level)
-        response = await wire.send(request, node)
+        try:
+            response = await wire.send(request, node)
+        except errors.KafkaError as error:
+            # A broker that has just stopped still leads for those who have not heard of it. The others are looked at.
+            failed.append(error)
+            continue
         for answer in response.topics:
             for partition in answer.partitions:
-                error = errors.for_code(partition.error_code)
-                if error is errors.NoError:
+                found = errors.for_code(partition.error_code)
+                if found is errors.NoError:
                     results[answer.name, partition.partition_index] = partition.offset
-                elif not issubclass(error, errors.RetriableError):
-                    raise error(f"offsets of {answer.name}/{partition.partition_index}")
+                elif not issubclass(found, errors.RetriableError):
+                    raise found(f"offsets of {answer.name}/{partition.partition_index}")
+    if failed and len(failed) == len(nodes):
+        raise failed[-1]
     return results
 
 

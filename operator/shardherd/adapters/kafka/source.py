@@ -14,8 +14,8 @@ from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.coordinators import ask_coordinator
 from shardherd.adapters.kafka.shards import partition_of, shard_of
 from shardherd.adapters.kafka.times import RecordTimes
-from shardherd.core.model import KafkaSource, Offset, ShardId, ShardInfo
-from shardherd.ports import SourceUnavailableError
+from shardherd.core.model import KafkaSource, Offset, ShardId
+from shardherd.ports import Discovered, SourceUnavailableError
 
 MEMBERS_TIMEOUT = 10.0
 """Seconds for the look at the group's members; a fresh cluster creates its internal topic first."""
@@ -49,34 +49,33 @@ class KafkaShardSource:
         self._leave = leave
         self._closed = False
 
-    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
+    async def discover(self, *, sizes: bool = False) -> Discovered:
         """Every partition of the group's topics, by topic and number. Raises SourceUnavailableError."""
         if not self._registered:
             self._catalogue.register(self._interest)
             self._registered = True
         look = await self._catalogue.look(self._interest)
         servers = self._source.bootstrap_servers
-        for topic in self._source.topics:
-            if topic in look.refused or topic not in look.topic_ids:
-                raise SourceUnavailableError(_refusal(topic, servers, look.refused.get(topic, "")))
-        for partition in sorted(look.leaderless):
-            if self._interest.matches(partition[0]):
-                raise SourceUnavailableError(f"Kafka at {servers}: {shard_of(*partition)} has no leader; start its broker")
+        absent = [topic for topic in self._source.topics if topic in look.refused or topic not in look.topic_ids]
+        missing = "; ".join(_refusal(topic, servers, look.refused.get(topic, "")) for topic in absent)
+        unlooked = tuple(shard_of(*partition) for partition in sorted(look.leaderless) if self._interest.matches(partition[0]))
         named = look.shards.keys() & self._source.topics
         topics = [topic for topic in look.shards if self._interest.matches(topic)] if self._interest.pattern else sorted(named)
         # Where there is one topic, it is the look's own value.
         shards = (
             look.shards[topics[0]] if len(topics) == 1 else tuple(chain.from_iterable(look.shards[topic] for topic in topics))
         )
+        if not shards and (missing or unlooked):
+            raise SourceUnavailableError(missing or f"Kafka at {servers}: {unlooked[0]} has no leader; start its broker")
         if not shards:
             raise SourceUnavailableError(
                 f"no topic at {servers} matches spec.source.kafka.topicPattern {self._source.topic_pattern!r}; create one or"
                 " correct the pattern"
             )
-        if not sizes:
-            return shards
-        known = await self._catalogue.sizes(look)
-        return tuple(info._replace(size=known.get(partition_of(info.shard))) for info in shards)
+        if sizes:
+            known = await self._catalogue.sizes(look)
+            shards = tuple(info._replace(size=known.get(partition_of(info.shard))) for info in shards)
+        return Discovered(shards, unlooked, missing)
 
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
         """By the timestamps of the records, as Kafka keeps them: of their creation, or of their appending to the log."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from shardherd.adapters.memory.faults import Faults
 from shardherd.core.model import GroupSpec, KafkaSource, Offset, ShardId, ShardInfo
 from shardherd.core.topics import PatternError, check, selects
-from shardherd.ports import CommitFencedError, SourceUnavailableError
+from shardherd.ports import CommitFencedError, Discovered, SourceUnavailableError
 
 
 @dataclass
@@ -34,6 +34,9 @@ class MemoryKafka:
     rack: str = ""
     racks: dict[ShardId, str] = field(default_factory=dict)
     record_size: int = 100
+    leaderless: set[ShardId] = field(default_factory=set)
+    """Partitions of which nobody knows how far they reach."""
+
     open_since: dict[ShardId, Offset] = field(default_factory=dict)
     """The first record of the first transaction that is open, of shards that have one."""
 
@@ -72,14 +75,14 @@ class MemoryShardSource:
         self._kafka = kafka
         self._source = source
 
-    async def discover(self, *, sizes: bool = False) -> tuple[ShardInfo, ...]:
+    async def discover(self, *, sizes: bool = False) -> Discovered:
         await _enter(self._kafka, "discover", self._source.bootstrap_servers)
-        for name in self._source.topics:
-            if name not in self._kafka.topics:
-                raise SourceUnavailableError(
-                    f"topic {name!r} does not exist in Kafka at {self._source.bootstrap_servers}; create it or correct"
-                    " spec.source.kafka.topics"
-                )
+        missing = "; ".join(
+            f"topic {name!r} does not exist in Kafka at {self._source.bootstrap_servers}; create it or correct"
+            " spec.source.kafka.topics"
+            for name in self._source.topics
+            if name not in self._kafka.topics
+        )
         pattern = self._source.topic_pattern
         try:
             check(pattern)
@@ -88,13 +91,15 @@ class MemoryShardSource:
                 f"spec.source.kafka.topicPattern {pattern!r} is not a regular expression of RE2: {error}"
             ) from error
         names = [name for name in sorted(self._kafka.topics) if selects(self._source.topics, pattern, name)]
+        if not names and missing:
+            raise SourceUnavailableError(missing)
         if not names:
             raise SourceUnavailableError(
                 f"no topic at {self._source.bootstrap_servers} matches spec.source.kafka.topicPattern {pattern!r}; create one"
                 " or correct the pattern"
             )
         decided = self._kafka.open_since if self._source.read_committed else {}
-        return tuple(
+        shards = tuple(
             ShardInfo(
                 ShardId(f"{name}/{number}"),
                 begin,
@@ -105,12 +110,22 @@ class MemoryShardSource:
             )
             for name in names
             for number, (begin, end) in enumerate(self._kafka.topics[name])
+            if ShardId(f"{name}/{number}") not in self._kafka.leaderless
         )
+        unlooked = tuple(shard for shard in sorted(self._kafka.leaderless) if shard.rpartition("/")[0] in names)
+        if unlooked and not shards:
+            raise SourceUnavailableError(
+                f"Kafka at {self._source.bootstrap_servers}: {unlooked[0]} has no leader; start its broker"
+            )
+        return Discovered(shards, unlooked, missing)
 
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
         await _enter(self._kafka, "positions_at", self._source.bootstrap_servers)
         found: dict[ShardId, Offset] = {}
-        for info in await self.discover():
+        looked = await self.discover()
+        if looked.unlooked:
+            raise SourceUnavailableError(f"{looked.unlooked[0]} has no leader; start its broker")
+        for info in looked.shards:
             times = self._kafka.times.get(info.shard, [])
             for offset in range(info.begin, info.end):
                 if (times[offset] if offset < len(times) else 0.0) >= timestamp:
@@ -121,7 +136,7 @@ class MemoryShardSource:
     async def written_at(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float | None]:
         await _enter(self._kafka, "written_at", self._source.bootstrap_servers)
         found: dict[ShardId, float | None] = {}
-        for info in await self.discover():
+        for info in (await self.discover()).shards:
             position = positions.get(info.shard, -1)
             if position >= info.end:
                 found[info.shard] = None

@@ -1,0 +1,145 @@
+"""Topics that come and go while a group is served: the others are read and checkpointed on; users are told what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from shardherd.core.model import CheckpointResult, GroupSpec, ShardId
+from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, spec_of
+
+
+def reading(*topics: str, starting: str = "Earliest") -> GroupSpec:
+    spec = spec_of()
+    return replace(spec, source=replace(spec.source, topics=topics, starting_position=starting))
+
+
+async def holds(rig: Rig, consumer: Consumer, *shards: str) -> None:
+    """Until it holds just these shards."""
+
+    async def asked() -> bool:
+        await consumer.heartbeat()
+        return sorted(consumer.held) == sorted(shards)
+
+    await rig.comes_true(asked)
+
+
+async def two_topics(rig: Rig) -> Consumer:
+    rig.kafka.create_topic("u", 2)
+    rig.runtime.apply(reading("t", "u"))
+    consumer = rig.consumer()
+    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3", "u/0", "u/1")
+    return consumer
+
+
+async def test_a_topic_of_a_list_that_is_deleted_stops_no_checkpoint_of_the_others_and_hides_no_growth(rig: Rig) -> None:
+    consumer = await two_topics(rig)
+    del rig.kafka.topics["u"]
+
+    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3")
+    assert await consumer.commit(7) == {CheckpointResult.OK}
+    assert rig.kafka.committed["demo.clicks"][ShardId("t/3")] == 7
+
+    rig.kafka.grow_topic("t", 5)
+    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3", "t/4")
+
+
+async def test_a_consumer_that_still_names_the_deleted_topic_is_told_to_wait_with_that_one_only(rig: Rig) -> None:
+    consumer = await two_topics(rig)
+    del rig.kafka.topics["u"]
+    await rig.looked()
+
+    assert await consumer.commit(7) == {CheckpointResult.OK, CheckpointResult.WITHHELD}
+    assert set(rig.kafka.committed["demo.clicks"].values()) == {0, 7}
+    assert rig.view.source_reachable
+
+
+async def test_what_is_missing_of_a_list_is_told_until_it_is_there(rig: Rig) -> None:
+    consumer = await two_topics(rig)
+    del rig.kafka.topics["u"]
+    await rig.becomes(lambda: rig.reasons() == ["TopicMissing"])
+
+    told = "topic 'u' does not exist in Kafka at broker:9092; create it or correct spec.source.kafka.topics"
+    assert rig.view.withheld[0].message == f"{told}; what there is of the others is read"
+    assert (rig.view.stopped, rig.events.reasons().count("TopicMissing")) == ((), 1)
+
+    rig.kafka.topics["u"] = [[0, 0], [0, 0]]
+    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3", "u/0", "u/1")
+    assert rig.reasons() == []
+
+
+async def test_a_new_group_reads_what_there_is_of_its_list(rig: Rig) -> None:
+    rig.runtime.apply(reading("t", "u"))
+    consumer = rig.consumer()
+    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3")
+    assert rig.reasons() == ["TopicMissing"]
+
+
+async def test_a_new_group_that_begins_at_the_ends_waits_for_all_of_its_list(rig: Rig) -> None:
+    rig.kafka.append("t", 0, 5)
+    rig.runtime.apply(reading("t", "u", starting="Latest"))
+    await rig.becomes(lambda: rig.runtime.view(IDENTITY) is not None and bool(rig.view.source_error))
+    assert rig.view.source_error == (
+        "topic 'u' does not exist in Kafka at broker:9092; create it or correct spec.source.kafka.topics; startingPosition"
+        " Latest begins at the ends of all shards at once"
+    )
+    assert not rig.view.discovered
+
+    rig.kafka.create_topic("u", 1)
+    rig.kafka.append("u", 0, 3)
+    consumer = rig.consumer()
+    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3", "u/0")
+    assert (consumer.positions[ShardId("t/0")], consumer.positions[ShardId("u/0")]) == (5, 3)
+
+
+async def test_beside_a_partition_without_a_leader_growth_is_seen_members_join_and_are_balanced(rig: Rig) -> None:
+    (first,) = await rig.serving()
+    await rig.runtime.stop()
+    rig.kafka.leaderless.add(ShardId("t/0"))
+    again = Rig(beside=rig)
+    again.runtime.apply(spec_of(2))
+    first.rig = again
+    await again.becomes(lambda: again.runtime.ready and again.reasons() == ["ShardsUnavailable"])
+    assert again.view.withheld[0].message == (
+        "t/0 has no leader, so nobody knows how far there is something to read; start the broker; the other shards are served"
+    )
+
+    again.kafka.grow_topic("t", 6)
+    second = again.consumer(1)
+
+    async def shared() -> bool:
+        await asyncio.gather(first.heartbeat(), second.heartbeat())
+        return len(first.held) == len(second.held) == 3
+
+    await again.comes_true(shared)
+    assert sorted([*first.held, *second.held]) == ["t/0", "t/1", "t/2", "t/3", "t/4", "t/5"]
+    assert await first.commit(7) == await second.commit(7) == {CheckpointResult.OK}
+
+    again.kafka.leaderless.clear()
+    await again.becomes(lambda: again.reasons() == [])
+    await again.runtime.stop()
+
+
+async def test_what_is_forgotten_is_not_in_the_store_nor_among_its_copies(rig: Rig) -> None:
+    rig.kafka.create_topic("u", 2)
+    spec = reading("t", "u")
+    rig.runtime.apply(replace(spec, settings=replace(spec.settings, session_timeout=45.0, forget_after=60.0)))
+    consumer = rig.consumer()
+    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3", "u/0", "u/1")
+    await consumer.commit(7)
+    del rig.kafka.topics["u"]
+    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3")
+
+    for _ in range(10):
+        await rig.serve(60.0)
+        await consumer.heartbeat()
+
+    left = [ShardId(f"t/{number}") for number in range(4)]
+    assert [row.shard for row in rig.view.shards] == left
+    assert (await rig.ownership.load_copies(IDENTITY)).copies.offsets == dict.fromkeys(left, 7)
+    await rig.runtime.stop()
+    again = Rig(beside=rig)
+    again.runtime.apply(spec)
+    await again.becomes(lambda: again.runtime.ready and again.view.discovered)
+    assert [row.shard for row in again.view.shards] == left
+    await again.runtime.stop()
