@@ -16,6 +16,7 @@ from shardherd.coordinator.copies import place
 from shardherd.coordinator.items import Committing, Outcome
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.refresh import Refresh
+from shardherd.coordinator.timing import timed
 from shardherd.core.errors import CoordinatorUnavailableError
 from shardherd.core.group import Group
 from shardherd.core.model import GroupIdentity, Offset, ShardId
@@ -149,6 +150,16 @@ class Committer:
         self._settle(Outcome(CheckpointsCommitted(durable), durable, batch))
         self._busy = []
 
+    async def forget(self, shards: Iterable[ShardId]) -> None:
+        """Delete the durable positions of shards that the group has forgotten, as the proven leader.
+
+        Raises SourceUnavailableError, LeadershipLostError, CoordinatorUnavailableError if the proof cannot be made now.
+        """
+        async with self._turn:
+            await self._prove()
+            self._check_lease()
+            await self._timed("forget_offsets", lambda: self._offsets.forget(sorted(shards)))
+
     def close(self) -> None:
         """Refuse what waits, and what was being committed: whether it was is for the next one to find out."""
         for committing in [*self._busy, *self._waiting]:
@@ -268,14 +279,7 @@ class Committer:
         return durable
 
     async def _timed(self, operation: str, call: Callable[[], Awaitable[T]]) -> T:
-        started = self._ports.clock.now()
-        try:
-            return await call()
-        except SourceUnavailableError:
-            self._ports.metrics.source_error(self._identity, operation)
-            raise
-        finally:
-            self._ports.metrics.source_request(operation, self._ports.clock.now() - started)
+        return await timed(self._ports, self._identity, operation, call)
 
     def _check_lease(self) -> None:
         if self._ports.clock.now() >= self._ports.leadership.deadline():

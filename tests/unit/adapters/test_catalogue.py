@@ -253,7 +253,7 @@ async def test_what_cannot_be_looked_at_keeps_nothing_of_the_rest_back(by: str, 
     else:
         wires.down = {2}
 
-    assert await source.discover() == Discovered((first,), ("t/2",))
+    assert await source.discover() == Discovered((first,), (ShardId("t/2"),))
     with pytest.raises(SourceUnavailableError, match=r"t/2 has no leader|the leader of t/2 has moved"):
         await source.positions_at(1.0)
 
