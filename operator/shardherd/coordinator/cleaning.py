@@ -43,7 +43,8 @@ class Cleaning:
         try:
             await forget(gone)
         except (SourceUnavailableError, CoordinatorUnavailableError) as error:
-            message = f"the offsets of {some(gone, 5)} stay in the source, though these shards are forgotten: {error}"
+            needs = "spec.cleanup Delete needs the right DELETE on the Kafka group"
+            message = f"the offsets of {some(gone, 5)} stay in the source, though these shards are forgotten; {needs}: {error}"
             log.warning("group %s: %s", spec.identity, message)
             self._events.record(spec.identity, OFFSETS_KEPT, message, warning=True)
         else:

@@ -176,7 +176,8 @@ async def test_offsets_that_could_not_be_deleted_are_told_of_once_and_hold_up_no
     await forgets(rig, delete_offsets=True)
     told = [event for event in rig.events.events if event.reason == "OffsetsKept"]
     assert [event.message for event in told] == [
-        "the offsets of u/0, u/1 stay in the source, though these shards are forgotten: GroupAuthorizationFailedError"
+        "the offsets of u/0, u/1 stay in the source, though these shards are forgotten; spec.cleanup Delete needs the right"
+        " DELETE on the Kafka group: GroupAuthorizationFailedError"
     ]
     assert rig.view.source_reachable
     assert ShardId("u/0") in rig.kafka.committed["demo.clicks"]
