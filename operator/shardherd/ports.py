@@ -200,6 +200,14 @@ class OffsetStore(Protocol):
         """
         ...
 
+    async def forget(self, shards: Sequence[ShardId]) -> None:
+        """Delete the durable positions of these shards, with their notes. One that has none is no error.
+
+        Nothing fences this: it is for whoever has proven that it leads, and for shards that nobody holds. Raises
+        SourceUnavailableError.
+        """
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -372,6 +372,7 @@ DEFAULTED: Json = {
     "releaseTimeout": "60s",
     "progressTimeout": "5m",
     "sinkTimeout": "30m",
+    "cleanup": "Keep",
     "coordinatorLossLimit": "5m",
     "initialAssignmentDelay": "10s",
     "drainTimeout": "60s",

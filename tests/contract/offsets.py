@@ -122,6 +122,22 @@ class OffsetsContract:
         await store.commit({shard(topic, 0): 7}, {})
         assert await store.read([shard(topic, 0)]) == {shard(topic, 0): 7}
 
+    async def test_positions_that_are_forgotten_are_gone_with_their_notes_and_the_others_stay(
+        self, topic: str, open_store: Open
+    ) -> None:
+        store = open_store()
+        await store.take_over()
+        first, second, unknown = shard(topic, 0), shard(topic, 1), shard(f"{topic}-that-was-never-there", 0)
+        await store.commit({first: 5, second: 7}, {first: "1 u 2 3 ", second: "1 u 2 3 "})
+
+        await store.forget([first, shard(topic, 2), unknown])
+
+        assert await store.read([first, second]) == {second: 7}
+        assert await store.notes([first, second]) == {second: "1 u 2 3 "}
+        await store.forget([])
+        await store.commit({first: 1}, {})
+        assert await store.read([first, second]) == {first: 1, second: 7}
+
 
 def shard(topic: str, partition: int) -> ShardId:
     return ShardId(f"{topic}/{partition}")

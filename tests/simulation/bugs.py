@@ -16,6 +16,7 @@ from shardherd.client.holdings import Holdings
 from shardherd.coordinator import commits, copies, items, mailbox, runner, runtime, storage
 from shardherd.coordinator import refresh as refresh_times
 from shardherd.core import (
+    absence,
     checkpoints,
     discovery,
     eligible,
@@ -477,6 +478,37 @@ def _plain_consumer_names_what_it_may_read_only() -> list[Patch]:
     return [(Holdings, "held", held)]
 
 
+def _gone_is_forgotten_at_once() -> list[Patch]:
+    real = absence._forget
+    return [(absence, "_forget", lambda state, now: real(state, now + 1e9))]
+
+
+def _gone_is_still_told() -> list[Patch]:
+    real = heartbeats.confirmed
+
+    def confirmed(state: Any, consumer: Any) -> Any:
+        found = {each.shard: each for each in real(state, consumer)}
+        record = state.consumers.get(consumer)
+        for shard in state.under.get((consumer, record.incarnation), ()) if record is not None else ():
+            row, position = state.shards[shard], state.positions.get(shard)
+            if row.state is ShardState.ALREADY_ALLOC and position is not None and shard in state.clocks.away:
+                found[shard] = ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position)
+        return tuple(found[shard] for shard in sorted(found))
+
+    return [(heartbeats, "confirmed", confirmed)]
+
+
+def _forgotten_epochs_are_given_out_again() -> list[Patch]:
+    real = absence._drop
+
+    def drop(state: Any, forgotten: Any) -> None:
+        floor = state.record.epoch_floor
+        real(state, forgotten)
+        state.put_record(epoch_floor=floor)
+
+    return [(absence, "_drop", drop)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "no epoch check": _no_epoch_check,
     "wall clock instead of monotonic": _wall_clock,
@@ -526,6 +558,9 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "one parent of two is enough": _one_parent_is_enough,
     "the proof of an earlier start ends a later one": _proof_of_an_earlier_start_ends_a_later_one,
     "shards of who left do not wait for the grace": _left_shards_do_not_wait,
+    "what is gone is forgotten at once": _gone_is_forgotten_at_once,
+    "what is gone is still told to its holder": _gone_is_still_told,
+    "epochs of what was forgotten given out again": _forgotten_epochs_are_given_out_again,
 }
 
 

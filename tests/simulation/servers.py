@@ -431,5 +431,9 @@ class SimulatedOffsets:
             self._dirty = True
             raise
 
+    async def forget(self, shards: Sequence[ShardId]) -> None:
+        """No group of a world declares it."""
+        raise BrokenError(f"offsets of {shards} are to be deleted")
+
     async def close(self) -> None:
         """Nothing to close."""

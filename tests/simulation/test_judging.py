@@ -35,6 +35,7 @@ from shardherd.core.model import (
     ResetTo,
     ShardCheckpoint,
     ShardId,
+    ShardInfo,
     ShardState,
 )
 from shardherd.core.notes import text
@@ -1080,3 +1081,50 @@ def test_what_the_source_forgot_of_a_group_that_is_looked_at_is_known() -> None:
     books.forget(T0)
     with pytest.raises(BrokenError, match="the durable position went back from 4 to 0"):
         books.land(T0, 0, LEADER)
+
+
+def missing(*rows: ShardRecord, seconds: float, named: bool = False) -> Judge:
+    """A judge whose leader has not seen t/0 for so long; g-0 named it in its last heartbeat, or did not."""
+    books = judge(*rows)
+    books.forget_after = 200.0
+    books.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), books.timeline.now)
+    books.timeline.now += seconds
+    held = (HeldShard(T0, 4),) if named else ()
+    books.named[A, RUNS[A]] = frozenset(each.shard for each in held)
+    return books
+
+
+@pytest.mark.parametrize("row", [FREE, HELD])
+def test_what_was_gone_for_long_and_is_nobodys_may_be_forgotten(row: ShardRecord) -> None:
+    books = missing(row, seconds=201.0)
+    books.store(owned(revision=7, epoch_floor=4, group_epoch=4), LEADER)
+    assert books.counts["shards forgotten"] == 1
+    assert books.shards[T0].ended_by_force(4, 5), "what was written of it may be written again"
+
+
+@pytest.mark.parametrize(
+    ("books", "group", "told"),
+    [
+        (missing(FREE, seconds=100.0), {}, "is no longer in the ownership of operator-1, which has not seen it for 100 s"),
+        (judge(FREE), {}, "which has not seen it for 0 s"),
+        (missing(FREE, seconds=201.0), {"epoch_floor": 3}, "is forgotten after epoch 4, and the floor is 3"),
+        (missing(HELD, seconds=201.0, named=True), {}, "is forgotten, and g-0 named it in its last heartbeat"),
+    ],
+)
+def test_it_sees_that_a_shard_is_forgotten_too_soon(books: Judge, group: dict[str, Any], told: str) -> None:
+    with pytest.raises(BrokenError, match=told):
+        books.store(owned(**{"revision": 7, "group_epoch": 4, "epoch_floor": 4, **group}), LEADER)
+
+
+def test_it_sees_that_a_consumer_is_told_to_read_what_is_gone() -> None:
+    books = missing(HELD, seconds=130.0)
+    reply = HeartbeatReply(6, (ConfirmedShard(T0, 4, 3, 4),), heartbeat_interval=3.0, session_timeout=90.0)
+    with pytest.raises(BrokenError, match="tells g-0 to read t/0, which it has not seen for 130 s"):
+        books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply, LEADER)
+
+
+def test_a_coordinator_that_loads_the_group_anew_has_not_missed_anything_yet() -> None:
+    books = missing(HELD, seconds=130.0)
+    books.sightings.begin(LEADER)
+    assert books.sightings.missed_for(LEADER, T0, books.timeline.now) == 0.0
+    assert books.sightings.missed_within(140.0, T0, books.timeline.now)

@@ -94,6 +94,7 @@ def _declared(identity: GroupIdentity, metadata: Mapping[str, Any], spec: Mappin
             group_id=kafka.get("groupId") or f"{identity.namespace}.{identity.name}",
             starting_position=kafka["startingPosition"],
             read_committed=kafka.get("isolationLevel") == "ReadCommitted",
+            delete_offsets=spec.get("cleanup") == "Delete",
             security=kafka_security(spec),
         ),
         settings=GroupSettings(

@@ -148,6 +148,16 @@ class Committer:
         self._settle(Outcome(CheckpointsCommitted(durable), durable, batch))
         self._busy = []
 
+    async def forget(self, shards: Iterable[ShardId]) -> None:
+        """Delete the durable positions of shards that the group has forgotten, as the proven leader.
+
+        Raises SourceUnavailableError, LeadershipLostError, CoordinatorUnavailableError if the proof cannot be made now.
+        """
+        async with self._turn:
+            await self._prove()
+            self._check_lease()
+            await self._timed("forget_offsets", lambda: self._offsets.forget(sorted(shards)))
+
     def close(self) -> None:
         """Refuse what waits, and what was being committed: whether it was is for the next one to find out."""
         for committing in [*self._busy, *self._waiting]:

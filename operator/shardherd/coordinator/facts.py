@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from shardherd.core.model import SHARDS_UNAVAILABLE, SNAPSHOT_TOO_LARGE, TOPIC_MISSING, Condition, KafkaSource, ShardId
 from shardherd.core.requests import ConditionsChanged
 from shardherd.core.words import some, verb
+from shardherd.ports import Discovered, SourceUnavailableError
 
 GROUP_HAS_LIVE_MEMBERS = "GroupHasLiveMembers"
 GROUP_ID_IN_USE = "GroupIdInUse"
@@ -107,3 +108,10 @@ class Facts:
             source_reachable=not self.error,
             source_error=self.error,
         )
+
+
+def check_whole(looked: Discovered) -> None:
+    """Raises SourceUnavailableError if anything lacks in a look that says where a group begins: nobody could say it later."""
+    if looked.missing or looked.unlooked:
+        lacking = looked.missing or f"{some(looked.unlooked, 5)} cannot be looked at: start the broker"
+        raise SourceUnavailableError(f"{lacking}; startingPosition Latest begins at the ends of all shards at once")

@@ -63,6 +63,7 @@ class Mailbox:
         committing: Callable[[Committing], None],
         admitted: Callable[[str, str], None],
         woke: Callable[[float], None],
+        forgot: Callable[[tuple[ShardId, ...]], None],
     ) -> None:
         self.group = group
         self._deciding = threading.Lock()
@@ -72,6 +73,7 @@ class Mailbox:
         self._committing = committing
         self._admitted = admitted
         self._woke = woke
+        self._forgot = forgot
         self._items: deque[Item] = deque()
         self._filled = asyncio.Event()
         self._parking = Parking(lambda parked: self.put(Waited(parked)))
@@ -308,6 +310,8 @@ class Mailbox:
             self._ports.events.record(self._identity, told.reason, told.message, warning=told.warning)
             if told.reason == "Rebalanced":
                 self._count(told)
+            elif told.reason == "ShardsForgotten":
+                self._forgot(told.shards)
 
     def _count(self, told: Told) -> None:
         self._ports.metrics.rebalance(self._identity, told.cause, told.moved)

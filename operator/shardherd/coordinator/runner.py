@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from shardherd.coordinator.ages import LagAge
+from shardherd.coordinator.cleaning import Cleaning
 from shardherd.coordinator.commits import Committer
 from shardherd.coordinator.copies import Copies
-from shardherd.coordinator.facts import OWNERSHIP_UNREADABLE, Facts
+from shardherd.coordinator.facts import OWNERSHIP_UNREADABLE, Facts, check_whole
 from shardherd.coordinator.items import Ask, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
@@ -41,7 +42,6 @@ from shardherd.core.model import (
 from shardherd.core.notes import outdated
 from shardherd.core.records import Ownership
 from shardherd.core.requests import Reply, Request, SettingsChanged, ShardsDiscovered
-from shardherd.core.words import some
 from shardherd.ports import OwnershipUnavailableError, ShardSource, SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -97,6 +97,7 @@ class GroupRunner:
         self._problem = ""
         self._unreadable = ""
         self._early: list[Tell] = []
+        self._cleaning = Cleaning(ports.events)
         self._not_admitted: Condition | None = None
         self._admitted = asyncio.Event()
         self._opened = asyncio.Event()
@@ -265,6 +266,7 @@ class GroupRunner:
                 if self._facts.commit_error and await committer.retake():
                     self._learn(replace(self._facts, commit_error=""))
                 await self._reset(source)
+                await self._cleaning.remind(committer.forget, self.spec)
                 committer.remind()
                 await copies.remind()
                 delay, patience = min(self._interval, SOON) if count > before else self._interval, RETRY_FIRST
@@ -280,10 +282,9 @@ class GroupRunner:
         group = self._mailbox().group
         sizes = group.wants_sizes(self._ports.clock.now())
         looked = await self._timed("discover", lambda: source.discover(sizes=sizes))
-        if group.begins_at_ends and (looked.missing or looked.unlooked):
-            # Where something ends that is seen later, nobody could say any more.
-            lacking = looked.missing or f"{some(looked.unlooked, 5)} cannot be looked at: start the broker"
-            raise SourceUnavailableError(f"{lacking}; startingPosition Latest begins at the ends of all shards at once")
+        if group.begins_at_ends:
+            check_whole(looked)
+        self._cleaning.seen(looked)
         found, shards = len(looked.shards), self._room.sift(looked.shards, group.unadmitted)
         unread = group.unread(shards)
         durable = await committer.read(unread)
@@ -328,6 +329,7 @@ class GroupRunner:
             committing=committer.put,
             admitted=self._room.tried,
             woke=self._woke,
+            forgot=self._cleaning.put,
         )
         mailbox.put(Tell(self._facts.request()))
         if group.spec != self.spec:

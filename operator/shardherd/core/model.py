@@ -460,7 +460,8 @@ class KafkaSource:
     """Where a group's shards are in Kafka.
 
     `starting_position` is Earliest or Latest, and holds for the shards of the first successful discovery only. With
-    `read_committed` a shard ends where its first open transaction begins: that is as far as the group may read.
+    `read_committed` a shard ends where its first open transaction begins: that is as far as the group may read. With
+    `delete_offsets` the durable positions of what the group has forgotten are deleted.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -471,6 +472,7 @@ class KafkaSource:
     group_id: str
     starting_position: str = "Earliest"
     read_committed: bool = False
+    delete_offsets: bool = False
     security: KafkaSecurity = NO_SECURITY
 
 

@@ -8,73 +8,42 @@ or whose outcome could not be stored, leaves nothing behind. Must not decide any
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from shardherd.core.assignors import ASSIGNORS, Assignors, Interned
+from shardherd.core.journal import (
+    CONSUMERS,
+    GROUP,
+    IN_FLIGHT,
+    POSITIONS,
+    SESSIONS,
+    SHARDS,
+    TOUCHED,
+    Event,
+    Put,
+    Table,
+    Told,
+)
 from shardherd.core.model import ConsumerId, GroupSpec, Incarnation, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.naming import shard_key
 from shardherd.core.rates import Rates
 from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
 
-
-class Table(StrEnum):
-    """The tables of a group's state."""
-
-    SHARDS = "shards"
-    CONSUMERS = "consumers"
-    SESSIONS = "sessions"
-    HEARD = "heard"
-    SUPERSEDED = "superseded"
-    LAGGING = "lagging"
-    POSITIONS = "positions"
-    IN_FLIGHT = "in_flight"
-    TOUCHED = "touched"
-    GROUP = "group"
-
-
-# Looked up once: Python 3.11 finds a member of an enumeration by a call, and these are asked for with every change.
-SHARDS, CONSUMERS, SESSIONS, GROUP = Table.SHARDS, Table.CONSUMERS, Table.SESSIONS, Table.GROUP
-POSITIONS, IN_FLIGHT, TOUCHED = Table.POSITIONS, Table.IN_FLIGHT, Table.TOUCHED
-
-
-class Put(NamedTuple):
-    """One row of a table changed. None stands for no row. A tuple, as a rebalance makes hundreds of thousands."""
-
-    table: Table
-    key: Any
-    before: Any
-    after: Any
-
-    @property
-    def stored(self) -> bool:
-        """Whether the change is part of what must survive the coordinator."""
-        table = self.table
-        return table is SHARDS or table is CONSUMERS or (table is GROUP and self.key == "record")
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Something worth telling users or counting; changes no state.
-
-    `reason` is a documented constant: ConsumerJoined, ConsumerLeft, ConsumerDied, SessionTimeout, ReleaseTimeout,
-    ProgressTimeout, Rebalanced, ShardsAppeared, ShardsGone, ShardsForgotten, ShardClosed, ShardOver, ShardRevived,
-    SourceRecreated, CheckpointForced, OwnershipLost, OwnershipRebuilt, ShardSizesUnknown, ResetWaits, ResetPlanned,
-    ResetRefused, ResetDone.
-    """
-
-    reason: str
-    message: str
-    consumer: ConsumerId | None = None
-    incarnation: Incarnation | None = None
-    shards: tuple[ShardId, ...] = ()
-    cause: str = ""
-    moved: int = 0
-    warning: bool = False
-
-
-Event = Put | Told
+__all__ = [
+    "CONSUMERS",
+    "GROUP",
+    "IN_FLIGHT",
+    "POSITIONS",
+    "SESSIONS",
+    "SHARDS",
+    "TOUCHED",
+    "Event",
+    "Put",
+    "State",
+    "Table",
+    "Told",
+]
 
 
 class State:

@@ -66,6 +66,13 @@ async def test_a_topic_that_vanishes_under_a_pattern_is_taken_from_its_holder_an
         await saves(consumer, sorted(consumer.held)[0], 3)
     await settle(both, lambda: [row.shard for row in coordinator.view(spec.identity).shards] == left, 30.0)
 
+    store = rig.kafka.connector.offsets(spec)
+
+    async def deleted() -> bool:
+        return await store.read(sorted(gone)) == {}
+
+    await eventually(deleted)  # by Kafka, with the topic
+
     successor = await rig.coordinator()
     successor.server.coordination.apply(spec)
     await becomes(lambda: successor.server.coordination.view(spec.identity) is not None)

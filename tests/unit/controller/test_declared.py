@@ -67,6 +67,11 @@ def test_a_group_id_that_is_given_is_taken() -> None:
     assert declared(resource(source={"kafka": {"groupId": "mine"}})).source.group_id == "mine"
 
 
+@pytest.mark.parametrize(("cleanup", "deletes"), [({}, False), ({"cleanup": "Keep"}, False), ({"cleanup": "Delete"}, True)])
+def test_offsets_are_deleted_only_where_that_is_declared(cleanup: dict[str, Any], deletes: bool) -> None:
+    assert declared(resource(**cleanup)).source.delete_offsets is deletes
+
+
 def test_a_resource_with_a_deletion_time_is_being_deleted() -> None:
     made = resource()
     made["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
@@ -103,6 +108,7 @@ def test_what_pods_are_made_from_changes_the_hash(change: dict[str, Any]) -> Non
         {"paused": True},
         {"scaling": {"maxReplicas": 3}},
         {"rollout": {"strategy": "InPlace"}},
+        {"cleanup": "Delete"},
     ],
 )
 def test_what_consumers_hear_while_they_run_does_not(change: dict[str, Any]) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 
-from shardherd.core.model import CheckpointResult, GroupSpec, ShardId
+from shardherd.adapters.memory import MemoryEvents
+from shardherd.coordinator.cleaning import Cleaning
+from shardherd.core.model import CheckpointResult, GroupSpec, ShardId, ShardInfo
+from shardherd.ports import Discovered, SourceUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, spec_of
 
 
@@ -120,22 +124,32 @@ async def test_beside_a_partition_without_a_leader_growth_is_seen_members_join_a
     await again.runtime.stop()
 
 
-async def test_what_is_forgotten_is_not_in_the_store_nor_among_its_copies(rig: Rig) -> None:
+LEFT = [ShardId(f"t/{number}") for number in range(4)]
+
+
+async def forgets(rig: Rig, *, delete_offsets: bool = False) -> GroupSpec:
+    """A group that has read up to 7, and has forgotten the topic u."""
     rig.kafka.create_topic("u", 2)
     spec = reading("t", "u")
-    rig.runtime.apply(replace(spec, settings=replace(spec.settings, session_timeout=45.0, forget_after=60.0)))
+    spec = replace(
+        spec, source=replace(spec.source, delete_offsets=delete_offsets), settings=replace(spec.settings, forget_after=60.0)
+    )
+    rig.runtime.apply(spec)
     consumer = rig.consumer()
-    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3", "u/0", "u/1")
+    await holds(rig, consumer, *LEFT, "u/0", "u/1")
     await consumer.commit(7)
     del rig.kafka.topics["u"]
-    await holds(rig, consumer, "t/0", "t/1", "t/2", "t/3")
-
+    await holds(rig, consumer, *LEFT)
     for _ in range(10):
         await rig.serve(60.0)
         await consumer.heartbeat()
+    assert [row.shard for row in rig.view.shards] == LEFT
+    return spec
 
-    left = [ShardId(f"t/{number}") for number in range(4)]
-    assert [row.shard for row in rig.view.shards] == left
+
+async def test_what_is_forgotten_is_not_in_the_store_nor_among_its_copies(rig: Rig) -> None:
+    left = LEFT
+    spec = await forgets(rig)
     assert (await rig.ownership.load_copies(IDENTITY)).copies.offsets == dict.fromkeys(left, 7)
     await rig.runtime.stop()
     again = Rig(beside=rig)
@@ -143,3 +157,43 @@ async def test_what_is_forgotten_is_not_in_the_store_nor_among_its_copies(rig: R
     await again.becomes(lambda: again.runtime.ready and again.view.discovered)
     assert [row.shard for row in again.view.shards] == left
     await again.runtime.stop()
+
+
+async def test_offsets_of_what_is_forgotten_are_kept(rig: Rig) -> None:
+    await forgets(rig)
+    assert sorted(rig.kafka.committed["demo.clicks"]) == [*LEFT, "u/0", "u/1"]
+
+
+async def test_offsets_of_what_is_forgotten_are_deleted_where_that_is_declared(rig: Rig) -> None:
+    await forgets(rig, delete_offsets=True)
+    assert (rig.kafka.committed["demo.clicks"], sorted(rig.kafka.noted["demo.clicks"])) == (dict.fromkeys(LEFT, 7), LEFT)
+    assert "OffsetsKept" not in rig.events.reasons()
+
+
+async def test_offsets_that_could_not_be_deleted_are_told_of_once_and_hold_up_nothing(rig: Rig) -> None:
+    for _ in range(3):
+        rig.kafka.faults.fail("forget", SourceUnavailableError("GroupAuthorizationFailedError"))
+    await forgets(rig, delete_offsets=True)
+    told = [event for event in rig.events.events if event.reason == "OffsetsKept"]
+    assert [event.message for event in told] == [
+        "the offsets of u/0, u/1 stay in the source, though these shards are forgotten; spec.cleanup Delete needs the right"
+        " DELETE on the Kafka group: GroupAuthorizationFailedError"
+    ]
+    assert rig.view.source_reachable
+    assert ShardId("u/0") in rig.kafka.committed["demo.clicks"]
+
+
+def test_nothing_is_deleted_of_what_a_look_shows_again() -> None:
+    deleted: list[ShardId] = []
+
+    async def forget(shards: Iterable[ShardId]) -> None:
+        deleted.extend(shards)
+
+    spec = reading("t")
+    spec = replace(spec, source=replace(spec.source, delete_offsets=True))
+    cleaning = Cleaning(MemoryEvents())
+    cleaning.put([ShardId("u/0"), ShardId("u/1"), ShardId("u/2")])
+    cleaning.seen(Discovered((ShardInfo(ShardId("u/0"), 0, 5),), (ShardId("u/1"),)))
+    asyncio.run(cleaning.remind(forget, spec))
+    asyncio.run(cleaning.remind(forget, spec))
+    assert deleted == ["u/2"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as errors
-from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.consumer import OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest, EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
 
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
@@ -81,10 +81,7 @@ class KafkaOffsetStore:
         return {shard: note for shard, (_, note) in (await self._read(shards)).items() if note}
 
     async def _read(self, shards: Sequence[ShardId]) -> Mapping[ShardId, tuple[Offset, str]]:
-        topics: dict[str, list[int]] = {}
-        for shard in shards:
-            topic, partition = partition_of(shard)
-            topics.setdefault(topic, []).append(partition)
+        topics = _by_topic(shards)
         if not topics:
             return {}
         what = f"read the offsets of group {self._group!r}"
@@ -119,6 +116,29 @@ class KafkaOffsetStore:
             except BaseException:
                 self._dirty = True
                 raise
+
+    async def forget(self, shards: Sequence[ShardId]) -> None:
+        """Delete the committed offsets of these shards. Kafka has deleted those of a deleted topic already, and says so.
+
+        Raises SourceUnavailableError.
+        """
+        what = f"delete offsets of group {self._group!r}"
+        kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        topics = [
+            kind(name=topic, partitions=[kind.OffsetDeleteRequestPartition(partition_index=number) for number in numbers])
+            for topic, numbers in _by_topic(shards).items()
+        ]
+        if topics:
+            await self._connection.run(what, lambda wire: self._delete(wire, topics), COMMIT_TIMEOUT)
+
+    async def _delete(self, wire: Wire, topics: list[Any]) -> None:
+        await ask_coordinator(
+            wire,
+            self._group,
+            lambda: OffsetDeleteRequest(group_id=self._group, topics=topics),
+            lambda answer: int(answer.error_code) or _first_error(answer, errors.UnknownTopicOrPartitionError.errno),
+            accept=(errors.GroupIdNotFoundError,),
+        )
 
     async def _transaction(self, wire: Wire, topics: list[Any], asked: _Step) -> None:
         if self._dirty:
@@ -221,6 +241,16 @@ def _topics(offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str]) -> 
     return [topic_type(name=topic, partitions=partitions) for topic, partitions in by_topic.items()]
 
 
-def _first_error(response: Any) -> int:
-    """The first partition's error code that is not 0, else 0."""
-    return next((int(p.error_code) for topic in response.topics for p in topic.partitions if p.error_code), 0)
+def _by_topic(shards: Sequence[ShardId]) -> dict[str, list[int]]:
+    """The numbers of these partitions, by topic."""
+    topics: dict[str, list[int]] = {}
+    for shard in shards:
+        topic, partition = partition_of(shard)
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def _first_error(response: Any, *accepted: int) -> int:
+    """The first partition's error code that is neither 0 nor accepted, else 0."""
+    codes = (int(partition.error_code) for topic in response.topics for partition in topic.partitions)
+    return next((code for code in codes if code and code not in accepted), 0)

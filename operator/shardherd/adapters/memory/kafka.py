@@ -16,7 +16,8 @@ from shardherd.ports import CommitFencedError, Discovered, SourceUnavailableErro
 
 @dataclass
 class MemoryKafka:
-    """A cluster. `faults` knows "discover", "positions_at", "written_at", "live_members", "take_over", "read" and "commit".
+    """A cluster. `faults` knows "discover", "positions_at", "written_at", "live_members", "take_over", "read", "commit" and
+    "forget".
 
     `rack` is that of every leader that `racks` does not name by its shard. Every record has `record_size` bytes; with 0 sizes
     are not shown.
@@ -193,6 +194,12 @@ class MemoryOffsetStore:
         noted.update(notes)
         self._kafka.commits += 1
         self._kafka.faults.leave("commit")
+
+    async def forget(self, shards: Sequence[ShardId]) -> None:
+        await _enter(self._kafka, "forget", self._servers)
+        for shard in shards:
+            self._kafka.committed.get(self._group, {}).pop(shard, None)
+            self._kafka.noted.get(self._group, {}).pop(shard, None)
 
     async def close(self) -> None:
         """Nothing to close."""
