@@ -74,10 +74,15 @@ def validate(state: State, request: CheckpointRequest, now: float) -> Checkpoint
 
 
 def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
-    """Phase two: these positions are durable."""
+    """Phase two: these positions are durable.
+
+    All of them are known before any of their shards is over: whoever waited for that one may have to wait for another, which is
+    set back in the same commit.
+    """
     advanced = False
     got_on: set[ConsumerId] = set()
     forced: list[ShardId] = []
+    perhaps_done: list[tuple[ShardId, ConsumerId | None]] = []
     shards, positions, in_flight, infos = state.shards, state.positions, state.in_flight, state.infos
     for shard, offset in request.offsets.items():
         record = shards.get(shard)
@@ -101,9 +106,13 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
         if flight is not None and set_by_force:
             _forced(state, shard, flight.source_id, now)
             forced.append(shard)
-        open_ = info is not None and info.open
-        if (open_ or not grants.finish_if_done(state, shard, now)) and record.holder is not None:
+        if info is None or not info.open:
+            perhaps_done.append((shard, record.holder))
+        elif record.holder is not None:
             got_on.add(record.holder)
+    for shard, holder in perhaps_done:
+        if not grants.finish_if_done(state, shard, now) and holder is not None:
+            got_on.add(holder)
     for consumer in sorted(got_on):
         _got_on(state, consumer, now)
     if state.clocks.unnoted:

@@ -200,6 +200,38 @@ async def test_a_refresh_that_is_not_committed_is_made_again_soon(rig: Rig, erro
     await rig.becomes(lambda: rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7))
 
 
+@pytest.mark.parametrize("error", [UNKNOWN, FENCED])
+async def test_a_refresh_that_may_not_have_been_committed_is_made_again_soon_though_all_is_found_as_it_was(
+    rig: Rig, error: Exception
+) -> None:
+    (consumer,) = await rig.serving(session_timeout=10_000.0)
+    await consumer.commit(7)
+    rig.clock.advance(24 * HOUR)
+    rig.kafka.faults.fail("commit", error)
+    rig.runtime.beat()
+    await rig.becomes(lambda: not rig.kafka.faults.before["commit"])
+    await drain()
+    commits = rig.kafka.commits
+
+    rig.clock.advance(60.0)
+    rig.runtime.beat()
+
+    await rig.becomes(lambda: rig.kafka.commits == commits + 1)
+
+
+async def test_what_a_refresh_puts_right_is_told_of_though_it_is_made_again(rig: Rig) -> None:
+    (consumer,) = await rig.serving(session_timeout=10_000.0)
+    await consumer.commit(7)
+    rig.kafka.committed[GROUP_ID][ShardId("t/0")] = 3
+    rig.clock.advance(24 * HOUR)
+    rig.kafka.faults.fail("commit", UNKNOWN, done=True)
+    rig.runtime.beat()
+
+    await rig.becomes(lambda: "CheckpointRestored" in rig.events.reasons())
+
+    assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
+
+
 async def test_a_refresh_that_was_due_while_the_source_was_away_is_made_when_it_is_back(rig: Rig) -> None:
     (consumer,) = await rig.serving(session_timeout=10_000.0)
     await consumer.commit(7)
@@ -279,6 +311,19 @@ def test_what_failed_is_gone_on_with_and_not_begun_anew() -> None:
 
     assert (part.due, part.next()) == (True, (shards[-1],))
     assert part.made(part.next())
+
+
+def test_what_is_to_be_made_soon_while_it_is_under_way_is_made_soon_after_it() -> None:
+    clock = SimulatedClock()
+    part = Refresh(clock, 0.0)
+    part.resume(0.0)
+    for unsure in (True, False):
+        part.begin([ShardId("t/0")])
+        if unsure:
+            part.soon()
+        assert (part.made(part.next()), part.begun, part.due) == (not unsure, False, False)
+        clock.advance(60.0)
+        assert part.due is unsure
 
 
 def test_groups_that_are_due_when_they_are_taken_over_are_refreshed_one_after_the_other() -> None:

@@ -115,6 +115,21 @@ def test_reviving_a_shard_keeps_those_waiting_that_still_wait_and_spares_those_b
     assert (play.state("0"), play.state("2")) == ("OVER", "ALREADY_ALLOC")
 
 
+@pytest.mark.parametrize("revived", ["0", "1"])
+def test_a_shard_waits_on_if_one_parent_is_finished_and_another_is_set_back_in_the_same_commit(revived: str) -> None:
+    (finished,) = {"0", "1"} - {revived}
+    play = Play(spec(1, ordered=True))
+    play.discover([info("0", open=False), info("1", open=False), info("2", parents=["0", "1"])])
+    play.settle("g-0")
+    play.checkpoint("g-0", revived, 100)
+    play.hold_commits = True
+    play.checkpoint("g-0", finished, 100)
+    play.ask(ForceCheckpoint(shard(revived), 40))
+    play.commit()
+    play.settle("g-0")
+    assert play.states() == {revived: "ALREADY_ALLOC", finished: "OVER", "2": "WAIT"}
+
+
 def test_reviving_a_shard_whose_only_child_was_not_given_out_yet_breaks_no_order() -> None:
     play = Play(spec(1, ordered=True))
     play.discover([CLOSED, info("1", parents=["0"])])
