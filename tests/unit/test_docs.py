@@ -6,13 +6,16 @@ import ast
 import inspect
 import math
 import re
+import tomllib
 from pathlib import Path
 
+import pyspark
 import pytest
+import yaml
 
 from dev.reference import DOCUMENTS, SOURCE, rendered
 from shardherd.adapters.kafka import times
-from shardherd.controller import needs
+from shardherd.controller import manifests, needs
 from shardherd.coordinator import ages as lag_age
 from shardherd.coordinator import facts
 from shardherd.core import ages, catchup, conditions, diagnosis, errors, rollout, sizing
@@ -124,6 +127,35 @@ def test_the_page_on_operations_says_what_the_age_of_the_lag_costs() -> None:
     assert f"one in {ages.AGAIN / 60:g} minutes where nothing moves" in said
 
 
+PAGES = (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
+
+
+def test_nobody_is_told_to_install_a_package_that_is_not_published() -> None:
+    wanted = [target for page in PAGES for target in re.findall(r"pip install (.+)", page.read_text())]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    folders = [re.fullmatch(r"'\.\[([\w,]+)\]'", target) for target in wanted]
+    assert len(wanted) >= 2
+    assert [target for target, folder in zip(wanted, folders, strict=True) if folder is None] == []
+    assert {extra for folder in folders if folder for extra in folder.group(1).split(",")} <= extras.keys()
+
+
+def test_the_client_of_an_object_store_is_of_the_version_of_sparks_hadoop_and_not_in_it() -> None:
+    page = (ROOT / "docs" / "quickstart.md").read_text().partition("### Rows in an object store")[2]
+    jars = {path.name for path in (Path(pyspark.__file__).parent / "jars").glob("hadoop-*.jar")}
+    (version,) = re.findall(r"hadoop-client-api-([\d.]+)\.jar", " ".join(jars))
+    assert f"<artifactId>hadoop-aws</artifactId>\n      <version>{version}</version>" in page
+    assert f", {version}\nin the spark image" in page
+    assert [name for name in jars if "aws" in name] == []
+
+
+def test_the_policy_on_security_says_what_the_chart_does_by_default_with_plain_http() -> None:
+    tls = yaml.safe_load((ROOT / "charts" / "shardherd" / "values.yaml").read_text())["tls"]
+    policy = " ".join((ROOT / "SECURITY.md").read_text().split())
+    assert (tls["mode"], tls["acceptPlain"], manifests.TOKEN_SECONDS) == ("auto", False, 3600)
+    assert "Calls over plain HTTP are refused." in policy
+    assert "whoever can read the traffic can use them for up to an hour." in policy
+
+
 def test_every_reason_is_explained() -> None:
     reasons = (
         constants(conditions)
@@ -182,7 +214,14 @@ def test_every_error_code_is_explained() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    "document",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    ],
 )
 def test_every_link_to_a_file_of_ours_leads_somewhere(document: str) -> None:
     text = (ROOT / document).read_text()
@@ -197,7 +236,14 @@ def headings(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    "document",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    ],
 )
 def test_every_link_to_a_section_of_ours_leads_to_one(document: str) -> None:
     place = ROOT / document
