@@ -30,6 +30,7 @@ def heal(world: World) -> None:
     network.down.clear()
     network.weather = Weather()
     world.api.limit = None
+    world.kafka.leaderless.clear()
     for run in world.pods.zombies:
         run.exit("its node is gone")
     for pod in list(world.pods.existing.values()):

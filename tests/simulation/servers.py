@@ -29,6 +29,7 @@ from shardherd.ports import (
     StoredOwnership,
 )
 from tests.simulation.books import BrokenError
+from tests.simulation.leaderless import Seen
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Network, Process
 from tests.simulation.retention import Retention
@@ -237,6 +238,8 @@ class Kafka:
         """Positions that a user has asked for and that are not durable yet."""
         self.unanswered: dict[ShardId, Offset] = {}
         """Positions that a user has asked for and does not know the fate of."""
+        self.leaderless: set[ShardId] = set()
+        """Shards of which no look can tell how far they reach."""
 
     def infos(self) -> tuple[ShardInfo, ...]:
         """Raises SourceUnavailableError if none of the shards is there, as for a topic that does not exist."""
@@ -338,14 +341,18 @@ class SimulatedSource:
 
     def __init__(self, process: Process, network: Network, kafka: Kafka) -> None:
         self._process, self._network, self._kafka = process, network, kafka
+        self._seen = Seen()
 
     async def discover(self, *, sizes: bool = False) -> Discovered:
         infos = await self._network.call(
             self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
         )
-        ledger = self._kafka.ledger
-        ledger.sightings.looked(self._process.name, infos, ledger.now)
-        return Discovered(infos)
+        ledger, looked = self._kafka.ledger, self._seen.look(infos, self._kafka.leaderless)
+        if not looked.shards:
+            raise SourceUnavailableError(f"{looked.unlooked[0]} has no leader")
+        ledger.sightings.looked(self._process.name, looked.shards, ledger.now, looked.unlooked)
+        ledger.counts["shards that could not be looked at"] += len(looked.unlooked)
+        return looked
 
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
         """Records have no times here, so none is young enough."""

@@ -28,16 +28,17 @@ class Sightings:
         """This coordinator loads the group: it has seen nothing yet."""
         self._missed = {key: since for key, since in self._missed.items() if key[0] != coordinator}
 
-    def looked(self, coordinator: str, infos: Collection[ShardInfo], now: float) -> None:
+    def looked(self, coordinator: str, infos: Collection[ShardInfo], now: float, unlooked: Collection[ShardId] = ()) -> None:
         """This coordinator was shown these shards. What went while the answer was under way counts as gone."""
         for info in infos:
             if info.source_id != Shard.source_id and self._shards[info.shard].present:
                 self._shown.setdefault((coordinator, info.shard, info.source_id), now)
-        for shard in self._shards.keys() - {info.shard for info in infos}:
+        there = {info.shard for info in infos}.union(unlooked)
+        for shard in self._shards.keys() - there:
             self._missed.setdefault((coordinator, shard), now)
             self._missed_last[shard] = now
-        for info in infos:
-            self._missed.pop((coordinator, info.shard), None)
+        for shard in there:
+            self._missed.pop((coordinator, shard), None)
 
     def missed_for(self, coordinator: str, shard: ShardId, now: float) -> float:
         """For how long every look of this coordinator has been without this shard."""

@@ -99,6 +99,8 @@ HAPPENS = (
     "resets of shards made anew",
     "shards that vanished for good",
     "shards that came back",
+    "shards forgotten",
+    "shards that could not be looked at",
     *DAYS,
     "offsets that expired",
     "positions committed again as they were",

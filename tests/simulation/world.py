@@ -27,7 +27,7 @@ from shardherd.core.model import (
 )
 from shardherd.core.tracker import ReadRange
 from shardherd.spark import agent
-from tests.simulation import days, faults
+from tests.simulation import days, faults, leaderless
 from tests.simulation.books import BrokenError, Run
 from tests.simulation.calls import Call, HttpAnswer
 from tests.simulation.consumer import ConsumerRun
@@ -119,6 +119,7 @@ class World:
             self.start_operator()
         for when, kind in self.plan.steps:
             self.timeline.at(when, None, self._step, kind)
+        leaderless.begin(self)
         self.timeline.after(RECONCILE * self.plan.pace, self._reconcile)
         if self.plan.pace > 1.0:
             days.begin(self)
