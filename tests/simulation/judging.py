@@ -142,6 +142,7 @@ class Judge(Ledger):
             return False
         heard.seq, heard.revision = heartbeat.seq, heartbeat.revision
         heard.named = frozenset(each.shard for each in heartbeat.held)
+        self.named[heartbeat.consumer, heartbeat.incarnation] = heard.named
         heard.ready = heard.ready or heartbeat.ready
         heard.ready_since = None if not heartbeat.ready else self.now if heard.ready_since is None else heard.ready_since
         if heartbeat.draining and heard.draining_since is None:

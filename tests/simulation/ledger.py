@@ -71,7 +71,7 @@ class Ledger:
     forget_after: float = 3600.0
     """For how long a shard must be gone before it may be forgotten."""
     named: dict[tuple[ConsumerId, Incarnation | None], frozenset[ShardId]] = field(default_factory=dict)
-    """What each run named in its last heartbeat that was answered."""
+    """What each run named in its last heartbeat that arrived."""
 
     def __post_init__(self) -> None:
         self.sightings = Sightings(self.shards, self.loss_limit)
@@ -372,7 +372,6 @@ class Ledger:
             raise BrokenError(f"{heartbeat.consumer} of group {heartbeat.group_uid}, which was deleted, is answered")
         if writer != self.writer:
             raise BrokenError(f"{writer} answers a heartbeat, but {self.writer} has written its leader epoch")
-        self.named[heartbeat.consumer, heartbeat.incarnation] = frozenset(each.shard for each in heartbeat.held)
         for each in reply.confirmed:
             self.sightings.told_of_gone(writer, heartbeat.consumer, each.shard, self.now)
             row = self.stored.shards.get(each.shard) if self.stored is not None else None

@@ -1090,7 +1090,7 @@ def missing(*rows: ShardRecord, seconds: float, named: bool = False) -> Judge:
     books.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), books.timeline.now)
     books.timeline.now += seconds
     held = (HeldShard(T0, 4),) if named else ()
-    books.named[A, RUNS[A]] = frozenset(each.shard for each in held)
+    books.hears(heartbeat(A, seq=2, held=held), LEADER)
     return books
 
 
@@ -1100,6 +1100,13 @@ def test_what_was_gone_for_long_and_is_nobodys_may_be_forgotten(row: ShardRecord
     books.store(owned(revision=7, epoch_floor=4, group_epoch=4), LEADER)
     assert books.counts["shards forgotten"] == 1
     assert books.shards[T0].ended_by_force(4, 5), "what was written of it may be written again"
+
+
+def test_what_its_holder_has_let_go_of_may_be_forgotten_before_the_holder_is_answered() -> None:
+    books = missing(HELD, seconds=201.0, named=True)
+    books.hears(heartbeat(A, seq=3), LEADER)
+    books.store(owned(revision=7, epoch_floor=4, group_epoch=4), LEADER)
+    assert books.counts["shards forgotten"] == 1
 
 
 @pytest.mark.parametrize(
