@@ -321,8 +321,22 @@ class Ledger:
             return False
         return any(row.shard == shard and row.after == offset for row in report.rows)
 
+    def asked_by_reset(self, offsets: Mapping[ShardId, Offset]) -> dict[ShardId, str]:
+        """Of these positions, which are about to be committed, those of a reset that is being made: its id."""
+        report = applying(self.stored)
+        return {shard: report.id for shard, offset in offsets.items() if self.sets(shard, offset)} if report is not None else {}
+
+    def knows_no_more(self, reset: str | None) -> bool:
+        """Whether a reset that was being made was lost with the ownership: what was asked for it may be done all the same."""
+        report = applying(self.stored)
+        return reset is not None and reset not in self.resets and (report is None or report.id != reset)
+
     def reset(self, shard: ShardId, offset: Offset) -> None:
         """A position of a reset that is being made became durable."""
+        if applying(self.stored) is None:
+            # Nobody knows of it any more, nor was it said to be made: it asks for nothing to be read again.
+            self.force(shard, offset)
+            return
         book = self.shards[shard]
         book.before_reset += [(0, book.prefix), *book.beyond]
         self.force(shard, offset)

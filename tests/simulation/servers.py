@@ -9,6 +9,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
@@ -260,7 +261,15 @@ class Kafka:
         self.initialised[self.epoch] = writer
         return self.epoch
 
-    def commit(self, epoch: int, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str], writer: str) -> None:
+    def commit(
+        self,
+        epoch: int,
+        offsets: Mapping[ShardId, Offset],
+        notes: Mapping[ShardId, str],
+        writer: str,
+        resets: Mapping[ShardId, str] = MappingProxyType({}),
+    ) -> None:
+        """`resets` are the ids of those that were being made when this was asked for."""
         if epoch != self.epoch:
             self.ledger.counts["commits fenced"] += 1
             raise CommitFencedError(f"another producer has epoch {self.epoch}, this one had {epoch}")
@@ -274,7 +283,9 @@ class Kafka:
                 if note.forced:
                     # The coordinator does not know of another one yet, and fences the holder all the same.
                     self.ledger.ends_grant(shard, offset)
-            elif self.ledger.sets(shard, offset) and not (again and note is not None and not note.forced):
+            elif (self.ledger.sets(shard, offset) or self.ledger.knows_no_more(resets.get(shard))) and not (
+                again and note is not None and not note.forced
+            ):
                 # While a reset is being made, no user sets the positions that are its own. One that is committed again as it
                 # is, and does not say that it is forced, asks for nothing: the reset may have set it, and it was read on since.
                 self.ledger.reset(shard, offset)
@@ -422,12 +433,13 @@ class SimulatedOffsets:
 
     async def commit(self, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str]) -> None:
         epoch, wanted, noted = self._epoch, dict(offsets), dict(notes)
+        resets = self._kafka.ledger.asked_by_reset(wanted)
         try:
             await self._network.call(
                 self._process,
                 "kafka",
                 "commit",
-                lambda: self._kafka.commit(epoch, wanted, noted, self._process.name),
+                lambda: self._kafka.commit(epoch, wanted, noted, self._process.name, resets),
                 10.0,
                 OutcomeUnknownError,
                 SourceUnavailableError,

@@ -504,6 +504,30 @@ def test_a_reset_whose_commit_was_under_way_when_its_shard_was_made_anew_has_set
         books.store(made, LEADER)
 
 
+@pytest.mark.parametrize("what_became_of_it", ["lost", "made"])
+def test_a_commit_for_a_reset_that_was_lost_with_the_ownership_may_land_afterwards_and_for_one_that_was_made_it_may_not(
+    what_became_of_it: str,
+) -> None:
+    begun = ResetReport("one", ResetTo.OFFSETS, ResetState.APPLYING, "", 1.0, 1, rows=(ResetRow(T0, 4, 2),))
+    books = judge(HELD)
+    kafka = Kafka(books)
+    books.store(owned(HELD, reset=begun), LEADER)
+    asked = books.asked_by_reset({T0: 2, T1: 2})
+    assert asked == {T0: "one"}
+    if what_became_of_it == "made":
+        books.reset(T0, 2)
+        done = replace(begun, state=ResetState.DONE)
+        books.store(owned(FENCED, reset=done, last_reset=done, reset_ids=("one",), revision=7), LEADER)
+        books.shards[T0] = replace(books.shards[T0], highest=4, durable=4, rewound=False)
+        with pytest.raises(BrokenError, match="the durable position went back from 4 to 2"):
+            kafka.commit(kafka.epoch, {T0: 2}, {}, LEADER, asked)
+        return
+    books.lose()
+    books.store(owned(leader_epoch=2, revision=0, group_epoch=0, discovered=False), "operator-2")
+    kafka.commit(kafka.epoch, {T0: 2}, {}, LEADER, asked)
+    assert books.shards[T0].durable == 2
+
+
 @pytest.mark.parametrize(("known_as", "read_before"), [("id-1", True), ("id-1", False), ("id-2", False)])
 def test_what_a_holder_wrote_of_a_shard_made_anew_before_it_heard_of_a_forced_position_may_be_written_again_but_once(
     known_as: str, *, read_before: bool
