@@ -30,6 +30,9 @@ from shardherd.ports import (
 
 log = logging.getLogger(__name__)
 
+NOTHING = CheckpointsCommitted({})
+"""The outcome of a commit that was surely not made."""
+
 FENCES = 3
 FENCE_WINDOW = 60.0
 """Fenced so often within so many seconds: somebody else uses our transactional id. We leave it alone for as long."""
@@ -142,10 +145,10 @@ class Committer:
         batch = self._busy = self._waiting
         self._waiting = []
         offsets = {shard: offset for committing in batch for shard, offset in committing.offsets.items()}
-        durable = await self._commit(offsets)
-        if missing := frozenset(offsets) - frozenset(durable):
+        outcome = await self._commit(offsets)
+        if missing := frozenset(offsets) - frozenset(outcome.offsets):
             self._settle(Outcome(CheckpointsFailed(missing)))
-        self._settle(Outcome(CheckpointsCommitted(durable), durable, batch))
+        self._settle(Outcome(outcome, outcome.offsets, batch))
         self._busy = []
 
     async def forget(self, shards: Iterable[ShardId]) -> None:
@@ -190,7 +193,7 @@ class Committer:
             return
         # What is being committed, or waits for it, is left out: what was committed before is known by now.
         positions = self._group().refreshable(shards)
-        if positions and await self._commit(positions) != positions:
+        if positions and (await self._commit(positions)).offsets != positions:
             log.warning("group %s: its positions are refreshed another time: they could not be committed", self._identity)
             refresh.failed()
             return
@@ -214,15 +217,15 @@ class Committer:
         log.warning("group %s: %s", self._identity, message)
         self._ports.events.record(self._identity, "CheckpointRestored", message, warning=True)
 
-    async def _commit(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
+    async def _commit(self, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
         """The positions of these shards that are durable afterwards; none of a shard that was surely not written."""
         async with self._turn:
             return await self._commit_now(offsets)
 
-    async def _commit_now(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
+    async def _commit_now(self, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
         self._check_lease()
         if not self._allowed():
-            return {}
+            return NOTHING
         try:
             if not self._taken_over:
                 await self._retake()
@@ -231,10 +234,10 @@ class Committer:
             await self._timed("commit_offsets", lambda: self._offsets.commit(offsets, self._group().notes(offsets)))
         except OwnershipUnavailableError as error:
             log.warning("group %s: nothing is committed: %s", self._identity, error)
-            return {}
+            return NOTHING
         except (SourceUnavailableError, CoordinatorUnavailableError) as error:
             self._failing(str(error))
-            return {}
+            return NOTHING
         except OutcomeUnknownError as error:
             log.warning("group %s: %s; taking over again to find out", self._identity, error)
             self._failing(str(error))
@@ -242,9 +245,9 @@ class Committer:
         except CommitFencedError as error:
             return await self._fenced(offsets, error)
         self._failing("")
-        return offsets
+        return CheckpointsCommitted(offsets)
 
-    async def _find_out(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
+    async def _find_out(self, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
         """Prove that we lead, take over again and read back, for as long as it takes.
 
         What is absent then may have been written and be forgotten, so it is not the position before that holds.
@@ -262,20 +265,20 @@ class Committer:
                 self.refresh.soon()
                 if absent := frozenset(offsets) - frozenset(found):
                     self._settle(Outcome(CheckpointsLost(absent)))
-                return found
+                return CheckpointsCommitted(found, read_back=True)
 
-    async def _fenced(self, offsets: Mapping[ShardId, Offset], error: CommitFencedError) -> Mapping[ShardId, Offset]:
+    async def _fenced(self, offsets: Mapping[ShardId, Offset], error: CommitFencedError) -> CheckpointsCommitted:
         """Another producer took our transactional id: a new leader, which the proof shows, or a stranger."""
         log.warning("group %s: %s; proving that this coordinator leads", self._identity, error)
         self._taken_over = False
         now = self._ports.clock.now()
         self._fenced_at.append(now)
-        durable = await self._find_out(offsets)
+        outcome = await self._find_out(offsets)
         if len(self._fenced_at) == FENCES and now - self._fenced_at[0] < FENCE_WINDOW:
             self._fenced_at.clear()
             self._in_use(True)
             asyncio.get_running_loop().call_later(FENCE_WINDOW, self._in_use, False)
-        return durable
+        return outcome
 
     def _check_lease(self) -> None:
         if self._ports.clock.now() >= self._ports.leadership.deadline():

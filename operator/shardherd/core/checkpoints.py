@@ -115,7 +115,7 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
             got_on.add(holder)
     for consumer in sorted(got_on):
         _got_on(state, consumer, now)
-    if state.clocks.unnoted:
+    if state.clocks.unnoted and not request.read_back:
         state.put_clocks(unnoted=state.clocks.unnoted - request.offsets.keys())
     if forced:
         resets.took(state, forced)

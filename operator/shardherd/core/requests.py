@@ -26,9 +26,13 @@ from shardherd.core.model import (
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsCommitted:
-    """These positions are durable now: the outcome of a `Result.commit`. After an unknown outcome: what was read back."""
+    """These positions are durable now: the outcome of a `Result.commit`.
+
+    `read_back`: after an unknown outcome. They are what was found then, and may bear the notes of whoever committed before.
+    """
 
     offsets: Mapping[ShardId, Offset]
+    read_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

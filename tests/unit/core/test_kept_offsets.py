@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardherd.core.group import Group
 from shardherd.core.notes import parse, text
 from shardherd.core.ownership import decode, encode
-from shardherd.core.requests import CheckpointsFailed
+from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed
 from tests.builders import IDENTITY, Play, shard, spec, topic
 
 ANOTHER = text("the UID of a group that was deleted", 7, 9, "")
@@ -43,6 +43,19 @@ def test_a_kept_offset_whose_first_commit_failed_is_committed_again_at_the_next_
     play.hold_commits = False
     play.commit()
     play.discover(topic(1))
+    play.settle("g-0")
+    assert (play.confirmed("g-0")["0"].position, whose(play)) == (40, IDENTITY.uid)
+
+
+def test_a_kept_offset_whose_first_commit_was_read_back_is_committed_again_at_the_next_look_and_granted_only_then() -> None:
+    play = kept()
+    for _ in range(2):
+        play.uncommitted = {}
+        play.ask(CheckpointsCommitted({shard("0"): 40}, read_back=True))
+        play.settle("g-0")
+        assert play.confirmed("g-0") == {}
+        assert play.discover(topic(1)).commit == {shard("0"): 40}
+    play.commit()
     play.settle("g-0")
     assert (play.confirmed("g-0")["0"].position, whose(play)) == (40, IDENTITY.uid)
 
