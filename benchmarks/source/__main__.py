@@ -203,13 +203,16 @@ def cold(topics: Topics, rounds: int, cores: int) -> Row:
     topic = topics.of(replace(COLD.data, rows=COLD_ROWS))
     order = {"case": "cold", "servers": topics.servers, "topic": topic, "batch": COLD_ROWS, "batches": 1}
     found: dict[str, list[float]] = {side: [] for side in SIDES}
+    cpu: dict[str, list[float]] = {side: [] for side in SIDES}
     for number in range(rounds):
         for side in SIDES if number % 2 == 0 else reversed(SIDES):
             begun = time.time()
             with spark(cores) as engine:
-                found[side].append(engine.ask(side=side, **order)["first_at"] - begun)
+                answer = engine.ask(side=side, **order)
+            found[side].append(answer["first_at"] - begun)
+            cpu[side].append(answer["first_cpu"])
     for side in SIDES:
-        say(f"{COLD.name}: {side}", found[side], "s")
+        say(f"{COLD.name}: {side}", found[side], "s", f"{middle(cpu[side]):.2f} CPU s of the whole application until then")
     return Row(COLD.name, middle(found["ours"]), middle(found["peer"]), COLD.goal, "s")
 
 

@@ -32,6 +32,7 @@ def session(cores: int) -> SparkSession:
         .appName("bench-source")
         .config("spark.jars", ",".join(jars))
         .config("spark.driver.memory", "2g")
+        .config("spark.python.daemon.module", "shardherd.spark.daemon")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(cores))
@@ -57,10 +58,13 @@ def run(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
     frame = (case.ours if order["side"] == "ours" else case.peer)(spark, options)
     rows: list[Any] = []
     first_at: list[float] = []
+    first_cpu: list[float] = []
 
     def sink(batch: DataFrame, _number: int) -> None:
         rows.extend(batch.selectExpr(*case.sums).collect())
-        first_at.append(time.time())
+        if not first_at:
+            first_at.append(time.time())
+            first_cpu.append(cpu_seconds(os.getpid()))
 
     folder = tempfile.mkdtemp(prefix="bench-source-")
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", folder)
@@ -88,6 +92,7 @@ def run(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
         "cpu": used,
         "triggers": triggers,
         "first_at": first_at[0],
+        "first_cpu": first_cpu[0],
     }
 
 

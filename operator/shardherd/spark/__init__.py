@@ -6,12 +6,16 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from shardherd.spark.kafka_package import leave_unfinished
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from shardherd.spark.tally import Counts
 
 __all__ = ["register", "session", "values_read"]
+
+leave_unfinished()
 
 
 def session(name: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:

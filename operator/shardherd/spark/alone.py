@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from shardherd.spark.network import guarded
 from shardherd.spark.registration import register_source
+from shardherd.spark.workers import forked_ready
 
 OPTIONS = "SHARDHERD_ALONE"
 """The variable that asks for it: the source's options as a JSON object."""
@@ -26,6 +27,16 @@ CHECKPOINT = "SHARDHERD_CHECKPOINT_PATH"
 def make_alone(name: str | None, conf: Mapping[str, str] | None) -> SparkSession:
     """A session on this machine whose `format("shardherd")` reads what the environment says."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name or "shardherd")
+    for key, value in session_conf(conf or {}).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register_source(spark, warm_up=True, given=json.loads(os.environ[OPTIONS]))
+    return spark
+
+
+def session_conf(conf: Mapping[str, str]) -> dict[str, str]:
+    """All that the session is made with; what the application gives wins."""
     ours = {
         "spark.master": "local[*]",
         "spark.driver.host": "127.0.0.1",
@@ -34,9 +45,4 @@ def make_alone(name: str | None, conf: Mapping[str, str] | None) -> SparkSession
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.checkpointLocation": os.environ.get(CHECKPOINT, str(Path.cwd() / "checkpoint")),
     }
-    builder = SparkSession.builder.appName(name or "shardherd")
-    for key, value in guarded({**ours, **(conf or {})}).items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    register_source(spark, warm_up=True, given=json.loads(os.environ[OPTIONS]))
-    return spark
+    return guarded(forked_ready({**ours, **conf}))

@@ -31,6 +31,7 @@ from shardherd.spark.network import guarded
 from shardherd.spark.pod import Pod, read_pod
 from shardherd.spark.runtime import AgentRuntime
 from shardherd.spark.source import ShardherdSource
+from shardherd.spark.workers import forked_ready
 from shardherd.telemetry.logs import TextFormatter
 
 DRIVER_PORT = 7078
@@ -58,7 +59,7 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     runtime.start()
     signal.signal(signal.SIGTERM, runtime.terminate)
     builder = SparkSession.builder.appName(name or pod.group)
-    for key, value in guarded({**spark_conf(pod), **pod.spark_conf, **(conf or {})}).items():
+    for key, value in session_conf(pod, conf or {}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(ShardherdSource)
@@ -68,6 +69,11 @@ def make_session(name: str | None, conf: Mapping[str, str] | None) -> SparkSessi
     # Before Python's side of the listeners goes away, or the JVM complains of it at length.
     atexit.register(spark.stop)
     return spark
+
+
+def session_conf(pod: Pod, conf: Mapping[str, str]) -> dict[str, str]:
+    """All that the session is made with: of what shardherd, the group's sparkConf and the application say, the last wins."""
+    return guarded(forked_ready({**spark_conf(pod), **pod.spark_conf, **conf}))
 
 
 def spark_conf(pod: Pod) -> dict[str, str]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -18,11 +22,13 @@ from pyspark.errors.exceptions.base import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import BooleanType
 
 import shardherd.spark
 from dev.cluster import Cluster
 from shardherd.spark.schema import columns
 from shardherd.spark.warming import start_workers
+from shardherd.spark.workers import forked_ready
 from tests.harness.spark import make_session
 from tests.integration.spark.drivers import produce
 from tests.integration.spark.page import lines_of, ten_lines
@@ -35,7 +41,7 @@ Create = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    settings = {"spark.master": "local[2]", "spark.sql.streaming.noDataProgressEventInterval": "100"}
+    settings = forked_ready({"spark.master": "local[2]", "spark.sql.streaming.noDataProgressEventInterval": "100"})
     made = make_session(tmp_path_factory.mktemp("spark"), settings)
     shardherd.spark.register(made)
     yield made
@@ -223,10 +229,30 @@ def test_the_workers_that_are_started_ahead_are_those_that_read(
     assert workers(spark) == ahead
 
 
+def test_a_worker_in_the_place_of_one_that_ended_has_imported_what_reading_takes(
+    site: Site, spark: SparkSession, create: Create, cluster: Cluster
+) -> None:
+    """As after a minute without work, when Spark ends its workers."""
+    topic = create(2)
+    produce(cluster.kafka_bootstrap, topic, 2, 10)
+    start_workers(spark, 2).join()
+    for worker in workers(spark):
+        ended = os.pidfd_open(int(worker))
+        os.kill(int(worker), signal.SIGKILL)
+        assert select.select([ended], [], [], 10)[0], "it is gone"
+        os.close(ended)
+
+    is_ready = F.udf(lambda _: "shardherd.spark.reader" in sys.modules, BooleanType(), useArrow=False)
+    rows = spark.range(0, 2, 1, 2).select(is_ready("id").alias("ready")).collect()
+
+    assert [row.ready for row in rows] == [True, True]
+    assert site.batch(subscribe=topic).count() == 20
+
+
 def workers(spark: SparkSession) -> set[str]:
     """The processes that run Python tasks of this session."""
     java = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
-    daemons = _children(java, "-f", "pyspark.daemon pyspark.worker$")
+    daemons = _children(java, "-f", "shardherd.spark.daemon pyspark.worker$")
     return {worker for daemon in daemons for worker in _children(daemon)}
 
 

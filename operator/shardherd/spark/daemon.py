@@ -1,0 +1,80 @@
+"""Spark's daemon of Python workers, with all that reading takes imported before it forks them.
+
+Spark starts it for every executor, as `python -m shardherd.spark.daemon pyspark.worker`, where `spark.python.daemon.module`
+names it (`workers` sets that). A worker of Spark's own daemon imports for itself: a second of the processor for each, and
+again after a minute without work, since Spark ends idle workers then. A fork of this one begins to read at once, and shares
+its memory.
+
+It reads nothing, connects to nothing and starts no thread: only the thread that forks is there in the fork. (numpy's OpenBLAS
+starts some where Spark's OMP_NUM_THREADS, which is `spark.task.cpus`, lets it; it ends them before a fork, by itself.) It
+compiles nothing either; what has no object file yet, a worker sees to. Forks are otherwise those of `pyspark.daemon`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+
+from pyspark import daemon
+
+log = logging.getLogger(__name__)
+
+MODULES = (
+    "pyspark.worker",
+    "shardherd.spark.source",
+    "shardherd.spark.reader",
+    "shardherd.spark.values.json_column",
+    "shardherd.spark.values.avro_column",
+)
+LIBRARIES = ("shardherd.spark.native", "shardherd.spark.values.native")
+
+
+def load() -> None:
+    """Import what the workers need. What cannot be imported is theirs to complain of: it then ends a task, not all."""
+    # A thread of Arrow's second allocator, which would not be in the forks anyway.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    try:
+        for module in MODULES:
+            importlib.import_module(module)
+        for module in LIBRARIES:
+            for library in importlib.import_module(module).LIBRARIES:
+                if library.compiled():
+                    library.functions()
+    except ImportError:
+        log.warning("workers import for themselves what reading takes, as it cannot be imported here", exc_info=True)
+    if (random := sys.modules.get("numpy.random")) is not None:
+        # Python draws a new state for each fork; numpy would give all of them the same random numbers.
+        os.register_at_fork(after_in_child=random.seed)
+    # What is here stays: a worker's collection of garbage must neither look at it nor, by that, take a copy of its memory.
+    gc.collect()
+    gc.freeze()
+
+
+@contextlib.contextmanager
+def _stdout_aside() -> Iterator[None]:
+    """Spark reads the daemon's address from stdout: nothing that is imported may print there before it."""
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def main() -> None:
+    """Serve until Spark ends."""
+    with _stdout_aside():
+        load()
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Which daemon forks Spark's Python workers, and what it has imported before it does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardherd.spark import alone, application
+from shardherd.spark.pod import read_pod
+from shardherd.spark.workers import forked_ready
+from tests.unit.spark.test_pod import POD
+
+ROOT = Path(__file__).parents[3]
+DAEMON = "spark.python.daemon.module"
+
+
+def run(code: str) -> list[str]:
+    # Spark gives its processes as many as a task has CPUs.
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_ours_forks_them_where_the_user_has_said_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    assert forked_ready({"spark.ui.enabled": "false"}) == {"spark.ui.enabled": "false", DAEMON: "shardherd.spark.daemon"}
+    assert caplog.messages == []
+
+
+def test_a_users_own_stays_and_the_log_names_both(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert forked_ready({DAEMON: "theirs.daemon"}) == {DAEMON: "theirs.daemon"}
+
+    assert caplog.messages == [
+        "spark.python.daemon.module is theirs.daemon and stays so: every Python worker imports for itself what reading takes, "
+        "which shardherd.spark.daemon would do once"
+    ]
+
+
+def test_a_user_who_names_ours_hears_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    assert forked_ready({DAEMON: "shardherd.spark.daemon"}) == {DAEMON: "shardherd.spark.daemon"}
+    assert caplog.messages == []
+
+
+def test_a_session_has_it_and_whoever_names_another_one_wins() -> None:
+    group = {"SHARDHERD_SPARK_CONF": json.dumps({DAEMON: "of.the.group"})}
+    found = [
+        alone.session_conf({})[DAEMON],
+        alone.session_conf({DAEMON: "of.the.application"})[DAEMON],
+        application.session_conf(read_pod(POD), {})[DAEMON],
+        application.session_conf(read_pod({**POD, **group}), {})[DAEMON],
+        application.session_conf(read_pod({**POD, **group}), {DAEMON: "of.the.application"})[DAEMON],
+    ]
+
+    assert found == [
+        "shardherd.spark.daemon",
+        "of.the.application",
+        "shardherd.spark.daemon",
+        "of.the.group",
+        "of.the.application",
+    ]
+
+
+FORKING = """
+import os, sys
+from shardherd.spark import daemon, machine_code
+from shardherd.spark.compiling import libraries
+for library in libraries():
+    library.prepare()
+with daemon._stdout_aside():
+    print("what an import prints")
+    daemon.load()
+before = set(sys.modules)
+import numpy, pyarrow
+threads = len(os.listdir("/proc/self/task"))
+
+OURS = ("shardherd", "pyspark", "pyarrow", "numpy", "llvmlite", "kafka")
+
+def forked(work):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.write(writing, repr(work()).encode())
+        os._exit(0)
+    os.close(writing)
+    os.wait()
+    return os.fdopen(reading).read()
+
+def work():
+    from shardherd.spark import native, reader, source
+    from shardherd.spark.values import ValueFormat
+    import pyspark.worker
+    found = native.count_batches(numpy.zeros(5, numpy.uint8))
+    json = ValueFormat("json", "a string").decoder("UTC").decode(pyarrow.array([b'{"a":"x"}'])).values.to_pylist()
+    return found, json, sorted(name for name in set(sys.modules) - before if name.startswith(OURS)), "numba" in sys.modules
+
+print(threads)
+print(forked(work))
+print(forked(lambda: numpy.random.random()) != forked(lambda: numpy.random.random()))
+"""
+
+
+def test_a_fork_reads_and_imports_nothing_and_draws_random_numbers_of_its_own() -> None:
+    threads, worked, unlike = run(FORKING)
+
+    assert threads == "1", "only the thread that forks is there in the fork: a lock that another one holds stays locked"
+    assert worked == "(0, [{'a': 'x'}], [], False)"
+    assert unlike == "True"
