@@ -484,7 +484,7 @@ class Judge(Ledger):
     def _readable(self, shard: ShardId) -> bool:
         """Whether its position has been known for long, so that nothing keeps its holder from being told of it."""
         book = self.shards[shard]
-        if self.sightings.another(self.stored, shard):
+        if self.sightings.another(self.stored, shard) or self.sightings.misses(self.writer, shard):
             return False
         lately = self.forgotten_at.get(shard, float("-inf")) > self.now - 100.0
         lately = lately or self.sightings.missed_within(self.loss_limit, shard, self.now)

@@ -333,11 +333,12 @@ class Ledger:
 
     def reset(self, shard: ShardId, offset: Offset) -> None:
         """A position of a reset that is being made became durable."""
-        if applying(self.stored) is None:
-            # Nobody knows of it any more, nor was it said to be made: it asks for nothing to be read again.
-            self.force(shard, offset)
-            return
         book = self.shards[shard]
+        if applying(self.stored) is None:
+            # Nobody knows of it any more, nor was it said to be made: it asks for nothing to be read again. What it skips is.
+            self.force(shard, offset)
+            self._cover(book, 0, offset)
+            return
         book.before_reset += [(0, book.prefix), *book.beyond]
         self.force(shard, offset)
         self.forced(shard, offset)

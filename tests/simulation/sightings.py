@@ -44,6 +44,10 @@ class Sightings:
         """For how long every look of this coordinator has been without this shard."""
         return now - self._missed.get((coordinator, shard), now)
 
+    def misses(self, coordinator: str, shard: ShardId) -> bool:
+        """Whether the last look of this coordinator was without this shard."""
+        return (coordinator, shard) in self._missed
+
     def missed_within(self, seconds: float, shard: ShardId, now: float) -> bool:
         """Whether some look was without this shard lately."""
         return now - self._missed_last.get(shard, float("-inf")) < seconds

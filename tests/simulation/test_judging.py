@@ -525,7 +525,7 @@ def test_a_commit_for_a_reset_that_was_lost_with_the_ownership_may_land_afterwar
     books.lose()
     books.store(owned(leader_epoch=2, revision=0, group_epoch=0, discovered=False), "operator-2")
     kafka.commit(kafka.epoch, {T0: 2}, {}, LEADER, asked)
-    assert books.shards[T0].durable == 2
+    assert (books.shards[T0].durable, books.shards[T0].prefix) == (2, 2), "what it skips need not be read"
 
 
 @pytest.mark.parametrize(("known_as", "read_before"), [("id-1", True), ("id-1", False), ("id-2", False)])
@@ -1152,6 +1152,15 @@ def test_it_sees_that_a_consumer_is_told_to_read_what_is_gone() -> None:
     reply = HeartbeatReply(6, (ConfirmedShard(T0, 4, 3, 4),), heartbeat_interval=3.0, session_timeout=90.0)
     with pytest.raises(BrokenError, match="tells g-0 to read t/0, which it has not seen for 130 s"):
         books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply, LEADER)
+
+
+def test_nobody_need_be_told_to_read_what_the_last_look_was_without_however_long_ago_that_was() -> None:
+    books = missing(HELD, seconds=5000.0)
+    assert not books.sightings.missed_within(books.loss_limit, T0, books.timeline.now)
+    books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply(), LEADER)
+    books.sightings.looked(LEADER, (ShardInfo(T0, 0, 10), ShardInfo(T1, 0, 10)), books.timeline.now)
+    with pytest.raises(BrokenError, match="holds t/0 under epoch 4, and is not told so"):
+        books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply(), LEADER)
 
 
 def test_a_coordinator_that_loads_the_group_anew_has_not_missed_anything_yet() -> None:
