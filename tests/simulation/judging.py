@@ -194,6 +194,15 @@ class Judge(Ledger):
                 raise BrokenError(f"{shard} waits, and every ancestor is read to its end")
         self._wakes(before, after, writer)
 
+    def _forgotten(self, row: ShardRecord, before: Ownership, after: Ownership) -> None:
+        super()._forgotten(row, before, after)
+        if row.holder is None or row.incarnation is None:
+            return
+        # As it arrived, also if it waits for its answer still.
+        heard = self.heard_of.get((self.writer, row.holder, row.incarnation))
+        if heard is None or row.shard in heard.named:
+            raise BrokenError(f"{row.shard} is forgotten, and {row.holder} has not said that it holds it no more")
+
     def _longest(self, before: Ownership) -> None:
         moving = {name: row for name, row in before.shards.items() if row.state is ShardState.TRANSFER}
         self.moving_from = {name: self.moving_from.get(name, self.now) for name in moving}

@@ -1066,13 +1066,13 @@ def test_what_the_source_forgot_of_a_group_that_is_looked_at_is_known() -> None:
 
 
 def missing(*rows: ShardRecord, seconds: float, named: bool = False) -> Judge:
-    """A judge whose leader has not seen t/0 for so long; g-0 named it in its last heartbeat, or did not."""
+    """A judge whose leader has not seen t/0 for so long; the last that arrived of g-0 named it, or did not."""
     books = judge(*rows)
     books.forget_after = 200.0
     books.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), books.timeline.now)
     books.timeline.now += seconds
     held = (HeldShard(T0, 4),) if named else ()
-    books.named[A, RUNS[A]] = frozenset(each.shard for each in held)
+    books.hears(heartbeat(A, 2, held=held), LEADER)
     return books
 
 
@@ -1090,7 +1090,7 @@ def test_what_was_gone_for_long_and_is_nobodys_may_be_forgotten(row: ShardRecord
         (missing(FREE, seconds=100.0), {}, "is no longer in the ownership of operator-1, which has not seen it for 100 s"),
         (judge(FREE), {}, "which has not seen it for 0 s"),
         (missing(FREE, seconds=201.0), {"epoch_floor": 3}, "is forgotten after epoch 4, and the floor is 3"),
-        (missing(HELD, seconds=201.0, named=True), {}, "is forgotten, and g-0 named it in its last heartbeat"),
+        (missing(HELD, seconds=201.0, named=True), {}, "is forgotten, and g-0 has not said that it holds it no more"),
     ],
 )
 def test_it_sees_that_a_shard_is_forgotten_too_soon(books: Judge, group: dict[str, Any], told: str) -> None:
