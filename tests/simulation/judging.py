@@ -142,7 +142,6 @@ class Judge(Ledger):
             return False
         heard.seq, heard.revision = heartbeat.seq, heartbeat.revision
         heard.named = frozenset(each.shard for each in heartbeat.held)
-        self.named[heartbeat.consumer, heartbeat.incarnation] = heard.named
         heard.ready = heard.ready or heartbeat.ready
         heard.ready_since = None if not heartbeat.ready else self.now if heard.ready_since is None else heard.ready_since
         if heartbeat.draining and heard.draining_since is None:
@@ -194,6 +193,15 @@ class Judge(Ledger):
             if row.state is ShardState.WAIT and self.ordered and not self._behind(shard, after):
                 raise BrokenError(f"{shard} waits, and every ancestor is read to its end")
         self._wakes(before, after, writer)
+
+    def _forgotten(self, row: ShardRecord, before: Ownership, after: Ownership) -> None:
+        super()._forgotten(row, before, after)
+        if row.holder is None or row.incarnation is None:
+            return
+        # As it arrived, also if it waits for its answer still.
+        heard = self.heard_of.get((self.writer, row.holder, row.incarnation))
+        if heard is None or row.shard in heard.named:
+            raise BrokenError(f"{row.shard} is forgotten, and {row.holder} has not said that it holds it no more")
 
     def _longest(self, before: Ownership) -> None:
         moving = {name: row for name, row in before.shards.items() if row.state is ShardState.TRANSFER}

@@ -70,8 +70,6 @@ class Ledger:
     """When the reset that is being made was stored first."""
     forget_after: float = 3600.0
     """For how long a shard must be gone before it may be forgotten."""
-    named: dict[tuple[ConsumerId, Incarnation | None], frozenset[ShardId]] = field(default_factory=dict)
-    """What each run named in its last heartbeat that arrived."""
 
     def __post_init__(self) -> None:
         self.sightings = Sightings(self.shards, self.loss_limit)
@@ -180,8 +178,6 @@ class Ledger:
             raise BrokenError(f"{name} is forgotten after epoch {row.owner_epoch}, and the floor is {after.group.epoch_floor}")
         if _finds_out(before) or (applying(before) is not None and applying(before) == applying(after)):
             raise BrokenError(f"{name} is forgotten while a reset is made, or it is being found out who holds it")
-        if row.holder is not None and name in self.named.get((row.holder, row.incarnation), ()):
-            raise BrokenError(f"{name} is forgotten, and {row.holder} named it in its last heartbeat")
         # What was written of it and never became durable is read again, should it ever come back.
         book.forced_under.add(row.owner_epoch)
         if book.durable is None:

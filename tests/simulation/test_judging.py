@@ -1108,13 +1108,13 @@ def test_what_the_source_forgot_of_a_group_that_is_looked_at_is_known() -> None:
 
 
 def missing(*rows: ShardRecord, seconds: float, named: bool = False) -> Judge:
-    """A judge whose leader has not seen t/0 for so long; g-0 named it in its last heartbeat, or did not."""
+    """A judge whose leader has not seen t/0 for so long; the last that arrived of g-0 named it, or did not."""
     books = judge(*rows)
     books.forget_after = 200.0
     books.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), books.timeline.now)
     books.timeline.now += seconds
     held = (HeldShard(T0, 4),) if named else ()
-    books.hears(heartbeat(A, seq=2, held=held), LEADER)
+    books.hears(heartbeat(A, 2, held=held), LEADER)
     return books
 
 
@@ -1139,7 +1139,7 @@ def test_what_its_holder_has_let_go_of_may_be_forgotten_before_the_holder_is_ans
         (missing(FREE, seconds=100.0), {}, "is no longer in the ownership of operator-1, which has not seen it for 100 s"),
         (judge(FREE), {}, "which has not seen it for 0 s"),
         (missing(FREE, seconds=201.0), {"epoch_floor": 3}, "is forgotten after epoch 4, and the floor is 3"),
-        (missing(HELD, seconds=201.0, named=True), {}, "is forgotten, and g-0 named it in its last heartbeat"),
+        (missing(HELD, seconds=201.0, named=True), {}, "is forgotten, and g-0 has not said that it holds it no more"),
     ],
 )
 def test_it_sees_that_a_shard_is_forgotten_too_soon(books: Judge, group: dict[str, Any], told: str) -> None:
