@@ -23,6 +23,7 @@ class Sightings:
         self._shown: dict[tuple[str, ShardId, str], float] = {}
         self._missed: dict[tuple[str, ShardId], float] = {}
         self._missed_last: dict[ShardId, float] = {}
+        self._unlooked_last: dict[ShardId, float] = {}
 
     def begin(self, coordinator: str) -> None:
         """This coordinator loads the group: it has seen nothing yet."""
@@ -39,6 +40,7 @@ class Sightings:
             self._missed_last[shard] = now
         for shard in there:
             self._missed.pop((coordinator, shard), None)
+        self._unlooked_last.update(dict.fromkeys(unlooked, now))
 
     def missed_for(self, coordinator: str, shard: ShardId, now: float) -> float:
         """For how long every look of this coordinator has been without this shard."""
@@ -51,6 +53,10 @@ class Sightings:
     def missed_within(self, seconds: float, shard: ShardId, now: float) -> bool:
         """Whether some look was without this shard lately."""
         return now - self._missed_last.get(shard, float("-inf")) < seconds
+
+    def unlooked_within(self, seconds: float, shard: ShardId, now: float) -> bool:
+        """Whether some look lately told no more of this shard than that it is there."""
+        return now - self._unlooked_last.get(shard, float("-inf")) < seconds
 
     def told_of_gone(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
         """A consumer is told to read a shard: one that this coordinator has not seen for long is gone for it."""

@@ -737,6 +737,16 @@ def test_it_sees_a_shard_that_waits_for_nothing_or_does_not_wait() -> None:
         books.store(owned(over._replace(last_holder=A), child._replace(state=ShardState.WAIT), revision=7), LEADER)
 
 
+def test_a_shard_may_wait_for_an_ancestor_that_is_there_and_that_nobody_could_look_at_yet() -> None:
+    child = FREE._replace(shard=T1, parents=(T0,), state=ShardState.WAIT, started=False)
+    waits = owned(child, revision=7, group_epoch=4)
+    books = judge(ordered=True)
+    books.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), books.timeline.now, unlooked=(T0,))
+    books.store(waits, LEADER)
+    with pytest.raises(BrokenError, match="has no ancestor to wait for"):
+        judge(ordered=True).store(waits, LEADER)
+
+
 # Answers.
 
 

@@ -24,7 +24,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     infos = {info.shard: info for info in request.shards}
     infos |= {shard: before[shard] for shard in request.unlooked if shard in before}  # it is as it was, as far as anybody knows
     state.put_infos(infos)
-    unlooked = frozenset(shard for shard in request.unlooked if shard not in infos and shard in state.shards)
+    unlooked, unlooked_before = request.unlooked - infos.keys(), state.clocks.unlooked
     state.put_clocks(seen=True, unlooked=unlooked)
     fresh = sorted(infos.keys() - state.shards.keys(), key=shard_key)
     _note_growth(state, fresh, infos)
@@ -53,7 +53,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         if not grants.finish_if_done(state, shard, now):
             # A forced checkpoint that the coordinator before us made durable, and ended before it could act upon it.
             checkpoints.revive(state, shard, now)
-    if before.keys() != infos.keys():
+    if before.keys() != infos.keys() or unlooked_before - unlooked:
         _wake_waiting(state, now)
     counted.gone(state, vanished)
     absence.note(state, now)
@@ -142,6 +142,7 @@ def _wake_waiting(state: State, now: float) -> None:
 def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes: Mapping[ShardId, Note], now: float) -> None:
     if not fresh:
         return
+    unlooked = state.clocks.unlooked
     first = not state.record.discovered and not state.record.rebuilding
     unnoted: set[ShardId] = set()
     latest = first and state.spec.source.starting_position == "Latest"
@@ -159,7 +160,9 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
             # Only what was read before the ownership was lost can be finished already.
             return state.record.rebuilding and _read_to_its_end(infos[shard], request.durable.get(shard))
         record = state.shards.get(shard)
-        return record is None or record.state is ShardState.OVER or grants.is_away(state, shard)
+        if record is None:
+            return shard not in unlooked
+        return record.state is ShardState.OVER or grants.is_away(state, shard)
 
     for shard in fresh:
         info, note = infos[shard], notes.get(shard)

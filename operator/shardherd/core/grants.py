@@ -231,7 +231,9 @@ def behind(state: State, shard: ShardId) -> bool:
 
     def done(ancestor: ShardId) -> bool:
         record = state.shards.get(ancestor)
-        if record is None or record.state is ShardState.OVER:
+        if record is None:
+            return ancestor not in state.clocks.unlooked
+        if record.state is ShardState.OVER:
             return True
         return shown and is_away(state, ancestor)
 

@@ -195,6 +195,39 @@ def test_children_wait_for_a_parent_without_a_leader() -> None:
     assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT"}
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_children_wait_for_a_parent_that_never_had_a_leader_while_anybody_looked(restarted: bool) -> None:
+    parent, child, other = info("0", end=10, open=False), info("1", parents=["0"]), info("2")
+    play = Play(spec(1, ordered=True, progress_timeout=DAY))
+    play.discover([child, other], unlooked="0")
+    play.settle("g-0")
+    if restarted:
+        play.restart()
+        play.discover([child, other], unlooked="0")
+        play.settle("g-0")
+    assert play.states() == {"1": "WAIT", "2": "ALREADY_ALLOC"}
+
+    play.discover([parent, child, other])
+    play.settle("g-0")
+    assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT", "2": "ALREADY_ALLOC"}
+
+
+def test_children_wait_no_more_for_a_parent_that_goes_before_anybody_could_look_at_it() -> None:
+    child, other = info("1", parents=["0"]), info("2")
+    play = Play(spec(1, ordered=True, progress_timeout=DAY))
+    play.discover([child, other], unlooked="0")
+    play.settle("g-0")
+    play.discover([child, other])
+    play.settle("g-0")
+    assert play.states() == {"1": "ALREADY_ALLOC", "2": "ALREADY_ALLOC"}
+
+
+def test_a_shard_that_nobody_could_look_at_yet_hides_none_that_is_gone() -> None:
+    play = holding(A="0123", B="4567")
+    play.discover(topic(8)[1:], unlooked="9")
+    assert [each.shards for each in play.told if each.reason == "ShardsGone"] == [shards("0")]
+
+
 def test_a_reset_waits_for_a_shard_without_a_leader() -> None:
     play = holding(A="0123", B="4567", settings={"paused": True})
     play.restart()
