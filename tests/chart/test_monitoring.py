@@ -108,8 +108,11 @@ CASES = [
     Case(
         "ShardherdLagSeconds",
         "40m",
-        # The oldest record waits since the producers stopped.
-        {f"shardherd_group_lag_seconds{OF_GROUP}": "0+60x60", f"shardherd_group_end_offset{OF_GROUP}": "1800x60"},
+        # The oldest record waits since the producers stopped; for a minute that is not known.
+        {
+            f"shardherd_group_lag_seconds{OF_GROUP}": "0+60x30 stale 1920+60x28",
+            f"shardherd_group_end_offset{OF_GROUP}": "1800x60",
+        },
         {f"shardherd_group_lag_seconds{OF_GROUP}": "600x60", f"shardherd_group_end_offset{OF_GROUP}": "0+60x60"},
         GROUP,
     ),
