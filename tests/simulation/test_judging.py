@@ -443,6 +443,25 @@ def test_it_sees_what_is_written_again_of_a_shard_that_could_be_claimed() -> Non
         books.write(T0, 4, 7, 5, RUN_OF[B])
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_shard_that_comes_late_could_be_claimed_only_by_who_is_heard_before_the_time_for_claims_is_over(named: bool) -> None:
+    books = judge(HELD)
+    books.write(T0, 4, 6, 4, RUN_OF[A])
+    books.lose()
+    books.store(owned(discovered=False, rebuilding=True, leader_epoch=2), "operator-2")
+    books.store(owned(rebuilding=True, leader_epoch=2), "operator-2")
+    books.store(owned(FREE, rebuilding=True, leader_epoch=2, revision=7, group_epoch=4), "operator-2")
+    books.timeline.now += 1.0
+    if named:
+        books.hears(heartbeat(A, 2, held=(HeldShard(T0, 4),)), "operator-2")
+    books.store(owned(FREE, leader_epoch=2, revision=8, group_epoch=4), "operator-2")
+    given_to_b = HELD._replace(holder=B, incarnation=RUNS[B], last_holder=B, owner_epoch=5, held_since_epoch=5, revision=9)
+    books.hears(heartbeat(B, 2), "operator-2")
+    books.store(owned(given_to_b, leader_epoch=2, revision=9, group_epoch=4), "operator-2")
+    with pytest.raises(BrokenError, match="writes records 4 to 6 under epoch 5") if named else nullcontext():
+        books.write(T0, 4, 7, 5, RUN_OF[B])
+
+
 def test_a_shard_without_a_position_could_not_be_claimed_and_what_was_written_of_it_may_be_written_again() -> None:
     books = away_while_the_ownership_was_rebuilt(FREE._replace(started=False), has_position=False)
     books.write(T0, 4, 7, 5, RUN_OF[B])
