@@ -21,6 +21,26 @@ SCRAM = {
     "tls": {"caSecretRef": {"name": "kafka-ca"}},
 }
 MUTUAL = {"protocol": "SSL", "tls": {"certificateSecretRef": {"name": "clicks-tls"}, "verifyHostname": False}}
+OAUTH = {
+    "protocol": "SASL_SSL",
+    "sasl": {
+        "mechanism": "OAUTHBEARER",
+        "secretRef": {"name": "kafka", "usernameKey": "client-id", "passwordKey": "client-secret"},
+        "oauth": {
+            "tokenEndpoint": "https://issuer.example:8443/realms/shop/token?p=1",
+            "scope": "kafka.read kafka.write",
+            "extensions": [{"name": "logicalCluster", "value": "lkc-1"}],
+            "caSecretRef": {"name": "issuer"},
+        },
+    },
+}
+
+
+def _oauth(mechanism: str = "OAUTHBEARER", protocol: str = "SASL_SSL", **oauth: object) -> Json:
+    """A group that gets tokens by what is said."""
+    sasl = {"mechanism": mechanism, "secretRef": {"name": "kafka"}} | ({"oauth": oauth} if oauth else {})
+    return {"source": {"kafka": {"security": {"protocol": protocol, "sasl": sasl}}}}
+
 
 REFUSED = [
     pytest.param(
@@ -93,6 +113,40 @@ REFUSED = [
         {"source": {"kafka": {"security": {"protocol": "SASL_SSL", "sasl": {"mechanism": "PLAIN", "password": "x"}}}}},
         'unknown field "spec.source.kafka.security.sasl.password"',
         id="a password itself",
+    ),
+    pytest.param(
+        {
+            "source": {
+                "kafka": {"security": {"protocol": "SASL_SSL", "sasl": {"mechanism": "OAUTH", "secretRef": {"name": "a"}}}}
+            }
+        },
+        f'{KAFKA}.security.sasl.mechanism: Unsupported value: "OAUTH"',
+        id="a mechanism that does not exist",
+    ),
+    pytest.param(
+        _oauth(),
+        f"{KAFKA}.security.sasl.mechanism OAUTHBEARER needs to know where tokens come from: set oauth.tokenEndpoint",
+        id="tokens from nowhere",
+    ),
+    pytest.param(
+        _oauth("PLAIN", tokenEndpoint="https://issuer.example/token"),
+        f"{KAFKA}.security.sasl.mechanism PLAIN uses no tokens: remove oauth, or set OAUTHBEARER",
+        id="tokens for who needs none",
+    ),
+    pytest.param(
+        _oauth(tokenEndpoint="http://issuer.example/token"),
+        f'{KAFKA}.security.sasl.oauth.tokenEndpoint "http://issuer.example/token" must begin with https: when protocol is',
+        id="a client's secret as plain text",
+    ),
+    pytest.param(
+        _oauth(tokenEndpoint="https://me:word@issuer.example/token"),
+        f"{KAFKA}.security.sasl.oauth.tokenEndpoint",
+        id="a password in an address",
+    ),
+    pytest.param(
+        _oauth(tokenEndpoint="https://issuer.example", extensions=[{"name": "auth", "value": "x"}]),
+        f'{KAFKA}.security.sasl.oauth.extensions "auth" is the name of the token itself: remove it',
+        id="an extension that would be the token",
     ),
     pytest.param(
         {"sessionTimeout": "8s"},
@@ -335,6 +389,8 @@ ACCEPTED = [
     pytest.param({"source": {"kafka": {"bootstrapServers": "[fd00::1]:9092"}}}, id="an IPv6 address"),
     pytest.param({"source": {"kafka": {"security": SCRAM}}}, id="a user in a Secret"),
     pytest.param({"source": {"kafka": {"security": MUTUAL}}}, id="a certificate in a Secret"),
+    pytest.param({"source": {"kafka": {"security": OAUTH}}}, id="tokens of an issuer"),
+    pytest.param(_oauth(protocol="SASL_PLAINTEXT", tokenEndpoint="http://issuer.example/token"), id="plain text everywhere"),
     pytest.param({"scaling": {"minReplicas": 0}}, id="no consumer without shards"),
     pytest.param({"scaling": {"mode": "Lag", "lag": {"targetCatchupSeconds": 60, "maxStep": 1}}}, id="mode Lag"),
     pytest.param({"scaling": {"mode": "Lag", "minReplicas": 0, "recommendOnly": True}}, id="recommendations from zero"),

@@ -6,12 +6,18 @@ files. Both may be logged, pickled and shown. Who reads the values is `adapters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
+
+_ENDPOINT = re.compile(r"https?://[^\s/?#@\\]+(/[^\s#\\]*)?")
+_EXTENSION_NAME = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE = re.compile(r"[ -~]*")
 
 
 class SecurityError(ValueError):
@@ -27,8 +33,35 @@ class SecretKey:
 
 
 @dataclass(frozen=True, slots=True)
+class OAuth:
+    """Where a client gets its tokens for OAUTHBEARER: its id and secret are exchanged for one at `token_endpoint`.
+
+    `extensions` are what the brokers want to be told beside the token, name and value. Raises SecurityError.
+    """
+
+    token_endpoint: str
+    scope: str = ""
+    extensions: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _ENDPOINT.fullmatch(self.token_endpoint):
+            raise SecurityError(
+                f"the token endpoint {self.token_endpoint!r} must be an address such as https://issuer.example/token,"
+                " without a user, a password and a fragment"
+            )
+        for name, value in self.extensions:
+            if not _EXTENSION_NAME.fullmatch(name) or name == "auth":
+                raise SecurityError(f"the name {name!r} of an OAUTHBEARER extension must be letters, and not auth")
+            if not _EXTENSION_VALUE.fullmatch(value):
+                raise SecurityError(f"the value of the OAUTHBEARER extension {name!r} must be printable ASCII")
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """What `spec.source.kafka.security` says. A key that is None is not used; `username` stands in for `username_key`."""
+    """What `spec.source.kafka.security` says. A key that is None is not used; `username` stands in for `username_key`.
+
+    With `oauth`, user and password are the client's id and secret, and `issuer_ca_key` is who signed the token endpoint.
+    """
 
     protocol: str = "PLAINTEXT"
     mechanism: str = ""
@@ -39,6 +72,8 @@ class KafkaSecurity:
     certificate_key: SecretKey | None = None
     private_key: SecretKey | None = None
     verify_hostname: bool = True
+    oauth: OAuth | None = None
+    issuer_ca_key: SecretKey | None = None
 
 
 NO_SECURITY = KafkaSecurity()
@@ -49,7 +84,8 @@ class Security:
     """The same with files in place of Secrets. They are read at every new connection, so that what is in them can be rotated.
 
     `ca_file` (empty: the machine's authorities), `certificate_file` with `key_file` (empty: no mutual TLS) are PEM. A user
-    name is no secret and may be given itself; a password may not. Raises SecurityError.
+    name is no secret and may be given itself; a password may not. With `oauth` they are a client's id and secret, and
+    `issuer_ca_file` (empty: the machine's authorities) is who signed the token endpoint. Raises SecurityError.
     """
 
     protocol: str = "PLAINTEXT"
@@ -61,6 +97,8 @@ class Security:
     certificate_file: str = ""
     key_file: str = ""
     verify_hostname: bool = True
+    oauth: OAuth | None = None
+    issuer_ca_file: str = ""
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -74,10 +112,25 @@ class Security:
                 raise SecurityError(f"{self.protocol} needs a user name and the file that has its password")
         elif self.mechanism:
             raise SecurityError(f"a SASL mechanism ({self.mechanism}) needs SASL_PLAINTEXT or SASL_SSL, not {self.protocol}")
+        self._check_oauth()
         if bool(self.certificate_file) != bool(self.key_file):
             raise SecurityError("mutual TLS needs both a certificate's file and its key's file")
         if not self.tls and (self.ca_file or self.certificate_file):
             raise SecurityError(f"files for TLS need SSL or SASL_SSL, not {self.protocol}")
+
+    def _check_oauth(self) -> None:
+        if self.oauth is None:
+            if self.mechanism == OAUTHBEARER:
+                raise SecurityError("OAUTHBEARER needs the token endpoint, where the client gets its tokens")
+            if self.issuer_ca_file:
+                raise SecurityError(f"authorities of a token endpoint need OAUTHBEARER, not {self.mechanism or self.protocol}")
+        elif self.mechanism != OAUTHBEARER:
+            raise SecurityError(f"a token endpoint needs the SASL mechanism OAUTHBEARER, not {self.mechanism or 'none'}")
+        elif self.tls and not self.oauth.token_endpoint.startswith("https:"):
+            raise SecurityError(
+                f"the token endpoint {self.oauth.token_endpoint!r} must begin with https: with {self.protocol}, or the client's"
+                " secret goes over the network as plain text"
+            )
 
     @property
     def tls(self) -> bool:
@@ -90,11 +143,19 @@ class Security:
     def as_dict(self) -> dict[str, Any]:
         """What differs from the defaults, as JSON has it; empty for a cluster without security."""
         default = Security()
-        return {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
+        found = {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
+        if self.oauth is not None:
+            found["oauth"] = {**found["oauth"], "extensions": dict(self.oauth.extensions)}
+        return found
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Security:
         """What `as_dict` gave. Raises SecurityError, also for a name that it does not know."""
         if unknown := sorted(values.keys() - {field.name for field in fields(cls)}):
             raise SecurityError(f"unknown setting {unknown[0]!r} of Kafka's security")
-        return cls(**values)
+        given = dict(values)
+        if (oauth := given.get("oauth")) is not None:
+            if unknown := sorted(oauth.keys() - {field.name for field in fields(OAuth)}):
+                raise SecurityError(f"unknown setting {unknown[0]!r} of OAUTHBEARER")
+            given["oauth"] = OAuth(**{**oauth, "extensions": tuple(sorted(oauth.get("extensions", {}).items()))})
+        return cls(**given)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from shardherd.adapters.clock import boot_time
-from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, CredentialsError, as_text
+from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, as_text
+from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.core.security import KafkaSecurity, SecretKey
 from shardherd.ports import SecretReader, SecretRefusedError, SecretUnavailableError, SourceUnavailableError
 
@@ -44,11 +44,8 @@ class Access:
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
         self._background: asyncio.Task[None] | None = None
-        self._make = ClientSettings(security, self._current)
-
-    def settings(self) -> Mapping[str, Any]:
+        self.settings = ClientSettings(security, self._current)
         """kafka-python's settings with the credentials that were read last."""
-        return self._make()
 
     async def ready(self, *, failing: bool) -> None:
         """Have credentials to connect with; after a failure, those that the Secrets hold now.
@@ -90,7 +87,14 @@ class Access:
 
     async def _find(self) -> Credentials:
         security = self._security
-        keys = (security.username_key, security.password_key, security.ca_key, security.certificate_key, security.private_key)
+        keys = (
+            security.username_key,
+            security.password_key,
+            security.ca_key,
+            security.certificate_key,
+            security.private_key,
+            security.issuer_ca_key,
+        )
         secrets = {name: await self._secrets.read(self._namespace, name) for name in sorted({key.name for key in keys if key})}
 
         def value(key: SecretKey | None) -> bytes:
@@ -115,6 +119,7 @@ class Access:
             ca=value(security.ca_key),
             certificate=value(security.certificate_key),
             key=value(security.private_key),
+            issuer_ca=value(security.issuer_ca_key),
         )
 
     def _current(self) -> Credentials:

@@ -12,24 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafka.errors import KafkaConnectionError
-
-from shardherd.core.security import KafkaSecurity, Security
-
-
-class CredentialsError(KafkaConnectionError):  # type: ignore[misc]  # kafka-python has no types
-    """Credentials that are not there or cannot be used now; they may be later. Names where they belong, never them."""
+from shardherd.adapters.kafka.errors import CredentialsError
+from shardherd.adapters.kafka.keeper import Fresh, Keeper
+from shardherd.core.security import KafkaSecurity, OAuth, Security
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What proves who we are (`username`, `password`, `certificate`, `key`) and whom we trust (`ca`); PEM where it is bytes."""
+    """What proves who we are (`username`, `password`, `certificate`, `key`) and whom we trust (`ca`, and `issuer_ca` for where
+    tokens come from); PEM where it is bytes."""
 
     username: str = ""
     password: str = field(default="", repr=False)
     ca: bytes = field(default=b"", repr=False)
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
+    issuer_ca: bytes = field(default=b"", repr=False)
 
 
 def read_files(security: Security) -> Credentials:
@@ -40,6 +38,7 @@ def read_files(security: Security) -> Credentials:
         ca=_bytes(security.ca_file),
         certificate=_bytes(security.certificate_file),
         key=_bytes(security.key_file),
+        issuer_ca=_bytes(security.issuer_ca_file),
     )
 
 
@@ -74,6 +73,12 @@ class ClientSettings:
         self._load = load
         self._made_of: Credentials | None = None
         self._settings: dict[str, Any] = {}
+        self._tokens = None if security.oauth is None else _tokens(security.oauth, load)
+
+    @property
+    def keeper(self) -> Keeper[Any] | None:
+        """What keeps a credential that expires, for mechanisms that have one."""
+        return None if self._tokens is None else self._tokens.keeper
 
     def __call__(self) -> Mapping[str, Any]:
         """The settings. Raises CredentialsError."""
@@ -86,14 +91,16 @@ class ClientSettings:
     def _make(self, credentials: Credentials) -> dict[str, Any]:
         security = self._security
         settings: dict[str, Any] = {"security_protocol": security.protocol}
-        if security.protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
+        if self._tokens is not None:
+            settings |= {"sasl_mechanism": security.mechanism, "sasl_oauth_token_provider": self._tokens}
+        elif security.protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
             settings |= {
                 "sasl_mechanism": security.mechanism,
                 "sasl_plain_username": credentials.username,
                 "sasl_plain_password": credentials.password,
             }
         if security.protocol in ("SSL", "SASL_SSL"):
-            settings["ssl_context"] = _context(credentials, security.verify_hostname)
+            settings["ssl_context"] = _context(credentials, verify_hostname=security.verify_hostname)
         return settings
 
 
@@ -102,17 +109,35 @@ def of_files(security: Security) -> ClientSettings:
     return ClientSettings(security, lambda: read_files(security))
 
 
-def _context(credentials: Credentials, verify_hostname: bool) -> ssl.SSLContext:
+def _tokens(oauth: OAuth, load: Callable[[], Credentials]) -> Any:
+    # Only who uses tokens pays for what fetches them.
+    from shardherd.adapters.kafka.oauth import Tokens, client_credentials
+
+    def fetch() -> Fresh[str]:
+        now = load()
+        context = _trusting(now.issuer_ca, "of the token endpoint") if oauth.token_endpoint.startswith("https:") else None
+        return client_credentials(oauth, now.username, now.password, context)
+
+    return Tokens(oauth, fetch)
+
+
+def _trusting(ca: bytes, whose: str) -> ssl.SSLContext:
+    """A client's context that trusts these authorities, or the machine's."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = verify_hostname
     try:
-        if credentials.ca:
-            context.load_verify_locations(cadata=credentials.ca.decode("ascii"))
+        if ca:
+            context.load_verify_locations(cadata=ca.decode("ascii"))
         else:
             context.load_default_certs()
     except (ssl.SSLError, UnicodeDecodeError) as error:
-        raise CredentialsError(f"the authorities' certificates (ca.crt) are not PEM: {error}") from error
+        raise CredentialsError(f"the authorities' certificates {whose} are not PEM: {error}") from error
+    return context
+
+
+def _context(credentials: Credentials, *, verify_hostname: bool) -> ssl.SSLContext:
+    context = _trusting(credentials.ca, "(ca.crt)")
+    context.check_hostname = verify_hostname
     if credentials.certificate:
         _load_chain(context, credentials.certificate + b"\n" + credentials.key)
     return context
