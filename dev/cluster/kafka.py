@@ -32,6 +32,8 @@ LISTENERS = {
     "SASL_SSL": "SASL_SSL",
     # Answers, but advertises an address where nobody does.
     "ASTRAY": "PLAINTEXT",
+    # Advertises an address of its own where nobody listens, unless a test stands there: see `gate`.
+    "GATED": "PLAINTEXT",
 }
 """Listener -> security protocol."""
 
@@ -49,6 +51,7 @@ class _Ports:
 
     listeners: dict[str, int]
     controller: int
+    gate: int
 
 
 class KafkaTrio:
@@ -67,6 +70,10 @@ class KafkaTrio:
     def bootstrap(self, listener: str = "PLAINTEXT", nodes: Iterable[int] = NODES) -> str:
         """Addresses of these brokers' listener, comma-separated."""
         return ",".join(f"{HOST}:{self._ports[node].listeners[listener]}" for node in nodes)
+
+    def gate(self, node: int) -> int:
+        """The port that this broker advertises as its listener GATED, which is another one."""
+        return self._ports[node].gate
 
     @property
     def certificates(self) -> Path:
@@ -192,7 +199,7 @@ class KafkaTrio:
 
     def _properties(self, node: int) -> str:
         ports, keys = self._ports[node], self.certificates
-        advertised = {name: ASTRAY_PORT if name == "ASTRAY" else port for name, port in ports.listeners.items()}
+        advertised = ports.listeners | {"ASTRAY": ASTRAY_PORT, "GATED": ports.gate}
         plain = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
         settings = {
             "process.roles": "broker,controller",
@@ -268,5 +275,5 @@ class KafkaTrio:
 
 def _free_ports() -> dict[int, _Ports]:
     """Ports that are free now, outside of the range from which the machine gives ports to clients."""
-    free = iter(free_ports(len(NODES) * (len(LISTENERS) + 1)))
-    return {node: _Ports({name: next(free) for name in LISTENERS}, next(free)) for node in NODES}
+    free = iter(free_ports(len(NODES) * (len(LISTENERS) + 2)))
+    return {node: _Ports({name: next(free) for name in LISTENERS}, next(free), next(free)) for node in NODES}

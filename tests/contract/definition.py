@@ -36,6 +36,13 @@ OAUTH = {
 }
 
 
+MSK = {"protocol": "SASL_SSL", "sasl": {"mechanism": "AWS_MSK_IAM", "aws": {"region": "eu-west-1"}}}
+
+
+def _sasl(mechanism: str, protocol: str = "SASL_SSL", **sasl: object) -> Json:
+    return {"source": {"kafka": {"security": {"protocol": protocol, "sasl": {"mechanism": mechanism, **sasl}}}}}
+
+
 def _oauth(mechanism: str = "OAUTHBEARER", protocol: str = "SASL_SSL", **oauth: object) -> Json:
     """A group that gets tokens by what is said."""
     sasl = {"mechanism": mechanism, "secretRef": {"name": "kafka"}} | ({"oauth": oauth} if oauth else {})
@@ -122,6 +129,31 @@ REFUSED = [
         },
         f'{KAFKA}.security.sasl.mechanism: Unsupported value: "OAUTH"',
         id="a mechanism that does not exist",
+    ),
+    pytest.param(
+        _sasl("PLAIN"),
+        f"{KAFKA}.security.sasl.mechanism PLAIN needs a password: set secretRef",
+        id="a user without a password",
+    ),
+    pytest.param(
+        _sasl("AWS_MSK_IAM", username="AKIA", aws={"region": "eu-west-1"}),
+        f"{KAFKA}.security.sasl.username has no password: set secretRef, or remove username",
+        id="an access key without its secret",
+    ),
+    pytest.param(
+        _sasl("AWS_MSK_IAM"),
+        f"{KAFKA}.security.sasl.mechanism AWS_MSK_IAM needs to know where the brokers are: set aws.region",
+        id="AWS without a region",
+    ),
+    pytest.param(
+        _sasl("PLAIN", secretRef={"name": "kafka"}, aws={"region": "eu-west-1"}),
+        f"{KAFKA}.security.sasl.mechanism PLAIN uses nothing of AWS: remove aws, or set AWS_MSK_IAM",
+        id="a region without AWS",
+    ),
+    pytest.param(
+        _sasl("AWS_MSK_IAM", "SASL_PLAINTEXT", aws={"region": "eu-west-1"}),
+        f"{KAFKA}.security.protocol SASL_PLAINTEXT does not go with AWS_MSK_IAM: set SASL_SSL",
+        id="AWS without TLS",
     ),
     pytest.param(
         _oauth(),
@@ -390,6 +422,8 @@ ACCEPTED = [
     pytest.param({"source": {"kafka": {"security": SCRAM}}}, id="a user in a Secret"),
     pytest.param({"source": {"kafka": {"security": MUTUAL}}}, id="a certificate in a Secret"),
     pytest.param({"source": {"kafka": {"security": OAUTH}}}, id="tokens of an issuer"),
+    pytest.param({"source": {"kafka": {"security": MSK}}}, id="who AWS says that a pod is"),
+    pytest.param(_sasl("AWS_MSK_IAM", secretRef={"name": "k"}, aws={"region": "eu-west-1"}), id="an access key in a Secret"),
     pytest.param(_oauth(protocol="SASL_PLAINTEXT", tokenEndpoint="http://issuer.example/token"), id="plain text everywhere"),
     pytest.param({"scaling": {"minReplicas": 0}}, id="no consumer without shards"),
     pytest.param({"scaling": {"mode": "Lag", "lag": {"targetCatchupSeconds": 60, "maxStep": 1}}}, id="mode Lag"),

@@ -65,5 +65,6 @@ def environment(security: KafkaSecurity) -> dict[str, str]:
         verify_hostname=security.verify_hostname,
         oauth=security.oauth,
         issuer_ca_file=path("issuer-ca.crt"),
+        region=security.region,
     )
     return {ENVIRONMENT: json.dumps(told.as_dict(), sort_keys=True, separators=(",", ":"))}

@@ -175,6 +175,7 @@ def kafka_security(spec: Mapping[str, Any]) -> KafkaSecurity:
         verify_hostname=tls.get("verifyHostname", True),
         oauth=None if oauth is None else _oauth(oauth),
         issuer_ca_key=None if oauth is None else key(oauth.get("caSecretRef"), "key"),
+        region=sasl.get("aws", {}).get("region", ""),
     )
 
 

@@ -13,9 +13,11 @@ from typing import Any
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTHBEARER = "OAUTHBEARER"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
+AWS_MSK_IAM = "AWS_MSK_IAM"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER, AWS_MSK_IAM)
 
 _ENDPOINT = re.compile(r"https?://[^\s/?#@\\]+(/[^\s#\\]*)?")
+_REGION = re.compile(r"[a-z0-9-]+")
 _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(r"[ -~]*")
 
@@ -61,6 +63,7 @@ class KafkaSecurity:
     """What `spec.source.kafka.security` says. A key that is None is not used; `username` stands in for `username_key`.
 
     With `oauth`, user and password are the client's id and secret, and `issuer_ca_key` is who signed the token endpoint.
+    With `region`, of AWS, they are an access key; without them a process is who AWS says that its pod is.
     """
 
     protocol: str = "PLAINTEXT"
@@ -74,6 +77,12 @@ class KafkaSecurity:
     verify_hostname: bool = True
     oauth: OAuth | None = None
     issuer_ca_key: SecretKey | None = None
+    region: str = ""
+
+    @property
+    def has_password(self) -> bool:
+        """Whether a password is named. What it is does not matter: an empty one is one, too."""
+        return self.password_key is not None
 
 
 NO_SECURITY = KafkaSecurity()
@@ -85,7 +94,8 @@ class Security:
 
     `ca_file` (empty: the machine's authorities), `certificate_file` with `key_file` (empty: no mutual TLS) are PEM. A user
     name is no secret and may be given itself; a password may not. With `oauth` they are a client's id and secret, and
-    `issuer_ca_file` (empty: the machine's authorities) is who signed the token endpoint. Raises SecurityError.
+    `issuer_ca_file` (empty: the machine's authorities) is who signed the token endpoint. With `region` they are an access key
+    of AWS, or not there: the process is who AWS says that its pod is. Raises SecurityError.
     """
 
     protocol: str = "PLAINTEXT"
@@ -99,6 +109,7 @@ class Security:
     verify_hostname: bool = True
     oauth: OAuth | None = None
     issuer_ca_file: str = ""
+    region: str = ""
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -108,11 +119,14 @@ class Security:
                 raise SecurityError(
                     f"the SASL mechanism {self.mechanism!r} is none of {', '.join(MECHANISMS)}; {self.protocol} needs one"
                 )
-            if not self.password_file or not (self.username or self.username_file):
+            if self.mechanism == AWS_MSK_IAM and not (self.password_file or self.username or self.username_file):
+                pass  # The pod's own identity.
+            elif not self.password_file or not (self.username or self.username_file):
                 raise SecurityError(f"{self.protocol} needs a user name and the file that has its password")
         elif self.mechanism:
             raise SecurityError(f"a SASL mechanism ({self.mechanism}) needs SASL_PLAINTEXT or SASL_SSL, not {self.protocol}")
         self._check_oauth()
+        self._check_aws()
         if bool(self.certificate_file) != bool(self.key_file):
             raise SecurityError("mutual TLS needs both a certificate's file and its key's file")
         if not self.tls and (self.ca_file or self.certificate_file):
@@ -131,6 +145,20 @@ class Security:
                 f"the token endpoint {self.oauth.token_endpoint!r} must begin with https: with {self.protocol}, or the client's"
                 " secret goes over the network as plain text"
             )
+
+    def _check_aws(self) -> None:
+        if self.mechanism != AWS_MSK_IAM:
+            if self.region:
+                raise SecurityError(f"a region of AWS needs the SASL mechanism AWS_MSK_IAM, not {self.mechanism or 'none'}")
+        elif self.protocol != "SASL_SSL":
+            raise SecurityError(f"AWS_MSK_IAM needs SASL_SSL, not {self.protocol}")
+        elif not _REGION.fullmatch(self.region):
+            raise SecurityError(f"AWS_MSK_IAM needs the region of the brokers, such as eu-west-1, not {self.region!r}")
+
+    @property
+    def has_password(self) -> bool:
+        """As that of `KafkaSecurity`."""
+        return bool(self.password_file)
 
     @property
     def tls(self) -> bool:

@@ -46,7 +46,11 @@ SETTINGS = (
     ),
     Setting("ssl.endpoint.identification.algorithm", "`https`, or empty to check no host name.", "verify_hostname"),
     Setting("sasl.mechanism", f"{', '.join(f'`{each}`' for each in MECHANISMS)}.", "mechanism"),
-    Setting("sasl.username", "The user's name; for `OAUTHBEARER` the client's id.", "username"),
+    Setting(
+        "sasl.username",
+        "The user's name; for `OAUTHBEARER` the client's id, for `AWS_MSK_IAM` that of an access key, if there is one.",
+        "username",
+    ),
     Setting("sasl.username.file", "A file with the user's name, in its place.", "username_file"),
     Setting("sasl.password.file", "A file with the password; for `OAUTHBEARER` the client's secret.", "password_file"),
     Setting(
@@ -60,6 +64,7 @@ SETTINGS = (
         "What the brokers want beside the token, `name=value` separated by commas.",
         "oauth.extensions",
     ),
+    Setting("sasl.aws.region", "For `AWS_MSK_IAM`: the brokers' region, such as `eu-west-1`.", "region"),
     Setting("https.ca.location", "A file of PEM certificates that have signed the token endpoint's own.", "issuer_ca_file"),
 )
 """Every setting that has a meaning here. Files are read by whoever connects, on the driver and on every executor."""

@@ -99,6 +99,17 @@ def test_drivers_and_executors_have_the_keys_as_files_and_are_told_where() -> No
     )
 
 
+def test_who_aws_says_that_a_pod_is_needs_no_secret() -> None:
+    said = {"protocol": "SASL_SSL", "sasl": {"mechanism": "AWS_MSK_IAM", "aws": {"region": "eu-west-1"}}}
+    assert declared(group(said)).source.security == KafkaSecurity("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
+    pod = MANIFESTS.stateful_set(group(said), 1)["spec"]["template"]["spec"]
+    environment = {item["name"]: item.get("value", "") for item in pod["containers"][0]["env"]}
+
+    assert [each for each in pod["volumes"] if each["name"] == "kafka-credentials"] == []
+    told = Security.from_dict(json.loads(environment["SHARDHERD_KAFKA_SECURITY"]))
+    assert told == Security("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
+
+
 def test_a_group_without_security_has_no_volume_and_the_pods_that_it_had() -> None:
     plain = MANIFESTS.stateful_set(resource(), 1)["spec"]["template"]["spec"]
 

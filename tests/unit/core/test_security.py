@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from shardherd.core.security import OAuth, Security, SecurityError
+from shardherd.core.security import MECHANISMS, OAuth, Security, SecurityError
 
 SCRAM = Security("SASL_SSL", "SCRAM-SHA-512", username="app", password_file="/kafka/password", ca_file="/kafka/ca.crt")
 
@@ -18,6 +18,7 @@ OAUTH = Security(
     oauth=OAuth(TOKEN, "kafka", (("logicalCluster", "lkc-1"),)),
     issuer_ca_file="/kafka/issuer-ca.crt",
 )
+NAMES = ", ".join(MECHANISMS)
 CLIENT = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "username": "app", "password_file": "/p"}
 
 
@@ -51,11 +52,27 @@ def test_where_tokens_come_from_survives_too() -> None:
         ({"protocol": "TLS"}, "the security protocol 'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         (
             {"protocol": "SASL_SSL"},
-            "the SASL mechanism '' is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER; SASL_SSL needs one",
+            f"the SASL mechanism '' is none of {NAMES}; SASL_SSL needs one",
         ),
         (
             {"protocol": "SASL_SSL", "mechanism": "GSS-SPNEGO"},
-            "the SASL mechanism 'GSS-SPNEGO' is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER; SASL_SSL needs one",
+            f"the SASL mechanism 'GSS-SPNEGO' is none of {NAMES}; SASL_SSL needs one",
+        ),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM"},
+            "AWS_MSK_IAM needs the region of the brokers, such as eu-west-1, not ''",
+        ),
+        (
+            {"protocol": "SASL_PLAINTEXT", "mechanism": "AWS_MSK_IAM", "region": "eu-west-1"},
+            "AWS_MSK_IAM needs SASL_SSL, not SASL_PLAINTEXT",
+        ),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM", "region": "eu-west-1", "username": "AKIA"},
+            "SASL_SSL needs a user name and the file that has its password",
+        ),
+        (
+            {"protocol": "SSL", "region": "eu-west-1"},
+            "a region of AWS needs the SASL mechanism AWS_MSK_IAM, not none",
         ),
         (CLIENT, "OAUTHBEARER needs the token endpoint, where the client gets its tokens"),
         (

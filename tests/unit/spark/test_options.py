@@ -133,6 +133,12 @@ def test_tokens_come_from_an_issuer() -> None:
     )
 
 
+def test_a_query_on_aws_may_be_who_its_pod_is() -> None:
+    given = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM", "kafka.sasl.aws.region": "eu-west-1"}
+
+    assert stream(**given).security == Security("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

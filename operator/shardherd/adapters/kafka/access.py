@@ -13,7 +13,7 @@ from collections.abc import Callable
 from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, as_text
 from shardherd.adapters.kafka.errors import CredentialsError
-from shardherd.core.security import KafkaSecurity, SecretKey
+from shardherd.core.security import AWS_MSK_IAM, KafkaSecurity, SecretKey
 from shardherd.ports import SecretReader, SecretRefusedError, SecretUnavailableError, SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,11 @@ LEAST_PAUSE = 1.0
 
 
 class Access:
-    """What `security` names in the Secrets of `namespace`."""
+    """What `security` names in the Secrets of `namespace`.
+
+    `own_identity`: whether groups that name no access key of AWS may be served with the one of this process. Who may make
+    groups then has at Kafka, through the coordinator, what this process may do there.
+    """
 
     def __init__(
         self,
@@ -34,11 +38,14 @@ class Access:
         namespace: str,
         security: KafkaSecurity,
         monotonic: Callable[[], float] = boot_time,
+        *,
+        own_identity: bool = False,
     ) -> None:
         self._secrets = secrets
         self._namespace = namespace
         self._security = security
         self._monotonic = monotonic
+        self._own_identity = own_identity
         self._credentials: Credentials | None = None
         self._refused: SecretRefusedError | None = None
         self._read_at = float("-inf")
@@ -87,6 +94,11 @@ class Access:
 
     async def _find(self) -> Credentials:
         security = self._security
+        if security.mechanism == AWS_MSK_IAM and not security.has_password and not self._own_identity:
+            raise SecretRefusedError(
+                "spec.source.kafka.security.sasl names no access key, and the operator may not use its own identity at AWS for"
+                " groups: name one by secretRef, or set kafkaCredentials.ownAwsIdentity of the chart"
+            )
         keys = (
             security.username_key,
             security.password_key,

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.keeper import Fresh, Keeper
-from shardherd.core.security import KafkaSecurity, OAuth, Security
+from shardherd.core.security import AWS_MSK_IAM, KafkaSecurity, Security
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class ClientSettings:
         self._load = load
         self._made_of: Credentials | None = None
         self._settings: dict[str, Any] = {}
-        self._tokens = None if security.oauth is None else _tokens(security.oauth, load)
+        self._provider = _provider(security, load)
 
     @property
     def keeper(self) -> Keeper[Any] | None:
         """What keeps a credential that expires, for mechanisms that have one."""
-        return None if self._tokens is None else self._tokens.keeper
+        return None if self._provider is None else self._provider.keeper
 
     def __call__(self) -> Mapping[str, Any]:
         """The settings. Raises CredentialsError."""
@@ -91,8 +91,8 @@ class ClientSettings:
     def _make(self, credentials: Credentials) -> dict[str, Any]:
         security = self._security
         settings: dict[str, Any] = {"security_protocol": security.protocol}
-        if self._tokens is not None:
-            settings |= {"sasl_mechanism": security.mechanism, "sasl_oauth_token_provider": self._tokens}
+        if self._provider is not None:
+            settings |= {"sasl_mechanism": security.mechanism, "sasl_oauth_token_provider": self._provider}
         elif security.protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
             settings |= {
                 "sasl_mechanism": security.mechanism,
@@ -109,16 +109,29 @@ def of_files(security: Security) -> ClientSettings:
     return ClientSettings(security, lambda: read_files(security))
 
 
-def _tokens(oauth: OAuth, load: Callable[[], Credentials]) -> Any:
-    # Only who uses tokens pays for what fetches them.
-    from shardherd.adapters.kafka.oauth import Tokens, client_credentials
+def _provider(security: Security | KafkaSecurity, load: Callable[[], Credentials]) -> Any:
+    """What gives kafka-python credentials that expire; None for a mechanism that has none.
 
-    def fetch() -> Fresh[str]:
-        now = load()
-        context = _trusting(now.issuer_ca, "of the token endpoint") if oauth.token_endpoint.startswith("https:") else None
-        return client_credentials(oauth, now.username, now.password, context)
+    Only who uses them pays for what fetches them.
+    """
+    if (oauth := security.oauth) is not None:
+        from shardherd.adapters.kafka.oauth import Tokens, client_credentials
 
-    return Tokens(oauth, fetch)
+        def token() -> Fresh[str]:
+            now = load()
+            context = _trusting(now.issuer_ca, "of the token endpoint") if oauth.token_endpoint.startswith("https:") else None
+            return client_credentials(oauth, now.username, now.password, context)
+
+        return Tokens(oauth, token)
+    if security.mechanism == AWS_MSK_IAM:
+        from shardherd.adapters.kafka.msk import AccessKeys, Key
+
+        def key() -> Key:
+            now = load()
+            return Key(now.username, now.password)
+
+        return AccessKeys(security.region, key if security.has_password else None)
+    return None
 
 
 def _trusting(ca: bytes, whose: str) -> ssl.SSLContext:
