@@ -40,9 +40,13 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 FROM builder AS operator-packages
 ARG PIP_CERT
 ARG PIP_INDEX_URL
-COPY requirements/operator.lock /build/
+# What most clusters do without, by name: `aws` (14 MB) for the mechanism AWS_MSK_IAM with the identity of a pod.
+ARG EXTRAS
+COPY requirements/operator.lock requirements/aws.lock /build/
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: --no-deps -r /build/operator.lock
+    for lock in operator ${EXTRAS}; do \
+        pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: --no-deps -r /build/$lock.lock || exit 1; \
+    done
 
 FROM python AS operator
 # Its threads each parse answers now and then: with an arena each, glibc keeps their peaks together for ever. The threshold is
@@ -59,10 +63,14 @@ CMD ["operator"]
 FROM builder AS spark-packages
 ARG PIP_CERT
 ARG PIP_INDEX_URL
-COPY requirements/spark.lock /build/
+ARG EXTRAS
+COPY requirements/spark.lock requirements/aws.lock /build/
 RUN --mount=type=cache,target=/root/.cache/pip \
     PYTHONPATH=/opt/build pip --python /opt/venv/bin/python install --require-hashes --no-build-isolation --use-pep517 \
-        --ignore-installed --no-deps -r /build/spark.lock
+        --ignore-installed --no-deps -r /build/spark.lock \
+ && for lock in ${EXTRAS}; do \
+        pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: --no-deps -r /build/$lock.lock || exit 1; \
+    done
 COPY docker/trim-spark.sh /build/
 RUN /bin/sh /build/trim-spark.sh /opt/venv/lib/python3.11/site-packages
 

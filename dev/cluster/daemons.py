@@ -142,10 +142,19 @@ def coredns(tools: Tools, layout: Layout) -> Daemon:
     return Daemon("coredns", (str(tools.coredns), "-conf", str(layout.config / "Corefile")))
 
 
-def java(tools: Tools, main: str, *arguments: str, heap: str = "256m") -> tuple[str, ...]:
+def java(tools: Tools, main: str, *arguments: str, heap: str = "256m", options: tuple[str, ...] = ()) -> tuple[str, ...]:
     """A Java program of Kafka's jars. It starts quickly and logs to standard error."""
-    options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
-    return (_java(), *options, "-cp", f"{tools.kafka}/*", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", main, *arguments)
+    quick = (f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+    return (
+        _java(),
+        *quick,
+        *options,
+        "-cp",
+        f"{tools.kafka}/*",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        main,
+        *arguments,
+    )
 
 
 def kafka(tools: Tools, layout: Layout) -> Daemon:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.cluster import certificates, daemons, probes
+from dev.cluster import certificates, daemons, probes, tokens
 from dev.cluster.broker import identifier
 from dev.cluster.certificates import Identity
 from dev.cluster.errors import ClusterError, tail
@@ -32,6 +32,8 @@ LISTENERS = {
     "SASL_SSL": "SASL_SSL",
     # Answers, but advertises an address where nobody does.
     "ASTRAY": "PLAINTEXT",
+    # Advertises an address of its own where nobody listens, unless a test stands there: see `gate`.
+    "GATED": "PLAINTEXT",
 }
 """Listener -> security protocol."""
 
@@ -49,6 +51,7 @@ class _Ports:
 
     listeners: dict[str, int]
     controller: int
+    gate: int
 
 
 class KafkaTrio:
@@ -68,10 +71,18 @@ class KafkaTrio:
         """Addresses of these brokers' listener, comma-separated."""
         return ",".join(f"{HOST}:{self._ports[node].listeners[listener]}" for node in nodes)
 
+    def gate(self, node: int) -> int:
+        """The port that this broker advertises as its listener GATED, which is another one."""
+        return self._ports[node].gate
+
     @property
     def certificates(self) -> Path:
         """Folder of ca.crt, of .crt and .key of `super` and `limited`, and of stranger.crt, an authority that signed none."""
         return self.folder / "certificates"
+
+    @property
+    def _key_set(self) -> str:
+        return (self.certificates / tokens.KEY_SET).as_uri()
 
     def log(self, node: int) -> Path:
         return self.folder / f"broker-{node}.log"
@@ -89,6 +100,7 @@ class KafkaTrio:
         shutil.copy(self.folder / "strangers" / "ca.crt", self.certificates / "stranger.crt")
         keys = self.certificates
         (keys / "broker.pem").write_bytes((keys / "broker.key").read_bytes() + (keys / "broker.crt").read_bytes())
+        tokens.write_key(keys)
         for node in NODES:
             (self.folder / f"broker-{node}.properties").write_text(self._properties(node))
         self._format()
@@ -142,7 +154,10 @@ class KafkaTrio:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _launch(self, node: int) -> None:
-        command = daemons.java(self._tools, "kafka.Kafka", str(self.folder / f"broker-{node}.properties"), heap="320m")
+        # What the brokers may read keys from is said to Java, beside the settings.
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._key_set}"
+        properties = str(self.folder / f"broker-{node}.properties")
+        command = daemons.java(self._tools, "kafka.Kafka", properties, heap="320m", options=(allowed,))
         self.started += 1
         with self.log(node).open("ab") as log:
             # Whatever happens to us, no broker outlives us.
@@ -184,7 +199,7 @@ class KafkaTrio:
 
     def _properties(self, node: int) -> str:
         ports, keys = self._ports[node], self.certificates
-        advertised = {name: ASTRAY_PORT if name == "ASTRAY" else port for name, port in ports.listeners.items()}
+        advertised = ports.listeners | {"ASTRAY": ASTRAY_PORT, "GATED": ports.gate}
         plain = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
         settings = {
             "process.roles": "broker,controller",
@@ -235,7 +250,7 @@ class KafkaTrio:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(keys / "ca.crt"),
             "listener.name.mutual.ssl.client.auth": "required",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         }
         modules = "org.apache.kafka.common.security"
         for listener in ("sasl_plaintext", "sasl_ssl"):
@@ -243,10 +258,22 @@ class KafkaTrio:
             settings[f"{prefix}.plain.sasl.jaas.config"] = f"{modules}.plain.PlainLoginModule required {plain};"
             for mechanism in ("scram-sha-256", "scram-sha-512"):
                 settings[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{modules}.scram.ScramLoginModule required;"
+            settings |= {
+                f"{prefix}.oauthbearer.{name}": value
+                for name, value in {
+                    "sasl.jaas.config": f"{modules}.oauthbearer.OAuthBearerLoginModule required;",
+                    "sasl.server.callback.handler.class": f"{modules}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+                    "sasl.oauthbearer.jwks.endpoint.url": self._key_set,
+                    "sasl.oauthbearer.expected.issuer": tokens.ISSUER,
+                    "sasl.oauthbearer.expected.audience": tokens.AUDIENCE,
+                    # A connection ends with its token, unless the client authenticates again before.
+                    "connections.max.reauth.ms": "3600000",
+                }.items()
+            }
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
 def _free_ports() -> dict[int, _Ports]:
     """Ports that are free now, outside of the range from which the machine gives ports to clients."""
-    free = iter(free_ports(len(NODES) * (len(LISTENERS) + 1)))
-    return {node: _Ports({name: next(free) for name in LISTENERS}, next(free)) for node in NODES}
+    free = iter(free_ports(len(NODES) * (len(LISTENERS) + 2)))
+    return {node: _Ports({name: next(free) for name in LISTENERS}, next(free), next(free)) for node in NODES}

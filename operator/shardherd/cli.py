@@ -175,7 +175,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     stack.callback(api.close)
     events = KubernetesEvents(api, clock, identity.pod_name)
     stack.callback(events.close)
-    connector = KafkaConnector(KubernetesSecrets(api))
+    connector = KafkaConnector(KubernetesSecrets(api), own_identity=settings.own_aws_identity)
     stack.push_async_callback(connector.close)
     # What keeps us leading must not wait behind what many groups ask for at once.
     lease_api = KubernetesApi(configuration, connections=2, count=count)

@@ -127,6 +127,7 @@ class Settings:
     resync_interval: seconds after which a group is compared with the cluster although nothing happened. Default 300: only lost
     watch events and edits by hand need it.
     watch_namespaces: namespaces whose groups are served. Default none named, which means all.
+    own_aws_identity: whether groups that name no access key of AWS are served with the operator's own identity. Default false.
     """
 
     identity: IdentitySettings
@@ -137,6 +138,7 @@ class Settings:
     resync_interval: float = 300.0
     watch_namespaces: tuple[str, ...] = ()
     tls: TlsSettings = TlsSettings()
+    own_aws_identity: bool = False
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -188,6 +190,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         discovery_interval=read.seconds("SHARDHERD_DISCOVERY_INTERVAL_S", 1.0),
         resync_interval=read.seconds("SHARDHERD_RESYNC_INTERVAL_S", 300.0),
         watch_namespaces=read.names("SHARDHERD_WATCH_NAMESPACES"),
+        own_aws_identity=read.choice("SHARDHERD_OWN_AWS_IDENTITY", "false", ("true", "false")) == "true",
         tls=tls,
     )
     lease = settings.lease

@@ -21,6 +21,33 @@ SCRAM = {
     "tls": {"caSecretRef": {"name": "kafka-ca"}},
 }
 MUTUAL = {"protocol": "SSL", "tls": {"certificateSecretRef": {"name": "clicks-tls"}, "verifyHostname": False}}
+OAUTH = {
+    "protocol": "SASL_SSL",
+    "sasl": {
+        "mechanism": "OAUTHBEARER",
+        "secretRef": {"name": "kafka", "usernameKey": "client-id", "passwordKey": "client-secret"},
+        "oauth": {
+            "tokenEndpoint": "https://issuer.example:8443/realms/shop/token?p=1",
+            "scope": "kafka.read kafka.write",
+            "extensions": [{"name": "logicalCluster", "value": "lkc-1"}],
+            "caSecretRef": {"name": "issuer"},
+        },
+    },
+}
+
+
+MSK = {"protocol": "SASL_SSL", "sasl": {"mechanism": "AWS_MSK_IAM", "aws": {"region": "eu-west-1"}}}
+
+
+def _sasl(mechanism: str, protocol: str = "SASL_SSL", **sasl: object) -> Json:
+    return {"source": {"kafka": {"security": {"protocol": protocol, "sasl": {"mechanism": mechanism, **sasl}}}}}
+
+
+def _oauth(mechanism: str = "OAUTHBEARER", protocol: str = "SASL_SSL", **oauth: object) -> Json:
+    """A group that gets tokens by what is said."""
+    sasl = {"mechanism": mechanism, "secretRef": {"name": "kafka"}} | ({"oauth": oauth} if oauth else {})
+    return {"source": {"kafka": {"security": {"protocol": protocol, "sasl": sasl}}}}
+
 
 REFUSED = [
     pytest.param(
@@ -93,6 +120,65 @@ REFUSED = [
         {"source": {"kafka": {"security": {"protocol": "SASL_SSL", "sasl": {"mechanism": "PLAIN", "password": "x"}}}}},
         'unknown field "spec.source.kafka.security.sasl.password"',
         id="a password itself",
+    ),
+    pytest.param(
+        {
+            "source": {
+                "kafka": {"security": {"protocol": "SASL_SSL", "sasl": {"mechanism": "OAUTH", "secretRef": {"name": "a"}}}}
+            }
+        },
+        f'{KAFKA}.security.sasl.mechanism: Unsupported value: "OAUTH"',
+        id="a mechanism that does not exist",
+    ),
+    pytest.param(
+        _sasl("PLAIN"),
+        f"{KAFKA}.security.sasl.mechanism PLAIN needs a password: set secretRef",
+        id="a user without a password",
+    ),
+    pytest.param(
+        _sasl("AWS_MSK_IAM", username="AKIA", aws={"region": "eu-west-1"}),
+        f"{KAFKA}.security.sasl.username has no password: set secretRef, or remove username",
+        id="an access key without its secret",
+    ),
+    pytest.param(
+        _sasl("AWS_MSK_IAM"),
+        f"{KAFKA}.security.sasl.mechanism AWS_MSK_IAM needs to know where the brokers are: set aws.region",
+        id="AWS without a region",
+    ),
+    pytest.param(
+        _sasl("PLAIN", secretRef={"name": "kafka"}, aws={"region": "eu-west-1"}),
+        f"{KAFKA}.security.sasl.mechanism PLAIN uses nothing of AWS: remove aws, or set AWS_MSK_IAM",
+        id="a region without AWS",
+    ),
+    pytest.param(
+        _sasl("AWS_MSK_IAM", "SASL_PLAINTEXT", aws={"region": "eu-west-1"}),
+        f"{KAFKA}.security.protocol SASL_PLAINTEXT does not go with AWS_MSK_IAM: set SASL_SSL",
+        id="AWS without TLS",
+    ),
+    pytest.param(
+        _oauth(),
+        f"{KAFKA}.security.sasl.mechanism OAUTHBEARER needs to know where tokens come from: set oauth.tokenEndpoint",
+        id="tokens from nowhere",
+    ),
+    pytest.param(
+        _oauth("PLAIN", tokenEndpoint="https://issuer.example/token"),
+        f"{KAFKA}.security.sasl.mechanism PLAIN uses no tokens: remove oauth, or set OAUTHBEARER",
+        id="tokens for who needs none",
+    ),
+    pytest.param(
+        _oauth(tokenEndpoint="http://issuer.example/token"),
+        f'{KAFKA}.security.sasl.oauth.tokenEndpoint "http://issuer.example/token" must begin with https: when protocol is',
+        id="a client's secret as plain text",
+    ),
+    pytest.param(
+        _oauth(tokenEndpoint="https://me:word@issuer.example/token"),
+        f"{KAFKA}.security.sasl.oauth.tokenEndpoint",
+        id="a password in an address",
+    ),
+    pytest.param(
+        _oauth(tokenEndpoint="https://issuer.example", extensions=[{"name": "auth", "value": "x"}]),
+        f'{KAFKA}.security.sasl.oauth.extensions "auth" is the name of the token itself: remove it',
+        id="an extension that would be the token",
     ),
     pytest.param(
         {"sessionTimeout": "8s"},
@@ -335,6 +421,10 @@ ACCEPTED = [
     pytest.param({"source": {"kafka": {"bootstrapServers": "[fd00::1]:9092"}}}, id="an IPv6 address"),
     pytest.param({"source": {"kafka": {"security": SCRAM}}}, id="a user in a Secret"),
     pytest.param({"source": {"kafka": {"security": MUTUAL}}}, id="a certificate in a Secret"),
+    pytest.param({"source": {"kafka": {"security": OAUTH}}}, id="tokens of an issuer"),
+    pytest.param({"source": {"kafka": {"security": MSK}}}, id="who AWS says that a pod is"),
+    pytest.param(_sasl("AWS_MSK_IAM", secretRef={"name": "k"}, aws={"region": "eu-west-1"}), id="an access key in a Secret"),
+    pytest.param(_oauth(protocol="SASL_PLAINTEXT", tokenEndpoint="http://issuer.example/token"), id="plain text everywhere"),
     pytest.param({"scaling": {"minReplicas": 0}}, id="no consumer without shards"),
     pytest.param({"scaling": {"mode": "Lag", "lag": {"targetCatchupSeconds": 60, "maxStep": 1}}}, id="mode Lag"),
     pytest.param({"scaling": {"mode": "Lag", "minReplicas": 0, "recommendOnly": True}}, id="recommendations from zero"),

@@ -17,7 +17,7 @@ from dev.cluster.kafka import PASSWORDS, SUPER, KafkaTrio
 from dev.cluster.tools import Tools
 from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
-from shardherd.core.security import KafkaSecurity, SecretKey, Security
+from shardherd.core.security import KafkaSecurity, OAuth, SecretKey, Security
 from tests.harness.cluster import Tell
 
 NAMESPACE = "shop"
@@ -89,7 +89,15 @@ class KafkaLab:
         producer.close()
 
     def files(
-        self, folder: Path, listener: str, mechanism: str = "", *, user: str = SUPER, password: str = "", ca: str = "ca.crt"
+        self,
+        folder: Path,
+        listener: str,
+        mechanism: str = "",
+        *,
+        user: str = SUPER,
+        password: str = "",
+        ca: str = "ca.crt",
+        oauth: OAuth | None = None,
     ) -> Security:
         """Credentials for this listener, in files of `folder`."""
         keys = self.trio.certificates
@@ -105,6 +113,8 @@ class KafkaLab:
             ca_file=str(keys / ca) if tls else "",
             certificate_file=str(keys / f"{user}.crt") if listener == "MUTUAL" else "",
             key_file=str(keys / f"{user}.key") if listener == "MUTUAL" else "",
+            oauth=oauth,
+            issuer_ca_file=str(keys / ca) if oauth else "",
         )
 
     def secrets(self, *, user: str = SUPER, password: str = "") -> MemorySecrets:
@@ -120,7 +130,9 @@ class KafkaLab:
         }
         return secrets
 
-    def group(self, topic: str, listener: str = "PLAINTEXT", mechanism: str = "", *, name: str = "") -> GroupSpec:
+    def group(
+        self, topic: str, listener: str = "PLAINTEXT", mechanism: str = "", *, name: str = "", oauth: OAuth | None = None
+    ) -> GroupSpec:
         """A ConsumerGroup that reads the topic over this listener, with the credentials of `secrets`."""
         sasl, tls = listener.startswith("SASL"), listener in ("SSL", "MUTUAL", "SASL_SSL")
 
@@ -135,6 +147,8 @@ class KafkaLab:
             ca_key=key(tls, "ca.crt"),
             certificate_key=key(listener == "MUTUAL", "tls.crt"),
             private_key=key(listener == "MUTUAL", "tls.key"),
+            oauth=oauth,
+            issuer_ca_key=key(oauth is not None, "ca.crt"),
         )
         name = name or f"group-{uuid.uuid4().hex[:8]}"
         source = KafkaSource(self.trio.bootstrap(listener), (topic,), "", f"{NAMESPACE}.{name}", security=security)

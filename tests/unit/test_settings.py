@@ -56,6 +56,7 @@ def test_every_variable_is_read() -> None:
         "SHARDHERD_DISCOVERY_INTERVAL_S": "5",
         "SHARDHERD_RESYNC_INTERVAL_S": "60",
         "SHARDHERD_WATCH_NAMESPACES": "shop, web,",
+        "SHARDHERD_OWN_AWS_IDENTITY": "true",
         "SHARDHERD_TLS": "auto",
         "SHARDHERD_TLS_PORT": "1443",
         "SHARDHERD_TLS_SECRET": "ours-tls",
@@ -72,6 +73,7 @@ def test_every_variable_is_read() -> None:
         resync_interval=60.0,
         watch_namespaces=("shop", "web"),
         tls=TlsSettings("auto", 1443, "ours-tls", accept_plain=False, authority_days=30, certificate_days=7),
+        own_aws_identity=True,
     )
 
 

@@ -26,6 +26,7 @@ def _files(security: KafkaSecurity) -> dict[str, SecretKey]:
         "ca.crt": security.ca_key,
         "tls.crt": security.certificate_key,
         "tls.key": security.private_key,
+        "issuer-ca.crt": security.issuer_ca_key,
     }
     return {name: key for name, key in files.items() if key is not None}
 
@@ -62,5 +63,8 @@ def environment(security: KafkaSecurity) -> dict[str, str]:
         certificate_file=path("tls.crt"),
         key_file=path("tls.key"),
         verify_hostname=security.verify_hostname,
+        oauth=security.oauth,
+        issuer_ca_file=path("issuer-ca.crt"),
+        region=security.region,
     )
     return {ENVIRONMENT: json.dumps(told.as_dict(), sort_keys=True, separators=(",", ":"))}

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId, Weights, Zones
 from shardherd.core.observed import Declared, LagScaling, Pauses, RolloutSettings, RolloutStrategy, Scaling, ScalingMode
-from shardherd.core.security import KafkaSecurity, SecretKey
+from shardherd.core.security import KafkaSecurity, OAuth, SecretKey
 from shardherd.core.times import seconds_since_1970
 
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
@@ -159,6 +159,7 @@ def kafka_security(spec: Mapping[str, Any]) -> KafkaSecurity:
     """What `spec.source.kafka.security` says; no security if it is not set."""
     security = spec["source"]["kafka"].get("security", {})
     sasl, tls = security.get("sasl", {}), security.get("tls", {})
+    oauth = sasl.get("oauth")
 
     def key(reference: Mapping[str, Any] | None, field: str) -> SecretKey | None:
         return None if reference is None else SecretKey(reference["name"], reference[field])
@@ -173,7 +174,15 @@ def kafka_security(spec: Mapping[str, Any]) -> KafkaSecurity:
         certificate_key=key(tls.get("certificateSecretRef"), "certificateKey"),
         private_key=key(tls.get("certificateSecretRef"), "privateKeyKey"),
         verify_hostname=tls.get("verifyHostname", True),
+        oauth=None if oauth is None else _oauth(oauth),
+        issuer_ca_key=None if oauth is None else key(oauth.get("caSecretRef"), "key"),
+        region=sasl.get("aws", {}).get("region", ""),
     )
+
+
+def _oauth(given: Mapping[str, Any]) -> OAuth:
+    extensions = sorted((each["name"], each["value"]) for each in given.get("extensions", ()))
+    return OAuth(given["tokenEndpoint"], given.get("scope", ""), tuple(extensions))
 
 
 def template_hash(spec: Mapping[str, Any]) -> str:

@@ -96,7 +96,7 @@ class _Local:
         metrics.built(version("shardherd"))
         events = SqliteEvents(self._database, self._clock)
         stack.push_async_callback(events.flush)
-        connector = KafkaConnector(LocalSecrets(self._objects))
+        connector = KafkaConnector(LocalSecrets(self._objects), own_identity=True)
         stack.push_async_callback(connector.close)
         ports = CoordinatorPorts(
             clock=self._clock,

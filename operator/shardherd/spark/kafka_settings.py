@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardherd.core.security import MECHANISMS, PROTOCOLS, Security, SecurityError
+from shardherd.core.security import MECHANISMS, PROTOCOLS, OAuth, Security, SecurityError
 
 
 class KafkaSettingError(ValueError):
@@ -46,9 +46,26 @@ SETTINGS = (
     ),
     Setting("ssl.endpoint.identification.algorithm", "`https`, or empty to check no host name.", "verify_hostname"),
     Setting("sasl.mechanism", f"{', '.join(f'`{each}`' for each in MECHANISMS)}.", "mechanism"),
-    Setting("sasl.username", "The user's name.", "username"),
+    Setting(
+        "sasl.username",
+        "The user's name; for `OAUTHBEARER` the client's id, for `AWS_MSK_IAM` that of an access key, if there is one.",
+        "username",
+    ),
     Setting("sasl.username.file", "A file with the user's name, in its place.", "username_file"),
-    Setting("sasl.password.file", "A file with the password.", "password_file"),
+    Setting("sasl.password.file", "A file with the password; for `OAUTHBEARER` the client's secret.", "password_file"),
+    Setting(
+        "sasl.oauthbearer.token.endpoint.url",
+        "Where the client gets its tokens, by the grant `client_credentials`; `https:` with `SASL_SSL`.",
+        "oauth.token_endpoint",
+    ),
+    Setting("sasl.oauthbearer.scope", "The scope to ask for.", "oauth.scope"),
+    Setting(
+        "sasl.oauthbearer.extensions",
+        "What the brokers want beside the token, `name=value` separated by commas.",
+        "oauth.extensions",
+    ),
+    Setting("sasl.aws.region", "For `AWS_MSK_IAM`: the brokers' region, such as `eu-west-1`.", "region"),
+    Setting("https.ca.location", "A file of PEM certificates that have signed the token endpoint's own.", "issuer_ca_file"),
 )
 """Every setting that has a meaning here. Files are read by whoever connects, on the driver and on every executor."""
 
@@ -56,6 +73,7 @@ _IN_A_FILE = (
     "a password among a query's options is shown in Spark's plans; give kafka.sasl.username, and kafka.sasl.password.file "
     "with the path of a file that has the password"
 )
+_NO_CLASS = "no Java class is called on this way"
 _BY_ITSELF = "connections are kept and tried again by themselves"
 
 MEANINGLESS = {
@@ -64,9 +82,14 @@ MEANINGLESS = {
     "key.deserializer": "keys are binary; cast the column",
     "value.deserializer": "values are binary; cast the column",
     "enable.auto.commit": "offsets are kept in Spark's own checkpoint",
-    "interceptor.classes": "no Java class is called on this way",
+    "interceptor.classes": _NO_CLASS,
     "sasl.jaas.config": _IN_A_FILE,
     "sasl.password": _IN_A_FILE,
+    "sasl.login.callback.handler.class": _NO_CLASS,
+    "sasl.client.callback.handler.class": _NO_CLASS,
+    "sasl.oauthbearer.jwt.retriever.class": _NO_CLASS,
+    "sasl.oauthbearer.client.credentials.client.id": "give kafka.sasl.username, or kafka.sasl.username.file",
+    "sasl.oauthbearer.client.credentials.client.secret": _IN_A_FILE,
     "ssl.key.password": "give kafka.ssl.key.location a key without a passphrase",
     "ssl.keystore.password": "only PEM files are read: convert the store, for example by keytool and openssl pkcs12",
     "ssl.truststore.password": "only PEM files are read: convert the store, for example by keytool -exportcert -rfc",
@@ -106,7 +129,21 @@ def security_of(settings: Mapping[str, str]) -> Security:
             )
         parts["verify_hostname"] = names != ""
     try:
+        if oauth := {part.removeprefix("oauth."): parts.pop(part) for part in sorted(parts) if part.startswith("oauth.")}:
+            parts["oauth"] = _oauth(oauth)
         return Security(**parts)
     except SecurityError as error:
         options = ", ".join(f"kafka.{each.name}" for each in SETTINGS if each.part and each.name in settings)
         raise KafkaSettingError(f"options {options}: {error}") from error
+
+
+def _oauth(parts: Mapping[str, str]) -> OAuth:
+    extensions = []
+    for each in filter(None, (each.strip() for each in parts.get("extensions", "").split(","))):
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise KafkaSettingError(
+                f"option kafka.sasl.oauthbearer.extensions must be name=value, separated by commas, not {each!r}"
+            )
+        extensions.append((name, value))
+    return OAuth(parts.get("token_endpoint", ""), parts.get("scope", ""), tuple(sorted(extensions)))

@@ -20,6 +20,7 @@ SCRAM = KafkaSecurity(
     username_key=SecretKey("kafka", "username"),
     password_key=SecretKey("kafka", "password"),
 )
+USER_KEY = SecretKey("kafka", "username")
 USER = {"username": b"operator", "password": b"hunter2"}
 
 
@@ -38,6 +39,20 @@ def clock() -> SimulatedClock:
 @pytest.fixture
 def access(secrets: MemorySecrets, clock: SimulatedClock) -> Access:
     return Access(secrets, "shop", SCRAM, clock.now)
+
+
+@pytest.mark.parametrize(("key", "own", "used"), [(None, False, False), (None, True, True), (USER_KEY, False, True)])
+async def test_the_operators_own_identity_at_aws_is_for_groups_only_if_that_was_said(
+    secrets: MemorySecrets, key: SecretKey | None, own: bool, used: bool
+) -> None:
+    security = KafkaSecurity("SASL_SSL", "AWS_MSK_IAM", username_key=key, password_key=key, region="eu-west-1")
+    access = Access(secrets, "shop", security, own_identity=own)
+
+    if used:
+        await access.ready(failing=False)
+    else:
+        with pytest.raises(SourceUnavailableError, match=r"by secretRef, or set kafkaCredentials\.ownAwsIdentity"):
+            await access.ready(failing=False)
 
 
 async def test_credentials_are_read_once_for_many_groups(access: Access, secrets: MemorySecrets) -> None:

@@ -15,7 +15,8 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
-from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, CredentialsError, of_files, read_files
+from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, of_files, read_files
+from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.manager import ClientManager
 from shardherd.core.security import Security
 
@@ -83,7 +84,7 @@ def test_what_cannot_be_used_is_named_by_its_file(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_in_what_python_shows_of_credentials() -> None:
-    credentials = Credentials("app", "hunter2", b"authority", b"certificate", b"key")
+    credentials = Credentials("app", "hunter2", b"authority", b"certificate", b"key", b"issuer")
 
     assert repr(credentials) == "Credentials(username='app')"
     assert "hunter2" not in repr(vars(ClientSettings(Security(), lambda: credentials)))

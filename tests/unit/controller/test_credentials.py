@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from shardherd.controller.declared import declared, template_hash
-from shardherd.core.security import NO_SECURITY, KafkaSecurity, SecretKey, Security
+from shardherd.core.security import NO_SECURITY, KafkaSecurity, OAuth, SecretKey, Security
 from tests.unit.controller.builders import MANIFESTS, resource
 
 SCRAM = {
@@ -22,6 +22,20 @@ MUTUAL = {
         "verifyHostname": False,
     },
 }
+OAUTH = {
+    "protocol": "SASL_SSL",
+    "sasl": {
+        "mechanism": "OAUTHBEARER",
+        "secretRef": {"name": "client", "usernameKey": "id", "passwordKey": "secret"},
+        "oauth": {
+            "tokenEndpoint": "https://issuer.example/token",
+            "scope": "kafka",
+            "extensions": [{"name": "poolId", "value": "b"}, {"name": "logicalCluster", "value": "a"}],
+            "caSecretRef": {"name": "issuer", "key": "ca.crt"},
+        },
+    },
+}
+TOKENS = OAuth("https://issuer.example/token", "kafka", (("logicalCluster", "a"), ("poolId", "b")))
 
 
 def group(security: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -85,6 +99,17 @@ def test_drivers_and_executors_have_the_keys_as_files_and_are_told_where() -> No
     )
 
 
+def test_who_aws_says_that_a_pod_is_needs_no_secret() -> None:
+    said = {"protocol": "SASL_SSL", "sasl": {"mechanism": "AWS_MSK_IAM", "aws": {"region": "eu-west-1"}}}
+    assert declared(group(said)).source.security == KafkaSecurity("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
+    pod = MANIFESTS.stateful_set(group(said), 1)["spec"]["template"]["spec"]
+    environment = {item["name"]: item.get("value", "") for item in pod["containers"][0]["env"]}
+
+    assert [each for each in pod["volumes"] if each["name"] == "kafka-credentials"] == []
+    told = Security.from_dict(json.loads(environment["SHARDHERD_KAFKA_SECURITY"]))
+    assert told == Security("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
+
+
 def test_a_group_without_security_has_no_volume_and_the_pods_that_it_had() -> None:
     plain = MANIFESTS.stateful_set(resource(), 1)["spec"]["template"]["spec"]
 
@@ -92,3 +117,31 @@ def test_a_group_without_security_has_no_volume_and_the_pods_that_it_had() -> No
     assert "SHARDHERD_KAFKA_SECURITY" not in json.dumps(plain)
     assert template_hash(group(SCRAM)["spec"]) != template_hash(resource()["spec"])
     assert template_hash(group(SCRAM)["spec"]) != template_hash(group(MUTUAL)["spec"])
+
+
+def test_a_client_of_an_issuer_is_told_where_its_tokens_come_from_and_has_its_secret_as_a_file() -> None:
+    assert declared(group(OAUTH)).source.security == KafkaSecurity(
+        protocol="SASL_SSL",
+        mechanism="OAUTHBEARER",
+        username_key=SecretKey("client", "id"),
+        password_key=SecretKey("client", "secret"),
+        oauth=TOKENS,
+        issuer_ca_key=SecretKey("issuer", "ca.crt"),
+    )
+    pod = MANIFESTS.stateful_set(group(OAUTH), 1)["spec"]["template"]["spec"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "kafka-credentials"]
+    environment = {item["name"]: item.get("value", "") for item in pod["containers"][0]["env"]}
+
+    assert files(volume) == {
+        "username": ("client", "id"),
+        "password": ("client", "secret"),
+        "issuer-ca.crt": ("issuer", "ca.crt"),
+    }
+    assert Security.from_dict(json.loads(environment["SHARDHERD_KAFKA_SECURITY"])) == Security(
+        "SASL_SSL",
+        "OAUTHBEARER",
+        username_file="/var/run/secrets/shardherd-kafka/username",
+        password_file="/var/run/secrets/shardherd-kafka/password",
+        oauth=TOKENS,
+        issuer_ca_file="/var/run/secrets/shardherd-kafka/issuer-ca.crt",
+    )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardherd.core.model import ShardId
-from shardherd.core.security import Security
+from shardherd.core.security import OAuth, Security
 from shardherd.spark.flow import Limits
 from shardherd.spark.kafka_settings import KafkaSettingError
 from shardherd.spark.option_table import MEANINGLESS, OPTIONS, Mode
@@ -109,6 +109,36 @@ def test_every_option_arrives() -> None:
     )
 
 
+def test_tokens_come_from_an_issuer() -> None:
+    found = stream(
+        **{
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "oauthbearer",
+            "kafka.sasl.username": "clicks",
+            "kafka.sasl.password.file": "/secrets/secret",
+            "kafka.sasl.oauthbearer.token.endpoint.url": "https://issuer.example/token",
+            "kafka.sasl.oauthbearer.scope": "kafka",
+            "kafka.sasl.oauthbearer.extensions": "poolId=b, logicalCluster=a=1",
+            "kafka.https.ca.location": "/secrets/issuer.pem",
+        }
+    )
+
+    assert found.security == Security(
+        "SASL_SSL",
+        "OAUTHBEARER",
+        username="clicks",
+        password_file="/secrets/secret",
+        oauth=OAuth("https://issuer.example/token", "kafka", (("logicalCluster", "a=1"), ("poolId", "b"))),
+        issuer_ca_file="/secrets/issuer.pem",
+    )
+
+
+def test_a_query_on_aws_may_be_who_its_pod_is() -> None:
+    given = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM", "kafka.sasl.aws.region": "eu-west-1"}
+
+    assert stream(**given).security == Security("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -117,6 +147,19 @@ def test_every_option_arrives() -> None:
         ({"kafka.bootstrap.server": "x"}, r"kafka\.bootstrap\.server is none of .* did you mean kafka\.bootstrap\.servers\?"),
         ({"kafka.group.id": "x"}, r"option kafka\.group\.id has no meaning here: .*no Kafka group is joined; remove it"),
         ({"kafka.sasl.jaas.config": "x"}, r"kafka\.sasl\.jaas\.config has no meaning here: .*give kafka\.sasl\.username"),
+        (
+            {"kafka.sasl.oauthbearer.client.credentials.client.secret": "x"},
+            r"no meaning here: a password among a query's options",
+        ),
+        ({"kafka.sasl.oauthbearer.extensions": "a"}, r"extensions must be name=value, separated by commas, not 'a'"),
+        (
+            {"kafka.sasl.oauthbearer.scope": "a"},
+            r"options kafka\.sasl\.oauthbearer\.scope: the token endpoint '' must be an address",
+        ),
+        (
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER", "kafka.sasl.username": "me"},
+            "options kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.username: .*",
+        ),
         ({"groupIdPrefix": "x"}, "option groupIdPrefix has no meaning here: no Kafka group is joined; remove it"),
         ({"kafka.bootstrap.servers": "kafka"}, "kafka.bootstrap.servers must be host:port, separated by commas, not 'kafka'"),
         ({"kafka.security.protocol": "TLS"}, r"options kafka\.security\.protocol: the security protocol 'TLS' is none of"),

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from shardherd.adapters.clock import boot_time
-from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, CredentialsError, as_text
-from shardherd.core.security import KafkaSecurity, SecretKey
+from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, as_text
+from shardherd.adapters.kafka.errors import CredentialsError
+from shardherd.core.security import AWS_MSK_IAM, KafkaSecurity, SecretKey
 from shardherd.ports import SecretReader, SecretRefusedError, SecretUnavailableError, SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,11 @@ LEAST_PAUSE = 1.0
 
 
 class Access:
-    """What `security` names in the Secrets of `namespace`."""
+    """What `security` names in the Secrets of `namespace`.
+
+    `own_identity`: whether groups that name no access key of AWS may be served with the one of this process. Who may make
+    groups then has at Kafka, through the coordinator, what this process may do there.
+    """
 
     def __init__(
         self,
@@ -34,21 +38,21 @@ class Access:
         namespace: str,
         security: KafkaSecurity,
         monotonic: Callable[[], float] = boot_time,
+        *,
+        own_identity: bool = False,
     ) -> None:
         self._secrets = secrets
         self._namespace = namespace
         self._security = security
         self._monotonic = monotonic
+        self._own_identity = own_identity
         self._credentials: Credentials | None = None
         self._refused: SecretRefusedError | None = None
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
         self._background: asyncio.Task[None] | None = None
-        self._make = ClientSettings(security, self._current)
-
-    def settings(self) -> Mapping[str, Any]:
+        self.settings = ClientSettings(security, self._current)
         """kafka-python's settings with the credentials that were read last."""
-        return self._make()
 
     async def ready(self, *, failing: bool) -> None:
         """Have credentials to connect with; after a failure, those that the Secrets hold now.
@@ -90,7 +94,19 @@ class Access:
 
     async def _find(self) -> Credentials:
         security = self._security
-        keys = (security.username_key, security.password_key, security.ca_key, security.certificate_key, security.private_key)
+        if security.mechanism == AWS_MSK_IAM and not security.has_password and not self._own_identity:
+            raise SecretRefusedError(
+                "spec.source.kafka.security.sasl names no access key, and the operator may not use its own identity at AWS for"
+                " groups: name one by secretRef, or set kafkaCredentials.ownAwsIdentity of the chart"
+            )
+        keys = (
+            security.username_key,
+            security.password_key,
+            security.ca_key,
+            security.certificate_key,
+            security.private_key,
+            security.issuer_ca_key,
+        )
         secrets = {name: await self._secrets.read(self._namespace, name) for name in sorted({key.name for key in keys if key})}
 
         def value(key: SecretKey | None) -> bytes:
@@ -115,6 +131,7 @@ class Access:
             ca=value(security.ca_key),
             certificate=value(security.certificate_key),
             key=value(security.private_key),
+            issuer_ca=value(security.issuer_ca_key),
         )
 
     def _current(self) -> Credentials:

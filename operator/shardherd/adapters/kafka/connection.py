@@ -29,7 +29,7 @@ from kafka.net.selector import NetworkSelector
 
 from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.access import Access
-from shardherd.adapters.kafka.credentials import CredentialsError
+from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.manager import PLAINTEXT, ClientManager, Failure, told
 from shardherd.ports import SourceUnavailableError
 

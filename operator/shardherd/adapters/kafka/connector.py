@@ -37,10 +37,11 @@ class NoSecrets:
 
 
 class KafkaConnector:
-    """SourceConnector for Kafka. One object an operator; close it last."""
+    """SourceConnector for Kafka. One object an operator; close it last. `own_identity`: see `Access`."""
 
-    def __init__(self, secrets: SecretReader | None = None) -> None:
+    def __init__(self, secrets: SecretReader | None = None, *, own_identity: bool = False) -> None:
         self._secrets = secrets or NoSecrets()
+        self._own_identity = own_identity
         self._clusters: dict[_Key, _Cluster] = {}
 
     def source(self, spec: GroupSpec) -> KafkaShardSource:
@@ -57,7 +58,8 @@ class KafkaConnector:
         secured = security != NO_SECURITY
         key = (servers, spec.identity.namespace if secured else "", security, spec.source.read_committed)
         if key not in self._clusters:
-            access = Access(self._secrets, spec.identity.namespace, security) if secured else None
+            namespace, own = spec.identity.namespace, self._own_identity
+            access = Access(self._secrets, namespace, security, own_identity=own) if secured else None
             connection = KafkaConnection(servers, access)
             self._clusters[key] = _Cluster(connection, Catalogue(connection, read_committed=spec.source.read_committed))
         self._clusters[key].users += 1

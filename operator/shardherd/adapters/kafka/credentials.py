@@ -12,24 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafka.errors import KafkaConnectionError
-
-from shardherd.core.security import KafkaSecurity, Security
-
-
-class CredentialsError(KafkaConnectionError):  # type: ignore[misc]  # kafka-python has no types
-    """Credentials that are not there or cannot be used now; they may be later. Names where they belong, never them."""
+from shardherd.adapters.kafka.errors import CredentialsError
+from shardherd.adapters.kafka.keeper import Fresh, Keeper
+from shardherd.core.security import AWS_MSK_IAM, KafkaSecurity, Security
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What proves who we are (`username`, `password`, `certificate`, `key`) and whom we trust (`ca`); PEM where it is bytes."""
+    """What proves who we are (`username`, `password`, `certificate`, `key`) and whom we trust (`ca`, and `issuer_ca` for where
+    tokens come from); PEM where it is bytes."""
 
     username: str = ""
     password: str = field(default="", repr=False)
     ca: bytes = field(default=b"", repr=False)
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
+    issuer_ca: bytes = field(default=b"", repr=False)
 
 
 def read_files(security: Security) -> Credentials:
@@ -40,6 +38,7 @@ def read_files(security: Security) -> Credentials:
         ca=_bytes(security.ca_file),
         certificate=_bytes(security.certificate_file),
         key=_bytes(security.key_file),
+        issuer_ca=_bytes(security.issuer_ca_file),
     )
 
 
@@ -74,6 +73,12 @@ class ClientSettings:
         self._load = load
         self._made_of: Credentials | None = None
         self._settings: dict[str, Any] = {}
+        self._provider = _provider(security, load)
+
+    @property
+    def keeper(self) -> Keeper[Any] | None:
+        """What keeps a credential that expires, for mechanisms that have one."""
+        return None if self._provider is None else self._provider.keeper
 
     def __call__(self) -> Mapping[str, Any]:
         """The settings. Raises CredentialsError."""
@@ -86,14 +91,16 @@ class ClientSettings:
     def _make(self, credentials: Credentials) -> dict[str, Any]:
         security = self._security
         settings: dict[str, Any] = {"security_protocol": security.protocol}
-        if security.protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
+        if self._provider is not None:
+            settings |= {"sasl_mechanism": security.mechanism, "sasl_oauth_token_provider": self._provider}
+        elif security.protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
             settings |= {
                 "sasl_mechanism": security.mechanism,
                 "sasl_plain_username": credentials.username,
                 "sasl_plain_password": credentials.password,
             }
         if security.protocol in ("SSL", "SASL_SSL"):
-            settings["ssl_context"] = _context(credentials, security.verify_hostname)
+            settings["ssl_context"] = _context(credentials, verify_hostname=security.verify_hostname)
         return settings
 
 
@@ -102,17 +109,48 @@ def of_files(security: Security) -> ClientSettings:
     return ClientSettings(security, lambda: read_files(security))
 
 
-def _context(credentials: Credentials, verify_hostname: bool) -> ssl.SSLContext:
+def _provider(security: Security | KafkaSecurity, load: Callable[[], Credentials]) -> Any:
+    """What gives kafka-python credentials that expire; None for a mechanism that has none.
+
+    Only who uses them pays for what fetches them.
+    """
+    if (oauth := security.oauth) is not None:
+        from shardherd.adapters.kafka.oauth import Tokens, client_credentials
+
+        def token() -> Fresh[str]:
+            now = load()
+            context = _trusting(now.issuer_ca, "of the token endpoint") if oauth.token_endpoint.startswith("https:") else None
+            return client_credentials(oauth, now.username, now.password, context)
+
+        return Tokens(oauth, token)
+    if security.mechanism == AWS_MSK_IAM:
+        from shardherd.adapters.kafka.msk import AccessKeys, Key
+
+        def key() -> Key:
+            now = load()
+            return Key(now.username, now.password)
+
+        return AccessKeys(security.region, key if security.has_password else None)
+    return None
+
+
+def _trusting(ca: bytes, whose: str) -> ssl.SSLContext:
+    """A client's context that trusts these authorities, or the machine's."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = verify_hostname
     try:
-        if credentials.ca:
-            context.load_verify_locations(cadata=credentials.ca.decode("ascii"))
+        if ca:
+            context.load_verify_locations(cadata=ca.decode("ascii"))
         else:
             context.load_default_certs()
     except (ssl.SSLError, UnicodeDecodeError) as error:
-        raise CredentialsError(f"the authorities' certificates (ca.crt) are not PEM: {error}") from error
+        raise CredentialsError(f"the authorities' certificates {whose} are not PEM: {error}") from error
+    return context
+
+
+def _context(credentials: Credentials, *, verify_hostname: bool) -> ssl.SSLContext:
+    context = _trusting(credentials.ca, "(ca.crt)")
+    context.check_hostname = verify_hostname
     if credentials.certificate:
         _load_chain(context, credentials.certificate + b"\n" + credentials.key)
     return context

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,11 @@ from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from shardherd.adapters.kafka.credentials import CredentialsError, of_files
+from shardherd.adapters.kafka.credentials import ClientSettings, of_files
+from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.core.security import Security
+
+log = logging.getLogger(__name__)
 
 PLAINTEXT = of_files(Security())
 
@@ -51,9 +54,7 @@ class Failure:
 class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
     """Connections to one cluster. `settings` gives the security settings of the next connection, or raises CredentialsError."""
 
-    def __init__(
-        self, net: NetworkSelector, settings: Callable[[], Mapping[str, Any]] = PLAINTEXT, **configuration: Any
-    ) -> None:
+    def __init__(self, net: NetworkSelector, settings: ClientSettings = PLAINTEXT, **configuration: Any) -> None:
         super().__init__(net, **configuration)
         self._settings = settings
         self._failures: dict[Any, Failure] = {}
@@ -112,18 +113,50 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             error = errors.KafkaConnectionError(
                 f"no Kafka listener of {self.config['security_protocol']} ({error}): is it for TLS?"
             )
+        if isinstance(error, errors.SaslAuthenticationFailedError) and (keeper := self._settings.keeper) is not None:
+            keeper.refused()
         node = self.cluster.broker_metadata(node_id)
         address = f"{node.host}:{node.port}" if node is not None else str(node_id)
         self._failures[node_id] = Failure(address, node_id if isinstance(node_id, int) else None, error)
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        """As kafka-python does it, but a peer that accepts and says nothing during the TLS handshake does not hang us."""
+        """As kafka-python does it, but a peer that accepts and says nothing during the TLS handshake does not hang us.
+
+        Credentials that expire are there first: authentication takes them at once, or fails.
+        """
+        await self._credentials(timeout_at)
         building = self.call_soon(super()._build_transport, node, timeout_at)
         left = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
         try:
             return await self.wait_for(building, left)
         except errors.KafkaTimeoutError as error:
             raise errors.KafkaConnectionError("no connection was made in time") from error
+
+    async def _credentials(self, timeout_at: float | None) -> None:
+        keeper = self._settings.keeper
+        if keeper is None:
+            return
+        known = Future()
+
+        def tell() -> None:
+            try:
+                self._net.call_soon_threadsafe(lambda: known.success(None))
+            except RuntimeError:
+                log.debug("credentials came after the connections were closed")
+
+        if not keeper.ready(tell):
+            left = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
+            try:
+                await self.wait_for(known, left)
+            except errors.KafkaTimeoutError as error:
+                raise CredentialsError("no credentials came in time: check that where they come from can be reached") from error
+        keeper.current()
+
+    def close(self, node_id: Any = None, timeout_ms: int | None = None) -> None:
+        """As kafka-python's; with all connections, what keeps their credentials ends."""
+        if node_id is None and (keeper := self._settings.keeper) is not None:
+            keeper.close()
+        super().close(node_id, timeout_ms)
 
 
 def _hearing_last_words(connection_made: Callable[[Any], None]) -> Callable[[Any], None]:
