@@ -186,7 +186,7 @@ async def found(source: KafkaShardSource) -> Sequence[ShardInfo]:
     """What is discovered once the Secret is read again, which is at most once a second."""
     for _ in range(20):
         try:
-            return await source.discover()
+            return (await source.discover()).shards
         except SourceUnavailableError as error:
             last = error
     raise last
