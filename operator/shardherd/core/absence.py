@@ -25,7 +25,7 @@ NOT_COUNTED = float("inf")
 def note(state: State, now: float) -> None:
     """The source was looked at: note what it does not have, tell who holds that, and forget what is away for long."""
     clocks = state.clocks
-    if not clocks.away and len(state.infos) + len(clocks.unlooked) >= len(state.shards):
+    if not clocks.away and len(state.infos) + len(clocks.unlooked & state.shards.keys()) >= len(state.shards):
         return
     since = {shard: at for shard, at in clocks.away.items() if at != NOT_COUNTED}
     absent = state.shards.keys() - state.infos.keys() - clocks.unlooked if state.infos else frozenset[ShardId]()

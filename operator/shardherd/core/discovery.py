@@ -24,7 +24,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     infos = {info.shard: info for info in request.shards}
     infos |= {shard: before[shard] for shard in request.unlooked if shard in before}  # it is as it was, as far as anybody knows
     state.put_infos(infos)
-    unlooked = frozenset(shard for shard in request.unlooked if shard not in infos and shard in state.shards)
+    unlooked = frozenset(shard for shard in request.unlooked if shard not in infos)
     state.put_clocks(seen=True, unlooked=unlooked)
     fresh = sorted(infos.keys() - state.shards.keys(), key=shard_key)
     _note_growth(state, fresh, infos)
@@ -159,7 +159,9 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
             # Only what was read before the ownership was lost can be finished already.
             return state.record.rebuilding and _read_to_its_end(infos[shard], request.durable.get(shard))
         record = state.shards.get(shard)
-        return record is None or record.state is ShardState.OVER or grants.is_away(state, shard)
+        if record is None:
+            return shard not in request.unlooked
+        return record.state is ShardState.OVER or grants.is_away(state, shard)
 
     for shard in fresh:
         info, note = infos[shard], notes.get(shard)

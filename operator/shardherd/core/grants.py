@@ -227,9 +227,9 @@ def behind(state: State, shard: ShardId) -> bool:
 
     def done(ancestor: ShardId) -> bool:
         record = state.shards.get(ancestor)
-        if record is None or record.state is ShardState.OVER:
-            return True
-        return is_away(state, ancestor)
+        if record is None:
+            return ancestor not in state.clocks.unlooked
+        return record.state is ShardState.OVER or is_away(state, ancestor)
 
     return not lineage.may_be_read(shard, lambda child: _parents(state, child), done)
 

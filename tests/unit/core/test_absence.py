@@ -195,6 +195,13 @@ def test_children_wait_for_a_parent_without_a_leader() -> None:
     assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT"}
 
 
+def test_children_wait_for_a_parent_that_has_had_no_leader_from_the_beginning() -> None:
+    play = Play(spec(1, ordered=True))
+    play.discover([info("1", parents=["0"]), info("2")], unlooked="0")
+    play.settle("g-0")
+    assert play.states() == {"1": "WAIT", "2": "ALREADY_ALLOC"}
+
+
 def test_a_reset_waits_for_a_shard_without_a_leader() -> None:
     play = holding(A="0123", B="4567", settings={"paused": True})
     play.restart()
