@@ -190,7 +190,7 @@ class Judge(Ledger):
         if gone := before.consumers.keys() - after.consumers.keys():
             raise BrokenError(f"consumers {sorted(gone)} are forgotten")
         for shard, row in after.shards.items():
-            if row.state is ShardState.WAIT and self.ordered and not self._behind(shard, after):
+            if row.state is ShardState.WAIT and self.ordered and not self._may_wait(shard, after):
                 raise BrokenError(f"{shard} waits, and every ancestor is read to its end")
         self._wakes(before, after, writer)
 
@@ -248,7 +248,7 @@ class Judge(Ledger):
 
     def _appeared(self, row: ShardRecord, after: Ownership) -> None:
         waits = row.state is ShardState.WAIT
-        if waits and not self._behind(row.shard, after):
+        if waits and not self._may_wait(row.shard, after):
             raise BrokenError(f"{row.shard} appeared as {row.state}, and has no ancestor to wait for")
         if self.ordered and not waits and not after.group.rebuilding and self._behind(row.shard, after):
             raise BrokenError(f"{row.shard} appeared as {row.state} before its ancestors were read")
@@ -410,6 +410,11 @@ class Judge(Ledger):
         """Whether an ancestor of a shard is not read to its end, as far as that is stored."""
         rows = (ownership.shards.get(ancestor) for ancestor in self._ancestors(shard))
         return any(row is not None and row.state is not ShardState.OVER for row in rows)
+
+    def _may_wait(self, shard: ShardId, ownership: Ownership) -> bool:
+        """The same, or one could not be looked at lately: nobody knows of it whether it is."""
+        unlooked = (self.sightings.unlooked_within(self.loss_limit, each, self.now) for each in self._ancestors(shard))
+        return self._behind(shard, ownership) or any(unlooked)
 
     # The long poll.
 

@@ -23,6 +23,7 @@ class Sightings:
         self._shown: dict[tuple[str, ShardId, str], float] = {}
         self._missed: dict[tuple[str, ShardId], float] = {}
         self._missed_last: dict[ShardId, float] = {}
+        self._unlooked_last: dict[ShardId, float] = {}
 
     def begin(self, coordinator: str) -> None:
         """This coordinator loads the group: it has seen nothing yet."""
@@ -39,6 +40,12 @@ class Sightings:
             self._missed_last[shard] = now
         for shard in there:
             self._missed.pop((coordinator, shard), None)
+        for shard in unlooked:
+            self._unlooked_last[shard] = now
+
+    def unlooked_within(self, seconds: float, shard: ShardId, now: float) -> bool:
+        """Whether some look could not tell how far this shard reaches lately."""
+        return now - self._unlooked_last.get(shard, float("-inf")) < seconds
 
     def missed_for(self, coordinator: str, shard: ShardId, now: float) -> float:
         """For how long every look of this coordinator has been without this shard."""
