@@ -521,6 +521,8 @@ class Judge(Ledger):
             return False
         lately = self.forgotten_at.get(shard, float("-inf")) > self.now - 100.0
         lately = lately or self.sightings.missed_within(self.loss_limit, shard, self.now)
+        # It may be there again, and no look since was answered.
+        lately = lately or self.sightings.missed_for(self.writer, shard, self.now) > 0.0
         return not (book.durable is None or lately or book.durable < book.begin)
 
     def accepted(self, request: CheckpointRequest, reply: CheckpointReply) -> None:
