@@ -89,11 +89,11 @@ class Keeper(Generic[T]):
             now = self._monotonic()
             if self._closed or (self._error is not None and now < self._due):
                 return True
-            if self._fresh is not None and now < self._good_until:
-                if enough(self._fresh.value):
-                    return True
-                self._due = now
-                self._changed.notify_all()
+            if self._fresh is not None and now < self._good_until and enough(self._fresh.value):
+                return True
+            # The thread may be asleep, for longer than anybody should wait.
+            self._due = min(self._due, now)
+            self._changed.notify_all()
             self._waiting.append(tell)
             if not self._running:
                 self._running = True
