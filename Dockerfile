@@ -4,8 +4,22 @@
 # The base, by its digest (CONTRIBUTING.md says how it is renewed). Another one of Debian 12 may be given.
 ARG BASE=debian:bookworm-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171
 FROM ${BASE} AS python
-RUN apt-get update \
- && apt-get install -y --no-install-recommends ca-certificates python3 tini \
+# What most clusters do without, by name: `aws` for the mechanism AWS_MSK_IAM with the identity of a pod, `kerberos` for GSSAPI.
+ARG EXTRAS
+RUN packages="ca-certificates python3 tini" \
+ && for each in ${EXTRAS}; do \
+        case $each in \
+            aws) ;; \
+            kerberos) packages="$packages python3-gssapi" ;; \
+            *) echo "EXTRAS names $each: it knows aws and kerberos" >&2; exit 1 ;; \
+        esac; \
+    done \
+ && apt-get update \
+ && apt-get install -y --no-install-recommends $packages \
+ && mkdir /opt/extras \
+ && if [ -e /usr/lib/python3/dist-packages/gssapi ]; then \
+        ln -s /usr/lib/python3/dist-packages/gssapi /usr/lib/python3/dist-packages/decorator.py /opt/extras/; \
+    fi \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/* \
  && groupadd --gid 10001 shardherd \
  && useradd --uid 10001 --gid 10001 --create-home --shell /usr/sbin/nologin shardherd
@@ -34,18 +48,18 @@ COPY operator /build/operator
 # Files get a fixed whole second as their time, so that the layer is the same whenever it is made.
 RUN --mount=type=cache,target=/root/.cache/pip \
     PYTHONPATH=/opt/build pip --python /opt/venv/bin/python install --no-build-isolation --no-deps --no-compile /build \
+ && echo /opt/extras > /opt/venv/lib/python3.11/site-packages/shardherd-extras.pth \
  && find /opt/venv/lib/python3.11/site-packages -exec touch --no-dereference --date=@1700000000 {} + \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib/python3.11/site-packages
 
 FROM builder AS operator-packages
 ARG PIP_CERT
 ARG PIP_INDEX_URL
-# What most clusters do without, by name: `aws` (14 MB) for the mechanism AWS_MSK_IAM with the identity of a pod.
 ARG EXTRAS
 COPY requirements/operator.lock requirements/aws.lock /build/
 RUN --mount=type=cache,target=/root/.cache/pip \
     for lock in operator ${EXTRAS}; do \
-        pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: --no-deps -r /build/$lock.lock || exit 1; \
+        [ ! -e /build/$lock.lock ] || pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: --no-deps -r /build/$lock.lock || exit 1; \
     done
 
 FROM python AS operator
@@ -69,7 +83,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     PYTHONPATH=/opt/build pip --python /opt/venv/bin/python install --require-hashes --no-build-isolation --use-pep517 \
         --ignore-installed --no-deps -r /build/spark.lock \
  && for lock in ${EXTRAS}; do \
-        pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: --no-deps -r /build/$lock.lock || exit 1; \
+        [ ! -e /build/$lock.lock ] || pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: --no-deps -r /build/$lock.lock || exit 1; \
     done
 COPY docker/trim-spark.sh /build/
 RUN /bin/sh /build/trim-spark.sh /opt/venv/lib/python3.11/site-packages

@@ -9,6 +9,7 @@ import base64
 import shutil
 import subprocess
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from dev.cluster import daemons, probes
@@ -26,8 +27,22 @@ STOP_TIMEOUT = 30.0
 class Broker:
     """One broker whose data, log and record are in `folder`. If it `outlives` us, it runs until it is removed."""
 
-    def __init__(self, folder: Path, tools: Tools, *, outlives: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tools: Tools,
+        *,
+        outlives: bool = True,
+        other: str = "",
+        more: Mapping[str, str] | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        """`other`: the security protocol of one more listener, named OTHER. `more`: settings beside our own, or in their place.
+        `options`: what Java is told."""
         self.folder = folder
+        self._other = other
+        self._more = dict(more or {})
+        self._options = options
         self._tools = tools
         self._outlives = outlives
 
@@ -38,6 +53,11 @@ class Broker:
             return f"{HOST}:{(self.folder / 'port').read_text()}"
         except FileNotFoundError:
             raise ClusterError(f"no broker was started in {self.folder}") from None
+
+    @property
+    def other(self) -> str:
+        """The address of its other listener."""
+        return f"{HOST}:{(self.folder / 'other-port').read_text()}"
 
     @property
     def log(self) -> Path:
@@ -51,17 +71,26 @@ class Broker:
         """Start a new broker without any data; `ready` waits until it serves."""
         self.remove()
         self.folder.mkdir(parents=True)
-        port, controller = free_ports(2)
+        port, controller, other = free_ports(3)
         settings = self.folder / "broker.properties"
-        settings.write_text(properties(self.folder / "data", port, controller))
+        settings.write_text(properties(self.folder / "data", port, controller, self._beside(other)))
         self.tool("kafka.tools.StorageTool", "format", "--config", str(settings), f"--cluster-id={identifier()}")
-        command = daemons.java(self._tools, "kafka.Kafka", str(settings), heap=HEAP)
+        command = daemons.java(self._tools, "kafka.Kafka", str(settings), heap=HEAP, options=self._options)
         if not self._outlives:
             command = ("setpriv", "--pdeathsig", "KILL", *command)
         with self.log.open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, start_new_session=True)
         ProcessRecord.of(process.pid).write(self._record)
         (self.folder / "port").write_text(str(port))
+        (self.folder / "other-port").write_text(str(other))
+
+    def _beside(self, port: int) -> dict[str, str]:
+        """Settings beside our own; a list in ours is gone on with where it has the same name and `+`."""
+        if not self._other:
+            return self._more
+        address = f",OTHER://{HOST}:{port}"
+        more = {"listeners+": address, "advertised.listeners+": address}
+        return {**more, "listener.security.protocol.map+": f",OTHER:{self._other}", **self._more}
 
     def ready(self) -> None:
         """Wait until it serves. ClusterError with the end of its log if it does not."""
@@ -99,8 +128,8 @@ class Broker:
         return done.stdout
 
 
-def properties(data: Path, port: int, controller: int) -> str:
-    """The settings of one node that is broker and controller."""
+def properties(data: Path, port: int, controller: int, more: Mapping[str, str] | None = None) -> str:
+    """The settings of one node that is broker and controller; `more` of them, or what goes on in one whose name has a `+`."""
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -125,6 +154,9 @@ def properties(data: Path, port: int, controller: int) -> str:
         "num.network.threads": "2",
         "num.io.threads": "2",
     }
+    for name, value in (more or {}).items():
+        key = name.removesuffix("+")
+        settings[key] = settings[key] + value if name != key else value
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 

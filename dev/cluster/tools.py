@@ -44,6 +44,7 @@ APT_PACKAGES = (
     "socat",
     "util-linux",
 )
+KERBEROS_PACKAGES = ("krb5-admin-server", "krb5-kdc", "python3-gssapi")
 JAVA_PACKAGES = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
 JAVA_COMPILER_PACKAGE = "openjdk-17-jdk-headless"
 
@@ -156,6 +157,18 @@ class Tools:
     def base(self) -> Path:
         """Archive of the root file system of the base image."""
         return _base_system()
+
+    @cached_property
+    def kerberos(self) -> Path:
+        """Folder of the Python package gssapi, which Debian has compiled; installs Kerberos' own programs, too."""
+        _ensure(list(KERBEROS_PACKAGES))
+        folder = cache() / "tools" / "gssapi"
+        folder.mkdir(parents=True, exist_ok=True)
+        # Nothing else of the system's Python: it has packages that we have, too.
+        for name in ("gssapi", "decorator.py"):
+            if not (folder / name).is_symlink():
+                (folder / name).symlink_to(Path("/usr/lib/python3/dist-packages") / name)
+        return folder
 
     @cached_property
     def packages(self) -> None:

@@ -136,6 +136,21 @@ REFUSED = [
         id="a user without a password",
     ),
     pytest.param(
+        _sasl("GSSAPI", username="clicks@EXAMPLE.COM"),
+        f"{KAFKA}.security.sasl.mechanism GSSAPI needs a keytab: set kerberos.keytabSecretRef",
+        id="Kerberos without a keytab",
+    ),
+    pytest.param(
+        _sasl("PLAIN", secretRef={"name": "kafka"}, kerberos={"keytabSecretRef": {"name": "k"}}),
+        f"{KAFKA}.security.sasl.mechanism PLAIN uses nothing of Kerberos: remove kerberos, or set GSSAPI",
+        id="a keytab without Kerberos",
+    ),
+    pytest.param(
+        _sasl("GSSAPI", kerberos={"keytabSecretRef": {"name": "k"}}),
+        f"{KAFKA}.security.sasl needs for GSSAPI the principal, and no password: set username, and remove secretRef",
+        id="Kerberos without a principal",
+    ),
+    pytest.param(
         _sasl("AWS_MSK_IAM", username="AKIA", aws={"region": "eu-west-1"}),
         f"{KAFKA}.security.sasl.username has no password: set secretRef, or remove username",
         id="an access key without its secret",
@@ -422,6 +437,10 @@ ACCEPTED = [
     pytest.param({"source": {"kafka": {"security": SCRAM}}}, id="a user in a Secret"),
     pytest.param({"source": {"kafka": {"security": MUTUAL}}}, id="a certificate in a Secret"),
     pytest.param({"source": {"kafka": {"security": OAUTH}}}, id="tokens of an issuer"),
+    pytest.param(
+        _sasl("GSSAPI", username="clicks@EXAMPLE.COM", kerberos={"keytabSecretRef": {"name": "k"}}),
+        id="the keytab of a principal",
+    ),
     pytest.param({"source": {"kafka": {"security": MSK}}}, id="who AWS says that a pod is"),
     pytest.param(_sasl("AWS_MSK_IAM", secretRef={"name": "k"}, aws={"region": "eu-west-1"}), id="an access key in a Secret"),
     pytest.param(_oauth(protocol="SASL_PLAINTEXT", tokenEndpoint="http://issuer.example/token"), id="plain text everywhere"),

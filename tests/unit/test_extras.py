@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+ASKED_FOR = {"botocore": "aws", "gssapi": "kerberos"}
+"""Packages that few need, with the extra that asks for them; who needs one and lacks it is told, as other tests show."""
+
 PACKAGE = Path(__file__).resolve().parents[2] / "operator" / "shardherd"
 
 
@@ -97,7 +100,14 @@ def installed(extra: str) -> set[str]:
 )
 def test_an_extra_asks_for_all_that_its_modules_import(extra: str, roots: list[str]) -> None:
     providers = metadata.packages_distributions()
-    wanted = {package: {normal(each) for each in providers[package]} for package in others(*roots)}
+    packages = others(*roots) - ASKED_FOR.keys()
+    wanted = {package: {normal(each) for each in providers[package]} for package in packages}
 
     assert len(wanted) > 5
     assert {package for package, distributions in wanted.items() if not distributions & installed(extra)} == set()
+
+
+@pytest.mark.parametrize(("package", "extra"), ASKED_FOR.items())
+def test_what_few_need_has_an_extra_of_its_own(package: str, extra: str) -> None:
+    assert package in needs("shardherd", extra)
+    assert package not in installed("spark") | installed("operator") | installed("local")

@@ -27,6 +27,7 @@ def _files(security: KafkaSecurity) -> dict[str, SecretKey]:
         "tls.crt": security.certificate_key,
         "tls.key": security.private_key,
         "issuer-ca.crt": security.issuer_ca_key,
+        "keytab": security.keytab_key,
     }
     return {name: key for name, key in files.items() if key is not None}
 
@@ -66,5 +67,7 @@ def environment(security: KafkaSecurity) -> dict[str, str]:
         oauth=security.oauth,
         issuer_ca_file=path("issuer-ca.crt"),
         region=security.region,
+        keytab_file=path("keytab"),
+        service=security.service,
     )
     return {ENVIRONMENT: json.dumps(told.as_dict(), sort_keys=True, separators=(",", ":"))}

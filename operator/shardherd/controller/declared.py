@@ -177,6 +177,8 @@ def kafka_security(spec: Mapping[str, Any]) -> KafkaSecurity:
         oauth=None if oauth is None else _oauth(oauth),
         issuer_ca_key=None if oauth is None else key(oauth.get("caSecretRef"), "key"),
         region=sasl.get("aws", {}).get("region", ""),
+        keytab_key=key(sasl.get("kerberos", {}).get("keytabSecretRef"), "key"),
+        service=sasl.get("kerberos", {}).get("serviceName", ""),
     )
 
 

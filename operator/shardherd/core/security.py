@@ -14,7 +14,8 @@ from typing import Any
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTHBEARER = "OAUTHBEARER"
 AWS_MSK_IAM = "AWS_MSK_IAM"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER, AWS_MSK_IAM)
+GSSAPI = "GSSAPI"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER, AWS_MSK_IAM, GSSAPI)
 
 _ENDPOINT = re.compile(r"https?://[^\s/?#@\\]+(/[^\s#\\]*)?")
 _REGION = re.compile(r"[a-z0-9-]+")
@@ -64,6 +65,7 @@ class KafkaSecurity:
 
     With `oauth`, user and password are the client's id and secret, and `issuer_ca_key` is who signed the token endpoint.
     With `region`, of AWS, they are an access key; without them a process is who AWS says that its pod is.
+    With `keytab_key`, of Kerberos, the user is a principal, and `service` the first part of the brokers' principals.
     """
 
     protocol: str = "PLAINTEXT"
@@ -78,6 +80,8 @@ class KafkaSecurity:
     oauth: OAuth | None = None
     issuer_ca_key: SecretKey | None = None
     region: str = ""
+    keytab_key: SecretKey | None = None
+    service: str = ""
 
     @property
     def has_password(self) -> bool:
@@ -95,7 +99,8 @@ class Security:
     `ca_file` (empty: the machine's authorities), `certificate_file` with `key_file` (empty: no mutual TLS) are PEM. A user
     name is no secret and may be given itself; a password may not. With `oauth` they are a client's id and secret, and
     `issuer_ca_file` (empty: the machine's authorities) is who signed the token endpoint. With `region` they are an access key
-    of AWS, or not there: the process is who AWS says that its pod is. Raises SecurityError.
+    of AWS, or not there: the process is who AWS says that its pod is. With `keytab_file`, of Kerberos, the user is a
+    principal, and `service` the first part of the brokers' principals. Raises SecurityError.
     """
 
     protocol: str = "PLAINTEXT"
@@ -110,6 +115,8 @@ class Security:
     oauth: OAuth | None = None
     issuer_ca_file: str = ""
     region: str = ""
+    keytab_file: str = ""
+    service: str = ""
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -121,12 +128,17 @@ class Security:
                 )
             if self.mechanism == AWS_MSK_IAM and not (self.password_file or self.username or self.username_file):
                 pass  # The pod's own identity.
+            elif self.mechanism == GSSAPI:
+                if not self.keytab_file or not (self.username or self.username_file) or self.password_file:
+                    raise SecurityError("GSSAPI needs a principal as user name and the file of its keytab, and no password")
             elif not self.password_file or not (self.username or self.username_file):
                 raise SecurityError(f"{self.protocol} needs a user name and the file that has its password")
         elif self.mechanism:
             raise SecurityError(f"a SASL mechanism ({self.mechanism}) needs SASL_PLAINTEXT or SASL_SSL, not {self.protocol}")
         self._check_oauth()
         self._check_aws()
+        if self.mechanism != GSSAPI and (self.keytab_file or self.service):
+            raise SecurityError(f"a keytab and a service's name need the SASL mechanism GSSAPI, not {self.mechanism or 'none'}")
         if bool(self.certificate_file) != bool(self.key_file):
             raise SecurityError("mutual TLS needs both a certificate's file and its key's file")
         if not self.tls and (self.ca_file or self.certificate_file):

@@ -48,11 +48,13 @@ SETTINGS = (
     Setting("sasl.mechanism", f"{', '.join(f'`{each}`' for each in MECHANISMS)}.", "mechanism"),
     Setting(
         "sasl.username",
-        "The user's name; for `OAUTHBEARER` the client's id, for `AWS_MSK_IAM` that of an access key, if there is one.",
+        "The user's name; a client's id, an access key's id or a principal, as the mechanism has it.",
         "username",
     ),
     Setting("sasl.username.file", "A file with the user's name, in its place.", "username_file"),
-    Setting("sasl.password.file", "A file with the password; for `OAUTHBEARER` the client's secret.", "password_file"),
+    Setting(
+        "sasl.password.file", "A file with the password, or the secret of the client or of the access key.", "password_file"
+    ),
     Setting(
         "sasl.oauthbearer.token.endpoint.url",
         "Where the client gets its tokens, by the grant `client_credentials`; `https:` with `SASL_SSL`.",
@@ -63,6 +65,10 @@ SETTINGS = (
         "sasl.oauthbearer.extensions",
         "What the brokers want beside the token, `name=value` separated by commas.",
         "oauth.extensions",
+    ),
+    Setting("sasl.kerberos.keytab", "For `GSSAPI`: a file with the keytab of the principal.", "keytab_file"),
+    Setting(
+        "sasl.kerberos.service.name", "For `GSSAPI`: the first part of the brokers' principals; by default `kafka`.", "service"
     ),
     Setting("sasl.aws.region", "For `AWS_MSK_IAM`: the brokers' region, such as `eu-west-1`.", "region"),
     Setting("https.ca.location", "A file of PEM certificates that have signed the token endpoint's own.", "issuer_ca_file"),

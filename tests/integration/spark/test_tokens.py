@@ -21,6 +21,8 @@ from tests.integration.spark.drivers import START, Site
 from tests.integration.spark.scripted import ScriptedCoordinator
 from tests.integration.spark.test_secured import files_with
 
+pytestmark = long
+
 
 @pytest.fixture
 def issuer(kafka: KafkaLab) -> Iterator[Issuer]:
@@ -67,7 +69,6 @@ def test_a_query_by_itself_reads_with_tokens_and_its_plan_shows_none(
     assert [word for word in (PASSWORDS[SUPER], *issuer.given) if word in shown] == []
 
 
-@long
 def test_a_consumers_query_outlives_its_tokens_and_shows_none(
     trio: KafkaTrio,
     kafka: KafkaLab,

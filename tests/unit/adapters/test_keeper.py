@@ -178,6 +178,21 @@ def test_the_thread_renews_by_itself_tells_those_who_wait_and_ends_when_it_is_cl
     assert len(threads) == 1
 
 
+def test_after_a_suspension_nobody_waits_for_a_sleep_to_end(endpoint: Endpoint, clock: SimulatedClock) -> None:
+    """The clock has gone on meanwhile, and the thread still sleeps."""
+    first, second = threading.Event(), threading.Event()
+    keeper = Keeper(endpoint.fetch, monotonic=clock.now)
+    keeper.ready(first.set)
+    assert first.wait(10)
+
+    clock.advance(1000)
+    assert not keeper.ready(second.set)
+
+    assert second.wait(10)
+    assert keeper.current() == "token-2"
+    keeper.close()
+
+
 def test_no_credential_is_in_what_python_shows() -> None:
     keeper = Keeper(lambda: Fresh("hunter2", 100.0))
     keeper.step()

@@ -110,6 +110,30 @@ def test_who_aws_says_that_a_pod_is_needs_no_secret() -> None:
     assert told == Security("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
 
 
+def test_a_principal_has_its_keytab_as_a_file() -> None:
+    kerberos = {"serviceName": "broker", "keytabSecretRef": {"name": "principal", "key": "clicks.keytab"}}
+    said = {"protocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "GSSAPI", "username": "clicks@EXAMPLE", "kerberos": kerberos}}
+    assert declared(group(said)).source.security == KafkaSecurity(
+        "SASL_PLAINTEXT",
+        "GSSAPI",
+        username="clicks@EXAMPLE",
+        keytab_key=SecretKey("principal", "clicks.keytab"),
+        service="broker",
+    )
+    pod = MANIFESTS.stateful_set(group(said), 1)["spec"]["template"]["spec"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "kafka-credentials"]
+    environment = {item["name"]: item.get("value", "") for item in pod["containers"][0]["env"]}
+
+    assert files(volume) == {"keytab": ("principal", "clicks.keytab")}
+    assert Security.from_dict(json.loads(environment["SHARDHERD_KAFKA_SECURITY"])) == Security(
+        "SASL_PLAINTEXT",
+        "GSSAPI",
+        username="clicks@EXAMPLE",
+        keytab_file="/var/run/secrets/shardherd-kafka/keytab",
+        service="broker",
+    )
+
+
 def test_a_group_without_security_has_no_volume_and_the_pods_that_it_had() -> None:
     plain = MANIFESTS.stateful_set(resource(), 1)["spec"]["template"]["spec"]
 

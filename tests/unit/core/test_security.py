@@ -74,6 +74,18 @@ def test_where_tokens_come_from_survives_too() -> None:
             {"protocol": "SSL", "region": "eu-west-1"},
             "a region of AWS needs the SASL mechanism AWS_MSK_IAM, not none",
         ),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "GSSAPI", "username": "clicks@EXAMPLE.COM"},
+            "GSSAPI needs a principal as user name and the file of its keytab, and no password",
+        ),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "GSSAPI", "username": "clicks", "keytab_file": "/k", "password_file": "/p"},
+            "GSSAPI needs a principal as user name and the file of its keytab, and no password",
+        ),
+        (
+            {"protocol": "SSL", "service": "kafka"},
+            "a keytab and a service's name need the SASL mechanism GSSAPI, not none",
+        ),
         (CLIENT, "OAUTHBEARER needs the token endpoint, where the client gets its tokens"),
         (
             {**CLIENT, "mechanism": "PLAIN", "oauth": {"token_endpoint": TOKEN}},

@@ -133,6 +133,19 @@ def test_tokens_come_from_an_issuer() -> None:
     )
 
 
+def test_a_query_may_be_a_principal_of_kerberos() -> None:
+    given = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "GSSAPI",
+        "kafka.sasl.username": "clicks@EXAMPLE",
+        "kafka.sasl.kerberos.keytab": "/secrets/keytab",
+        "kafka.sasl.kerberos.service.name": "broker",
+    }
+
+    found = Security("SASL_PLAINTEXT", "GSSAPI", username="clicks@EXAMPLE", keytab_file="/secrets/keytab", service="broker")
+    assert stream(**given).security == found
+
+
 def test_a_query_on_aws_may_be_who_its_pod_is() -> None:
     given = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM", "kafka.sasl.aws.region": "eu-west-1"}
 

@@ -106,6 +106,7 @@ class Access:
             security.certificate_key,
             security.private_key,
             security.issuer_ca_key,
+            security.keytab_key,
         )
         secrets = {name: await self._secrets.read(self._namespace, name) for name in sorted({key.name for key in keys if key})}
 
@@ -132,6 +133,7 @@ class Access:
             certificate=value(security.certificate_key),
             key=value(security.private_key),
             issuer_ca=value(security.issuer_ca_key),
+            keytab=value(security.keytab_key),
         )
 
     def _current(self) -> Credentials:

@@ -5,7 +5,6 @@ Used by `manager` at every new connection. Values live in memory only: they are 
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,13 +13,14 @@ from typing import Any
 
 from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.keeper import Fresh, Keeper
-from shardherd.core.security import AWS_MSK_IAM, KafkaSecurity, Security
+from shardherd.adapters.kafka.secretfile import in_memory
+from shardherd.core.security import AWS_MSK_IAM, GSSAPI, KafkaSecurity, Security
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What proves who we are (`username`, `password`, `certificate`, `key`) and whom we trust (`ca`, and `issuer_ca` for where
-    tokens come from); PEM where it is bytes."""
+    tokens come from); PEM where it is bytes. `keytab` has the keys of a principal of Kerberos, in its own format."""
 
     username: str = ""
     password: str = field(default="", repr=False)
@@ -28,6 +28,7 @@ class Credentials:
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
     issuer_ca: bytes = field(default=b"", repr=False)
+    keytab: bytes = field(default=b"", repr=False)
 
 
 def read_files(security: Security) -> Credentials:
@@ -39,6 +40,7 @@ def read_files(security: Security) -> Credentials:
         certificate=_bytes(security.certificate_file),
         key=_bytes(security.key_file),
         issuer_ca=_bytes(security.issuer_ca_file),
+        keytab=_bytes(security.keytab_file),
     )
 
 
@@ -79,6 +81,10 @@ class ClientSettings:
     def keeper(self) -> Keeper[Any] | None:
         """What keeps a credential that expires, for mechanisms that have one."""
         return None if self._provider is None else self._provider.keeper
+
+    def enough_for(self, host: str) -> Callable[[Any], bool]:
+        """Whether what the keeper keeps will do to connect to that host."""
+        return getattr(self._provider, "enough_for", lambda _: lambda _: True)(host)
 
     def __call__(self) -> Mapping[str, Any]:
         """The settings. Raises CredentialsError."""
@@ -131,6 +137,14 @@ def _provider(security: Security | KafkaSecurity, load: Callable[[], Credentials
             return Key(now.username, now.password)
 
         return AccessKeys(security.region, key if security.has_password else None)
+    if security.mechanism == GSSAPI:
+        from shardherd.adapters.kafka.kerberos import Tickets
+
+        def principal() -> tuple[str, bytes]:
+            now = load()
+            return now.username, now.keytab
+
+        return Tickets(security.service or "kafka", principal)
     return None
 
 
@@ -158,19 +172,14 @@ def _context(credentials: Credentials, *, verify_hostname: bool) -> ssl.SSLConte
 
 def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
     """The client's certificate. OpenSSL reads it from a file only: this one is in memory and has no name."""
-    descriptor = os.memfd_create("shardherd-certificate")
-    try:
-        view = memoryview(pem)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        # An encrypted key would make OpenSSL ask on the terminal.
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_no_password)
-    except ssl.SSLError as error:
-        raise CredentialsError(
-            f"the client's certificate (tls.crt) and key (tls.key) cannot be used together: {error}"
-        ) from error
-    finally:
-        os.close(descriptor)
+    with in_memory(pem) as path:
+        try:
+            # An encrypted key would make OpenSSL ask on the terminal.
+            context.load_cert_chain(path, password=_no_password)
+        except ssl.SSLError as error:
+            raise CredentialsError(
+                f"the client's certificate (tls.crt) and key (tls.key) cannot be used together: {error}"
+            ) from error
 
 
 def _no_password() -> str:

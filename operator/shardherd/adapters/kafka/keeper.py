@@ -80,12 +80,20 @@ class Keeper(Generic[T]):
                 raise CredentialsError(str(self._error)) from self._error
             raise CredentialsError("the credentials were not fetched yet")
 
-    def ready(self, tell: Callable[[], None]) -> bool:
-        """Whether it is known what `current` does. If not, `tell` is called once it is, from another thread."""
+    def ready(self, tell: Callable[[], None], enough: Callable[[T], bool] = lambda _: True) -> bool:
+        """Whether it is known what `current` does. If not, `tell` is called once it is, from another thread.
+
+        A credential that is not `enough` is fetched anew, at once.
+        """
         with self._changed:
             now = self._monotonic()
-            if self._closed or now < self._good_until or (self._error is not None and now < self._due):
+            if self._closed or (self._error is not None and now < self._due):
                 return True
+            if self._fresh is not None and now < self._good_until and enough(self._fresh.value):
+                return True
+            # The thread may be asleep, for longer than anybody should wait.
+            self._due = min(self._due, now)
+            self._changed.notify_all()
             self._waiting.append(tell)
             if not self._running:
                 self._running = True

@@ -124,7 +124,7 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
 
         Credentials that expire are there first: authentication takes them at once, or fails.
         """
-        await self._credentials(timeout_at)
+        await self._credentials(node.host, timeout_at)
         building = self.call_soon(super()._build_transport, node, timeout_at)
         left = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
         try:
@@ -132,7 +132,7 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         except errors.KafkaTimeoutError as error:
             raise errors.KafkaConnectionError("no connection was made in time") from error
 
-    async def _credentials(self, timeout_at: float | None) -> None:
+    async def _credentials(self, host: str, timeout_at: float | None) -> None:
         keeper = self._settings.keeper
         if keeper is None:
             return
@@ -144,7 +144,7 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             except RuntimeError:
                 log.debug("credentials came after the connections were closed")
 
-        if not keeper.ready(tell):
+        if not keeper.ready(tell, self._settings.enough_for(host)):
             left = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
             try:
                 await self.wait_for(known, left)
