@@ -564,6 +564,15 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
 }
 
 
+DIRECTED: dict[str, tuple[str, str]] = {
+    "deadlines not doubled after an expiry": ("consumer hangs in a micro-batch", "Kafka refuses"),
+}
+"""The faults that must meet for a bug to show, where they do in few schedules: those that look for it are directed at them.
+
+Two consumers in a row must be expired for want of progress, and no checkpoint succeed in between.
+"""
+
+
 @contextlib.contextmanager
 def planted(name: str) -> Iterator[None]:
     """With this bug in the real code."""

@@ -42,8 +42,8 @@ from shardherd.spark.offsets import parse
 from tests.harness.long import LONG
 from tests.simulation import campaign, seeds
 from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard
-from tests.simulation.bugs import BUGS, planted
-from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, find_bugs, meet, spread
+from tests.simulation.bugs import BUGS, DIRECTED, planted
+from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, find_bugs, meet, planned, spread
 from tests.simulation.consumer import Leaving
 from tests.simulation.exhaustive import explore
 from tests.simulation.judging import TOLD
@@ -269,6 +269,13 @@ def test_every_planted_bug_is_found_within_a_thousand_seeds() -> None:
     found = find_bugs(list(BUGS), 1000, WORKERS)
     assert [name for name, first in found.items() if first is None] == []
     assert len(found) >= 43
+
+
+def test_a_search_for_a_bug_that_takes_two_faults_is_directed_at_them() -> None:
+    (bug,) = DIRECTED
+    faults = [kind for _, kind in planned(0, bug).steps]
+    assert {*DIRECTED[bug]} <= {*faults} != {kind for _, kind in plan(0).steps}
+    assert planned(0) == plan(0)
 
 
 def test_one_seed_is_one_run() -> None:
