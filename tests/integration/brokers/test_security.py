@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import pickle
+import time
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient
 from kafka.admin import UserScramCredentialUpsertion
+from kafka.errors import KafkaError
 
-from dev.cluster.kafka import PASSWORDS, SUPER, KafkaTrio
+from dev.cluster.kafka import NODES, PASSWORDS, SUPER, KafkaTrio
 from shardherd.adapters.kafka import connection
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.core.model import GroupSpec, ShardId
@@ -165,6 +168,27 @@ def change_password(kafka: KafkaLab, user: str, password: str) -> None:
     """Give the user a password for SCRAM-SHA-512; the user is made if it is new."""
     said = kafka.admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, "SCRAM-SHA-512", password=password)])
     assert said == {user: None}
+    for node in NODES:
+        # The controller has it; each broker takes it over by itself, soon.
+        address, deadline = kafka.trio.bootstrap("SASL_PLAINTEXT", (node,)), time.monotonic() + 30.0
+        while not logs_in(address, user, password):
+            assert time.monotonic() < deadline, f"the broker at {address} does not know the password"
+
+
+def logs_in(address: str, user: str, password: str) -> bool:
+    """Whether the broker at this address accepts the user by SCRAM-SHA-512."""
+    try:
+        KafkaAdminClient(
+            bootstrap_servers=address,
+            bootstrap_timeout_ms=2000,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_plain_username=user,
+            sasl_plain_password=password,
+        ).close()
+    except KafkaError:
+        return False
+    return True
 
 
 def test_a_password_that_is_rotated_is_read_again_from_its_file(

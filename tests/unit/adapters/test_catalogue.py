@@ -213,12 +213,13 @@ async def test_a_partition_of_a_topic_that_was_made_again_has_nothing_of_the_one
 class Wires:
     """A cluster of two brokers, which lead one partition of `t` each; the second of those has no leader if it is `lost`.
 
-    Those that are `down` answer nothing, and are still named.
+    Those that are `down` answer nothing, and are still named; so do those that have `refused` us.
     """
 
     def __init__(self) -> None:
         self.lost = False
         self.down: set[int] = set()
+        self.refused: set[int] = set()
         self.end = 5
 
     async def run(self, _what: str, work: Callable[[Wire], Awaitable[Any]], _within: float) -> Any:
@@ -232,12 +233,24 @@ class Wires:
             led = [SimpleNamespace(partition_index=at, leader_id=-1 if at == 2 and self.lost else at) for at in (1, 2)]
             topic = SimpleNamespace(name="t", error_code=0, topic_id="id-t", is_internal=False, partitions=led)
             return SimpleNamespace(topics=[topic], brokers=[])
-        if node in self.down:
+        if node in self.down | self.refused:
             raise errors.NodeNotReadyError(f"broker {node}")
         asked = [each.partition_index for topic in request.topics for each in topic.partitions]
         offset = 0 if request.topics[0].partitions[0].timestamp == module.EARLIEST else self.end
         answers = [SimpleNamespace(partition_index=at, error_code=0, offset=offset) for at in asked]
         return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=answers)])
+
+    def refused_by(self, node: int) -> bool:
+        return node in self.refused
+
+
+async def test_a_broker_that_does_not_accept_us_is_not_taken_for_one_that_is_away() -> None:
+    wires = Wires()
+    wires.refused = {2}
+    connection = cast(KafkaConnection, wires)
+    source = KafkaShardSource(connection, Catalogue(connection), KafkaSource("b:9092", ("t",), "", "g"), leave)
+    with pytest.raises(SourceUnavailableError, match="broker 2"):
+        await source.discover()
 
 
 @pytest.mark.parametrize("by", ["it has no leader", "its broker does not answer"])

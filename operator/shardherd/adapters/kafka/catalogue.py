@@ -307,6 +307,8 @@ async def _offsets(wire: Wire, leaders: Mapping[Partition, int], which: int, *, 
         try:
             response = await wire.send(request, node)
         except errors.KafkaError as error:
+            if wire.refused_by(node):
+                raise
             # A broker that has just stopped still leads for those who have not heard of it. The others are looked at.
             failed.append(error)
             continue

@@ -78,6 +78,10 @@ class Wire:
         # A request that times out closes the connection under all groups, so none is given less than its full time.
         return await self._manager.send(request, node_id=node)
 
+    def refused_by(self, node: int) -> bool:
+        """Whether this broker is there, but one of the two sides did not accept the other when it was connected to last."""
+        return any(failure.broker == node and _is_refusal(failure) for failure in self._manager.failures())
+
     async def sleep(self, seconds: float) -> None:
         await self._manager._net.sleep(seconds)
 
