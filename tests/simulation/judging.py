@@ -171,7 +171,9 @@ class Judge(Ledger):
         lost = self.lost or self.older is not None or self.outdated
         self._note_late(before, after)
         super().store(after, writer)
-        self.written = before
+        if took_over or not lost or after != before:
+            # Else what somebody deleted or put back is written over by what was stored before it.
+            self.written = before
         if took_over:
             self.led_since = self.now
             self.doublings = []

@@ -961,6 +961,19 @@ def test_an_ownership_that_its_leader_writes_anew_is_what_it_was() -> None:
     books.expired(A, "ReleaseTimeout", 0.0)
 
 
+@pytest.mark.parametrize("by", ["deleted", "put back"])
+def test_who_was_expired_had_to_read_also_if_that_is_stored_once_more_before_it_is_told(by: str) -> None:
+    books = judge(HELD, progress_timeout=60.0)
+    expired = owned(HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), revision=7)
+    books.store(expired, LEADER)
+    if by == "deleted":
+        books.lose()
+    else:
+        books.put_back(owned(FREE))
+    books.store(expired, LEADER)
+    books.expired(A, "ProgressTimeout", 0.0)
+
+
 def test_it_sees_who_is_expired_though_it_gets_on_or_has_nothing_to_read() -> None:
     books = judge(HELD, progress_timeout=60.0)
     books.store(owned(HELD, revision=7), LEADER)

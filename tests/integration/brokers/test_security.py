@@ -211,9 +211,8 @@ def test_a_password_that_is_rotated_is_read_again_from_its_file(
 
 
 async def test_a_password_that_is_rotated_is_read_again_from_its_secret(
-    kafka: KafkaLab, coordinate: Coordinate, topic: str, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaLab, coordinate: Coordinate, topic: str
 ) -> None:
-    monkeypatch.setattr(connection, "CONNECT_TIMEOUT", SOON)
     secrets = kafka.secrets()
     connector = coordinate(secrets)
     spec = kafka.group(topic, "SASL_SSL", "SCRAM-SHA-512")
