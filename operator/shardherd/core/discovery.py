@@ -142,7 +142,6 @@ def _wake_waiting(state: State, now: float) -> None:
 def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes: Mapping[ShardId, Note], now: float) -> None:
     if not fresh:
         return
-    unlooked = state.clocks.unlooked
     first = not state.record.discovered and not state.record.rebuilding
     unnoted: set[ShardId] = set()
     latest = first and state.spec.source.starting_position == "Latest"
@@ -159,10 +158,7 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
         if shard in unborn:
             # Only what was read before the ownership was lost can be finished already.
             return state.record.rebuilding and _read_to_its_end(infos[shard], request.durable.get(shard))
-        record = state.shards.get(shard)
-        if record is None:
-            return shard not in unlooked
-        return record.state is ShardState.OVER or grants.is_away(state, shard)
+        return grants.consumed(state, shard)
 
     for shard in fresh:
         info, note = infos[shard], notes.get(shard)

@@ -228,16 +228,20 @@ def behind(state: State, shard: ShardId) -> bool:
     Of a shard that the source does not show either nothing is known: both may be away for a while.
     """
     shown = shard in state.infos
+    return not lineage.may_be_read(
+        shard, lambda child: _parents(state, child), lambda ancestor: consumed(state, ancestor, may_be_gone=shown)
+    )
 
-    def done(ancestor: ShardId) -> bool:
-        record = state.shards.get(ancestor)
-        if record is None:
-            return ancestor not in state.clocks.unlooked
-        if record.state is ShardState.OVER:
-            return True
-        return shown and is_away(state, ancestor)
 
-    return not lineage.may_be_read(shard, lambda child: _parents(state, child), done)
+def consumed(state: State, ancestor: ShardId, *, may_be_gone: bool = True) -> bool:
+    """Whether nothing of this ancestor is left to be read: it is over, or, if that counts, the source no longer has it.
+
+    One that the group does not know holds nothing either, unless it is there and nobody could look at it yet.
+    """
+    record = state.shards.get(ancestor)
+    if record is None:
+        return ancestor not in state.clocks.unlooked
+    return record.state is ShardState.OVER or (may_be_gone and is_away(state, ancestor))
 
 
 def _parents(state: State, shard: ShardId) -> tuple[ShardId, ...]:

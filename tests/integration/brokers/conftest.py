@@ -10,9 +10,18 @@ from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.security import Security
 from shardherd.spark.brokers import Brokers
+from tests.harness.kafka import KafkaLab
 
 Connect = Callable[..., Brokers]
 Coordinate = Callable[[MemorySecrets], KafkaConnector]
+
+
+@pytest.fixture(scope="module")
+def topic(kafka: KafkaLab) -> str:
+    """Two partitions of 50 records."""
+    name = kafka.create(2)
+    kafka.send(name, 2, 50)
+    return name
 
 
 @pytest.fixture

@@ -26,14 +26,6 @@ KEY, SECRET = "AKIA1", "wJalr/hunter2"
 Open = Callable[..., list[Gateway]]
 
 
-@pytest.fixture(scope="module")
-def topic(kafka: KafkaLab) -> str:
-    """Two partitions of 50 records."""
-    name = kafka.create(2)
-    kafka.send(name, 2, 50)
-    return name
-
-
 @pytest.fixture
 def gateways(kafka: KafkaLab) -> Iterator[Open]:
     """One before each broker, where it says that it is."""

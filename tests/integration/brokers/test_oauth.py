@@ -24,14 +24,6 @@ from tests.integration.brokers.test_security import SOON, commit_and_read
 LISTENERS = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
-@pytest.fixture(scope="module")
-def topic(kafka: KafkaLab) -> str:
-    """Two partitions of 50 records."""
-    name = kafka.create(2)
-    kafka.send(name, 2, 50)
-    return name
-
-
 @pytest.fixture
 def issuer(kafka: KafkaLab) -> Iterator[Issuer]:
     made = Issuer(kafka.trio.certificates, dict(PASSWORDS))

@@ -40,14 +40,6 @@ SOON = 1.5
 """Seconds for an answer that will not come."""
 
 
-@pytest.fixture(scope="module")
-def topic(kafka: KafkaLab) -> str:
-    """Two partitions of 50 records."""
-    name = kafka.create(2)
-    kafka.send(name, 2, 50)
-    return name
-
-
 @pytest.mark.parametrize(("listener", "mechanism"), WAYS)
 def test_the_source_reads(kafka: KafkaLab, connect: Connect, topic: str, tmp_path: Path, listener: str, mechanism: str) -> None:
     brokers = connect(kafka.trio.bootstrap(listener), kafka.files(tmp_path, listener, mechanism))

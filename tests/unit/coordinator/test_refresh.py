@@ -84,20 +84,8 @@ async def test_a_refresh_of_unknown_outcome_is_made_again_soon_and_the_next_lead
     await rig.becomes(lambda: rig.ownership.copied[IDENTITY].copies.refreshed == begun + 24 * HOUR + 60.0)
 
 
-async def test_kept_offsets_bear_the_note_of_their_new_group_soon_though_their_first_commit_failed(rig: Rig) -> None:
-    shards = [ShardId(f"t/{number}") for number in range(4)]
-    rig.kafka.committed[GROUP_ID] = dict.fromkeys(shards, 7)
-    rig.kafka.noted[GROUP_ID] = dict.fromkeys(shards, "1 the-uid-of-a-group-that-was-deleted 7 9 ")
-    rig.kafka.faults.fail("commit", AWAY)
-
-    await rig.serving()
-
-    assert not rig.kafka.faults.before["commit"]
-    assert {note.split(" ")[1] for note in rig.kafka.noted[GROUP_ID].values()} == {IDENTITY.uid}
-
-
-@pytest.mark.parametrize("error", [UNKNOWN, FENCED])
-async def test_kept_offsets_bear_the_note_of_their_new_group_before_they_are_granted_though_their_first_commit_may_have_failed(
+@pytest.mark.parametrize("error", [AWAY, UNKNOWN, FENCED])
+async def test_kept_offsets_bear_the_note_of_their_new_group_before_they_are_granted_though_their_first_commit_failed(
     rig: Rig, error: Exception
 ) -> None:
     shards = [ShardId(f"t/{number}") for number in range(4)]

@@ -321,30 +321,34 @@ def test_the_offsets_that_were_kept_say_where_a_forgotten_shard_is_read_on() -> 
     assert play.confirmed("g-0")["1"].position == 60
 
 
-def test_a_topic_made_anew_after_its_offsets_were_forgotten_too_is_a_new_one() -> None:
+LEFT = info("0", source_id="a")
+"""What is left of two topics."""
+
+
+def read_and_then_forgotten() -> Play:
+    """Shard 1 was read up to 60, and has been gone for long enough."""
     play = Play(spec(1, progress_timeout=DAY))
-    play.discover([info("0", source_id="a"), info("1", source_id="b")])
+    play.discover([LEFT, info("1", source_id="b")])
     play.settle("g-0")
     play.checkpoint("g-0", "1", 60)
-    left = (info("0", source_id="a"),)
-    looked(play, left, HOUR + 60.0, "g-0")
+    looked(play, (LEFT,), HOUR + 60.0, "g-0")
+    return play
+
+
+def test_a_topic_made_anew_after_its_offsets_were_forgotten_too_is_a_new_one() -> None:
+    play = read_and_then_forgotten()
     del play.log[shard("1")], play.noted[shard("1")]
 
-    play.discover([*left, info("1", source_id="c")])
+    play.discover([LEFT, info("1", source_id="c")])
     play.settle("g-0")
 
     assert (play.confirmed("g-0")["1"].position, play.view.withheld) == (0, ())
 
 
 def test_a_topic_made_anew_whose_offsets_are_kept_is_still_told_from_the_one_before() -> None:
-    play = Play(spec(1, progress_timeout=DAY))
-    play.discover([info("0", source_id="a"), info("1", source_id="b")])
-    play.settle("g-0")
-    play.checkpoint("g-0", "1", 60)
-    left = (info("0", source_id="a"),)
-    looked(play, left, HOUR + 60.0, "g-0")
+    play = read_and_then_forgotten()
 
-    play.discover([*left, info("1", source_id="c")])
+    play.discover([LEFT, info("1", source_id="c")])
 
     assert [condition.reason for condition in play.view.withheld] == ["SourceRecreated"]
 
