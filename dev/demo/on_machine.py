@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 from kafka import KafkaAdminClient
 
+from dev import class_archive
 from dev.cluster.broker import Broker
 from dev.cluster.cluster import KAFKA_TOOLS
 from dev.cluster.tools import Tools
@@ -53,9 +54,6 @@ LINES = 20
 COMPILE = "from shardherd.spark.native import LIBRARIES\nfor library in LIBRARIES: library.prepare()"
 """A program that has the loops compiled which every worker of a driver needs."""
 
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""What lets Spark start in half of the time: nobody here runs long enough for Java's better compiler to pay."""
-
 
 class MachinePlace(Place):
     """Everything below one folder, so that two of them do not meet."""
@@ -73,6 +71,7 @@ class MachinePlace(Place):
         self._state = State(folder / "herd")
         self._manifest = MANIFEST
         self._found_objects: Objects | None = None
+        self._java_options = ""
 
     @cached_property
     def broker(self) -> Broker:
@@ -100,6 +99,7 @@ class MachinePlace(Place):
         compiled = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, check=False, cwd=REPOSITORY)
         if compiled.returncode != 0:
             raise DemoError(f"the loops of the source were not compiled: {compiled.stderr.strip()}")
+        self._java_options = class_archive.options(self.reporter.say)
         self.broker.ready()
         self.reporter.say(f"it answers at {self.broker.bootstrap}; all of the demo is in {self.folder}")
 
@@ -287,7 +287,9 @@ Everything still runs. To look around:
         scratch = self.folder / "tmp"
         scratch.mkdir(exist_ok=True)
         given = os.environ.get("JAVA_TOOL_OPTIONS", "")
-        return {"TRIGGER": TRIGGER, "JAVA_TOOL_OPTIONS": f"{JAVA} -Djava.io.tmpdir={scratch} {given}".strip()}
+        # Spark's launcher is a JVM of its own: what it loads is in no archive.
+        tool_options = f"{class_archive.QUICK} -Djava.io.tmpdir={scratch} {given}".strip()
+        return {"TRIGGER": TRIGGER, "JAVA_TOOL_OPTIONS": tool_options, "SPARK_SUBMIT_OPTS": self._java_options}
 
     def _command(self, verb: str, *arguments: str, note: str = "", apart: bool = False) -> str:
         """Say which command it is, run it, and return what it printed. Raises DemoError."""

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.harness.broker import Broker, broker
+from tests.harness.quick_spark import _quick_spark
 from tests.integration.local.herd import Herd
 
-__all__ = ["broker"]
+__all__ = ["_quick_spark", "broker"]
 
 
 @pytest.fixture

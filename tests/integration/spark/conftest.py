@@ -11,8 +11,11 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from dev.cluster import Cluster
 from tests.harness.cluster import Names
+from tests.harness.quick_spark import _quick_spark
 from tests.integration.spark.drivers import Site
 from tests.integration.spark.scripted import ScriptedCoordinator
+
+__all__ = ["_quick_spark"]
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from kafka import KafkaProducer
 
+from tests.harness.quick_spark import OPTIONS
+
 START = 180.0
 """Seconds within which an application must be up; on two busy cores a JVM, Spark and its Python workers need many."""
 
@@ -48,6 +50,7 @@ class Driver:
             "SHARDHERD_DRIVER_CORES": "1",
             "SHARDHERD_SPARK_CONF": json.dumps({"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}),
             "SPARK_LOCAL_DIRS": str(site.folder / f"work-{self.name}"),
+            OPTIONS: os.environ[OPTIONS],
             "TEST_SINK": str(site.sink),
             **extra,
         }

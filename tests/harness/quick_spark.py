@@ -1,0 +1,20 @@
+"""Java's options for the drivers that tests start as processes: they start often, and run for seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dev import class_archive
+from tests.harness.cluster import Tell
+
+OPTIONS = "SPARK_SUBMIT_OPTS"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_spark(tell: Tell) -> Iterator[None]:
+    """For every driver of this process and of those that it starts, in the folders whose conftest names it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(OPTIONS, class_archive.options(tell))
+        yield
