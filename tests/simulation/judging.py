@@ -359,12 +359,19 @@ class Judge(Ledger):
         if self.ordered and alive and not let_go and silent < EARLY * spec.settings.session_timeout - 1.0:
             raise BrokenError(f"{was.shard} was taken from {holder}, which runs, {silent:.1f} s after it was heard")
 
+    def _taken_over(self, was: ShardRecord, row: ShardRecord) -> bool:
+        """Whether one write may hold two grants: to a run that was ready, and to its consumer's next run, which keeps all."""
+        assert row.holder is not None
+        known = self.written.consumers.get(row.holder) if self.written is not None else None
+        heard = self.heard_of.get((self.writer, row.holder, known.incarnation)) if known is not None else None
+        return row.owner_epoch > was.owner_epoch + 1 and heard is not None and heard.ready
+
     def _may_receive(self, was: ShardRecord, row: ShardRecord) -> None:
         """Only a consumer that is warm, and not on its way out, is given what it did not have."""
         assert row.holder is not None
         assert row.incarnation is not None
         heard = self.heard_of.get((self.writer, row.holder, row.incarnation))
-        if was.holder is None and (heard is None or not heard.ready):
+        if was.holder is None and (heard is None or not heard.ready) and not self._taken_over(was, row):
             raise BrokenError(f"{row.shard} was given to {row.holder}, which never said to {self.writer} that it is ready")
         if heard is not None and heard.drained_before(self.now - LATELY):
             raise BrokenError(f"{row.shard} was given to {row.holder}, which drains")

@@ -661,6 +661,19 @@ def test_it_sees_who_is_given_shards_that_he_may_not_have() -> None:
         books.store(owned(given(FREE, A), revision=7), LEADER)
 
 
+def test_one_write_may_hold_a_grant_to_who_was_ready_and_that_its_next_run_keeps_the_shard() -> None:
+    next_run = replace(CONSUMERS[A], incarnation=Incarnation("uid-a", 2))
+    kept = given(FREE, A, incarnation=next_run.incarnation, owner_epoch=6, held_since_epoch=5)
+    after = owned(kept, consumers={**CONSUMERS, A: next_run}, revision=7, group_epoch=4)
+    judge(FREE).store(after, LEADER)
+    unheard = judge(FREE)
+    unheard.heard_of.clear()
+    once = replace(after, shards={T0: kept._replace(owner_epoch=5)})
+    for books, stored in ((unheard, after), (judge(FREE), once)):
+        with pytest.raises(BrokenError, match="never said to operator-1 that it is ready"):
+            books.store(stored, LEADER)
+
+
 def test_it_sees_a_shard_that_is_taken_from_who_may_come_back() -> None:
     gone = {**CONSUMERS, A: replace(CONSUMERS[A], present=False)}
     freed = owned(
