@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -29,8 +30,8 @@ def spec_of(topics: tuple[str, ...], pattern: str, group_id: str, servers: str, 
     return GroupSpec(GROUP, source, GroupSettings(), wanted=1)
 
 
-async def eventually(what: Callable[[], Awaitable[bool]], within: float = 20.0) -> None:
-    """Wait until `what` holds; fails after `within` seconds."""
+async def eventually(what: Callable[[], Awaitable[bool]], within: float = 60.0) -> None:
+    """Wait until `what` holds; fails after `within` seconds, which a test that fails waits for and no other."""
     deadline = time.monotonic() + within
     while not await what():
         assert time.monotonic() < deadline, f"did not become true within {within} s"
@@ -46,6 +47,7 @@ class KafkaLab:
         self.connector = KafkaConnector()
         self._admin = KafkaAdminClient(bootstrap_servers=servers)
         self._producer: Any = None
+        self._producing = threading.Lock()
 
     async def close(self) -> None:
         await self.connector.close()
@@ -80,8 +82,9 @@ class KafkaLab:
         begin = time.time() if since is None else since
 
         def send() -> None:
-            if self._producer is None:
-                self._producer = KafkaProducer(bootstrap_servers=self.servers, metadata_max_age_ms=200)
+            with self._producing:
+                if self._producer is None:
+                    self._producer = KafkaProducer(bootstrap_servers=self.servers, metadata_max_age_ms=200)
             for number in range(records):
                 at = round((begin + number) * 1000)
                 self._producer.send(topic, value=b"%d" % number, partition=partition, timestamp_ms=at)
