@@ -13,7 +13,6 @@ from shardherd.core.model import CheckpointOutcome, CheckpointResult, ShardState
 from tests.integration.contract.labs import eventually
 from tests.integration.coordinator.rig import Rig, becomes, settle, shards
 
-
 SOON = 10.0
 """Seconds that the slowest machine needs for an answer that waits for nothing; what would come otherwise comes later still."""
 
