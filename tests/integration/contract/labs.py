@@ -46,6 +46,7 @@ class KafkaLab:
         self.rack = BROKER_RACK
         self.connector = KafkaConnector()
         self._admin = KafkaAdminClient(bootstrap_servers=servers)
+        self._made: set[str] = set()
         self._producer: Any = None
         self._producing = threading.Lock()
 
@@ -62,11 +63,14 @@ class KafkaLab:
             try:
                 await asyncio.to_thread(self._admin.create_topics, wanted, wait_for_metadata=True)
             except TopicAlreadyExistsError:
-                # Deleting is not over yet.
-                return False
+                if topic in self._made:
+                    return False  # deleting is not over yet
+                # Ours: the answer to the first attempt was lost.
+                await asyncio.to_thread(self._admin.wait_for_topics, [topic])
             return True
 
         await eventually(created)
+        self._made.add(topic)
 
     async def grow(self, topic: str, partitions: int) -> None:
         await asyncio.to_thread(self._admin.create_partitions, {topic: partitions})
