@@ -17,7 +17,7 @@ from shardherd.adapters.kubernetes.api import KubernetesApi
 from tests.chart.rendering import Chart, Json
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource
-from tests.integration.controller.bench import unique
+from tests.integration.controller.bench import unique, until
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 SPECIAL = {"clusterroles": ("bind", "escalate"), "roles": ("bind", "escalate"), "serviceaccounts": ("impersonate",)}
@@ -88,6 +88,27 @@ class Installed:
         return {key: " ".join(verb for _, verb in found) for key, found in itertools.groupby(allowed, lambda each: each[0])}
 
 
+def _until_heard_of(cluster: Cluster, api: KubernetesApi, name: str) -> None:
+    """Until the API server authorizes by all roles and bindings that it was given so far.
+
+    It hears of those of each kind in their order, a little later than it has them: so of these, which come last, last.
+    """
+    by = ("--verb=get", "--resource=leases.coordination.k8s.io", f"--resource-name={name}-last")
+    whom = f"--user={name}-last"
+    for kind, where in (("role", ("-n", name)), ("clusterrole", ())):
+        cluster.kubectl(*where, "create", kind, f"{name}-last", *by)
+        cluster.kubectl(*where, "create", f"{kind}binding", f"{name}-last-{kind}", f"--{kind}={name}-last", f"{whom}-{kind}")
+
+    def allowed(kind: str, namespace: str) -> bool:
+        attributes = {"group": "coordination.k8s.io", "resource": "leases", "verb": "get", "name": f"{name}-last"}
+        spec = {"user": f"{name}-last-{kind}", "resourceAttributes": {**attributes, "namespace": namespace}}
+        answer = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+        return bool(answer["status"]["allowed"])
+
+    until(lambda: allowed("role", name) and allowed("clusterrole", ""))
+    cluster.kubectl("delete", f"clusterrole/{name}-last", f"clusterrolebinding/{name}-last-clusterrole")
+
+
 def install(chart: Chart, cluster: Cluster, names: Names, values: Json) -> Iterator[Installed]:
     define_resource(cluster)
     own, served, elsewhere = (unique(names, prefix) for prefix in ("operator", "served", "elsewhere"))
@@ -104,6 +125,7 @@ def install(chart: Chart, cluster: Cluster, names: Names, values: Json) -> Itera
     text = yaml.safe_dump_all(wanted)
     cluster.kubectl("apply", "-f", "-", input=text)
     api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
+    _until_heard_of(cluster, api, own)
     yield Installed(cluster, api, own, served, elsewhere)
     api.close()
     cluster.kubectl("delete", "-f", "-", input=text)

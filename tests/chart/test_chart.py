@@ -190,9 +190,9 @@ def test_an_installed_release_gets_its_pod_under_the_restricted_standard(cluster
     assert f"kubectl -n {namespace} rollout status deployment/{namespace}-shardherd" in said
     deployment = f"deployment/{namespace}-shardherd"
     # There is no node, so the pod stays Pending; that it was made at all is the point.
-    cluster.kubectl("-n", namespace, "wait", deployment, "--for=jsonpath={.status.unavailableReplicas}=2", "--timeout=30s")
+    cluster.kubectl("-n", namespace, "wait", deployment, "--for=jsonpath={.status.unavailableReplicas}=2", "--timeout=60s")
     selector = f"app.kubernetes.io/instance={namespace}"
-    cluster.kubectl("-n", namespace, "wait", "pod", "-l", selector, "--for=jsonpath={.status.phase}=Pending", "--timeout=30s")
+    cluster.kubectl("-n", namespace, "wait", "pod", "-l", selector, "--for=jsonpath={.status.phase}=Pending", "--timeout=60s")
     cluster.helm("uninstall", namespace, "--namespace", namespace)
     assert cluster.kubectl("-n", namespace, "get", "deployment,service,role", "--ignore-not-found", "-o", "name") == ""
 

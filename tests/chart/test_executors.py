@@ -177,8 +177,9 @@ def site(installed: Installed) -> Iterator[Site]:
     for left in (name for name in bindings if "-executors." in name and not name.endswith(f".{installed.own}")):
         installed.cluster.kubectl("delete", left)
     site = Site(installed)
-    # The policy takes a moment to hold.
-    until(lambda: bool(site.said("POST", site.path("configmaps"), {"metadata": {"generateName": "probe-"}})), within=30)
+    # The policy takes a moment to hold. In its own words: without its rights the driver would be refused, too.
+    probe = {"metadata": {"generateName": "probe-"}}
+    until(lambda: "only that it owns itself" in site.said("POST", site.path("configmaps"), probe))
     yield site
     site.close()
 
@@ -425,8 +426,18 @@ def test_an_account_that_may_make_stateful_sets_is_no_driver(site: Site) -> None
     )
     token = cluster.kubectl("-n", namespace, "create", "token", "deployer").strip()
     api = KubernetesApi(configuration_of(cluster, token))
+
+    def made() -> bool:
+        try:
+            api.call("POST", site.path("configmaps"), {"metadata": {"name": "by-the-deployer"}})
+        except ApiError as error:
+            if '" cannot create resource' in str(error):
+                return False  # the API server has not heard of the binding yet
+            raise
+        return True
+
     try:
-        api.call("POST", site.path("configmaps"), {"metadata": {"name": "by-the-deployer"}})
+        until(made)
     finally:
         api.close()
 

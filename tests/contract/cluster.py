@@ -40,7 +40,7 @@ class LeadershipContract:
         assert not done
 
         await lab.let_go_by_another()
-        await asyncio.wait_for(acquiring, 10)
+        await asyncio.wait_for(acquiring, 60)
 
         assert lab.leadership.deadline() > lab.clock.now()
         await lab.leadership.release()
@@ -49,7 +49,7 @@ class LeadershipContract:
         await lab.leadership.acquire()
 
         await lab.take_away()
-        await asyncio.wait_for(lab.leadership.lost(), 10)
+        await asyncio.wait_for(lab.leadership.lost(), 60)
 
         assert lab.leadership.deadline() <= lab.clock.now()
         await lab.leadership.release()

@@ -164,7 +164,7 @@ class TestFileLeadership(LeadershipContract):
 
         os.kill(child, 9)
         await asyncio.to_thread(os.waitpid, child, 0)
-        await asyncio.wait_for(leadership.acquire(), 10)
+        await asyncio.wait_for(leadership.acquire(), 60)
 
         assert leadership.deadline() == float("inf")
         await leadership.release()

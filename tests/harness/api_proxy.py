@@ -95,17 +95,19 @@ class ApiProxy:
         self._loop.close()
 
     async def _close(self) -> None:
-        self._cut()
+        await self._cut()
         await self._runner.cleanup()
         await self._session.close()
 
     def cut(self) -> None:
-        """Break every connection that is open now, watches included."""
-        self._loop.call_soon_threadsafe(self._cut)
+        """Break every connection that is open now, watches included; they are broken when this returns."""
+        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(60)
 
-    def _cut(self) -> None:
-        for task in list(self._streams):
+    async def _cut(self) -> None:
+        open_now = list(self._streams)
+        for task in open_now:
             task.cancel()
+        await asyncio.gather(*open_now, return_exceptions=True)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         task = asyncio.current_task()

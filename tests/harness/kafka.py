@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
+from kafka.errors import TopicAlreadyExistsError
 
 from dev.cluster.kafka import PASSWORDS, SUPER, KafkaTrio
 from dev.cluster.tools import Tools
@@ -76,7 +77,13 @@ class KafkaLab:
         topic = name or f"topic-{uuid.uuid4().hex[:8]}"
         settings = {key.replace("_", "."): value for key, value in configuration.items()}
         assignments = {number: list(on) for number in range(partitions)}
-        self.admin.create_topics({topic: {"assignments": assignments, "configs": settings}}, wait_for_metadata=True)
+        try:
+            self.admin.create_topics({topic: {"assignments": assignments, "configs": settings}}, wait_for_metadata=True)
+        except TopicAlreadyExistsError:
+            if name:
+                raise
+            # Nobody else makes one of this name: a broker passed it on to the controller twice, as the first answer was lost.
+            self.admin.wait_for_topics([topic])
         return topic
 
     def send(self, topic: str, partitions: int, count: int, *, size: int = 100, batch: int = 16384) -> None:

@@ -46,7 +46,8 @@ class PlayedKubelet(PlayedNode):
     """Runs the pods of a namespace's groups until it is closed.
 
     `broken` are images whose pods never become ready, `missing` those that it cannot get. `ways` leads pods of these names to
-    the coordinator by another address. `end` says how many records a shard has; by default there is always one more. With
+    the coordinator by another address. `end` says how many records a shard has; by default there is always one more. A pod that
+    was deleted and made again starts once `may_return` says so of its name and of when it was deleted (monotonic seconds). With
     `save_interval` in seconds consumers read on while a checkpoint is under way or withheld, and send the next so much later.
     """
 
@@ -61,6 +62,7 @@ class PlayedKubelet(PlayedNode):
         missing: tuple[str, ...] = (),
         ways: Mapping[str, str] | None = None,
         end: Callable[[str], float] = lambda _: math.inf,
+        may_return: Callable[[str, float], bool] = lambda _name, _since: True,
         save_interval: float = 0.0,
     ) -> None:
         super().__init__(api, namespace)
@@ -75,6 +77,7 @@ class PlayedKubelet(PlayedNode):
         self._missing = missing
         self._ways = dict(ways or {})
         self._end = end
+        self._may_return = may_return
         self._save_interval = save_interval
         self._running: dict[str, tuple[threading.Thread, threading.Event]] = {}
 
@@ -119,7 +122,7 @@ class PlayedKubelet(PlayedNode):
                 self._waits(pod, "ImagePullBackOff")
             else:
                 for start in itertools.count(1):
-                    if told.wait(self._starting) or image in self._broken:
+                    if told.wait(self._starting) or image in self._broken or not self._returns(pod["metadata"]["name"], told):
                         break
                     self._consume(pod, told, start)
             told.wait()
@@ -127,6 +130,14 @@ class PlayedKubelet(PlayedNode):
                 self._release(pod)
         except Exception as error:  # noqa: BLE001 - the test looks at it
             self.failures.append(error)
+
+    def _returns(self, name: str, told: threading.Event) -> bool:
+        """Wait until a pod of this name may be back, if one was deleted; False if it is to go before."""
+        deleted = [life.at for life in list(self.lives) if (life.pod, life.event) == (name, "deleted")]
+        while deleted and not self._may_return(name, deleted[-1]):
+            if told.wait(0.1):
+                return False
+        return True
 
     def _consume(self, pod: Json, told: threading.Event, start: int) -> None:
         """Run the consumer until it is told to drain, or ends by itself."""
@@ -138,8 +149,9 @@ class PlayedKubelet(PlayedNode):
             incarnation = Incarnation(pod["metadata"]["uid"], start)
             consumer = Consumer(client, ConsumerId(name), incarnation, drain_timeout=10.0, group_uid=_group_uid(pod), **options)
             with consumer:
-                self._ready(pod)
+                # Before anybody sees that it is: who has seen it looks for this.
                 self.lives.append(Life(name, "ready", time.monotonic()))
+                self._ready(pod)
                 reader = threading.Thread(target=self._read, args=(consumer, name), name=f"{name} reads")
                 reader.start()
                 while reader.is_alive() and not told.wait(0.1):

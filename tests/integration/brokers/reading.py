@@ -1,14 +1,18 @@
-"""Reads ranges as a task of Spark does, but in this process."""
+"""Reads ranges as a task of Spark does, but in this process; and what an attempt is refused with that is to fail."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
+import pytest
 
 from shardherd.core.model import ShardId
-from shardherd.spark.brokers import Brokers
+from shardherd.ports import SourceUnavailableError
+from shardherd.spark.brokers import Brokers, BrokersUnavailableError
 from shardherd.spark.lineage import Mark
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.reader import read_ranges
@@ -75,3 +79,29 @@ class Reading:
 
 def read(brokers: Brokers, *ranges: ShardRange) -> Rows:
     return Reading(brokers, *ranges).rest()
+
+
+WITHIN = 60.0
+"""Seconds within which an attempt names what is wrong. One alone may be over before a broker that is busy has answered it."""
+
+
+def refusal(attempt: Callable[[], object], cause: str) -> str:
+    """What an attempt of a worker's, which never succeeds, is refused with once that names the cause."""
+    deadline = time.monotonic() + WITHIN
+    while True:
+        with pytest.raises(BrokersUnavailableError) as raised:
+            attempt()
+        if re.search(cause, said := str(raised.value)):
+            return said
+        assert time.monotonic() < deadline, f"not {cause!r} within {WITHIN:g} s, but: {said}"
+
+
+async def operators_refusal(attempt: Callable[[], Awaitable[object]], cause: str) -> str:
+    """The same of an attempt of the operator's."""
+    deadline = time.monotonic() + WITHIN
+    while True:
+        with pytest.raises(SourceUnavailableError) as raised:
+            await attempt()
+        if re.search(cause, said := str(raised.value)):
+            return said
+        assert time.monotonic() < deadline, f"not {cause!r} within {WITHIN:g} s, but: {said}"

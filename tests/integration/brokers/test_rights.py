@@ -25,7 +25,7 @@ from tests.integration.brokers.reading import Reading, sent, whole
 Right = tuple[ResourceType, str, ACLOperation]
 Grant = Callable[..., None]
 
-PROPAGATION = 10.0
+PROPAGATION = 60.0
 """Seconds within which every broker knows of a change of rights."""
 
 

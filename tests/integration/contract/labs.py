@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -29,8 +30,8 @@ def spec_of(topics: tuple[str, ...], pattern: str, group_id: str, servers: str, 
     return GroupSpec(GROUP, source, GroupSettings(), wanted=1)
 
 
-async def eventually(what: Callable[[], Awaitable[bool]], within: float = 20.0) -> None:
-    """Wait until `what` holds; fails after `within` seconds."""
+async def eventually(what: Callable[[], Awaitable[bool]], within: float = 60.0) -> None:
+    """Wait until `what` holds; fails after `within` seconds, which a test that fails waits for and no other."""
     deadline = time.monotonic() + within
     while not await what():
         assert time.monotonic() < deadline, f"did not become true within {within} s"
@@ -45,7 +46,9 @@ class KafkaLab:
         self.rack = BROKER_RACK
         self.connector = KafkaConnector()
         self._admin = KafkaAdminClient(bootstrap_servers=servers)
+        self._made: set[str] = set()
         self._producer: Any = None
+        self._producing = threading.Lock()
 
     async def close(self) -> None:
         await self.connector.close()
@@ -60,11 +63,14 @@ class KafkaLab:
             try:
                 await asyncio.to_thread(self._admin.create_topics, wanted, wait_for_metadata=True)
             except TopicAlreadyExistsError:
-                # Deleting is not over yet.
-                return False
+                if topic in self._made:
+                    return False  # deleting is not over yet
+                # Ours: the answer to the first attempt was lost.
+                await asyncio.to_thread(self._admin.wait_for_topics, [topic])
             return True
 
         await eventually(created)
+        self._made.add(topic)
 
     async def grow(self, topic: str, partitions: int) -> None:
         await asyncio.to_thread(self._admin.create_partitions, {topic: partitions})
@@ -80,8 +86,9 @@ class KafkaLab:
         begin = time.time() if since is None else since
 
         def send() -> None:
-            if self._producer is None:
-                self._producer = KafkaProducer(bootstrap_servers=self.servers, metadata_max_age_ms=200)
+            with self._producing:
+                if self._producer is None:
+                    self._producer = KafkaProducer(bootstrap_servers=self.servers, metadata_max_age_ms=200)
             for number in range(records):
                 at = round((begin + number) * 1000)
                 self._producer.send(topic, value=b"%d" % number, partition=partition, timestamp_ms=at)

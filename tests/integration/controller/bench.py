@@ -165,13 +165,13 @@ class ControllerBench:
 
         self._thread = threading.Thread(target=run, name="controller")
         self._thread.start()
-        assert ready.wait(20), "Kopf did not get ready"
+        assert ready.wait(60), "Kopf did not get ready"
 
     def stop(self) -> None:
         """Stop as the operator does at SIGTERM."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(20)
+            self._thread.join(60)
             assert not self._thread.is_alive(), "Kopf did not stop"
         self._thread = None
         assert self.failures == []
@@ -219,7 +219,7 @@ class ControllerBench:
             raise
         return found
 
-    def get(self, kind: str, name: str, within: float = 30.0) -> Json:
+    def get(self, kind: str, name: str, within: float = 60.0) -> Json:
         """An object that is there now, or soon."""
         return until(lambda: self.find(kind, name), lambda: self.explain(name), within)
 

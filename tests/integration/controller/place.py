@@ -119,7 +119,8 @@ class Place:
             durable = self.kubelet.of(shard)
             assert all(later.begin >= earlier.end for earlier, later in itertools.pairwise(durable)), (shard, durable)
             fenced = [each for each in list(self.kubelet.fenced) if each.shard == shard]
-            read = {each.begin for each in (*durable, *fenced)}
+            # What was fenced just now, beyond that, somebody else is about to read.
+            read = {each.begin for each in (*durable, *fenced) if each.begin < durable[-1].end}
             assert read == set(range(durable[-1].end)), (shard, durable, fenced)
 
     def held(self) -> tuple[dict[str, str], dict[str, str]]:

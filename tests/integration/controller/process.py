@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -18,6 +17,7 @@ from typing import Any
 import yaml
 
 from dev.cluster import Cluster
+from dev.cluster.ports import free_ports
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from tests.integration.controller.bench import ROOT, install_rights, until
 
@@ -73,7 +73,7 @@ class OperatorProcess:
         assert self._process is not None
         return self._process.pid
 
-    def wait(self, within: float = 20.0) -> int:
+    def wait(self, within: float = 60.0) -> int:
         """The exit code of the process."""
         assert self._process is not None
         return self._process.wait(within)
@@ -93,7 +93,7 @@ class OperatorProcess:
     def http(self, port: int, path: str) -> int | None:
         """The status of a GET, or None if nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as response:
                 return int(response.status)
         except urllib.error.HTTPError as error:
             return error.code
@@ -102,7 +102,7 @@ class OperatorProcess:
 
     def metrics(self) -> str:
         """What a scrape shows."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=30) as response:
             return str(response.read().decode())
 
     def memory(self) -> int:
@@ -145,10 +145,9 @@ class OperatorProcess:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """A port that nobody listens on now, and that nobody else of this run is given, nor a client by the machine."""
+    (port,) = free_ports(1)
+    return port
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_an_autoscaler_adds_consumers_for_a_backlog_and_takes_them_away_once_it_
 ) -> None:
     namespace, topic = unique(names, "scaled"), unique(names, "scaled")
     fill_topic(cluster, topic, SHARDS, RECORDS)
-    external = {"replicas": 1, "scaling": {"mode": "External", "shardsPerConsumer": None}}
+    external: dict[str, Any] = {"replicas": 1, "scaling": {"mode": "External", "shardsPerConsumer": None}}
     with operating(cluster, namespace, tmp_path) as operator:
         operator.start()
         with (

@@ -54,7 +54,7 @@ def test_it_consumes_little_at_rest_and_gives_the_lease_back_when_it_is_told_to_
 def test_it_ends_with_an_error_when_another_one_leads(operator: OperatorProcess) -> None:
     operator.api.call("PATCH", operator.lease, {"spec": {"holderIdentity": "another"}}, content_type=MERGE_PATCH)
     assert operator.wait() == 1
-    assert "may not go on" in operator.logged()[-1]["message"]
+    assert [line["level"] for line in operator.logged() if "may not go on" in line["message"]] == ["ERROR"]
     assert operator.holder() == "another"
 
 
@@ -186,7 +186,7 @@ def test_with_tls_consumers_believe_it_by_what_it_publishes_beside_them(cluster:
             pytest.raises(CoordinatorUnavailableError, match=f"the coordinator at {url} is not believed"),
         ):
             stranger.group()
-        assert ping(url, 1.0, file)
+        assert ping(url, 60.0, file)
         assert 'shardherd_callers_refused_total{reason="InvalidToken"} 1.0' in process.metrics()
         assert re.search(r"^shardherd_certificate_expiry_timestamp_seconds 1\.[0-9]+e\+09$", process.metrics(), re.MULTILINE)
         assert [line for line in process.logged() if line["level"] != "INFO"] == []

@@ -47,7 +47,7 @@ class Reset:
 
     def until(self, state: str) -> dict[str, Any]:
         """`status.reset` once it is in this state. `kubectl wait` knows it, too."""
-        self.kubectl("wait", RESOURCE, self._rollout.name, f"--for=jsonpath={{.status.reset.state}}={state}", "--timeout=30s")
+        self.kubectl("wait", RESOURCE, self._rollout.name, f"--for=jsonpath={{.status.reset.state}}={state}", "--timeout=60s")
         found: dict[str, Any] = self._rollout.status()["reset"]
         return found
 
@@ -74,10 +74,10 @@ def test_a_reset_is_tried_then_made_then_read_from(operator: OperatorProcess, to
             "shards": 4,
             "fieldManager": "kubectl-patch",
         }
-        told = reset.kubectl("describe", RESOURCE, "again")
+        # Events are written beside what they tell of.
         for reason in ("ResetPlanned", "ResetWaits", "ResetDone"):
-            assert reason in told
-        assert [line for line in operator.logged() if "ResetDone: reset r1 to Earliest" in line["message"]]
+            until(lambda reason=reason: reason in reset.kubectl("describe", RESOURCE, "again"))  # type: ignore[misc]
+        until(lambda: [line for line in operator.logged() if "ResetDone: reset r1 to Earliest" in line["message"]])
 
         reset.declare(paused=False)
         begins = dict.fromkeys(rollout.shards, 0)

@@ -86,9 +86,18 @@ class Rollout:
 
 @contextmanager
 def group(
-    operator: OperatorProcess, topic: str, name: str, *, end: Callable[[str], float] = lambda _: math.inf, **spec: Any
+    operator: OperatorProcess,
+    topic: str,
+    name: str,
+    *,
+    end: Callable[[str], float] = lambda _: math.inf,
+    read_before_return: bool = False,
+    **spec: Any,
 ) -> Iterator[Rollout]:
-    """A group that reads, each shard to its end if that is given, and is gone afterwards."""
+    """A group that reads, each shard to its end if that is given, and is gone afterwards.
+
+    With `read_before_return` a consumer that is replaced is back only once every shard was read by another.
+    """
     body = {
         "apiVersion": "shardherd.dev/v1alpha1",
         "kind": "ConsumerGroup",
@@ -103,7 +112,15 @@ def group(
         },
     }
     url = f"http://127.0.0.1:{operator.api_port}"
-    played = PlayedKubelet(operator.api, operator.namespace, url, broken=("example/broken:1",), end=end)
+    shards = [f"{topic}/{number}" for number in range(SHARDS)]
+
+    def may_return(pod: str, since: float) -> bool:
+        return not read_before_return or all(
+            any(item.at >= since and item.consumer != pod for item in played.of(shard)) for shard in shards
+        )
+
+    broken = ("example/broken:1",)
+    played = PlayedKubelet(operator.api, operator.namespace, url, broken=broken, end=end, may_return=may_return)
     with played.running() as kubelet:
         operator.api.call("POST", operator.groups, body)
         rollout = Rollout(operator, kubelet, name, topic)
@@ -122,7 +139,8 @@ def assert_nothing_is_missing_or_repeated(ranges: list[Range]) -> None:
 
 
 def test_shards_are_read_on_by_others_while_a_consumer_is_replaced(operator: OperatorProcess, topic: str) -> None:
-    with group(operator, topic, "drains") as rollout:
+    # Were they not read on meanwhile, the rollout would not get on.
+    with group(operator, topic, "drains", read_before_return=True) as rollout:
         rollout.change(image="example/clicks:2")
         assert rollout.until_rollout("Complete")["updated"] == 2
         rollout.until_all_are_read()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -52,7 +54,7 @@ def scaling(bench: ControllerBench, name: str) -> tuple[int, str]:
     return found.get("desired", -1), found.get("reason", "")
 
 
-def becomes(bench: ControllerBench, name: str, what: Callable[[], bool], within: float = 30.0) -> None:
+def becomes(bench: ControllerBench, name: str, what: Callable[[], bool], within: float = 60.0) -> None:
     """Wait for it; a failure says what there is."""
     until(what, lambda: (bench.explain(name), (bench.find(GROUPS, name) or {}).get("status")), within)
 
@@ -67,7 +69,7 @@ def test_an_autoscaler_sets_the_number_through_the_scale_subresource(bench: Cont
     # What an autoscaler reads: how many there are, and which pods they are.
     until(lambda: bench.api.call("GET", f"{bench.path(GROUPS, name)}/scale")["status"]["replicas"] == 3)
     selector = bench.api.call("GET", f"{bench.path(GROUPS, name)}/scale")["status"]["selector"]
-    assert len(bench.all("pods", labelSelector=selector)) == 3
+    until(lambda: len(bench.all("pods", labelSelector=selector)) == 3)
 
 
 def test_a_horizontal_pod_autoscaler_follows_the_lag_that_the_operator_shows(bench: ControllerBench, name: str) -> None:
@@ -83,36 +85,51 @@ def test_a_horizontal_pod_autoscaler_follows_the_lag_that_the_operator_shows(ben
         # 240 records wait.
         until(lambda: desired(bench, name) == 3, lambda: bench.kubectl("describe", "hpa", name))
         becomes(bench, name, lambda: scaling(bench, name) == (3, "External"))
-        assert seen(bench.cluster, bench.namespace, name) == ("True", "ValidMetricFound")
+        until(lambda: seen(bench.cluster, bench.namespace, name) == ("True", "ValidMetricFound"))
         bench.coordination.pictures[name] = picture(name, 4)
         until(lambda: desired(bench, name) == 1, lambda: bench.kubectl("describe", "hpa", name))
 
 
-def test_the_lag_adds_consumers_and_kubectl_says_why(bench: ControllerBench, name: str) -> None:
-    begun = time.monotonic()
+@contextmanager
+def falling_behind(bench: ControllerBench, name: str) -> Iterator[None]:
+    """Until the block ends each of three shards gets 100 records a second, and a third of that is read."""
+    begun, ended = time.monotonic(), threading.Event()
 
     def show() -> None:
-        # Each of three shards gets 100 records a second; the one consumer reads a third of that.
         seconds = time.monotonic() - begun
         bench.coordination.pictures[name] = picture(name, 3, end=round(100 * seconds) + 2000, position=round(33 * seconds))
 
-    def scaled() -> bool:
-        show()
-        return desired(bench, name) == 3
+    def go_on() -> None:
+        while not ended.wait(0.1):
+            show()
 
     show()
-    bench.group(name, scaling={"mode": "Lag", "shardsPerConsumer": None, "lag": {"targetCatchupSeconds": 60}})
-    becomes(bench, name, lambda: desired(bench, name) == 1)
-    bench.until_pods(name, 1)
-    bench.make_ready(f"{name}-0")
-    becomes(bench, name, scaled, within=60)
-    becomes(bench, name, lambda: scaling(bench, name) == (3, "CatchingUp"))
-    assert bench.until_condition(name, "ScalingLimited", "True", "TooFewShards")
-    told = bench.kubectl("describe", RESOURCE, name)
-    assert "Catching Up" in told or "CatchingUp" in told
-    assert "records/s are written" in told
-    (why,) = [message for _, reason, message in bench.events(name) if reason == "ScaledUp" and "From 1" in message]
-    assert "one consumer reads" in why
+    thread = threading.Thread(target=go_on, name=f"records of {name}")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_the_lag_adds_consumers_and_kubectl_says_why(bench: ControllerBench, name: str) -> None:
+    with falling_behind(bench, name):
+        bench.group(name, scaling={"mode": "Lag", "shardsPerConsumer": None, "lag": {"targetCatchupSeconds": 60}})
+        becomes(bench, name, lambda: desired(bench, name) == 1)
+        bench.until_pods(name, 1)
+        bench.make_ready(f"{name}-0")
+        becomes(bench, name, lambda: desired(bench, name) == 3, within=90)
+        becomes(bench, name, lambda: scaling(bench, name) == (3, "CatchingUp"))
+        assert bench.until_condition(name, "ScalingLimited", "True", "TooFewShards")
+        told = bench.kubectl("describe", RESOURCE, name)
+        assert "Catching Up" in told or "CatchingUp" in told
+        assert "records/s are written" in told
+        more = until(
+            lambda: [message for _, reason, message in bench.events(name) if reason == "ScaledUp" and "From 1" in message]
+        )
+        (why,) = more
+        assert "one consumer reads" in why
 
 
 def test_describe_alone_says_why_there_are_three_consumers_and_why_shard_7_does_not_move(

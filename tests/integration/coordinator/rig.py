@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.adapters.memory import MemoryLeadership
 from shardherd.client import AsyncConsumerClient
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer, Tls
+from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model import (
     CheckpointOutcome,
@@ -64,6 +65,19 @@ class Coordinator:
         view = self.server.coordination.view(group)
         assert view is not None
         return view
+
+    def parked(self, group: GroupIdentity, *consumers: ConsumerId) -> bool:
+        """Whether heartbeats of all of these wait for news here."""
+        return set(consumers) <= set(self._mailbox(group)._parking.everyone())
+
+    def commits(self, group: GroupIdentity, shards: Iterable[ShardId]) -> bool:
+        """Whether positions of all of these are being written."""
+        return not self._mailbox(group).group.refreshable(shards)
+
+    def _mailbox(self, group: GroupIdentity) -> Mailbox:
+        mailbox = self.server._runtime.group(group.namespace, group.name).mailbox
+        assert mailbox is not None
+        return mailbox
 
     def counted(self, name: str, **labels: str) -> float:
         """A metric's value."""
@@ -188,7 +202,7 @@ class Consumer:
         return Consumer(self.client, self.name, replace(self.incarnation, start=self.incarnation.start + 1), self.group_uid)
 
 
-async def settle(consumers: list[Consumer], until: Callable[[], bool], within: float = 15.0) -> None:
+async def settle(consumers: list[Consumer], until: Callable[[], bool], within: float = 60.0) -> None:
     """Let all heartbeat until `until` holds."""
 
     async def step() -> bool:
@@ -218,6 +232,16 @@ async def grant(rig: Rig, name: str, group: str, *verbs: str) -> str:
     await api.acall("POST", f"{kinds}/rolebindings", binding)
     token = {"spec": {"audiences": ["shardherd"]}}
     made = await api.acall("POST", f"/api/v1/namespaces/{space}/serviceaccounts/{name}/token", token)
+    reviewed = {"namespace": space, "group": "shardherd.dev", "resource": "consumergroups", "subresource": "checkpoints"}
+    user = f"system:serviceaccount:{space}:{name}"
+
+    async def hold() -> bool:
+        """The API server authorizes by what it has heard of roles and bindings, which is a little later than it has them."""
+        bodies = [{"spec": {"user": user, "resourceAttributes": {**reviewed, "name": group, "verb": verb}}} for verb in verbs]
+        reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return all([(await api.acall("POST", reviews, body))["status"]["allowed"] for body in bodies])
+
+    await eventually(hold)
     return str(made["status"]["token"])
 
 
@@ -225,7 +249,7 @@ def shards(topic: str, *partitions: int) -> list[ShardId]:
     return [ShardId(f"{topic}/{partition}") for partition in partitions]
 
 
-async def becomes(what: Callable[[], bool], within: float = 15.0) -> None:
+async def becomes(what: Callable[[], bool], within: float = 60.0) -> None:
     """Wait until `what` holds."""
 
     async def holds() -> bool:

@@ -60,7 +60,7 @@ async def test_of_two_coordinators_the_older_steps_down_and_commits_nothing(rig:
     with pytest.raises(CoordinatorUnavailableError):
         await consumer.commit(dict.fromkeys(consumer.held, 99))
 
-    assert "was written by another coordinator" in await asyncio.wait_for(older.server.lost(), 5)
+    assert "was written by another coordinator" in await asyncio.wait_for(older.server.lost(), 60)
     assert await rig.kafka.connector.offsets(spec).read(shards(topic, 0, 1, 2, 3)) == dict.fromkeys(
         shards(topic, 0, 1, 2, 3), 5
     )
@@ -78,10 +78,11 @@ async def test_a_topic_that_was_made_anew_is_given_up_by_whoever_reads_it(rig: R
 
     await rig.kafka.recreate(topic, 4)
     await settle([consumer], lambda: not consumer.held)
+    # It may have been given up before, when there was no topic of that name.
+    await becomes(lambda: [cause.reason for cause in coordinator.view(spec.identity).withheld] == ["SourceRecreated"])
     consumer.held = held
     outcomes = await consumer.commit(dict.fromkeys(held, 6))
 
-    assert [condition.reason for condition in coordinator.view(spec.identity).withheld] == ["SourceRecreated"]
     assert [each.result for each in outcomes] == [CheckpointResult.WITHHELD] * 4
 
 
@@ -154,13 +155,13 @@ async def test_past_the_lease_a_parked_heartbeat_is_closed_unanswered(rig: Rig, 
     await settle([consumer], lambda: len(consumer.held) == 4)
     await consumer.heartbeat()
 
-    parked = asyncio.create_task(consumer.heartbeat(wait=1.0))
-    await asyncio.sleep(0.2)
+    parked = asyncio.create_task(consumer.heartbeat(wait=3.0))
+    await becomes(lambda: coordinator.parked(spec.identity, consumer.name))
     coordinator.leadership.lose()
 
     with pytest.raises(CoordinatorUnavailableError, match="no answer from the coordinator"):
         await parked
-    assert "lease" in await asyncio.wait_for(coordinator.server.lost(), 5)
+    assert "lease" in await asyncio.wait_for(coordinator.server.lost(), 60)
 
 
 async def test_a_group_with_live_members_is_granted_nothing_until_they_are_gone(rig: Rig, name: str, topic: str) -> None:
@@ -177,7 +178,7 @@ async def test_a_group_with_live_members_is_granted_nothing_until_they_are_gone(
         assert [condition.reason for condition in withheld] == ["GroupHasLiveMembers"]
         assert f"'{spec.source.group_id}' has live members (a-member at " in withheld[0].message
 
-    await settle([consumer], lambda: len(consumer.held) == 4, within=30.0)
+    await settle([consumer], lambda: len(consumer.held) == 4)
     assert coordinator.view(spec.identity).withheld == ()
 
 
@@ -208,10 +209,13 @@ async def test_a_topic_that_does_not_exist_is_a_state_until_it_is_created(rig: R
     assert (await consumer.heartbeat()).confirmed == ()
     await rig.kafka.create(missing, 2)
 
-    await settle([consumer], lambda: len(consumer.held) == 2, within=20.0)
+    await settle([consumer], lambda: len(consumer.held) == 2)
     assert coordinator.view(spec.identity).source_reachable
-    reasons = [reason for reason, *_ in await asyncio.to_thread(rig.kubernetes.events, spec.identity)]
-    assert "SourceUnavailable" in reasons
+
+    async def told() -> bool:
+        return "SourceUnavailable" in [reason for reason, *_ in await asyncio.to_thread(rig.kubernetes.events, spec.identity)]
+
+    await eventually(told)
 
 
 async def test_a_broker_that_hangs_withholds_checkpoints_and_none_is_lost(rig: Rig, name: str, topic: str) -> None:
@@ -226,10 +230,11 @@ async def test_a_broker_that_hangs_withholds_checkpoints_and_none_is_lost(rig: R
     rig.cluster.signal("kafka", signal.SIGSTOP)
     try:
         hanging = asyncio.create_task(consumer.commit(dict.fromkeys(held, 6)))
-        await becomes(lambda: source_error(coordinator, spec) != "")
-        started = time.monotonic()
+        await becomes(lambda: coordinator.commits(spec.identity, held))
         await consumer.heartbeat()
-        assert time.monotonic() - started < 1.0, "heartbeats are answered while a commit hangs"
+        assert not hanging.done(), "heartbeats are answered while a commit hangs"
+        await becomes(lambda: source_error(coordinator, spec) != "")
+        await consumer.heartbeat()
         assert consumer.held == held
     finally:
         rig.cluster.signal("kafka", signal.SIGCONT)
@@ -264,7 +269,7 @@ async def test_a_broker_that_restarts_is_committed_to_again(rig: Rig, name: str,
         await consumer.heartbeat()
         return {each.result for each in await consumer.commit(dict.fromkeys(held, 5))} == {CheckpointResult.OK}
 
-    await eventually(committed, within=30.0)
+    await eventually(committed)
     assert consumer.held == held
     await becomes(lambda: source_error(coordinator, spec) == "")
 
@@ -345,4 +350,4 @@ async def settle_through_reloads(consumer: Consumer, until: Callable[[], bool]) 
             return False
         return until()
 
-    await eventually(step, within=30.0)
+    await eventually(step)

@@ -17,7 +17,7 @@ async def saves(consumer: Consumer, shard: ShardId, offset: int) -> None:
         outcomes = await consumer.commit({shard: offset})
         return [outcome.result for outcome in outcomes] == [CheckpointResult.OK]
 
-    await eventually(saved, 15.0)
+    await eventually(saved)
 
 
 async def test_a_topic_of_a_list_that_is_deleted_stops_nothing_of_the_others(rig: Rig, name: str, topic: str) -> None:
@@ -64,7 +64,7 @@ async def test_a_topic_that_vanishes_under_a_pattern_is_taken_from_its_holder_an
     assert seen.shards_in(*ShardState) == 4
     for consumer in both:
         await saves(consumer, sorted(consumer.held)[0], 3)
-    await settle(both, lambda: [row.shard for row in coordinator.view(spec.identity).shards] == left, 30.0)
+    await settle(both, lambda: [row.shard for row in coordinator.view(spec.identity).shards] == left)
 
     store = rig.kafka.connector.offsets(spec)
 

@@ -47,6 +47,10 @@ def test_free_ports_differ_and_nobody_listens_on_them() -> None:
 def test_a_port_that_is_taken_is_passed_over() -> None:
     (first,) = free_ports(1)
     with socket.socket() as taken:
-        taken.bind((HOST, first))
+        taken.bind((HOST, first + 1))
         taken.listen()
-        assert first not in free_ports(3)
+        assert first + 1 not in free_ports(3)
+
+
+def test_a_port_on_which_nobody_listens_yet_is_not_given_to_another() -> None:
+    assert not set(free_ports(3)) & set(free_ports(3))
