@@ -17,7 +17,7 @@ from kafka.admin import KafkaAdminClient
 
 from dev.cluster import Cluster
 
-START = 180.0
+START = 300.0
 """Seconds within which an application must be up; on two busy cores a JVM, Spark and its Python workers need many."""
 
 APPLICATION = Path(__file__).with_name("application.py")
