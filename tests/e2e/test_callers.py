@@ -13,7 +13,7 @@ import pytest
 
 from dev.demo.kube import Json
 from dev.demo.lab import Lab
-from dev.demo.report import await_that
+from dev.demo.report import DemoError, await_that
 from tests.e2e.calling import URL, authorities
 from tests.e2e.groups import CALLERS as NAMESPACE
 from tests.e2e.groups import RESOURCE, group
@@ -170,7 +170,16 @@ def test_a_checkpoint_of_a_shard_that_is_not_held_is_fenced(call: Call, pod: Jso
         status: Json = lab.kube.get(RESOURCE, GROUP, "-n", NAMESPACE).get("status", {})
         return bool(status.get("shards", {}).get("notAlloc") == 2)
 
+    def committed() -> dict[str, int]:
+        try:
+            return lab.committed(f"{NAMESPACE}.{GROUP}")
+        except DemoError:
+            return {}  # Kafka does not know the group yet
+
     await_that("its two shards are known, and held by nobody", free, within=60, seen=lambda: lab.kube.explain(NAMESPACE, GROUP))
+    # Shards are known before their start positions are written.
+    starts = {f"{topic}/{number}": 0 for number in range(2)}
+    await_that("their start positions are durable", lambda: committed() == starts, within=60, every=1)
     shard = f"{topic}/0"
     body = {
         "consumer": pod["metadata"]["name"],
@@ -181,7 +190,7 @@ def test_a_checkpoint_of_a_shard_that_is_not_held_is_fenced(call: Call, pod: Jso
     status, answer = call("checkpoints", body, token)
     assert status == 200
     assert [(o["shard"], o["result"], o["actualEpoch"]) for o in answer["outcomes"]] == [(shard, "fenced", 0)]
-    assert lab.committed(f"{NAMESPACE}.{GROUP}")[shard] == 0
+    assert committed() == starts
 
 
 def test_a_pod_finds_the_published_authorities_beside_its_token(pod: Json) -> None:

@@ -19,7 +19,7 @@ from tests.e2e.groups import CALLERS as NAMESPACE
 from tests.e2e.groups import RESOURCE, group
 from tests.e2e.test_callers import make_token
 from tests.harness.cluster import Names, Tell
-from tests.harness.listening import Listening, Told
+from tests.harness.listening import AFTER_A_CRASH, AFTER_SIGTERM, Listening, Told
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -27,8 +27,20 @@ GROUP = "handed-over"
 
 
 def operators(lab: Lab) -> list[Json]:
-    """The operators that are ready."""
-    return [pod for pod in lab.kube.pods(SYSTEM, "app.kubernetes.io/component=operator") if is_ready(pod)]
+    """The operators that are ready, and are not about to go."""
+    pods = lab.kube.pods(SYSTEM, "app.kubernetes.io/component=operator")
+    return [pod for pod in pods if is_ready(pod) and "deletionTimestamp" not in pod["metadata"]]
+
+
+def leading(lab: Lab) -> Json | None:
+    """The operator that leads, if exactly one says so."""
+    pods = lab.kube.pods(SYSTEM, LEADER)
+    return pods[0] if len(pods) == 1 else None
+
+
+def process(pod: Json) -> tuple[str, int]:
+    """Which start of which pod this is."""
+    return pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"]
 
 
 def await_both(lab: Lab) -> None:
@@ -83,20 +95,26 @@ async def test_the_other_operator_answers_soon(installed: Lab, names: Names, tel
     await asyncio.to_thread(await_both, lab)
 
     async def takeover(end: Callable[[Json], float]) -> float:
-        """End the leader; seconds until the consumer is answered again, by another process."""
-        (leader,) = await asyncio.to_thread(lab.kube.pods, SYSTEM, LEADER)
+        """End the leader; for how many seconds after that the consumer is not answered, until another process leads."""
+        leader = await asyncio.to_thread(await_that, "one operator leads", lambda: leading(lab), within=60.0)
         since = await asyncio.to_thread(end, leader)
-        await becomes(lambda: told.until_answered(since) is not None)
-        found = told.until_answered(since)
-        assert found is not None
+
+        def taken_over() -> bool:
+            now = leading(lab)
+            return now is not None and process(now) != process(leader)
+
+        # Seldom: each look takes of the processor that the takeover needs, and what was answered meanwhile is noted.
+        await asyncio.to_thread(await_that, "another process leads", taken_over, within=60.0, every=1.0)
+        led = time.monotonic()
+        await becomes(lambda: told.until_answered(led) is not None)
+        found = told.longest_silence(since)
         assert reader.held() == before
         await asyncio.to_thread(await_both, lab)
         return found
 
     def delete(pod: Json) -> float:
-        now = time.monotonic()
         lab.kube.run("delete", "pod", pod["metadata"]["name"], "-n", SYSTEM, "--wait=false")
-        return now
+        return time.monotonic()  # kubectl has said so, and its own start is none of the operator's affairs
 
     def kill(pod: Json) -> float:
         name = pod["metadata"]["name"]
@@ -111,5 +129,5 @@ async def test_the_other_operator_answers_soon(installed: Lab, names: Names, tel
         shutdown = await takeover(delete)
         crash = await takeover(kill)
     tell(f"through the Service: answered {shutdown:.2f} s after the leader's pod was deleted, {crash:.2f} s after a crash")
-    assert shutdown <= 2.0
-    assert crash <= 5.0
+    assert shutdown <= AFTER_SIGTERM
+    assert crash <= AFTER_A_CRASH

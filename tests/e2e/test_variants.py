@@ -144,11 +144,17 @@ def test_an_ordered_group_keeps_order_through_a_kill(groups: dict[str, Running],
     running = groups[ORDERED]
     running.until("is read by two", lambda: len(running.sink.rows().owners) == 2, 60)
     dead = f"{ORDERED}-1"
+
+    def of_the_dead() -> set[str] | None:
+        found = {str(shard) for shard, (holder, _, _) in running.grants().items() if holder == dead}
+        return found if len(found) == 2 else None
+
+    theirs = running.until("holds two shards each", of_the_dead, 60)
     pid = lab.child_of_init(NAMESPACE, dead)
     killed = time.time()
     lab.kube.shell(NAMESPACE, dead, f"kill -9 {pid}")
 
-    running.until("has moved shards", lambda: len(moved_shards(running.sink.rows(), killed, time.time())) == 2, 120)
+    running.until("has moved its shards", lambda: theirs <= moved_shards(running.sink.rows(), killed, time.time()), 120)
     produced = running.finish()
     rows = running.sink.rows()
     held = count(rows, produced)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass, field
 
@@ -15,6 +16,11 @@ from shardherd.core.model import (
     Leave,
     ShardId,
 )
+from tests.harness.long import LONG
+
+AFTER_SIGTERM, AFTER_A_CRASH = (2.0, 5.0) if LONG else (10.0, 10.0)
+"""Seconds within which the other one has to answer: what docs/operations.md says, if this run may take its time. A machine that
+does much else at the same time is slower; that somebody has to wait for the Lease to run out, which is 15 s, it shows too."""
 
 
 @dataclass
@@ -28,6 +34,11 @@ class Told:
     def until_answered(self, since: float) -> float | None:
         """Seconds from then until the first answer to a heartbeat that was sent after it, None if there was none yet."""
         return next((answered - since for sent, answered in self.heartbeats if sent > since), None)
+
+    def longest_silence(self, since: float) -> float:
+        """The longest time in seconds after that moment from which on nothing was answered, up to the last answer."""
+        answers = [since, *(answered for _, answered in self.heartbeats if answered > since)]
+        return max((later - earlier for earlier, later in itertools.pairwise(answers)), default=0.0)
 
     def check(self) -> None:
         """No shard's position went back, and no earlier epoch came after a later one."""

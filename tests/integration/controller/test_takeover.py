@@ -28,8 +28,8 @@ from shardherd.client import AsyncConsumer, AsyncConsumerClient
 from shardherd.core.errors import FencedEpochError, ShardherdError
 from shardherd.core.model import ConsumerId, Incarnation, ShardId
 from tests.harness.cluster import Names, Tell
-from tests.harness.listening import Listening, Told
-from tests.harness.long import LONG, long
+from tests.harness.listening import AFTER_A_CRASH, AFTER_SIGTERM, Listening, Told
+from tests.harness.long import long
 from tests.harness.service import LeaderService
 from tests.integration.contract.labs import KafkaLab, eventually
 from tests.integration.controller.bench import ROOT, install_rights, unique
@@ -40,10 +40,6 @@ Json = dict[str, Any]
 SHARDS = 4
 QUICK = {"DURATION": "8", "RENEW_DEADLINE": "6", "RETRY": "0.5", "LOOK": "0.25"}
 """A Lease that runs out soon, for what does not measure it; a leader that is only slow keeps it."""
-
-AFTER_SIGTERM, AFTER_A_CRASH = (2.0, 5.0) if LONG else (10.0, 10.0)
-"""Seconds within which the other one has to answer: what docs/operations.md says, if this run may take its time. A machine that
-does much else at the same time is slower; that somebody has to wait for the Lease to run out, which is 15 s, it shows too."""
 
 
 @dataclass

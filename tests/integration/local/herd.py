@@ -138,6 +138,10 @@ class Herd:
         for process in self.operators:
             process.kill()
             process.wait()
+        if (detached := self.leader()) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(detached, signal.SIGKILL)
+            self.until("the operator in the background is gone", lambda: self.leader() is None)
         if self._database is not None:
             self._database.close()
         for pid in self.processes():

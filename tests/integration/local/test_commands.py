@@ -54,11 +54,16 @@ def test_the_background_operator_serves_metrics_and_tells_its_state(herd: Herd) 
     herd.await_spread({"0": 6})
     herd.until("it is ready", lambda: herd.condition("Ready") == "True")
 
-    status = herd.run("status")
-    assert f"the operator (process {herd.leader()}) leads" in status
-    row = next(line.split() for line in status.splitlines() if line.startswith(f"{herd.name}-0"))
-    assert row[:6] == [f"{herd.name}-0", str(herd.pid(f"{herd.name}-0")), "running", "yes", "0", "6"]
+    def told() -> str | None:
+        """What it says, once the operator has answered in time who holds what."""
+        said = herd.run("status")
+        row = next(line.split() for line in said.splitlines() if line.startswith(f"{herd.name}-0"))
+        assert row[:5] == [f"{herd.name}-0", str(herd.pid(f"{herd.name}-0")), "running", "yes", "0"]
+        return said if row[5] == "6" else None
 
+    status = herd.until("six shards are shown", told)
+    assert status is not None
+    assert f"the operator (process {herd.leader()}) leads" in status
     metrics = next(word for word in status.split() if word.endswith("/metrics"))
     with urllib.request.urlopen(metrics, timeout=10) as answer:
         text = answer.read().decode()
@@ -79,7 +84,8 @@ def test_what_a_crashing_application_said_is_in_the_logs_and_in_the_status(herd:
     consumer = f"{herd.name}-0"
     herd.until("it was started again", lambda: restarts(herd) >= 2)
 
-    assert "ValueError: no such colour" in herd.run("logs", consumer)
+    # Its present start may not have come so far yet; the one before it has.
+    herd.until("it said why", lambda: "ValueError: no such colour" in herd.run("logs", consumer))
     assert "ValueError: no such colour" in herd.run("logs", consumer, "--previous")
     herd.until("the status says so", lambda: "ValueError: no such colour" in str(herd.status()))
 

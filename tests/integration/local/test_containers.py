@@ -129,7 +129,7 @@ async def test_a_killed_shim_takes_its_application_with_it_and_that_is_an_end_to
     ended = container.last_end()
     assert ended is not None
     assert (ended.number, ended.code, ended.message) == (1, 137, '{"start": 1}\n')
-    assert running.driver.descriptor() is None
+    await until(lambda: not running.driver.signal(0))
 
 
 async def test_a_container_does_not_start_twice(container: Container) -> None:

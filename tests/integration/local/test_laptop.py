@@ -114,8 +114,11 @@ def test_every_command_of_the_page_does_what_it_says_with_the_clickstream_applic
     laptop.until("the first events are rows", lambda: set(laptop.rows()) == wanted)
     assert sorted(laptop.rows()) == sorted(wanted)
 
-    row = next(line for line in laptop.type("shardherd local status").splitlines() if line.startswith("clickstream-0"))
-    assert row.split()[2:4] == ["running", "yes"]
+    def shown() -> list[str]:
+        said = laptop.type("shardherd local status").splitlines()
+        return next(line for line in said if line.startswith("clickstream-0")).split()[2:4]
+
+    laptop.until("it is shown as ready, which is asked now and then", lambda: shown() == ["running", "yes"])
     logs = laptop.start("shardherd local logs clickstream-0 --follow")
     laptop.until("what it says is printed", lambda: "warm, and may be given shards" in laptop.said(logs))
     logs.kill()

@@ -15,10 +15,17 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from shardherd.spark import session
+from shardherd.spark import serve, session
 
 SINK = Path(os.environ["TEST_SINK"])
 RUN = f"{os.environ['SHARDHERD_CONSUMER']}.{os.environ['SHARDHERD_START']}"
+
+
+def tell(name: str, text: str) -> None:
+    """A file that is whole as soon as it is there."""
+    partial = SINK / f".{name}"
+    partial.write_text(text)
+    partial.rename(SINK / name)
 
 
 def write(batch: DataFrame, batch_id: int) -> None:
@@ -51,7 +58,7 @@ if every := os.environ.get("TEST_TRIGGER"):
 if os.environ.get("TEST_AVAILABLE_NOW"):
     query = query.trigger(availableNow=True)
 running = query.start()
-(SINK / f"started-{RUN}").write_text(str(running.runId))
+tell(f"started-{RUN}", str(running.runId))
 if os.environ.get("TEST_SECOND_QUERY"):
     while running.lastProgress is None:  # else the second one may be the first to ask for shards, and the first is refused
         time.sleep(0.02)
@@ -59,8 +66,9 @@ if os.environ.get("TEST_SECOND_QUERY"):
     try:
         second.awaitTermination()
     except StreamingQueryException as error:
-        (SINK / f"refused-{RUN}").write_text(str(error))
+        tell(f"refused-{RUN}", str(error))
 if every := os.environ.get("TEST_NEXT_TRIGGER"):
+    serve.LEAVE_AFTER = 300.0  # on a busy machine the next query takes long to begin
     try:
         running.awaitTermination()
     except StreamingQueryException:
@@ -74,4 +82,4 @@ running.awaitTermination()
 if os.environ.get("TEST_EXPLAIN"):
     running.explain(extended=True)
     print(running.recentProgress)
-(SINK / f"ended-{RUN}").write_text(str(running.runId))
+tell(f"ended-{RUN}", str(running.runId))

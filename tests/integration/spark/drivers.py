@@ -13,10 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient
 
+from dev.cluster import Cluster
 from tests.harness.quick_spark import OPTIONS
 
-START = 180.0
+START = 300.0
 """Seconds within which an application must be up; on two busy cores a JVM, Spark and its Python workers need many."""
 
 APPLICATION = Path(__file__).with_name("application.py")
@@ -46,7 +48,7 @@ class Driver:
             "SHARDHERD_CHECKPOINT_PATH": str(site.folder / "checkpoints"),
             "SHARDHERD_HEARTBEAT_INTERVAL_MS": "1000",
             "SHARDHERD_DRAIN_TIMEOUT_MS": "20000",
-            "SHARDHERD_GRACE_PERIOD_MS": "30000",
+            "SHARDHERD_GRACE_PERIOD_MS": "60000",
             "SHARDHERD_DRIVER_CORES": "1",
             "SHARDHERD_SPARK_CONF": json.dumps({"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}),
             "SPARK_LOCAL_DIRS": str(site.folder / f"work-{self.name}"),
@@ -81,7 +83,7 @@ class Driver:
                     found.append(int(entry.name))
         return found
 
-    def terminate(self, timeout: float = 30.0) -> int:
+    def terminate(self, timeout: float = 90.0) -> int:
         """SIGTERM to the driver's process alone, as tini does it. Returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
@@ -89,13 +91,13 @@ class Driver:
     def kill(self) -> None:
         """SIGKILL to the driver's process alone."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def clean_up(self) -> None:
         """End whatever is left of this run."""
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
         for pid in self.children():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -149,6 +151,28 @@ class Site:
     def close(self) -> None:
         for driver in self._drivers:
             driver.clean_up()
+
+
+def until(true: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
+    """Wait for something that Kafka or Spark does in its own time."""
+    deadline = time.monotonic() + timeout
+    while not true():
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
+        time.sleep(0.02)
+
+
+def grow(cluster: Cluster, topic: str, partitions: int) -> None:
+    """Add partitions to a topic; returns once the broker shows them."""
+    cluster.kafka_tool("kafka-topics", "--alter", "--topic", topic, "--partitions", str(partitions))
+    admin = KafkaAdminClient(bootstrap_servers=cluster.kafka_bootstrap)
+
+    def shown() -> bool:
+        (found,) = admin.describe_topics([topic])
+        return len(found["partitions"]) == partitions
+
+    until(shown, f"{topic} has {partitions} partitions")
+    admin.wait_for_topics([topic])
+    admin.close()
 
 
 def produce(bootstrap: str, topic: str, shards: int, count: int, *, first: int = 0) -> Counter[tuple[str, int]]:

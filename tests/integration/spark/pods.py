@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pyspark
 
 from dev.cluster import Cluster
+from dev.cluster.ports import free_ports
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from tests.harness.objects import FOLDER
 from tests.integration.spark.drivers import START, Driver, Site
@@ -51,7 +51,7 @@ class Executor:
 
     def close(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 class Herd:
@@ -62,8 +62,7 @@ class Herd:
         self._cluster, self._site, self._namespace = cluster, site, namespace
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._executors: list[Executor] = []
-        self.ports = [_free_port(), _free_port()]
-
+        self.ports = free_ports(2)
         self.api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
 
     def start(self, conf: Environment | None = None, cpu_limit: str = "") -> Driver:
@@ -151,8 +150,3 @@ class Herd:
             executor.close()
         self.api.call("DELETE", f"/api/v1/namespaces/{self._namespace}")
         self.api.close()
-
-
-def _free_port() -> int:
-    with socket.create_server((HERE, 0)) as listening:
-        return int(listening.getsockname()[1])

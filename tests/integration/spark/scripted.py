@@ -50,6 +50,7 @@ class ScriptedCoordinator:
     def __init__(self) -> None:
         self.shards: dict[str, Shard] = {}
         self.heartbeats: dict[str, Heartbeat] = {}
+        self.told: dict[str, list[Heartbeat]] = {}  # all of them: what was over soon is still there
         self.left: list[str] = []
         self.revision = 1
         self.releases: dict[str, float] = {}
@@ -164,6 +165,7 @@ class ScriptedCoordinator:
                         self._epoch += 1
                         shard.epoch = self._epoch
             self.heartbeats[consumer] = beat
+            self.told.setdefault(consumer, []).append(beat)
             held = {each.shard for each in beat.held}
             for name, shard in self.shards.items():
                 gone = name not in held and beat.revision >= self.revision

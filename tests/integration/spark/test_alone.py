@@ -19,7 +19,7 @@ from shardherd.spark.listing import TopicMissingError
 from shardherd.spark.places import PlaceError
 from shardherd.spark.source import ShardherdSource
 from shardherd.spark.standalone import DataLostError
-from tests.integration.spark.drivers import produce
+from tests.integration.spark.drivers import grow, produce, until
 
 T0 = 1_700_000_000_000
 """When the first record was written, in milliseconds."""
@@ -40,7 +40,9 @@ def create(admin: KafkaAdminClient) -> Callable[..., str]:
 
     def make(partitions: int = 1, name: str = "") -> str:
         topic = name or f"alone-{uuid.uuid4().hex[:8]}"
-        admin.create_topics([NewTopic(topic, partitions, 1)])
+        # Some of its records are years old, and a broker deletes such as soon as it looks.
+        settings = {"retention.ms": "-1"}
+        admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)], wait_for_metadata=True)
         return topic
 
     return make
@@ -148,7 +150,7 @@ def test_a_stream_goes_on_in_another_process_and_finds_new_partitions_and_topics
     assert [len(each) for each in first] == [40, 20]
     assert sorted(first[0] + first[1]) == rows_of(topic, (0, 0, 30), (1, 0, 30))
 
-    cluster.kafka_tool("kafka-topics", "--alter", "--topic", topic, "--partitions", "3")
+    grow(cluster, topic, 3)
     another = create(1, f"{topic}-b")
     produce(cluster.kafka_bootstrap, topic, 3, 5, first=30)
     produce(cluster.kafka_bootstrap, another, 1, 4)
@@ -206,6 +208,7 @@ def test_a_topic_made_anew_is_an_error_unless_that_is_allowed(
     stream = Stream(cluster, subscribe=topic, startingOffsets="earliest")
     assert stream.run() == [rows_of(topic, (0, 0, 5))]
     admin.delete_topics([topic])
+    until(lambda: topic not in admin.list_topics(), "the topic is gone")
     with pytest.raises(DataLostError, match=f"topic '{topic}' does not exist any more"):
         stream.run()
     create(1, topic)

@@ -8,19 +8,26 @@ import time
 import urllib.request
 from collections import Counter
 
-from shardherd.core.model import Phase
+from dev.cluster.ports import free_ports
+from shardherd.core.model import Heartbeat, Phase
 from tests.integration.spark.drivers import START, Driver, Site, produce
 from tests.integration.spark.scripted import ScriptedCoordinator
 
 
 class Stream:
-    """Produces on and on until it is stopped; `written` is what must be read in the end."""
+    """Produces on and on until it is stopped, at the latest with its block; `written` is what must be read in the end."""
 
     def __init__(self, bootstrap: str, topic: str, shards: int) -> None:
         self.written: Counter[tuple[str, int]] = Counter()
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(bootstrap, topic, shards))
+
+    def __enter__(self) -> Stream:
         self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def _run(self, bootstrap: str, topic: str, shards: int) -> None:
         first = 0
@@ -55,30 +62,30 @@ def scraped(port: int, name: str) -> float:
 
 
 def test_shards_come_and_go_between_micro_batches_and_nothing_is_lost_or_repeated(
-    site: Site, coordinator: ScriptedCoordinator, topic: str, unused_tcp_port: int
+    site: Site, coordinator: ScriptedCoordinator, topic: str
 ) -> None:
     shards = [f"{topic}/{number}" for number in range(4)]
     # No value is JSON, so the second one's all take the slow path.
+    (port,) = free_ports(1)
     typed = '{"valueFormat": "json", "valueSchema": "a int"}'
     first = site.start("clicks-0")
-    second = site.start("clicks-1", TEST_OPTIONS=typed, SHARDHERD_METRICS_PORT=str(unused_tcp_port))
+    second = site.start("clicks-1", TEST_OPTIONS=typed, SHARDHERD_METRICS_PORT=str(port))
     warm(coordinator, first, second)
     assert not site.rows(), "nothing is read before it is granted"
-    stream = Stream(site.bootstrap, topic, 4)
+    with Stream(site.bootstrap, topic, 4) as stream:
+        coordinator.grant("clicks-0", *shards)
+        site.wait_until(lambda: all(read_by(site, first.name, shard) for shard in shards), "the first reads all shards")
+        coordinator.grant("clicks-1", shards[2], shards[3])
+        site.wait_until(lambda: all(read_by(site, second.name, shard) for shard in shards[2:]), "the second reads its own")
+        coordinator.grant("clicks-0", shards[3])
+        moved_at = read_by(site, first.name, shards[3])
+        site.wait_until(lambda: read_by(site, first.name, shards[3]) > moved_at, "a shard came back")
 
-    coordinator.grant("clicks-0", *shards)
-    site.wait_until(lambda: all(read_by(site, first.name, shard) for shard in shards), "the first reads all shards")
-    coordinator.grant("clicks-1", shards[2], shards[3])
-    site.wait_until(lambda: all(read_by(site, second.name, shard) for shard in shards[2:]), "the second reads its own")
-    coordinator.grant("clicks-0", shards[3])
-    moved_at = read_by(site, first.name, shards[3])
-    site.wait_until(lambda: read_by(site, first.name, shards[3]) > moved_at, "a shard came back")
-
-    coordinator.grant("clicks-1", *shards)
-    assert first.terminate() == 0
-    assert coordinator.left == ["clicks-0"]
-    site.wait_until(lambda: not first.children(), "the drained application leaves no process behind")
-    written = stream.stop()
+        coordinator.grant("clicks-1", *shards)
+        assert first.terminate() == 0
+        assert coordinator.left == ["clicks-0"]
+        site.wait_until(lambda: not first.children(), "the drained application leaves no process behind")
+        written = stream.stop()
     coordinator.wait_until(
         lambda: sum(coordinator.positions().values()) == written.total(), "an idle query's last micro-batch is checkpointed"
     )
@@ -87,8 +94,9 @@ def test_shards_come_and_go_between_micro_batches_and_nothing_is_lost_or_repeate
     assert sorted(path.name for path in site.sink.glob("started-*")) == [f"started-{first.name}", f"started-{second.name}"]
     assert second.process.poll() is None, "no query ended or was restarted"
     read = sum(1 for row in site.rows() if row[2] == second.name)
-    assert scraped(unused_tcp_port, "shardherd_source_values_total") == read
-    assert scraped(unused_tcp_port, "shardherd_source_malformed_values_total") == read
+    for counter in ("values", "malformed_values"):  # a worker tells its count by a message of its own
+        name = f"shardherd_source_{counter}_total"
+        site.wait_until(lambda name=name: scraped(port, name) == read, f"{name} is {read}")  # type: ignore[misc]
     assert second.terminate() == 0
 
 
@@ -148,8 +156,9 @@ def minutes_away() -> str:
 
 
 def test_one_query_at_a_time_reads_and_when_the_last_one_is_stopped_its_consumer_leaves(
-    site: Site, coordinator: ScriptedCoordinator, topic: str, unused_tcp_port: int
+    site: Site, coordinator: ScriptedCoordinator, topic: str
 ) -> None:
+    (port,) = free_ports(1)
     coordinator.grant("clicks-0", *(f"{topic}/{number}" for number in range(4)))
     written = produce(site.bootstrap, topic, 4, 50)
 
@@ -158,7 +167,7 @@ def test_one_query_at_a_time_reads_and_when_the_last_one_is_stopped_its_consumer
         TEST_SECOND_QUERY="yes",
         TEST_NEXT_TRIGGER=minutes_away(),
         TEST_STOPS="yes",
-        SHARDHERD_METRICS_PORT=str(unused_tcp_port),
+        SHARDHERD_METRICS_PORT=str(port),
     )
 
     coordinator.wait_until(lambda: sum(coordinator.positions().values()) == 200, "the first query reads", START)
@@ -173,11 +182,10 @@ def test_one_query_at_a_time_reads_and_when_the_last_one_is_stopped_its_consumer
     coordinator.wait_until(
         lambda: sum(coordinator.positions().values()) == 201,
         "the first one fails, and what the next one reads is checkpointed minutes before its next trigger",
-        60,
     )
-    assert scraped(unused_tcp_port, "shardherd_source_rows_total") == 201, "as Spark tells of its micro-batches"
-    assert scraped(unused_tcp_port, "shardherd_source_position{") == 201
-    assert scraped(unused_tcp_port, "shardherd_source_phase_seconds_total{") > 0
+    assert scraped(port, "shardherd_source_rows_total") == 201, "as Spark tells of its micro-batches"
+    assert scraped(port, "shardherd_source_position{") == 201
+    assert scraped(port, "shardherd_source_phase_seconds_total{") > 0
 
     (site.sink / f"stop-{driver.name}").touch()
     assert driver.process.wait(START) == 0, driver.log.read_text()[-3000:]
@@ -190,30 +198,31 @@ def test_a_query_tells_that_it_waits_for_its_trigger_and_for_its_sink(
 ) -> None:
     driver = site.start("clicks-0", TEST_TRIGGER="15 seconds")
     warm(coordinator, driver)
+    told = coordinator.told["clicks-0"]
+
+    def waits(since: int) -> list[Heartbeat]:
+        return [each for each in told[since:] if each.phase is Phase.WAITING]
+
     coordinator.grant("clicks-0", f"{topic}/0")
+    # There is always more to read, so it waits after every micro-batch, and not only if the trigger is far when records come.
+    with Stream(site.bootstrap, topic, 1) as stream:
+        coordinator.wait_until(lambda: waits(0), "it waits for its trigger")
+        assert all(0.0 < each.goes_on_in <= 15.0 for each in waits(0))
 
-    def phase() -> Phase | None:
-        return coordinator.heartbeats["clicks-0"].phase
+        blocked, held_up = (site.sink / f"{what}-{driver.name}" for what in ("wait", "waits"))
+        blocked.touch()
+        site.wait_until(held_up.exists, "a micro-batch is held up before it writes")
+        before = site.counted()
+        coordinator.wait_until(lambda: coordinator.heartbeats["clicks-0"].phase is Phase.WRITING, "it waits for its sink")
+        assert site.counted() == before
 
-    # Records may come right before a trigger: then no heartbeat tells of a wait, and later ones have to.
-    produced = 0
-    while (told := coordinator.heartbeats["clicks-0"]).phase is not Phase.WAITING:
-        assert produced < 90, f"90 heartbeats, and none says that it waits for its trigger: {told}"
-        produce(site.bootstrap, topic, 1, 1, first=produced)
-        produced += 1
-        coordinator.wait_until(lambda: coordinator.heartbeats["clicks-0"].seq > told.seq, "another heartbeat")
-    assert 0.0 < told.goes_on_in <= 15.0
-    blocked = site.sink / f"wait-{driver.name}"
-    blocked.touch()
-    produce(site.bootstrap, topic, 1, 10, first=produced)
-    coordinator.wait_until(lambda: phase() is Phase.WRITING, "it waits for its sink")
-    assert all(offset < produced for _, offset, _ in site.rows())
-    produce(site.bootstrap, topic, 1, 10, first=produced + 10)
-    blocked.unlink()
-    coordinator.wait_until(lambda: phase() is Phase.WAITING, "it waits for its next trigger")
-    site.wait_until(lambda: len(site.rows()) >= produced + 20, "everything is written")
+        since = len(told)
+        blocked.unlink()
+        coordinator.wait_until(lambda: waits(since), "it waits for its next trigger")
+        written = stream.stop()
+    site.wait_until(lambda: site.counted() >= written, "everything is written")
     assert driver.terminate() == 0
-    assert site.counted() == Counter((f"{topic}/0", offset) for offset in range(produced + 20))
+    assert site.counted() == written
 
 
 def test_a_query_that_keeps_state_is_ended_with_an_error_that_says_what_to_do(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -25,7 +26,12 @@ TIMES = 3
 
 def executors(driver: Driver) -> set[int]:
     """The executors of this application that live."""
-    return {pid for pid in driver.children() if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    found = set()
+    for pid in driver.children():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
+            if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(pid)
+    return found
 
 
 @long
@@ -36,25 +42,26 @@ def test_executors_that_are_lost_cost_no_record_and_the_query_goes_on(
     home = str(Path(pyspark.__file__).parent)
     driver = site.start("clicks-0", SHARDHERD_SPARK_CONF=json.dumps(CONF), SPARK_HOME=home)
     warm(coordinator, driver)
-    stream = Stream(site.bootstrap, topic, 4)
-    coordinator.grant("clicks-0", *shards)
+    with Stream(site.bootstrap, topic, 4) as stream:
+        coordinator.grant("clicks-0", *shards)
 
-    def read() -> dict[str, int]:
-        return {shard: read_by(site, driver.name, shard) for shard in shards}
+        def read() -> dict[str, int]:
+            return {shard: read_by(site, driver.name, shard) for shard in shards}
 
-    site.wait_until(lambda: all(read().values()), "all shards are read", START)
-    for _ in range(TIMES):
-        lost, before = executors(driver), read()
-        assert lost
-        for pid in lost:
-            os.kill(pid, signal.SIGKILL)
-        site.wait_until(lambda lost=lost: bool(executors(driver) - lost), "there is another executor")  # type: ignore[misc]
-        site.wait_until(
-            lambda before=before: all(now > before[shard] for shard, now in read().items()),  # type: ignore[misc]
-            "all shards are read on",
-            START,
-        )
-    written = stream.stop()
+        site.wait_until(lambda: all(read().values()), "all shards are read", START)
+        for _ in range(TIMES):
+            lost = executors(driver)
+            assert lost
+            for pid in lost:
+                os.kill(pid, signal.SIGKILL)
+            site.wait_until(lambda lost=lost: bool(executors(driver) - lost), "there is another executor")  # type: ignore[misc]
+            before = read()
+            site.wait_until(
+                lambda before=before: all(now > before[shard] for shard, now in read().items()),  # type: ignore[misc]
+                "all shards are read on",
+                START,
+            )
+        written = stream.stop()
     coordinator.wait_until(lambda: sum(coordinator.positions().values()) == written.total(), "all is checkpointed")
     assert site.counted() == written
     assert [path.name for path in site.sink.glob("started-*")] == [f"started-{driver.name}"]

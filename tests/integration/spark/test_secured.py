@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.request
 from collections import Counter
 from pathlib import Path
@@ -12,17 +11,12 @@ import pytest
 from kafka.admin import UserScramCredentialUpsertion
 
 from dev.cluster.kafka import PASSWORDS, SUPER, KafkaTrio
+from dev.cluster.ports import free_ports
 from tests.harness.kafka import KafkaLab
 from tests.integration.spark.drivers import START, Site
 from tests.integration.spark.scripted import ScriptedCoordinator
 
 SECOND = "second-word-36104"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def shown_by_the_ui(port: int) -> bytes:
@@ -47,7 +41,7 @@ def files_with(folder: Path, words: tuple[str, ...]) -> list[str]:
 def test_a_secured_query_outlives_a_broker_and_a_rotation_and_shows_no_secret(
     trio: KafkaTrio, kafka: KafkaLab, coordinator: ScriptedCoordinator, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    credentials, port = tmp_path_factory.mktemp("credentials"), free_port()
+    credentials, (port,) = tmp_path_factory.mktemp("credentials"), free_ports(1)
     security = kafka.files(credentials, "SASL_SSL", "SCRAM-SHA-512")
     topic = kafka.create(4, on=(1, 2))
     shards = [f"{topic}/{number}" for number in range(4)]

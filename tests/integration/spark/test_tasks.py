@@ -11,7 +11,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from shardherd.spark.tasks import running
 
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+# Spark ends a worker whose task was cancelled some seconds ago; here it goes on until it is told to end.
+spark = builder.config("spark.python.task.killTimeout", "1h").getOrCreate()
 print("before it began", running(spark))
 here = str(Path.cwd())
 
