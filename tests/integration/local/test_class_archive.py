@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dev import class_archive
+from dev.cluster.paths import REPOSITORY
 from tests.harness.quick_spark import OPTIONS
 
 
@@ -19,7 +20,7 @@ def test_a_driver_loads_sparks_classes_from_the_archive(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "dev.class_training"],
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, OPTIONS: f"{os.environ[OPTIONS]} -Xlog:class+load:file={log}"},
-        cwd=class_archive.REPOSITORY,
+        cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,
