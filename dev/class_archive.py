@@ -30,9 +30,13 @@ SAID = 2_000
 
 
 def options(say: Callable[[str], None]) -> str:
-    """For `SPARK_SUBMIT_OPTS`: options of Java with which a driver starts soonest here. Makes the archive, if there is none."""
+    """For `SPARK_SUBMIT_OPTS` or `JAVA_TOOL_OPTIONS`: how a driver starts soonest here. Makes the archive, if there is none.
+
+    With the latter Spark's launcher is told of the archive, too. It cannot use it, as its class path is another one, and
+    without `-Xlog:disable` would say so on its stdout, which is a command to run.
+    """
     archive = class_archive(say)
-    return f"{QUICK} -XX:SharedArchiveFile={archive} -Xshare:auto" if archive else QUICK
+    return f"{QUICK} -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable" if archive else QUICK
 
 
 def class_archive(say: Callable[[str], None]) -> Path | None:

@@ -287,9 +287,7 @@ Everything still runs. To look around:
         scratch = self.folder / "tmp"
         scratch.mkdir(exist_ok=True)
         given = os.environ.get("JAVA_TOOL_OPTIONS", "")
-        # Spark's launcher is a JVM of its own: what it loads is in no archive.
-        tool_options = f"{class_archive.QUICK} -Djava.io.tmpdir={scratch} {given}".strip()
-        return {"TRIGGER": TRIGGER, "JAVA_TOOL_OPTIONS": tool_options, "SPARK_SUBMIT_OPTS": self._java_options}
+        return {"TRIGGER": TRIGGER, "JAVA_TOOL_OPTIONS": f"{self._java_options} -Djava.io.tmpdir={scratch} {given}".strip()}
 
     def _command(self, verb: str, *arguments: str, note: str = "", apart: bool = False) -> str:
         """Say which command it is, run it, and return what it printed. Raises DemoError."""

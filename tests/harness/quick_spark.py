@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,11 @@ from dev import class_archive
 from tests.harness.cluster import Tell
 
 OPTIONS = "SPARK_SUBMIT_OPTS"
+
+
+def surroundings() -> dict[str, str]:
+    """The environment of a process whose drivers inherit nothing that is Spark's: they are told by Java's own variable."""
+    return {**os.environ, "JAVA_TOOL_OPTIONS": os.environ[OPTIONS]}
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,6 +19,7 @@ import yaml
 from kafka import KafkaAdminClient, KafkaProducer
 
 from tests.harness.broker import Broker
+from tests.harness.quick_spark import surroundings
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "laptop.md"
@@ -50,7 +51,7 @@ class Laptop:
             stdout=log,
             stderr=log,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "operator")},
+            env=surroundings() | {"PYTHONPATH": str(ROOT / "operator")},
         )
         self.running.append(process)
         return process
