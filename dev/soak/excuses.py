@@ -9,7 +9,8 @@ leader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dev.demo.account import Line
@@ -34,6 +35,18 @@ class Incident:
     ended: float
     group: str = ""
     consumer: str = ""
+
+
+def changes_of_leader(looks: Iterable[tuple[float, str]]) -> list[Incident]:
+    """The changes of the leader between looks at which run leads, one after the other, whoever made them.
+
+    On a busy machine a leader may lose its lease without a fault of ours.
+    """
+    return [
+        Incident(Kind.LEADER_KILL, before, after)
+        for (before, old), (after, new) in itertools.pairwise(sorted(looks))
+        if old != new
+    ]
 
 
 Batch = tuple[str, float]

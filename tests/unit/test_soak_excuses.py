@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dev.demo.account import Line
-from dev.soak.excuses import Incident, table
+from dev.soak.excuses import Incident, changes_of_leader, table
 from dev.soak.plan import Kind
 from tests.unit.test_demo_sink import Row, rows
 
@@ -82,6 +82,11 @@ def test_one_that_goes_on_after_a_long_pause_may_write_what_it_had_in_hand_and_n
     others = tuple(again(offset, 120) for offset in range(2, 4))
     assert broken(*others, again(3, 131, "g-0"), incidents=(TRANCE,)) == {}
     assert broken(*others, again(1, 131, "g-0"), again(1, 133, "g-0"), incidents=(TRANCE,)) == {"duplicates beside": "1"}
+
+
+def test_a_change_of_the_leader_that_nobody_planned_is_an_outage_too() -> None:
+    looks = [(130.0, "b"), (100.0, "a"), (110.0, "a"), (120.0, "b"), (140.0, "a")]
+    assert changes_of_leader(looks) == [Incident(Kind.LEADER_KILL, 110, 120), Incident(Kind.LEADER_KILL, 130, 140)]
 
 
 def test_order_is_broken_by_a_record_that_is_first_read_before_an_earlier_one() -> None:
