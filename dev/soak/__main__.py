@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import random
 import signal
+import subprocess
 import sys
 
 from kafka.errors import KafkaError
@@ -59,7 +60,7 @@ def main() -> int:
     lab = Lab(options.name, reporter)
     try:
         held = soak(lab, options.minutes * 60, plan)
-    except (DemoError, ClusterError, KafkaError) as error:
+    except (DemoError, ClusterError, KafkaError, subprocess.TimeoutExpired) as error:
         reporter.say(f"FAILED: {error}")
         held = False
     except KeyboardInterrupt:
