@@ -111,6 +111,25 @@ def without(rows: Rows, batches: frozenset[Batch]) -> Rows:
     return replace(rows, **{column: getattr(rows, column)[keep] for column in columns})
 
 
+def beside(rows: Rows, group: str, incidents: Sequence[Incident]) -> list[Duplicate]:
+    """The duplicates that nothing excuses."""
+    excuse = excused(rows, group, incidents)
+    return [one for one in duplicates(rows) if not excuse.excuses(one)]
+
+
+def told(found: Sequence[Duplicate], since: float) -> list[str]:
+    """Duplicates for people: by whom and when a range of a shard was read first and again, in seconds since a moment."""
+    ranges: dict[tuple[str, str, float, str, float], list[int]] = {}
+    for one in found:
+        key = (one.shard, one.first_owner, one.first_at, one.again_by, one.again_at)
+        ranges.setdefault(key, []).append(one.offset)
+    return [
+        f"{shard} {min(offsets)}-{max(offsets)} ({len(offsets):,}): read by {first} at {first_at - since:.1f} s,"
+        f" again by {again} at {again_at - since:.1f} s"
+        for (shard, first, first_at, again, again_at), offsets in ranges.items()
+    ]
+
+
 def table(
     rows: Rows,
     group: str,
@@ -121,8 +140,8 @@ def table(
     ordered: bool,
 ) -> list[Line]:
     """What became of a group. `ends` are the end offsets that are committed, `produced` what was written, by shard."""
-    held, repeated, excuse = count(rows, produced), duplicates(rows), excused(rows, group, incidents)
-    beside = sum(1 for one in repeated if not excuse.excuses(one))
+    held, excuse = count(rows, produced), excused(rows, group, incidents)
+    unexcused = len(beside(rows, group, incidents))
     faults = sum(1 for each in incidents if each.group == group and each.kind in (Kind.KILL, Kind.FREEZE))
     written = {shard: number for shard, number in produced.items() if number}
     lines = [
@@ -131,8 +150,8 @@ def table(
         Line("distinct (shard, offset) processed", f"{held.distinct:,}"),
         Line("missing", f"{held.missing:,}", "0", held.missing == 0),
         Line("read but never produced", f"{held.foreign:,}", "0", held.foreign == 0),
-        Line(f"duplicates that {faults} kills and long pauses excuse", f"{len(repeated) - beside:,}"),
-        Line("duplicates beside", f"{beside:,}", "0", beside == 0),
+        Line(f"duplicates that {faults} kills and long pauses excuse", f"{held.duplicates - unexcused:,}"),
+        Line("duplicates beside", f"{unexcused:,}", "0", unexcused == 0),
     ]
     if ordered:
         # A key is in one shard, until its topic grows; a consumer that was paused in mid-write beyond its session is excused.

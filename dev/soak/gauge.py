@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -20,8 +21,8 @@ from dev.soak.growth import Seen, Use
 from dev.soak.plan import PLAIN
 from tests.e2e.groups import SOAK
 
-EVERY_S = 10.0
-"""Seconds between two looks at the processes."""
+COPIES = re.compile(r"configmap/.*-offsets-\d+")
+"""ConfigMaps with copies of a group's checkpoints, which are made some minutes after the group."""
 
 LEADING, STANDING_BY, DRIVER, PYTHON = "leading operator", "standing-by operator", "Spark driver", "Python consumer"
 ROLES = (LEADING, STANDING_BY, DRIVER, PYTHON)
@@ -103,6 +104,8 @@ class Sampler:
     """Looks until it is stopped, in a thread of its own. What it could not do is raised by `stop`."""
 
     lab: Lab
+    every: float
+    """Seconds between two looks."""
     seen: list[Seen] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _failed: list[Exception] = field(default_factory=list)
@@ -122,7 +125,7 @@ class Sampler:
         return self.seen
 
     def _look(self) -> None:
-        while not self._stop.wait(EVERY_S):
+        while not self._stop.wait(self.every):
             try:
                 self.seen += looks(self.lab)
             except Exception as error:  # noqa: BLE001 - raised in the main thread, by `stop`
@@ -171,7 +174,7 @@ def snapshot(lab: Lab, groups: Mapping[str, Group]) -> Snapshot:
     objects: Counter[str] = Counter()
     for namespace in (SYSTEM, SOAK):
         for line in lab.kube.run("get", watched, "-n", namespace, "-o", "name").split():
-            objects[f"{namespace}: {line.partition('/')[0]}"] += 1
+            objects[f"{namespace}: {'copies of checkpoints' if COPIES.fullmatch(line) else line.partition('/')[0]}"] += 1
     return Snapshot(
         stored={kind: stored(group) for kind, group in groups.items()},
         series_of_shards=of_shards,

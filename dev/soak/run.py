@@ -35,6 +35,12 @@ REVISIONS = 10
 SERIES = Bound(0.2, 40)
 """A counter's series is there once something was counted."""
 
+LEAST_EVERY_S, LOOKS = 5.0, 360
+"""Seconds between two looks at the processes, at least; and about how many looks there are."""
+
+MOST_TOLD = 20
+"""Lines about duplicates that nothing excuses."""
+
 Tables = Sequence[tuple[str, Sequence[Line]]]
 
 
@@ -46,6 +52,8 @@ class Soak:
     seconds: float
     plan: Sequence[Fault]
     incidents: list[Incident] = field(default_factory=list)
+    begun: float = 0.0
+    """When the faults began, in seconds since 1970."""
 
     @property
     def reporter(self) -> Reporter:
@@ -56,7 +64,7 @@ class Soak:
         self.reporter.step(f"Three groups in namespace {SOAK}, and their producers")
         with three(self.lab) as groups:
             self.reporter.show(self.lab.kube.run("get", "shcg,pods", "-n", SOAK))
-            sampler = Sampler(self.lab)
+            sampler = Sampler(self.lab, max(LEAST_EVERY_S, self.seconds / LOOKS))
             sampler.start()
             try:
                 self.warm_up()
@@ -67,6 +75,8 @@ class Soak:
             finally:
                 seen = sampler.stop()
             leaders = excuses.changes_of_leader((look.at, look.run) for look in seen if look.role == LEADING)
+            for line in runs(seen, self.begun):
+                self.reporter.say(line)
             return [*self.counted(groups, produced, leaders), *self.grown(first, last, seen, leaders)]
 
     def warm_up(self) -> None:
@@ -78,11 +88,14 @@ class Soak:
     def suffer(self, groups: Mapping[str, Group]) -> None:
         """Do all faults of the plan, each when it is due, and go on until the time is over."""
         self.reporter.step(f"{len(self.plan)} faults in {self.seconds / 60:.0f} minutes")
+        self.begun = time.time()
         inflict, begun = Inflict(self.lab, groups), time.monotonic()
         for fault in self.plan:
             time.sleep(max(0.0, begun + fault.at - time.monotonic()))
             self.reporter.say(str(fault))
             self.incidents.append(inflict(fault))
+            done = self.incidents[-1]
+            self.reporter.say(f"    done from {done.begun - self.begun:.1f} s to {done.ended - self.begun:.1f} s")
         time.sleep(max(0.0, begun + self.seconds - time.monotonic()))
 
     def rest(self, groups: Mapping[str, Group]) -> dict[str, dict[str, int]]:
@@ -121,6 +134,9 @@ class Soak:
     ) -> Tables:
         """The table of each group. `leaders` are the changes of the leader, planned or not."""
         done = [*self.incidents, *leaders]
+        for kind, group in groups.items():
+            for line in excuses.told(excuses.beside(group.rows(), kind, done), self.begun)[:MOST_TOLD]:
+                self.reporter.say(f"{kind}: {line}")
         return [
             (kind, excuses.table(each.rows(), kind, produced[kind], each.committed(), done, ordered=kind == ORDERED))
             for kind, each in groups.items()
@@ -129,15 +145,24 @@ class Soak:
     def grown(self, first: Snapshot, last: Snapshot, seen: Sequence[growth.Seen], leaders: Sequence[Incident]) -> Tables:
         """The tables of what may not grow."""
         warm = warm_after(self.seconds)
-        of_processes = [
-            each.line for role in ROLES for each in growth.growths(growth.longest(seen, role, warm), role, OF_PROCESSES[role])
-        ]
+        of_processes: list[Line] = []
+        for role in ROLES:
+            found = growth.growths(growth.longest(seen, role, warm), role, OF_PROCESSES[role])
+            of_processes += [each.line for each in found] or [Line(role, "none lived long enough to be compared")]
         figures = [*_of_stored(first.stored, last.stored, self.plan), *_of_series(first, last), *_of_objects(first, last)]
         lines = [each.line for each in figures]
         lines.append(Line("events of both namespaces", f"{first.events:,} -> {last.events:,}"))
         ended = sum(1 for fault in self.plan if fault.kind in ENDS_LEADER)
         lines.append(Line(f"changes of the leader that were seen ({ended} are faults)", f"{len(leaders)}"))
         return [("growth of processes", of_processes), ("growth of what is kept", lines)]
+
+
+def runs(seen: Sequence[growth.Seen], since: float) -> list[str]:
+    """The runs that were seen of every pod, for people: from when to when, in seconds since a moment."""
+    lives: dict[tuple[str, str], list[float]] = {}
+    for look in seen:
+        lives.setdefault((look.name, look.run), []).append(look.at - since)
+    return [f"{name} ran from {min(at):.0f} s to {max(at):.0f} s ({run[:8]})" for (name, run), at in sorted(lives.items())]
 
 
 def shards(plan: Sequence[Fault]) -> dict[str, int]:
@@ -176,12 +201,15 @@ def _of_series(first: Snapshot, last: Snapshot) -> list[Growth]:
 def _of_objects(first: Snapshot, last: Snapshot) -> list[Growth]:
     """Kubernetes objects but Events, by namespace and kind."""
     return [
-        Growth(f"objects in {kind}", first.objects.get(kind, 0), last.objects.get(kind, 0), _bound_of(kind))
+        Growth(f"objects in {kind}", first.objects.get(kind, 0), last.objects.get(kind, 0), _bound_of(kind, first.objects))
         for kind in sorted({*first.objects, *last.objects})
     ]
 
 
-def _bound_of(kind: str) -> Bound:
+def _bound_of(kind: str, first: Mapping[str, int]) -> Bound:
+    """Kubernetes keeps some revisions; each group's copies are made once."""
+    if "copies" in kind:
+        return Bound(more=len(GROUPS) - first.get(kind, 0))
     return Bound(more=REVISIONS * 3) if "controllerrevision" in kind or "replicaset" in kind else Bound()
 
 
@@ -190,5 +218,5 @@ def show(tables: Tables, reporter: Reporter) -> str:
     for title, lines in tables:
         reporter.say("")
         reporter.say(title)
-        reporter.show(render(lines) if lines else "nothing lived long enough to be compared")
+        reporter.show(render(lines))
     return growth.verdict(tables)
