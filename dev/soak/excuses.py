@@ -2,14 +2,15 @@
 
 Called by `run` at the end. A consumer that was killed, or paused beyond its session, may have read what it did not checkpoint:
 its unfinished micro-batch and the one before it, as in the demo; and where the broker or the leader was away shortly before, so
-that nothing could become durable, all since then. One that goes on after such a pause may still write what it had in hand.
-Nothing else excuses a record that is read twice: no deletion, no edit, no growth, no restart of the broker and no change of the
-leader.
+that nothing could become durable, all since then. So may one of an ordered group that stopped by itself, because it had heard
+of no leader for so long. One that goes on after a long pause may still write what it had in hand. Nothing else excuses a record
+that is read twice: no deletion, no edit, no growth, no restart of the broker and no change of the leader.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,14 +24,26 @@ RECOVERY_S = 15.0
 BEFORE = 2
 """Micro-batches of a dead consumer that may be repeated."""
 
+STOPPED = "stopped"
+"""A consumer ended without a fault of its own."""
+
+SILENCE_S = 30.0
+"""Seconds, at most, from the end of an outage until a consumer has ended that stopped because of it."""
+
+LEASE_S = 10.0
+"""Seconds for which a leader goes on that cannot renew its lease: the chart's `lease.renewDeadline`."""
+
 OUTAGES = frozenset({Kind.BROKER, Kind.LEADER_BLINK}) | ENDS_LEADER
 
 
 @dataclass(frozen=True)
 class Incident:
-    """A fault that was done: to whom, and from when to when (seconds since 1970). `consumer` is the pod's name, or empty."""
+    """A fault that was done, or what came of one: to whom, and from when to when (seconds since 1970).
 
-    kind: Kind
+    `consumer` is the pod's name, or empty.
+    """
+
+    kind: str
     begun: float
     ended: float
     group: str = ""
@@ -40,13 +53,26 @@ class Incident:
 def changes_of_leader(looks: Iterable[tuple[float, str]]) -> list[Incident]:
     """The changes of the leader between looks at which run leads, one after the other, whoever made them.
 
-    On a busy machine a leader may lose its lease without a fault of ours.
+    On a busy machine a leader may lose its lease without a fault of ours: it could do nothing for a while before.
     """
     return [
-        Incident(Kind.LEADER_KILL, before, after)
+        Incident(Kind.LEADER_KILL, before - LEASE_S, after)
         for (before, old), (after, new) in itertools.pairwise(sorted(looks))
         if old != new
     ]
+
+
+def stops(looks: Iterable[tuple[float, str, str]], group: str, incidents: Sequence[Incident]) -> list[Incident]:
+    """The ends of runs of an ordered group's consumers between two looks (when, at which consumer, at which run of it).
+
+    Only those while no leader was there, or shortly after: it is then that such a consumer stops by itself.
+    """
+    outages = [each for each in incidents if each.kind in OUTAGES and each.kind != Kind.BROKER]
+    found = []
+    for (name, before, old), (after_name, after, new) in itertools.pairwise(sorted((name, at, run) for at, name, run in looks)):
+        if name == after_name and old != new and any(o.begun <= after and o.ended + SILENCE_S >= before for o in outages):
+            found.append(Incident(STOPPED, before, after, group, name))
+    return found
 
 
 Batch = tuple[str, float]
@@ -70,11 +96,11 @@ def excused(rows: Rows, group: str, incidents: Sequence[Incident]) -> Excused:
     written: set[Batch] = set()
     outages = [each for each in incidents if each.kind in OUTAGES]
     for incident in incidents:
-        if incident.group != group or incident.kind not in (Kind.KILL, Kind.FREEZE):
+        if incident.group != group or incident.kind not in (Kind.KILL, Kind.FREEZE, STOPPED):
             continue
-        # A signal is sent some time between these two.
-        died = incident.ended if incident.kind == Kind.KILL else incident.begun
-        read |= {(incident.consumer, at) for at in _not_durable(rows, incident.consumer, died, outages)}
+        # It died some time between these two.
+        died = (incident.begun, incident.begun if incident.kind == Kind.FREEZE else incident.ended)
+        read |= {(incident.consumer, at) for at in _not_durable(rows, incident.consumer, *died, outages)}
         if incident.kind == Kind.FREEZE:
             in_hand = _next_batch(rows, incident.consumer, incident.begun)
             written |= in_hand
@@ -82,9 +108,8 @@ def excused(rows: Rows, group: str, incidents: Sequence[Incident]) -> Excused:
     return Excused(frozenset(read), frozenset(written))
 
 
-def _not_durable(rows: Rows, consumer: str, died: float, outages: Sequence[Incident]) -> list[float]:
-    """The micro-batches of a consumer that may not have become durable when it died."""
-    since = died
+def _not_durable(rows: Rows, consumer: str, since: float, died: float, outages: Sequence[Incident]) -> list[float]:
+    """The micro-batches of a consumer that may not have become durable when it died, between these two moments."""
     for outage in sorted(outages, key=lambda each: each.begun, reverse=True):
         if outage.begun <= died and outage.ended + RECOVERY_S >= since:
             since = min(since, outage.begun)
@@ -142,7 +167,7 @@ def table(
     """What became of a group. `ends` are the end offsets that are committed, `produced` what was written, by shard."""
     held, excuse = count(rows, produced), excused(rows, group, incidents)
     unexcused = len(beside(rows, group, incidents))
-    faults = sum(1 for each in incidents if each.group == group and each.kind in (Kind.KILL, Kind.FREEZE))
+    ended = Counter(str(each.kind) for each in incidents if each.group == group)
     written = {shard: number for shard, number in produced.items() if number}
     lines = [
         Line("records produced", f"{held.produced:,}"),
@@ -150,7 +175,10 @@ def table(
         Line("distinct (shard, offset) processed", f"{held.distinct:,}"),
         Line("missing", f"{held.missing:,}", "0", held.missing == 0),
         Line("read but never produced", f"{held.foreign:,}", "0", held.foreign == 0),
-        Line(f"duplicates that {faults} kills and long pauses excuse", f"{held.duplicates - unexcused:,}"),
+        Line(
+            f"duplicates excused by {ended[Kind.KILL]} kills, {ended[Kind.FREEZE]} long pauses, {ended[STOPPED]} stops",
+            f"{held.duplicates - unexcused:,}",
+        ),
         Line("duplicates beside", f"{unexcused:,}", "0", unexcused == 0),
     ]
     if ordered:

@@ -24,8 +24,8 @@ SHARDS, MOST_SHARDS = 4, 12
 SPARED = (STATELESS, 0)
 """The consumer that is never ended: its growth is measured."""
 
-SESSION_S = 15.0
-"""`sessionTimeout` of the groups."""
+SESSION_S = 30.0
+"""`sessionTimeout` of the groups: long enough for two cores on which everybody starts at once."""
 
 GAP_S = (10.0, 30.0)
 """Seconds from the end of one fault to the begin of the next one: short enough that they meet each other's recovery."""
@@ -34,7 +34,10 @@ BLINK_S = (2.0, 8.0)
 """Seconds of a pause that everybody must survive: of a consumer within its session, of a leader within its lease."""
 
 TRANCE_S = (SESSION_S + 5.0, SESSION_S + 15.0)
-"""Seconds of a pause that ends the session of a consumer, or the lease of a leader."""
+"""Seconds of a pause that ends the session of a consumer."""
+
+LEASE_S = (20.0, 30.0)
+"""Seconds of a pause that ends the lease of a leader."""
 
 ASSIGNORS = ("Range", "RoundRobin", "Weighted", "Sticky")
 
@@ -64,7 +67,7 @@ LASTS: dict[Kind, tuple[float, float]] = {
     Kind.FREEZE: TRANCE_S,
     Kind.BLINK: BLINK_S,
     Kind.BROKER: (0.0, 10.0),
-    Kind.LEADER_FREEZE: TRANCE_S,
+    Kind.LEADER_FREEZE: LEASE_S,
     Kind.LEADER_BLINK: BLINK_S,
     Kind.PAUSE: (5.0, 15.0),
 }

@@ -77,7 +77,10 @@ class Soak:
             leaders = excuses.changes_of_leader((look.at, look.run) for look in seen if look.role == LEADING)
             for line in runs(seen, self.begun):
                 self.reporter.say(line)
-            return [*self.counted(groups, produced, leaders), *self.grown(first, last, seen, leaders)]
+            alone = [(look.at, look.name, look.run) for look in seen if look.role == DRIVER and look.name.startswith(ORDERED)]
+            self.incidents += leaders
+            self.incidents += excuses.stops(alone, ORDERED, self.incidents)
+            return [*self.counted(groups, produced), *self.grown(first, last, seen, leaders)]
 
     def warm_up(self) -> None:
         """Leave them alone until they have what they need."""
@@ -129,11 +132,9 @@ class Soak:
             each.value for each in samples if each.name == "shardherd_group_lag_records" and each.labels["namespace"] == SOAK
         )
 
-    def counted(
-        self, groups: Mapping[str, Group], produced: Mapping[str, Mapping[str, int]], leaders: Sequence[Incident]
-    ) -> Tables:
-        """The table of each group. `leaders` are the changes of the leader, planned or not."""
-        done = [*self.incidents, *leaders]
+    def counted(self, groups: Mapping[str, Group], produced: Mapping[str, Mapping[str, int]]) -> Tables:
+        """The table of each group."""
+        done = self.incidents
         for kind, group in groups.items():
             for line in excuses.told(excuses.beside(group.rows(), kind, done), self.begun)[:MOST_TOLD]:
                 self.reporter.say(f"{kind}: {line}")

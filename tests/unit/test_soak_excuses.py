@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dev.demo.account import Line
-from dev.soak.excuses import Incident, beside, changes_of_leader, table, told
+from dev.soak.excuses import Incident, beside, changes_of_leader, stops, table, told
 from dev.soak.plan import Kind
 from tests.unit.test_demo_sink import Row, rows
 
@@ -36,7 +36,7 @@ def test_a_run_in_which_all_is_read_once_holds_every_promise() -> None:
         Line("distinct (shard, offset) processed", "4"),
         Line("missing", "0", "0", True),
         Line("read but never produced", "0", "0", True),
-        Line("duplicates that 0 kills and long pauses excuse", "0"),
+        Line("duplicates excused by 0 kills, 0 long pauses, 0 stops", "0"),
         Line("duplicates beside", "0", "0", True),
         Line("records of a key read before an earlier one of it", "0", "0", True),
     ]
@@ -45,7 +45,7 @@ def test_a_run_in_which_all_is_read_once_holds_every_promise() -> None:
 def test_a_kill_excuses_the_last_two_micro_batches_of_its_victim() -> None:
     found = lines(again(2, 110), again(3, 110), incidents=(KILL,))
     assert [line for line in found if "duplicates" in line.name] == [
-        Line("duplicates that 1 kills and long pauses excuse", "2"),
+        Line("duplicates excused by 1 kills, 0 long pauses, 0 stops", "2"),
         Line("duplicates beside", "0", "0", True),
     ]
 
@@ -91,7 +91,27 @@ def test_one_that_goes_on_after_a_long_pause_may_write_what_it_had_in_hand_and_n
 
 def test_a_change_of_the_leader_that_nobody_planned_is_an_outage_too() -> None:
     looks = [(130.0, "b"), (100.0, "a"), (110.0, "a"), (120.0, "b"), (140.0, "a")]
-    assert changes_of_leader(looks) == [Incident(Kind.LEADER_KILL, 110, 120), Incident(Kind.LEADER_KILL, 130, 140)]
+    assert changes_of_leader(looks) == [Incident(Kind.LEADER_KILL, 100, 120), Incident(Kind.LEADER_KILL, 120, 140)]
+
+
+def test_a_consumer_that_ends_while_there_is_no_leader_or_soon_after_has_stopped_by_itself() -> None:
+    looks = [(100.0, "g-0", "a"), (110.0, "g-0", "a"), (130.0, "g-0", "b"), (100.0, "g-1", "c"), (130.0, "g-1", "c")]
+    away = Incident(Kind.LEADER_FREEZE, 90, 105)
+    assert stops(looks, "g", [away]) == [Incident("stopped", 110, 130, "g", "g-0")]
+    for other in (Incident(Kind.LEADER_FREEZE, 20, 40), Incident(Kind.BROKER, 90, 105), Incident(Kind.LEADER_KILL, 131, 140)):
+        assert stops(looks, "g", [other]) == []
+
+
+def test_what_one_that_stopped_by_itself_could_not_checkpoint_is_excused() -> None:
+    away = Incident(Kind.LEADER_FREEZE, 103, 108)
+    stopped = Incident("stopped", 106, 109, "g", "g-0")
+    assert broken(*(again(offset, 110) for offset in range(4)), incidents=(away, stopped)) == {}
+    assert broken(again(0, 110), incidents=(stopped,)) == {"duplicates beside": "1"}
+
+
+def test_an_end_that_was_seen_late_is_excused_by_an_outage_before_the_last_look_at_it() -> None:
+    away = Incident(Kind.LEADER_FREEZE, 103, 107)
+    assert broken(again(1, 160), incidents=(away, Incident("stopped", 108, 150, "g", "g-0"))) == {}
 
 
 def test_order_is_broken_by_a_record_that_is_first_read_before_an_earlier_one() -> None:
