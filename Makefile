@@ -14,6 +14,9 @@ SEED_START ?=
 SIMULATION ?=
 MUTANTS ?= 300
 ROWS ?= 16000000
+MINUTES ?= 60
+FAULTS ?= random
+SEED ?=
 IMAGE ?= shardherd:dev
 
 .PHONY: help
@@ -81,6 +84,10 @@ chart: venv ## The Helm chart: lint, render, apply to a real API server.
 .PHONY: e2e
 e2e: venv ## End to end on a real node: drives what `make demo-cluster` does and asserts its table.
 	@$(PYTEST) tests/e2e
+
+.PHONY: soak
+soak: venv ## Three groups on a real cluster under faults drawn from a seed that it prints; what was lost, repeated or grew (MINUTES=60, FAULTS=random, SEED=n).
+	@$(PY) -m dev.soak --minutes $(MINUTES) --faults "$(FAULTS)" $(if $(SEED),--seed $(SEED)) $(if $(SHARDHERD_TEST_CLUSTER),--name "$(SHARDHERD_TEST_CLUSTER)")
 
 .PHONY: bench-assignor
 bench-assignor: venv ## The Sticky assignor against Kafka's own, at a million shards.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -181,6 +182,18 @@ class Lab:
             within=90,
             seen=lambda: self.kube.explain(SYSTEM),
         )
+
+    def kill_driver(self, namespace: str, pod: str) -> tuple[float, float]:
+        """SIGKILL to what tini runs in a pod; when the signal was sent at the earliest, and at the latest."""
+        pid = self.child_of_init(namespace, pod)
+        earliest = time.time()
+        # The shell says when it sends the signal: to get that far takes kubectl a second on a busy machine.
+        done = self.kube.shell(namespace, pod, f"date +%s.%N; kill -9 {pid}")
+        if said := done.stdout.split():
+            earliest = float(said[0])
+        if done.returncode not in (0, 137):
+            raise DemoError(f"the driver of {pod} could not be killed: {done.stderr.strip()}")
+        return earliest, time.time()
 
     def child_of_init(self, namespace: str, pod: str) -> int:
         """The process id, inside a pod, of what tini runs: tini is 1 and cannot be killed from inside."""

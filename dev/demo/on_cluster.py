@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -91,16 +90,8 @@ class ClusterPlace(Place):
         self.reporter.show(self.lab.kube.run("patch", RESOURCE, GROUP, "-n", NAMESPACE, "--type=merge", "-p", patch))
 
     def kill(self, consumer: str, shards: int) -> tuple[float, float]:
-        pid = self.lab.child_of_init(NAMESPACE, consumer)
-        self.reporter.say(f"kubectl exec -n {NAMESPACE} {consumer} -- kill -9 {pid}    (it holds {shards})")
-        earliest = time.time()
-        # The shell says when it sends the signal: to get that far takes kubectl a second on a busy machine.
-        done = self.lab.kube.shell(NAMESPACE, consumer, f"date +%s.%N; kill -9 {pid}")
-        if said := done.stdout.split():
-            earliest = float(said[0])
-        if done.returncode not in (0, 137):
-            raise DemoError(f"the driver of {consumer} could not be killed: {done.stderr.strip()}")
-        return earliest, time.time()
+        self.reporter.say(f"kubectl exec -n {NAMESPACE} {consumer} -- kill -9 <its driver>    (it holds {shards})")
+        return self.lab.kill_driver(NAMESPACE, consumer)
 
     def kill_operator(self) -> None:
         self.lab.kill_operator()

@@ -23,10 +23,11 @@ from dev.demo.report import await_that
 from shardherd.adapters.kubernetes.ownership import KEY
 from shardherd.core.model import ConsumerId, Incarnation, ShardId
 from shardherd.core.ownership import decode
+from shardherd.core.records import Ownership
 
 RESOURCE = "consumergroups.shardherd.dev"
-CALLERS, FAULTS, VARIANTS, WRONG = "callers", "faults", "variants", "wrong"
-NAMESPACES = (DEMO, CALLERS, FAULTS, VARIANTS, WRONG)
+CALLERS, FAULTS, SOAK, VARIANTS, WRONG = "callers", "faults", "soak", "variants", "wrong"
+NAMESPACES = (DEMO, CALLERS, FAULTS, SOAK, VARIANTS, WRONG)
 
 Grant = tuple[ConsumerId | None, Incarnation | None, int]
 """Holder, run and epoch of a shard."""
@@ -84,10 +85,14 @@ class Deployed:
         found = self.lab.kube.items("events", "-n", self.namespace, about)
         return [(event["type"], event["reason"], event["message"]) for event in found]
 
-    def grants(self) -> dict[ShardId, Grant]:
-        """Who holds each shard, in which run, and under which epoch: what the coordinator has stored."""
+    def ownership(self) -> Ownership:
+        """What the coordinator has stored."""
         stored = self.lab.kube.get("configmap", f"{self.name}-state", "-n", self.namespace)["binaryData"][KEY]
-        shards = decode(json.loads(gzip.decompress(base64.b64decode(stored)))).shards
+        return decode(json.loads(gzip.decompress(base64.b64decode(stored))))
+
+    def grants(self) -> dict[ShardId, Grant]:
+        """Who holds each shard, in which run, and under which epoch, as it is stored."""
+        shards = self.ownership().shards
         return {shard: (record.holder, record.incarnation, record.owner_epoch) for shard, record in shards.items()}
 
     def change(self, spec: Json) -> None:

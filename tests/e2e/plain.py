@@ -162,17 +162,25 @@ def longest_pause(reads: list[Read], since: float, until: float) -> float:
     return longest
 
 
-def prepare(lab: Lab) -> None:
+def prepare(lab: Lab, namespace: str = FAULTS) -> None:
     """What groups of plain consumers need in their namespace: their code, and the folder for their notes."""
-    lab.make_volume(FAULTS, CLAIM)
+    lab.make_volume(namespace, CLAIM)
     code = Path(plain_consumer.__file__)
-    metadata = {"name": CODE, "namespace": FAULTS}
+    metadata = {"name": CODE, "namespace": namespace}
     lab.kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {code.name: code.read_text()}})
 
 
 @contextmanager
 def reading(
-    lab: Lab, name: str, *, consumers: int, shards: int, image: str = IMAGE, limits: Json | None = None, **changes: Any
+    lab: Lab,
+    name: str,
+    *,
+    consumers: int,
+    shards: int,
+    namespace: str = FAULTS,
+    image: str = IMAGE,
+    limits: Json | None = None,
+    **changes: Any,
 ) -> Iterator[Plain]:
     """A group of so many consumers, not awaited, whose topic is being written to; it is deleted afterwards.
 
@@ -183,16 +191,16 @@ def reading(
     lab.create_topic(name, shards)
     traffic = Traffic(lab, name)
     traffic.start(backlog=0, rate=RATE)
-    lab.kube.apply(_manifest(name, consumers, image, limits or {}, **changes))
-    notes = lab.shared / FAULTS / CLAIM / name
+    lab.kube.apply(_manifest(name, namespace, consumers, image, limits or {}, **changes))
+    notes = lab.shared / namespace / CLAIM / name
     try:
-        yield Plain(lab, FAULTS, name, traffic, notes)
+        yield Plain(lab, namespace, name, traffic, notes)
     finally:
         traffic.end()
-        lab.kube.run("delete", RESOURCE, name, "-n", FAULTS, "--wait=false")
+        lab.kube.run("delete", RESOURCE, name, "-n", namespace, "--wait=false")
 
 
-def _manifest(name: str, consumers: int, image: str, limits: Json, **changes: Any) -> Json:
+def _manifest(name: str, namespace: str, consumers: int, image: str, limits: Json, **changes: Any) -> Json:
     mounts = [{"name": "notes", "mountPath": "/notes"}, {"name": "code", "mountPath": FOLDER}]
     template = {
         "spec": {
@@ -205,7 +213,7 @@ def _manifest(name: str, consumers: int, image: str, limits: Json, **changes: An
     }
     return group(
         name,
-        FAULTS,
+        namespace,
         **{
             "source__kafka": {"bootstrapServers": "kafka:9092", "topics": [name]},
             "heartbeatInterval": "1s",

@@ -6,8 +6,7 @@ The one with executors is the manifest that the tests of local mode run unchange
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,10 +14,10 @@ from dev.demo.account import moved_shards
 from dev.demo.kube import is_ready
 from dev.demo.lab import Lab
 from dev.demo.place import CLAIM
-from dev.demo.sink import Sink, count, disorder, duplicates
-from dev.demo.traffic import Traffic
-from tests.e2e.groups import RESOURCE, Deployed, group
+from dev.demo.sink import count, disorder, duplicates
+from tests.e2e.groups import RESOURCE, group
 from tests.e2e.groups import VARIANTS as NAMESPACE
+from tests.e2e.running import Running, start
 from tests.harness.cluster import Tell
 from tests.harness.executors import MANIFEST
 from tests.harness.executors import NAME as EXECUTORS
@@ -29,29 +28,6 @@ pytestmark = pytest.mark.timeout(600)
 ORDERED = "ordered"
 BACKLOG = 20_000
 START_S = 240
-
-
-@dataclass(frozen=True)
-class Running(Deployed):
-    """One running group with its producer and its sink."""
-
-    traffic: Traffic
-    sink: Sink
-
-    def finish(self) -> Mapping[str, int]:
-        """Stop the producer and wait until all that it wrote is in the sink; what it wrote, by shard."""
-        produced = self.traffic.stop()
-        self.until("has read everything", lambda: count(self.sink.rows(), produced).missing == 0, 90)
-        return produced
-
-
-def start(lab: Lab, name: str, partitions: int, rate: int, apply: Callable[[], object]) -> Running:
-    """A topic, a producer and the group of this name that `apply` makes."""
-    lab.create_topic(name, partitions)
-    traffic = Traffic(lab, name)
-    traffic.start(backlog=BACKLOG, rate=rate)
-    apply()
-    return Running(lab, NAMESPACE, name, traffic, Sink(lab.shared / NAMESPACE / CLAIM / name / "rows"))
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +43,13 @@ def groups(installed: Lab, tell: Tell) -> Iterator[dict[str, Running]]:
         ordered=True,
         scaling__shardsPerConsumer=2,
     )
+
+    def executors() -> None:
+        lab.kube.run("apply", "-n", NAMESPACE, "-f", str(MANIFEST))
+
     running = {
-        EXECUTORS: start(lab, EXECUTORS, 2, 200, lambda: lab.kube.run("apply", "-n", NAMESPACE, "-f", str(MANIFEST))),
-        ORDERED: start(lab, ORDERED, 4, 500, lambda: lab.kube.apply(in_order)),
+        EXECUTORS: start(lab, NAMESPACE, EXECUTORS, 2, BACKLOG, 200, executors),
+        ORDERED: start(lab, NAMESPACE, ORDERED, 4, BACKLOG, 500, lambda: lab.kube.apply(in_order)),
     }
     for one in running.values():
         one.await_ready(START_S)

@@ -331,4 +331,8 @@ def _refusal(error: ShardherdError, status: int, wait: float) -> web.Response:
         headers["Retry-After"] = str(math.ceil(wait))
     if isinstance(error, ProtocolVersionError):
         headers["Upgrade"] = f"shardherd/{protocol.PROTOCOL_VERSION}"
-    return web.Response(status=status, body=protocol.dump_error(error), content_type="application/json", headers=headers)
+    response = web.Response(status=status, body=protocol.dump_error(error), content_type="application/json", headers=headers)
+    if isinstance(error, NotLeadingError):
+        # A connection through the Service stays with the pod that it was made to: only another one leads to who leads by now.
+        response.force_close()
+    return response

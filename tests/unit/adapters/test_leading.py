@@ -287,9 +287,9 @@ async def test_a_lease_that_another_holds_by_now_is_not_released(api: PlayedApi,
 
 
 class TestLabel:
-    async def lead(self, api: PlayedApi, until: Callable[[], bool]) -> None:
+    async def lead(self, api: PlayedApi, until: Callable[[], bool], certain: Callable[[], bool] = lambda: True) -> None:
         """Let operator-1 lead until this holds."""
-        leading = asyncio.create_task(pods(api, "operator-1", "uid-1").lead(lambda: True))
+        leading = asyncio.create_task(pods(api, "operator-1", "uid-1").lead(certain))
         await becomes(until)
         leading.cancel()
 
@@ -316,9 +316,23 @@ class TestLabel:
     async def test_who_may_not_lead_any_more_sets_nothing(self, api: PlayedApi) -> None:
         api.pod("operator-1", "uid-1")
 
-        await pods(api, "operator-1", "uid-1").lead(lambda: False)
+        asked: list[bool] = []
+
+        def certain() -> bool:
+            asked.append(False)
+            return False
+
+        await self.lead(api, lambda: len(asked) >= 2, certain)
 
         assert api.requests == []
+
+    async def test_who_renewed_its_lease_too_late_and_leads_all_the_same_has_it_again(self, api: PlayedApi) -> None:
+        """Nobody has held the lease meanwhile, so it leads on; without the label its consumers ask whoever had it before."""
+        api.pod("operator-0", "uid-0", labels={LEADER_LABEL: "true"})
+        api.pod("operator-1", "uid-1")
+        answers = iter([False])
+
+        await self.lead(api, lambda: api.labelled() == ["operator-1"], lambda: next(answers, True))
 
 
 def test_who_may_not_lead_any_more_reads_but_writes_nothing() -> None:

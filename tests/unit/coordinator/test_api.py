@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from dev.cluster.ports import free_ports
 from shardherd import coordinator, protocol
 from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
@@ -23,6 +24,7 @@ from shardherd.core.liveness import KEPT_FOR
 from shardherd.core.model import ConsumerId, Heartbeat, HeldShard, Incarnation, ShardId
 from shardherd.ports import Caller
 from tests.harness.authorities import HOST, Switched, secret, write_bundle
+from tests.harness.tcp_proxy import TcpProxy
 from tests.unit.coordinator.rig import IDENTITY, Rig, spec_of
 
 BASE = "/v1/namespaces/demo/consumergroups/clicks"
@@ -99,6 +101,28 @@ async def test_a_group_that_cannot_be_loaded_does_not_make_the_others_wait(servi
 async def test_before_it_leads_it_says_so(service: Service, client: AsyncConsumerClient) -> None:
     with pytest.raises(NotLeadingError, match="ask again"):
         await client.heartbeat(HEARTBEAT, 0)
+
+
+async def test_a_connection_to_one_that_does_not_lead_is_not_gone_on_with_and_one_to_the_leader_is(service: Service) -> None:
+    """A Service's connection stays with the pod that it was made to, whoever leads since: only a new one finds the leader."""
+    (port,) = free_ports(1)
+    way = TcpProxy(f"127.0.0.1:{port}", f"127.0.0.1:{service.server.port}")
+    way.start()
+    client = AsyncConsumerClient(f"http://127.0.0.1:{port}", "demo", "clicks", lambda: "a-token")
+    try:
+        for _ in range(3):
+            with pytest.raises(NotLeadingError):
+                await client.heartbeat(HEARTBEAT, 0)
+        assert way.connections == 3
+        service.server.coordination.apply(spec_of())
+        await service.server.lead()
+        await service.settled()
+        for seq in range(2, 5):
+            await client.heartbeat(replace(HEARTBEAT, seq=seq), 0)
+        assert way.connections == 4
+    finally:
+        await client.close()
+        way.close()
 
 
 async def test_shards_may_be_looked_at(service: Service, client: AsyncConsumerClient) -> None:

@@ -61,12 +61,16 @@ class OperatorPods:
         return bool(start) and start in _ended(found)
 
     async def lead(self, certain: Callable[[], bool]) -> None:
-        """Keep the leader's label on our pod, and off every other pod of the release, for as long as we are `certain` to lead.
+        """Keep the leader's label on our pod, and off every other pod of the release, whenever we are `certain` to lead.
 
-        The first attempts follow each other quickly; later ones only mend what a process that was paused has done.
+        The first attempts follow each other quickly; later ones only mend what a process that was paused has done. Ends when it
+        is cancelled: a lease that was renewed too late, and that nobody has held meanwhile, is gone on with.
         """
         told = ""
-        while certain():
+        while True:
+            if not certain():
+                await asyncio.sleep(RETRY)
+                continue
             try:
                 await self._label()
             except (ApiError, ApiUnavailableError) as error:

@@ -1,0 +1,69 @@
+"""What counts as growth over a long run, and the sentence that names it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dev.demo.account import Line
+from dev.soak.growth import Bound, Bounds, Growth, Seen, Use, growths, longest, verdict, warm_after
+
+BOUNDS = Bounds(memory=Bound(0.1, 24), threads=Bound(more=4), files=Bound(more=12), sockets=Bound(more=12))
+
+
+def seen(at: float, memory: float = 100, *, run: str = "a", role: str = "leader", threads: int = 10) -> Seen:
+    return Seen(at, run, role, f"pod-{run}", Use(memory, threads, files=30, sockets=20))
+
+
+@pytest.mark.parametrize(("last", "holds"), [(100, True), (134, True), (135, False), (50, True)])
+def test_a_figure_may_grow_by_a_share_and_by_so_much_besides(last: float, holds: bool) -> None:
+    assert Growth("memory", 100, last, Bound(0.1, 24)).holds is holds
+
+
+def test_what_may_not_grow_at_all_is_broken_by_one_more() -> None:
+    assert Growth("objects in soak: pod", 6, 7, Bound()).line == Line("objects in soak: pod", "6 -> 7", "at most 6", False)
+    assert Growth("objects in soak: pod", 6, 6, Bound()).line == Line("objects in soak: pod", "6 -> 6", "at most 6", True)
+
+
+def test_a_process_is_warm_after_a_share_of_the_run_and_a_minute_at_least() -> None:
+    assert [warm_after(seconds) for seconds in (300, 3600)] == [60, 540]
+
+
+def test_the_run_that_lived_longest_in_a_role_is_compared_from_when_it_was_warm() -> None:
+    short = [seen(at, run="a") for at in range(0, 100, 10)]
+    long = [seen(at, run="b") for at in range(100, 300, 10)]
+    before = [seen(at, run="b", role="standby") for at in range(0, 100, 10)]
+    assert longest([*short, *long, *before], "leader", 60) == long[6:]
+
+
+def test_what_was_never_warm_in_a_role_is_not_compared() -> None:
+    assert longest([seen(at) for at in range(0, 61, 10)], "leader", 60) == ()
+    assert longest([], "leader", 60) == ()
+    assert growths([seen(at) for at in range(5)], "leader", BOUNDS) == []
+
+
+def test_one_look_that_is_high_or_low_is_no_growth() -> None:
+    looks = [seen(60 * at, memory) for at, memory in enumerate([100, 60, 101, 100, 102, 300, 101])]
+    assert [each.line for each in growths(looks, "leader", BOUNDS)] == [
+        Line("leader pod-a, 6 min: memory", "100 -> 102 MiB", "at most 134", True),
+        Line("leader pod-a, 6 min: threads", "10 -> 10", "at most 14", True),
+        Line("leader pod-a, 6 min: open files", "30 -> 30", "at most 42", True),
+        Line("leader pod-a, 6 min: sockets", "20 -> 20", "at most 32", True),
+    ]
+
+
+def test_what_grows_from_look_to_look_is_growth() -> None:
+    looks = [seen(60 * at, threads=10 + at) for at in range(20)]
+    assert [(each.name, each.first, each.last) for each in growths(looks, "leader", BOUNDS) if not each.holds] == [
+        ("leader pod-a, 19 min: threads", 11, 28)
+    ]
+
+
+def test_the_verdict_names_what_broke_with_its_value_and_its_promise() -> None:
+    fine = Line("missing", "0", "0", True)
+    told = Line("records produced", "10")
+    lost = Line("missing", "3", "0", False)
+    grown = Growth("threads", 10, 28, Bound(more=4)).line
+    assert verdict([("plain", [told, fine]), ("growth", [])]) == ""
+    assert verdict([("plain", [told, lost]), ("ordered", [fine]), ("growth", [grown])]) == (
+        "plain: missing is 3, promised is 0; growth: threads is 10 -> 28, promised is at most 14"
+    )
