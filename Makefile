@@ -70,7 +70,7 @@ coverage: venv ## Whether the quick tests take every line and branch of the core
 	@$(PYTEST) -p tests.harness.coverage tests/unit tests/property
 
 .PHONY: mutation
-mutation: venv ## Whether a test fails for every change that mutmut makes to the core (MODULES="fsm" for some of it); SIMULATION=1: how many of a sample the simulation alone notices (MUTANTS=300).
+mutation: venv ## Whether a test fails for every change that mutmut makes to the core (MODULES="group/fsm" for some of it); SIMULATION=1: how many of a sample the simulation alone notices (MUTANTS=300).
 	@nice $(PY) -W ignore -m $(if $(SIMULATION),tests.simulation.mutants --mutants $(MUTANTS) $(if $(SEED_START),--draw $(SEED_START)),dev.mutation) $(MODULES)
 
 .PHONY: integration

@@ -37,7 +37,7 @@ async def ours(url: str, group: str, ordinal: int) -> None:
     """A consumer of the coordinator at `url`."""
     from benchmarks.serving import NAMESPACE, uid_of
     from shardherd.client import AsyncConsumer, AsyncConsumerClient
-    from shardherd.core.model import ConsumerId, Incarnation
+    from shardherd.core.model.nouns import ConsumerId, Incarnation
 
     told, reporter = asyncio.Event(), Reporter()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)

@@ -31,7 +31,7 @@ from shardherd.adapters.memory import (
 from shardherd.cli import GC_THRESHOLDS
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, Incarnation, KafkaSource
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, Incarnation, KafkaSource
 from shardherd.ports import Caller, SourceConnector
 from shardherd.telemetry.metrics import OperatorMetrics
 

@@ -1,7 +1,7 @@
 """Mutation testing of the core: mutmut changes one place of it after the other, and each time a quick test must fail.
 
-`make mutation` runs it on the whole core, `make mutation MODULES="fsm assignors/sticky"` on some of its modules. It works on
-a copy in the cache, since mutmut wants a layout of its own. A mutant that never ends is noticed too. Which survivors change
+`make mutation` runs it on the whole core, `make mutation MODULES="group/fsm assignors/sticky"` on some of its modules. It works
+on a copy in the cache, since mutmut wants a layout of its own. A mutant that never ends is noticed too. Which survivors change
 nothing that matters, and why, is written down in tests/mutation.md; any other makes it exit with 1.
 """
 
@@ -53,7 +53,7 @@ settings.load_profile("mutation")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m dev.mutation", description=__doc__)
     parser.add_argument(
-        "modules", nargs="*", default=every_module(), metavar="MODULE", help="of the core, as assignors/sticky; default: all"
+        "modules", nargs="*", default=every_module(), metavar="MODULE", help="of the core, as group/fsm; default: all"
     )
     parser.add_argument("--workers", type=int, default=2)
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Writes the diagram and the table of docs/state-machine.md from the state table in `core.fsm`.
+"""Writes the diagram and the table of docs/state-machine.md from the state table in `core.group.fsm`.
 
 `python -m dev.state_machine` rewrites every document that has the markers; a test fails while one is out of date. It changes
 nothing outside of its markers.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from shardherd.core.fsm import MEANINGS, TRANSITIONS
-from shardherd.core.model import ShardState
+from shardherd.core.group.fsm import MEANINGS, TRANSITIONS
+from shardherd.core.model.nouns import ShardState
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardherd.core.group import Group, Put, Result, Told
-from shardherd.core.model import (
+from shardherd.core.group.group import Group, Put, Result, Told
+from shardherd.core.group.ownership import decode, encode
+from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
@@ -36,9 +38,7 @@ from shardherd.core.model import (
     ShardState,
     ShardView,
 )
-from shardherd.core.ownership import decode, encode
-from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
-from shardherd.core.requests import (
+from shardherd.core.model.requests import (
     CheckpointsCommitted,
     CheckpointsFailed,
     ConsumerDied,

@@ -10,7 +10,7 @@ import sys
 import time
 
 from benchmarks.source.cases import KAFKA_COLUMNS
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark.brokers import Brokers
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.reader import read_ranges

@@ -317,7 +317,7 @@ def _tokens(settings: Settings, api: KubernetesApi, clock: Clock) -> TokenReview
 def _serving(settings: Settings, api: KubernetesApi, clock: Clock) -> ServingCertificate | None:
     """What the coordinator serves TLS with; None without TLS."""
     from shardherd.adapters.kubernetes.serving import ServingCertificate
-    from shardherd.core.certificates import DAY, Lifetimes
+    from shardherd.core.planning.certificates import DAY, Lifetimes
 
     tls = settings.tls
     if tls.mode == "disabled":

@@ -10,17 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shardherd.core.model import (
-    ConsumerId,
-    GroupIdentity,
-    GroupSpec,
-    GroupView,
-    Incarnation,
-    Offset,
-    ShardId,
-    ShardInfo,
-)
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation, Offset, ShardId, ShardInfo
 
 
 class PortError(Exception):

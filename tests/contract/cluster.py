@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import Caller, Clock, EventRecorder, Leadership, ReviewUnavailableError, TokenReviewer
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardherd.controller.manifests import Manifests
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import Cluster, GroupObjects
 
 MANIFESTS = Manifests("http://shardherd.system.svc:8080", "shardherd")

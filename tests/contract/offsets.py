@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.ports import CommitFencedError, OffsetStore, SourceUnavailableError
 
 Open = Callable[[], OffsetStore]

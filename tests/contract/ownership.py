@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.model import GroupIdentity, ShardId
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import GroupIdentity, ShardId
 from shardherd.ports import (
     OwnershipConflictError,
     OwnershipGoneError,

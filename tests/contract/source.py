@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pytest
 
-from shardherd.core.model import ShardId, ShardInfo
+from shardherd.core.model.nouns import ShardId, ShardInfo
 from shardherd.ports import ShardSource, SourceUnavailableError
 
 

@@ -19,8 +19,8 @@ from shardherd.adapters.local.events import LocalSecrets, SqliteEvents, events
 from shardherd.adapters.local.identity import FileLeadership, SignedTokens, holder, secret_of
 from shardherd.adapters.local.objects import GROUP, POD, SECRET, STATEFUL_SET, LocalCluster, Objects
 from shardherd.adapters.local.ownership import SqliteOwnership
-from shardherd.core.model import GroupIdentity, ShardId
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import GroupIdentity, ShardId
 from shardherd.ports import Caller, StoredOwnership
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.objects import ClusterContract, Json, ObjectsLab

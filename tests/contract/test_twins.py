@@ -19,7 +19,7 @@ from shardherd.adapters.memory import (
     MemoryTokens,
     SimulatedClock,
 )
-from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
+from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
 from shardherd.ports import Caller, OffsetStore, ShardSource
 from tests.contract.cluster import EventsContract, EventsLab, LeadershipContract, LeadershipLab, TokensContract
 from tests.contract.offsets import OffsetsContract, Open

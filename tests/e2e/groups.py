@@ -21,9 +21,9 @@ from dev.demo.place import MANIFEST
 from dev.demo.place import NAMESPACE as DEMO
 from dev.demo.report import await_that
 from shardherd.adapters.kubernetes.ownership import KEY
-from shardherd.core.model import ConsumerId, Incarnation, ShardId
-from shardherd.core.ownership import decode
-from shardherd.core.records import Ownership
+from shardherd.core.group.ownership import decode
+from shardherd.core.group.records import Ownership
+from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId
 
 RESOURCE = "consumergroups.shardherd.dev"
 CALLERS, FAULTS, SOAK, VARIANTS, WRONG = "callers", "faults", "soak", "variants", "wrong"

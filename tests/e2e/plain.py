@@ -19,7 +19,7 @@ from typing import Any
 from dev.demo.kube import Json, is_ready, is_true
 from dev.demo.lab import SPARK_IMAGE, Lab
 from dev.demo.traffic import Traffic
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from tests.e2e import plain_consumer
 from tests.e2e.groups import FAULTS, RESOURCE, Deployed, group
 

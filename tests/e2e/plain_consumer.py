@@ -19,7 +19,7 @@ from typing import TextIO
 from kafka import KafkaConsumer, TopicPartition
 
 from shardherd.client.pod import consumer_of_pod
-from shardherd.core.errors import ConsumerStoppedError, CoordinatorUnavailableError, FencedEpochError
+from shardherd.core.model.errors import ConsumerStoppedError, CoordinatorUnavailableError, FencedEpochError
 
 WAIT_MS = 100
 """How long one look at a shard waits for a record."""

@@ -19,7 +19,7 @@ import pytest
 from dev.demo.kube import Json, is_ready
 from dev.demo.lab import Lab
 from dev.demo.report import DemoError, await_that
-from shardherd.core.model import Incarnation
+from shardherd.core.model.nouns import Incarnation
 from tests.e2e.groups import FAULTS as NAMESPACE
 from tests.e2e.plain import (
     IMAGE,

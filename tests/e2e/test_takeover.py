@@ -13,7 +13,7 @@ from dev.demo.kube import Json, is_ready
 from dev.demo.lab import LEADER, RELEASE, SYSTEM, Lab
 from dev.demo.report import await_that
 from shardherd.client import AsyncConsumer
-from shardherd.core.model import ConsumerId, Incarnation
+from shardherd.core.model.nouns import ConsumerId, Incarnation
 from tests.e2e.calling import client
 from tests.e2e.groups import CALLERS as NAMESPACE
 from tests.e2e.groups import RESOURCE, group

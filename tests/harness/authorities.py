@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardherd.adapters import certificates
 from shardherd.adapters.certificates import AUTHORITY_KEYS, BUNDLE, Data
-from shardherd.core.certificates import Lifetimes
+from shardherd.core.planning.certificates import Lifetimes
 
 HOST = "127.0.0.1"
 

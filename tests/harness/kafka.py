@@ -17,8 +17,8 @@ from kafka.errors import TopicAlreadyExistsError
 from dev.cluster.kafka import PASSWORDS, SUPER, KafkaTrio
 from dev.cluster.tools import Tools
 from shardherd.adapters.memory import MemorySecrets
-from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
-from shardherd.core.security import KafkaSecurity, OAuth, SecretKey, Security
+from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
+from shardherd.core.model.security import KafkaSecurity, OAuth, SecretKey, Security
 from tests.harness.cluster import Tell
 
 NAMESPACE = "shop"

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.client.sync import Consumer, ConsumerClient, ShardBeingRead
-from shardherd.core.errors import FencedEpochError, ShardherdError
-from shardherd.core.model import ConsumerId, Incarnation
+from shardherd.core.model.errors import FencedEpochError, ShardherdError
+from shardherd.core.model.nouns import ConsumerId, Incarnation
 from tests.harness.played import Json, PlayedNode
 
 

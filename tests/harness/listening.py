@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from shardherd.client import AsyncConsumerClient
-from shardherd.core.model import (
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,

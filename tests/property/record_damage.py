@@ -13,7 +13,7 @@ from collections import Counter
 
 from kafka.record.util import encode_varint
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import records
 from shardherd.spark.transactions import Aborted
 from tests.unit.spark.kafka_bytes import CODECS, Record, batch_of, control_batch, legacy_batch, sealed, transactional

@@ -18,8 +18,8 @@ from shardherd.core.assignors import spread as spreading
 from shardherd.core.assignors.kafka import ranges, round_robin
 from shardherd.core.assignors.sticky import sticky
 from shardherd.core.assignors.weighted import HYSTERESIS, effective_capacities, effective_weights, weighted, work_of
-from shardherd.core.model import ConsumerId, ShardId
-from shardherd.core.naming import consumer_key, shard_key
+from shardherd.core.model.naming import consumer_key, shard_key
+from shardherd.core.model.nouns import ConsumerId, ShardId
 from tests.builders import Play, info, spec, topic, with_settings
 
 Cost = tuple[int, ...]

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from shardherd.core.errors import IllegalTransitionError, StaleIncarnationError
-from shardherd.core.fsm import TRANSITIONS, Cause, step
-from shardherd.core.grants import blocked
-from shardherd.core.group import Group, Put, Result
-from shardherd.core.model import HeartbeatReply, Reset, ResetState, ResetTo, ShardState
-from shardherd.core.ownership import decode, encode
-from shardherd.core.records import Ownership, ShardRecord
-from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, Request
+from shardherd.core.group.fsm import TRANSITIONS, Cause, step
+from shardherd.core.group.grants import blocked
+from shardherd.core.group.group import Group, Put, Result
+from shardherd.core.group.ownership import decode, encode
+from shardherd.core.group.records import Ownership, ShardRecord
+from shardherd.core.model.errors import IllegalTransitionError, StaleIncarnationError
+from shardherd.core.model.nouns import HeartbeatReply, Reset, ResetState, ResetTo, ShardState
+from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint, Request
 from tests.builders import Play, info, shard, spec, with_settings
 
 

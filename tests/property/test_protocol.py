@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardherd import protocol
-from shardherd.core.errors import InvalidRequestError
-from shardherd.core.requests import ForceCheckpointReply
+from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.model.requests import ForceCheckpointReply
 from shardherd.protocol import reading, wire
 from tests.unit.client.test_protocol import CHECKPOINT, CHECKPOINT_REPLY, HEARTBEAT, REPLY, VIEW
 

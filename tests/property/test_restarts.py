@@ -8,9 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardherd.core.errors import ShardherdError, StaleIncarnationError
-from shardherd.core.group import Group, Result
-from shardherd.core.model import (
+from shardherd.core.group.group import Group, Result
+from shardherd.core.group.notes import of_group
+from shardherd.core.group.ownership import dumps, loads
+from shardherd.core.model.errors import ShardherdError, StaleIncarnationError
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     ConsumerId,
@@ -21,9 +23,7 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
-from shardherd.core.notes import of_group
-from shardherd.core.ownership import dumps, loads
-from shardherd.core.requests import ForceCheckpoint, Request, ShardsDiscovered
+from shardherd.core.model.requests import ForceCheckpoint, Request, ShardsDiscovered
 from tests.builders import IDENTITY, Play, incarnation, info, shard, spec
 
 NAMES = [f"g-{number}" for number in range(3)]

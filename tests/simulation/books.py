@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from shardherd.core.model import ConsumerId, Incarnation, Offset, ShardId
+from shardherd.core.model.nouns import ConsumerId, Incarnation, Offset, ShardId
 
 CANCEL_GRACE = 3.0
 """Seconds that the tasks of a consumer that must stop may still write: then its process has ended."""

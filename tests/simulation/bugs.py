@@ -15,7 +15,8 @@ from typing import Any
 from shardherd.client.holdings import Holdings
 from shardherd.coordinator import commits, copies, items, mailbox, runner, runtime, storage
 from shardherd.coordinator import refresh as refresh_times
-from shardherd.core import (
+from shardherd.core.consumer import tracker
+from shardherd.core.group import (
     absence,
     checkpoints,
     discovery,
@@ -28,13 +29,12 @@ from shardherd.core import (
     ownership,
     rebalance,
     records,
-    requests,
     resets,
     results,
     timers,
-    tracker,
 )
-from shardherd.core.model import CheckpointReply, ConfirmedShard, HeldShard, ShardState
+from shardherd.core.model import requests
+from shardherd.core.model.nouns import CheckpointReply, ConfirmedShard, HeldShard, ShardState
 from shardherd.spark.agent import Agent
 from tests.simulation import network
 

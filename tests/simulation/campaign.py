@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shardherd.core import fsm, grants
+from shardherd.core.group import fsm, grants
 from tests.simulation.bugs import DIRECTED, planted
 from tests.simulation.plan import FAULTS, Plan, plan
 from tests.simulation.world import World

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shardherd.core.model import ConsumerId, Reset, ResetTo, ShardId, ShardState
+from shardherd.core.model.nouns import ConsumerId, Reset, ResetTo, ShardId, ShardState
 from tests.simulation.books import Shard
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late

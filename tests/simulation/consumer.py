@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shardherd.client.aio import Coordinator
-from shardherd.core.model import GroupSpec, Incarnation, Leave, Offset, ShardId
-from shardherd.core.tracker import ReadRange
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.nouns import GroupSpec, Incarnation, Leave, Offset, ShardId
 from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.planning import ShardRange, plan_tasks

@@ -18,7 +18,7 @@ from yarl import URL
 from shardherd.coordinator.api import MAX_BODY, make_application
 from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.runtime import Runtime
-from shardherd.core.model import GroupSpec
+from shardherd.core.model.nouns import GroupSpec
 from shardherd.ports import Caller
 from tests.simulation.calls import HttpAnswer, HttpRequest
 

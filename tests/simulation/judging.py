@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shardherd.core.errors import (
+from shardherd.core.group.records import ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
+from shardherd.core.model.errors import (
     CoordinatorUnavailableError,
     GroupReplacedError,
     NotLeadingError,
@@ -22,7 +23,8 @@ from shardherd.core.errors import (
     StaleIncarnationError,
     UnknownGroupError,
 )
-from shardherd.core.model import (
+from shardherd.core.model.naming import split
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
@@ -36,8 +38,6 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
-from shardherd.core.naming import split
-from shardherd.core.records import ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from tests.simulation.books import BrokenError
 from tests.simulation.ledger import HELD, Ledger, applying
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from shardherd.core.model import ShardId, ShardInfo
+from shardherd.core.model.nouns import ShardId, ShardInfo
 from shardherd.ports import Discovered
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shardherd.core.model import (
+from shardherd.core.group.records import EndReason, Ownership, ShardRecord
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
@@ -24,7 +25,6 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
-from shardherd.core.records import EndReason, Ownership, ShardRecord
 from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard, Written
 from tests.simulation.sightings import Sightings
 from tests.simulation.virtual import Timeline

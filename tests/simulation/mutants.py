@@ -48,7 +48,7 @@ class Verdict:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
-    parser.add_argument("modules", nargs="*", default=MODULES, metavar="MODULE", help="as core/grants; default: all")
+    parser.add_argument("modules", nargs="*", default=MODULES, metavar="MODULE", help="as core/group/grants; default: all")
     parser.add_argument("--mutants", type=int, default=300, help="how many are drawn")
     parser.add_argument("--seeds", type=int, default=250, help="how many schedules each may take")
     parser.add_argument("--draw", type=int, help="the number that the sample is drawn by, and the first seed; default: drawn")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 from tests.simulation.books import BrokenError
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -14,9 +14,9 @@ from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runtime import Runtime
-from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError, ShardherdError
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, Heartbeat, Incarnation, Offset, ShardId
-from shardherd.core.requests import ForceCheckpoint
+from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError, ShardherdError
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, Heartbeat, Incarnation, Offset, ShardId
+from shardherd.core.model.requests import ForceCheckpoint
 from shardherd.ports import Caller
 from tests.simulation import notices
 from tests.simulation.books import BrokenError

@@ -10,8 +10,8 @@ import asyncio
 
 from shardherd.client.consumer import AsyncConsumer
 from shardherd.client.in_hand import ShardInHand
-from shardherd.core.errors import ConsumerStoppedError, CoordinatorUnavailableError, FencedEpochError
-from shardherd.core.model import ShardId
+from shardherd.core.model.errors import ConsumerStoppedError, CoordinatorUnavailableError, FencedEpochError
+from shardherd.core.model.nouns import ShardId
 from tests.simulation.consumer import ConsumerRun
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, KafkaSource
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, KafkaSource
 
 CHAOS = 540.0
 """Seconds of faults; then the world heals, and has at least 70 s more to settle: 10 minutes in all."""

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardherd.core.model import ConsumerId, Incarnation
-from shardherd.core.records import Ownership
+from shardherd.core.group.records import Ownership
+from shardherd.core.model.nouns import ConsumerId, Incarnation
 from tests.simulation.books import Run
 from tests.simulation.consumer import ConsumerRun, Location
 from tests.simulation.network import Process

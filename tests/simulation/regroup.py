@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardherd.core.model import ConsumerId
+from shardherd.core.model.nouns import ConsumerId
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from shardherd.core.model import ShardState
+from shardherd.core.model.nouns import ShardState
 from tests.simulation import faults
 from tests.simulation.books import BrokenError
 from tests.simulation.resting import unlike

@@ -10,12 +10,12 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from shardherd.core import assignors
-from shardherd.core.group import Group
-from shardherd.core.model import ConsumerId, GroupView, ShardId, ShardState, ShardView
-from shardherd.core.naming import consumer_key, shard_key
-from shardherd.core.notes import parse
-from shardherd.core.records import EndReason, Ownership, ShardRecord
-from shardherd.core.state import State
+from shardherd.core.group.group import Group
+from shardherd.core.group.notes import parse
+from shardherd.core.group.records import EndReason, Ownership, ShardRecord
+from shardherd.core.group.state import State
+from shardherd.core.model.naming import consumer_key, shard_key
+from shardherd.core.model.nouns import ConsumerId, GroupView, ShardId, ShardState, ShardView
 
 if TYPE_CHECKING:
     from tests.simulation.operator import OperatorRun

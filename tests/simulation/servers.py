@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError
-from shardherd.core import ownership as codec
-from shardherd.core.model import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo
-from shardherd.core.notes import parse
-from shardherd.core.records import PositionCopies
+from shardherd.core.group import ownership as codec
+from shardherd.core.group.notes import parse
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import GroupIdentity, GroupSpec, Offset, ShardId, ShardInfo
 from shardherd.ports import (
     CommitFencedError,
     Discovered,

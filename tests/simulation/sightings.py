@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from shardherd.core.model import ShardId, ShardInfo
-from shardherd.core.records import Ownership
+from shardherd.core.group.records import Ownership
+from shardherd.core.model.nouns import ShardId, ShardInfo
 from tests.simulation.books import BrokenError, Shard
 
 

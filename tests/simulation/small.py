@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from shardherd.core.errors import ShardherdError, StaleIncarnationError
-from shardherd.core.group import Group
-from shardherd.core.model import (
+from shardherd.core.consumer.tracker import ReadRange, Tracker
+from shardherd.core.group.group import Group
+from shardherd.core.model.errors import ShardherdError, StaleIncarnationError
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
@@ -30,8 +31,7 @@ from shardherd.core.model import (
     ShardInfo,
     ShardState,
 )
-from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed, ConsumerDied, Request, ShardsDiscovered, Tick
-from shardherd.core.tracker import ReadRange, Tracker
+from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed, ConsumerDied, Request, ShardsDiscovered, Tick
 from tests.simulation.books import BrokenError
 
 SHARDS = (ShardId("t/0"), ShardId("t/1"))

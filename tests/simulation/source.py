@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from shardherd.core.model import Offset, Reset, ResetTo, ShardId
+from shardherd.core.model.nouns import Offset, Reset, ResetTo, ShardId
 from tests.simulation.books import Shard
 from tests.simulation.ledger import applying
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardherd.core.model import CheckpointReply, CheckpointRequest, Heartbeat, HeartbeatReply
+from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, Heartbeat, HeartbeatReply
 
 
 def described(request: Any, outcome: Any) -> str:

@@ -13,9 +13,12 @@ from typing import Any, cast
 
 import pytest
 
-from shardherd.core.errors import IllegalTransitionError, StaleIncarnationError
-from shardherd.core.group import Group
-from shardherd.core.model import (
+from shardherd.core.group.group import Group
+from shardherd.core.group.notes import text
+from shardherd.core.group.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
+from shardherd.core.group.state import State
+from shardherd.core.model.errors import IllegalTransitionError, StaleIncarnationError
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointRequest,
@@ -38,9 +41,6 @@ from shardherd.core.model import (
     ShardInfo,
     ShardState,
 )
-from shardherd.core.notes import text
-from shardherd.core.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
-from shardherd.core.state import State
 from tests.builders import spec
 from tests.simulation import changes, days, notices, resting
 from tests.simulation.books import BrokenError, Run, Shard

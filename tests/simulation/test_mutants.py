@@ -10,15 +10,15 @@ from tests.simulation.mutations import MODULES, PACKAGE, Mutant, every
 SEEDS = range(5_000_000, 5_000_003)
 
 
-def of(source: str, module: str = "core/grants", function: str = "movable") -> Mutant:
+def of(source: str, module: str = "core/group/grants", function: str = "movable") -> Mutant:
     return Mutant(module, function, "as the test says", source)
 
 
 def test_mutants_are_changes_of_functions_written_down_from_the_margin_on() -> None:
-    found, texts = every(["core/fsm", "core/lineage"])
+    found, texts = every(["core/group/fsm", "core/group/lineage"])
     made = [make() for make in found]
-    assert {each.module for each in made} == {"core/fsm", "core/lineage"}
-    assert "all(done(ancestor) for ancestor in ancestors(shard, parents))" in (PACKAGE / "core/lineage.py").read_text()
+    assert {each.module for each in made} == {"core/group/fsm", "core/group/lineage"}
+    assert "all(done(ancestor) for ancestor in ancestors(shard, parents))" in (PACKAGE / "core/group/lineage.py").read_text()
     assert [each.change for each in made if each.function == "may_be_read"] == [
         f"return all(done(ancestor) for ancestor in ancestors(shard, parents)) -> return {after}"
         for after in (

@@ -17,7 +17,8 @@ from typing import Any, cast
 import pytest
 
 from shardherd.client.aio import Coordinator
-from shardherd.core.model import (
+from shardherd.core.group.records import GroupRecord, Ownership, ShardRecord
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointRequest,
@@ -37,7 +38,6 @@ from shardherd.core.model import (
     ShardInfo,
     ShardState,
 )
-from shardherd.core.records import GroupRecord, Ownership, ShardRecord
 from shardherd.spark.offsets import parse
 from tests.harness.long import LONG
 from tests.simulation import campaign, seeds

@@ -12,8 +12,9 @@ from typing import Any
 
 from shardherd.client import consumer as client_of_consumers
 from shardherd.coordinator import runtime
-from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, ShardherdError
-from shardherd.core.model import (
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, ShardherdError
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     ConsumerId,
@@ -25,7 +26,6 @@ from shardherd.core.model import (
     Offset,
     ShardId,
 )
-from shardherd.core.tracker import ReadRange
 from shardherd.spark import agent
 from tests.simulation import days, faults, leaderless
 from tests.simulation.books import BrokenError, Run

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from dev.state_machine import DOCS, DOCUMENT, diagram, rendered
-from shardherd.core.fsm import MEANINGS, TRANSITIONS, Cause
+from shardherd.core.group.fsm import MEANINGS, TRANSITIONS, Cause
 
 MARKERS = ("states", "transitions", "refused")
 

@@ -1,7 +1,7 @@
 """X.509 in PEM: reads what a Secret holds, makes authorities and serving certificates, and turns one into a TLS context.
 
-Called by `adapters.kubernetes.serving`. When something is due is decided by `core.certificates`. Raises nothing for damaged
-input: what cannot be read counts as not there.
+Called by `adapters.kubernetes.serving`. When something is due is decided by `core.planning.certificates`. Raises nothing for
+damaged input: what cannot be read counts as not there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from shardherd.core.certificates import Authority, Certificate, Lifetimes, rotation
+from shardherd.core.planning.certificates import Authority, Certificate, Lifetimes, rotation
 
 CHAIN, KEY, BUNDLE, AUTHORITY_KEYS = "tls.crt", "tls.key", "ca.crt", "ca.key"
 """Keys of the Secret: as cert-manager names them, and the keys of our own authorities."""

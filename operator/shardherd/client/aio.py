@@ -17,8 +17,8 @@ import aiohttp
 
 from shardherd import protocol
 from shardherd.client.trust import Trust, TrustUnreadableError
-from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError
-from shardherd.core.model import (
+from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     GroupView,
@@ -30,7 +30,7 @@ from shardherd.core.model import (
     ShardId,
     ShardView,
 )
-from shardherd.core.requests import ForceCheckpointReply
+from shardherd.core.model.requests import ForceCheckpointReply
 
 T = TypeVar("T")
 

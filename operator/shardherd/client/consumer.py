@@ -27,8 +27,8 @@ from shardherd.client.aio import Coordinator
 from shardherd.client.holdings import Grant, Holdings
 from shardherd.client.in_hand import ShardInHand
 from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
-from shardherd.core.errors import RUN_IS_OVER, ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError
-from shardherd.core.model import (
+from shardherd.core.model.errors import RUN_IS_OVER, ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError
+from shardherd.core.model.nouns import (
     CheckpointRequest,
     ConsumerId,
     Heartbeat,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from kubernetes import client as kubernetes
 from urllib3.exceptions import HTTPError
 
-from shardherd.core.errors import (
+from shardherd.core.model.errors import (
     CoordinatorUnavailableError,
     ForbiddenError,
     InvalidRequestError,

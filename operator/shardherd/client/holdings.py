@@ -2,7 +2,7 @@
 
 Called by `consumer` for every reply, every shard that is taken or put back, and every checkpoint's answer. It decides which
 shard is next, what a heartbeat must name and which positions may be checkpointed under which epoch. It knows nothing of
-sockets or time: all of it is a function of the calls made so far. (The Spark agent's `core.tracker` does the same for
+sockets or time: all of it is a function of the calls made so far. (The Spark agent's `core.consumer.tracker` does the same for
 micro-batches, whose ranges are known before they are read.)
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardherd.core.books import Books
-from shardherd.core.errors import FencedEpochError
-from shardherd.core.model import CheckpointOutcome, ConfirmedShard, ConsumerId, HeldShard, Offset, ShardId
+from shardherd.core.consumer.books import Books
+from shardherd.core.model.errors import FencedEpochError
+from shardherd.core.model.nouns import CheckpointOutcome, ConfirmedShard, ConsumerId, HeldShard, Offset, ShardId
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardherd.client.aio import Coordinator
-from shardherd.core.errors import ShardherdError
-from shardherd.core.model import Leave
+from shardherd.core.model.errors import ShardherdError
+from shardherd.core.model.nouns import Leave
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import replace
 from typing import Any
 
-from shardherd.core.model import Heartbeat, HeartbeatReply
+from shardherd.core.model.nouns import Heartbeat, HeartbeatReply
 
 
 async def answered(request: asyncio.Future[HeartbeatReply], news: asyncio.Event) -> bool:

@@ -16,8 +16,8 @@ from aiohttp import web
 
 from shardherd.client.aio import AsyncConsumerClient
 from shardherd.client.consumer import LOSS_LIMIT, AsyncConsumer
-from shardherd.core.errors import InvalidRequestError
-from shardherd.core.model import ConsumerId, Incarnation
+from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.model.nouns import ConsumerId, Incarnation
 
 NEEDED = tuple(
     f"SHARDHERD_{name}"

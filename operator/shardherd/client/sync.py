@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from shardherd.client.aio import AsyncConsumerClient
 from shardherd.client.consumer import AsyncConsumer
 from shardherd.client.in_hand import ShardInHand
-from shardherd.core.model import (
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     ConsumerId,

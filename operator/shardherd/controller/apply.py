@@ -14,8 +14,8 @@ from shardherd.controller.deaths import Deaths
 from shardherd.controller.history import effective, history, rolled_back, to_remember
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.trust import Trust
-from shardherd.core.model import GroupIdentity
-from shardherd.core.plan import (
+from shardherd.core.model.nouns import GroupIdentity
+from shardherd.core.planning.plan import (
     Action,
     ApplyBudget,
     ApplyService,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shardherd.core.security import NO_SECURITY, KafkaSecurity, SecretKey, Security
+from shardherd.core.model.security import NO_SECURITY, KafkaSecurity, SecretKey, Security
 
 VOLUME = "kafka-credentials"
 FOLDER = "/var/run/secrets/shardherd-kafka"

@@ -16,8 +16,8 @@ from typing import Any
 
 from shardherd.controller import names
 from shardherd.controller.pods import container, incarnation_of
-from shardherd.core.model import ConsumerId, Incarnation
-from shardherd.core.status import ROLE_LABEL
+from shardherd.core.model.nouns import ConsumerId, Incarnation
+from shardherd.core.planning.status import ROLE_LABEL
 
 REMEMBERED = 256
 """Driver pods of one group that are remembered; the oldest go first."""

@@ -12,10 +12,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId, Weights, Zones
-from shardherd.core.observed import Declared, LagScaling, Pauses, RolloutSettings, RolloutStrategy, Scaling, ScalingMode
-from shardherd.core.security import KafkaSecurity, OAuth, SecretKey
-from shardherd.core.times import seconds_since_1970
+from shardherd.core.model.nouns import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId, Weights, Zones
+from shardherd.core.model.security import KafkaSecurity, OAuth, SecretKey
+from shardherd.core.model.times import seconds_since_1970
+from shardherd.core.planning.observed import (
+    Declared,
+    LagScaling,
+    Pauses,
+    RolloutSettings,
+    RolloutStrategy,
+    Scaling,
+    ScalingMode,
+)
 
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}

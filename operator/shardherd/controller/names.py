@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core.status import ROLE_LABEL, SELECTOR_LABEL
+from shardherd.core.planning.status import ROLE_LABEL, SELECTOR_LABEL
 
 API_GROUP = "shardherd.dev"
 API_VERSION = "v1alpha1"

@@ -14,8 +14,8 @@ from shardherd.controller.deaths import Deaths, executor_ended
 from shardherd.controller.declared import digest
 from shardherd.controller.history import History, effective, history
 from shardherd.controller.wanted import Renderings, applied
-from shardherd.core.model import GroupView
-from shardherd.core.observed import Memory, Observation, Owned, OwnedSet
+from shardherd.core.model.nouns import GroupView
+from shardherd.core.planning.observed import Memory, Observation, Owned, OwnedSet
 from shardherd.ports import GroupObjects
 
 Resource = Mapping[str, Any]

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardherd.controller import names
-from shardherd.core import conditions
-from shardherd.core.model import ConsumerId, Incarnation
-from shardherd.core.observed import ConsumerPod, ExecutorPod, Trouble
-from shardherd.core.status import ROLE_LABEL
+from shardherd.core.model.nouns import ConsumerId, Incarnation
+from shardherd.core.planning import conditions
+from shardherd.core.planning.observed import ConsumerPod, ExecutorPod, Trouble
+from shardherd.core.planning.status import ROLE_LABEL
 
 Pod = Mapping[str, Any]
 

@@ -2,7 +2,7 @@
 
 Handlers say that something may have changed; a ticker looks at what the coordinator sees; both wake the group's one worker.
 What is read of the cluster is kept until an event says that it may differ, so that a busy group costs the API server nothing
-but its status. Holds no rule of its own: those are in `core.plan`.
+but its status. Holds no rule of its own: those are in `core.planning.plan`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from shardherd.controller.observe import observe
 from shardherd.controller.trust import Trust
 from shardherd.controller.wanted import Renderings
 from shardherd.controller.worklist import Key, Worklist
-from shardherd.core.model import GroupIdentity, GroupView
-from shardherd.core.observed import Memory, Observation
-from shardherd.core.plan import Event, Plan, ReportDeath, plan
-from shardherd.core.status import unreadable, write_due
+from shardherd.core.model.nouns import GroupIdentity, GroupView
+from shardherd.core.planning.observed import Memory, Observation
+from shardherd.core.planning.plan import Event, Plan, ReportDeath, plan
+from shardherd.core.planning.status import unreadable, write_due
 from shardherd.ports import Clock, Cluster, ClusterChangedError, Coordination, EventRecorder, GroupObjects
 from shardherd.telemetry.logs import fields
 from shardherd.telemetry.metrics import OperatorMetrics

@@ -13,7 +13,7 @@ from typing import Any
 from shardherd.controller import names
 from shardherd.controller.declared import declared, pauses
 from shardherd.controller.manifests import Manifests
-from shardherd.core.observed import Declared
+from shardherd.core.planning.observed import Declared
 
 Resource = Mapping[str, Any]
 

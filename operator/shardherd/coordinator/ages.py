@@ -1,7 +1,7 @@
 """Looks now and then at the oldest records that a group has not checkpointed, and adds their age to pictures of it.
 
-Called by the group's runner. What to look at and what follows from it is `core.ages`. That a look fails withholds nothing: it
-is counted and logged, and the age is shown for as long as it may be.
+Called by the group's runner. What to look at and what follows from it is `core.group.ages`. That a look fails withholds
+nothing: it is counted and logged, and the age is shown for as long as it may be.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.timed import Timed
-from shardherd.core.ages import Ages, unread
-from shardherd.core.group import Group
-from shardherd.core.model import GroupIdentity, GroupView
+from shardherd.core.group.ages import Ages, unread
+from shardherd.core.group.group import Group
+from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.ports import ShardSource, SourceUnavailableError
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.limits import LARGE, LargeBodies, RateLimit, in_time
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.coordinator.runtime import Runtime
-from shardherd.core.errors import (
+from shardherd.core.model.errors import (
     CoordinatorUnavailableError,
     InvalidRequestError,
     NotLeadingError,
@@ -33,8 +33,8 @@ from shardherd.core.errors import (
     TooManyRequestsError,
     UnknownShardError,
 )
-from shardherd.core.model import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, Leave, ShardId
-from shardherd.core.requests import ForceCheckpoint
+from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, Leave, ShardId
+from shardherd.core.model.requests import ForceCheckpoint
 from shardherd.ports import Caller
 
 log = logging.getLogger(__name__)

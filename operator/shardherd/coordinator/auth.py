@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
-from shardherd.core.model import ConsumerId, GroupSpec, Incarnation
+from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
+from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation
 from shardherd.ports import Caller, Clock, CoordinatorMetrics, ReviewUnavailableError, TokenReviewer
 
 REMEMBER = 60.0

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import GroupSpec, ShardId
-from shardherd.core.words import some
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import GroupSpec, ShardId
+from shardherd.core.model.words import some
 from shardherd.ports import Discovered, EventRecorder, SourceUnavailableError
 
 log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from shardherd.coordinator.items import Committing, Outcome
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.refresh import Refresh
 from shardherd.coordinator.timed import Timed
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.group import Group
-from shardherd.core.model import GroupIdentity, Offset, ShardId
-from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed, CheckpointsLost
+from shardherd.core.group.group import Group
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
+from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed, CheckpointsLost
 from shardherd.ports import (
     CommitFencedError,
     OffsetStore,

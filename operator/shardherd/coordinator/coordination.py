@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 
 from shardherd.coordinator.runtime import Runtime
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
 
 log = logging.getLogger(__name__)
 

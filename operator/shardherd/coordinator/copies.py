@@ -16,10 +16,10 @@ from dataclasses import replace
 
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.storage import GroupStorage
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.group import Group
-from shardherd.core.model import GroupIdentity, Offset, ShardId
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.group import Group
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
 from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardherd.core.model import SHARDS_UNAVAILABLE, SNAPSHOT_TOO_LARGE, TOPIC_MISSING, Condition, KafkaSource, ShardId
-from shardherd.core.requests import ConditionsChanged
-from shardherd.core.words import some, verb
+from shardherd.core.model.nouns import Condition, KafkaSource, ShardId
+from shardherd.core.model.reasons import SHARDS_UNAVAILABLE, SNAPSHOT_TOO_LARGE, TOPIC_MISSING
+from shardherd.core.model.requests import ConditionsChanged
+from shardherd.core.model.words import some, verb
 from shardherd.ports import Discovered, SourceUnavailableError
 
 GROUP_HAS_LIVE_MEMBERS = "GroupHasLiveMembers"

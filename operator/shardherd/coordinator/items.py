@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardherd.coordinator.parking import Parked
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import CheckpointReply, CheckpointResult, Offset, ShardId
-from shardherd.core.requests import ForceCheckpointReply, Reply, Request
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import CheckpointReply, CheckpointResult, Offset, ShardId
+from shardherd.core.model.requests import ForceCheckpointReply, Reply, Request
 
 
 @dataclass(slots=True)

@@ -18,10 +18,10 @@ from shardherd.coordinator.items import Ask, Committing, Item, Outcome, Prove, T
 from shardherd.coordinator.parking import Parked, Parking
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.storage import GroupStorage
-from shardherd.core.errors import CoordinatorUnavailableError, ShardherdError
-from shardherd.core.group import Group, Result, Told
-from shardherd.core.model import GroupIdentity, GroupView, Heartbeat, Offset, ShardId
-from shardherd.core.requests import ClockGap, ConditionsChanged, Request, SettingsChanged, Tick
+from shardherd.core.group.group import Group, Result, Told
+from shardherd.core.model.errors import CoordinatorUnavailableError, ShardherdError
+from shardherd.core.model.nouns import GroupIdentity, GroupView, Heartbeat, Offset, ShardId
+from shardherd.core.model.requests import ClockGap, ConditionsChanged, Request, SettingsChanged, Tick
 from shardherd.ports import OwnershipTooLargeError, OwnershipUnavailableError
 
 log = logging.getLogger(__name__)

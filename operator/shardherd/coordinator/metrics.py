@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.telemetry.metrics import OperatorMetrics
 
 

@@ -15,9 +15,9 @@ from importlib.metadata import version
 from typing import Any, NewType, Union, get_args, get_origin
 
 from shardherd import protocol
-from shardherd.core import errors
-from shardherd.core.errors import ShardherdError
-from shardherd.core.model import (
+from shardherd.core.model import errors
+from shardherd.core.model.errors import ShardherdError
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     GroupView,
@@ -27,7 +27,7 @@ from shardherd.core.model import (
     ResetReport,
     ShardView,
 )
-from shardherd.core.requests import ForceCheckpointReply
+from shardherd.core.model.requests import ForceCheckpointReply
 
 BASE = "/v1/namespaces/{namespace}/consumergroups/{name}"
 SHARD = BASE + "/shards/{topic}/{partition}"

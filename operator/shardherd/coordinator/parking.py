@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shardherd.core.model import ConsumerId, Heartbeat, HeartbeatReply
+from shardherd.core.model.nouns import ConsumerId, Heartbeat, HeartbeatReply
 
 
 @dataclass(slots=True)

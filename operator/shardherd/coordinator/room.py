@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
-from shardherd.core.model import ShardId, ShardInfo
-from shardherd.core.requests import ResetDue
-from shardherd.core.words import count
+from shardherd.core.model.nouns import ShardId, ShardInfo
+from shardherd.core.model.requests import ResetDue
+from shardherd.core.model.words import count
 from shardherd.ports import Clock
 
 AGAIN = 60.0

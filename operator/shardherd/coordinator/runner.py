@@ -26,9 +26,11 @@ from shardherd.coordinator.storage import GroupStorage
 from shardherd.coordinator.stored import view_of_stored
 from shardherd.coordinator.timed import Timed
 from shardherd.coordinator.together import together
-from shardherd.core.errors import CoordinatorUnavailableError, OwnershipFormatError
-from shardherd.core.group import Group
-from shardherd.core.model import (
+from shardherd.core.group.group import Group
+from shardherd.core.group.notes import outdated
+from shardherd.core.group.records import Ownership
+from shardherd.core.model.errors import CoordinatorUnavailableError, OwnershipFormatError
+from shardherd.core.model.nouns import (
     Condition,
     GroupSpec,
     GroupView,
@@ -39,9 +41,7 @@ from shardherd.core.model import (
     ShardId,
     ShardView,
 )
-from shardherd.core.notes import outdated
-from shardherd.core.records import Ownership
-from shardherd.core.requests import Reply, Request, SettingsChanged, ShardsDiscovered
+from shardherd.core.model.requests import Reply, Request, SettingsChanged, ShardsDiscovered
 from shardherd.ports import OwnershipUnavailableError, ShardSource, SourceUnavailableError
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runner import GroupRunner
-from shardherd.core import admission
-from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError, UnknownGroupError
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
-from shardherd.core.requests import ConsumerDied
+from shardherd.core.group import admission
+from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError, UnknownGroupError
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
+from shardherd.core.model.requests import ConsumerDied
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from shardherd.coordinator.ports import LeadershipLostError
-from shardherd.core import ownership as codec
-from shardherd.core.errors import OwnershipDamagedError, OwnershipFormatError
-from shardherd.core.model import GroupSpec
-from shardherd.core.records import GroupRecord, Ownership, PositionCopies
+from shardherd.core.group import ownership as codec
+from shardherd.core.group.records import GroupRecord, Ownership, PositionCopies
+from shardherd.core.model.errors import OwnershipDamagedError, OwnershipFormatError
+from shardherd.core.model.nouns import GroupSpec
 from shardherd.ports import (
     Clock,
     Leadership,

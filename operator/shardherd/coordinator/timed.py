@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from shardherd.coordinator.ports import CoordinatorPorts
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import SourceUnavailableError
 
 T = TypeVar("T")

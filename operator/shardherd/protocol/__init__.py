@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from shardherd.core import errors
-from shardherd.core.errors import InvalidRequestError, ProtocolVersionError, ShardherdError
-from shardherd.core.model import ConsumerId, Offset, ShardId
+from shardherd.core.model import errors
+from shardherd.core.model.errors import InvalidRequestError, ProtocolVersionError, ShardherdError
+from shardherd.core.model.nouns import ConsumerId, Offset, ShardId
 from shardherd.protocol import reading, wire
 from shardherd.protocol.reading import MAX_INTEGER, MAX_NAME
 from shardherd.protocol.records import fields_of, is_record
@@ -77,7 +77,7 @@ class ForcedCheckpoint:
 
 
 def encode(value: object) -> Any:
-    """The JSON value of a record of `core.model` or `core.requests`, of a tuple of them, or of a plain value."""
+    """The JSON value of a record of `core.model` or `core.model.requests`, of a tuple of them, or of a plain value."""
     return json.loads(dumps(value))
 
 

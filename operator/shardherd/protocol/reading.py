@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin
 
-from shardherd.core.errors import InvalidRequestError
+from shardherd.core.model.errors import InvalidRequestError
 from shardherd.protocol.records import fields_of, is_record
 
 T = TypeVar("T")

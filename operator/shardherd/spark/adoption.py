@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core.model import ShardId
-from shardherd.core.tracker import ReadRange, Tracker
+from shardherd.core.consumer.tracker import ReadRange, Tracker
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark.offsets import Offsets
 
 

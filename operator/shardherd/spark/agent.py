@@ -2,9 +2,9 @@
 
 `runtime` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
 SIGTERM call `finished` and `drain`. It decides when a heartbeat and a checkpoint go out, when the consumer is warm, when a
-shard is released and when the application must stop. What it holds is `core.tracker`'s business. It never reads records and
-never touches Spark: stopping is a callback. It is long because its two sides, the coordinator and the stream reader, wake each
-other at every step.
+shard is released and when the application must stop. What it holds is `core.consumer.tracker`'s business. It never reads
+records and never touches Spark: stopping is a callback. It is long because its two sides, the coordinator and the stream
+reader, wake each other at every step.
 """
 
 from __future__ import annotations
@@ -20,18 +20,9 @@ from shardherd.adapters.clock import boot_time
 from shardherd.client import leaving, news
 from shardherd.client.aio import Coordinator
 from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
-from shardherd.core.errors import RUN_IS_OVER, ShardherdError, UnknownGroupError
-from shardherd.core.model import (
-    LONGEST_WAIT,
-    CheckpointRequest,
-    Heartbeat,
-    HeartbeatReply,
-    Leave,
-    Offset,
-    Phase,
-    ShardId,
-)
-from shardherd.core.tracker import Tracker
+from shardherd.core.consumer.tracker import Tracker
+from shardherd.core.model.errors import RUN_IS_OVER, ShardherdError, UnknownGroupError
+from shardherd.core.model.nouns import LONGEST_WAIT, CheckpointRequest, Heartbeat, HeartbeatReply, Leave, Offset, Phase, ShardId
 from shardherd.spark.adoption import Adoption
 from shardherd.spark.flow import Limits
 from shardherd.spark.lineage import Ends, epochs_in, leaders_of

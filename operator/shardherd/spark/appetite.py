@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.brokers import SHARD_FETCH_BYTES
 
 LEAST = 64 * 1024

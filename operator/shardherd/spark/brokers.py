@@ -24,8 +24,8 @@ from kafka.structs import TopicPartition
 from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.credentials import of_files
 from shardherd.adapters.kafka.manager import told
-from shardherd.core.model import Offset, ShardId
-from shardherd.core.security import Security
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.core.model.security import Security
 from shardherd.spark.fetching import Asked, Fetched, fetched, request_for
 from shardherd.spark.lineage import UNKNOWN, Diverged, Ends, Lineage, Mark
 from shardherd.spark.replicas import BEHIND_FOR, Replicas

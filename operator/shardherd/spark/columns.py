@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark import layout, native
 
 Column: TypeAlias = "pa.Array[Any]"

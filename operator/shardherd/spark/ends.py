@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from shardherd.adapters.clock import boot_time
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.brokers import BrokersUnavailableError, SourceRefusedError
 from shardherd.spark.fetching import Fetched
 from shardherd.spark.lineage import Ends, epochs_in

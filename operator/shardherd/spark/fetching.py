@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka.structs import TopicPartition
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.lineage import Diverged
 from shardherd.spark.transactions import Aborted
 from shardherd.spark.wire import RawFetch

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from shardherd.core.model import ShardId
-from shardherd.core.tracker import split_by_backlog
+from shardherd.core.consumer.tracker import split_by_backlog
+from shardherd.core.model.nouns import ShardId
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.tally import Desk
 
 
@@ -18,8 +18,8 @@ from shardherd.spark.tally import Desk
 class Facts:
     """What a query is told once. `slots`: tasks that can run at once, None if not known; it may be told anew later.
 
-    `security` is `core.security.Security.as_dict()`. `desk`: who counts typed values, None if nobody does. `committed`: only
-    committed records are read.
+    `security` is `core.model.security.Security.as_dict()`. `desk`: who counts typed values, None if nobody does. `committed`:
+    only committed records are read.
     """
 
     group: str

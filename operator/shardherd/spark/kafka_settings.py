@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardherd.core.security import MECHANISMS, PROTOCOLS, OAuth, Security, SecurityError
+from shardherd.core.model.security import MECHANISMS, PROTOCOLS, OAuth, Security, SecurityError
 
 
 class KafkaSettingError(ValueError):

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardherd.core.model import Offset, ShardId
-from shardherd.core.naming import split
-from shardherd.core.tracker import ReadRange
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.naming import split
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.offsets import Offsets
 
 UNKNOWN = -1

@@ -12,7 +12,7 @@ import socket
 from dataclasses import replace
 from typing import Any
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark.flow import Limits
 from shardherd.spark.holder import Facts, Latest
 from shardherd.spark.tally import Desk

@@ -15,7 +15,7 @@ import kafka.errors as kafka_errors
 from kafka.protocol.metadata import MetadataRequest
 
 from shardherd.adapters.clock import boot_time
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from shardherd.spark.lineage import Mark
 from shardherd.spark.options import Selection

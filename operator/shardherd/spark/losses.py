@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.brokers import RangeLostError
 from shardherd.spark.fetching import Fetched
 from shardherd.spark.lineage import Diverged, Lineage

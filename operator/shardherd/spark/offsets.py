@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardherd.core.model import ShardId
-from shardherd.core.tracker import ReadRange
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.nouns import ShardId
 
 VERSION = 1
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from shardherd.core.model import ShardId
-from shardherd.core.naming import split
-from shardherd.core.security import Security
+from shardherd.core.model.naming import split
+from shardherd.core.model.nouns import ShardId
+from shardherd.core.model.security import Security
 from shardherd.spark import kafka_settings
 from shardherd.spark.flow import Limits
 from shardherd.spark.option_table import ALONE, MEANINGLESS, OPTIONS, Mode

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shardherd.core.model import Offset, ShardId
-from shardherd.core.naming import shard_key
+from shardherd.core.model.naming import shard_key
+from shardherd.core.model.nouns import Offset, ShardId
 
 EARLIEST, LATEST = -2, -1
 """Kafka's own numbers for them, in place of a time or an offset."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardherd.core.model import Offset, ShardId
-from shardherd.core.naming import shard_key
-from shardherd.core.tracker import ReadRange
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.naming import shard_key
+from shardherd.core.model.nouns import Offset, ShardId
 
 
 @dataclass(frozen=True, slots=True)

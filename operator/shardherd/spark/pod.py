@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardherd.core.model import ConsumerId, Incarnation
-from shardherd.core.security import Security, SecurityError
+from shardherd.core.model.nouns import ConsumerId, Incarnation
+from shardherd.core.model.security import Security, SecurityError
 from shardherd.spark.kafka_settings import ISOLATION_LEVELS
 
 REQUIRED = (

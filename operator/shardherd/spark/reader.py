@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from shardherd.adapters.clock import boot_time
-from shardherd.core.model import ShardId
-from shardherd.core.security import Security
+from shardherd.core.model.nouns import ShardId
+from shardherd.core.model.security import Security
 from shardherd.spark import records
 from shardherd.spark.appetite import Appetite
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark import codecs, layout, legacy, native
 from shardherd.spark.columns import SCHEMA, Columns, schema_of
 from shardherd.spark.transactions import Aborted, Batch, hidden

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 
 NAMED_FOR = 300.0
 """Seconds after which the leader is asked again which replica is near: as long as metadata is valid."""

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.fetching import Fetched
 
 SAMPLE_BYTES = 1024

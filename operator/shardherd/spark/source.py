@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.holder import Holder
 from shardherd.spark.lineage import Mark, marks_of
 from shardherd.spark.link import AgentLink

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from shardherd.adapters.clock import boot_time
-from shardherd.core.model import Offset, ShardId
-from shardherd.core.naming import split
-from shardherd.core.tracker import ReadRange
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.naming import split
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError
 from shardherd.spark.holder import Facts, Latest
 from shardherd.spark.lineage import UNKNOWN, Ends, Mark, epochs_in, leaders_of

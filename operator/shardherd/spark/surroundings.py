@@ -9,13 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardherd.core.model import (
-    ConsumerId,
-    Incarnation,
-    Offset,
-    ShardId,
-)
-from shardherd.core.tracker import ReadRange
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.nouns import ConsumerId, Incarnation, Offset, ShardId
 
 
 class EndsKnown(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from shardherd.core.model import Offset
+from shardherd.core.model.nouns import Offset
 
 
 @dataclass(frozen=True, slots=True)

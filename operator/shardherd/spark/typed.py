@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark import TaskContext
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark import records
 from shardherd.spark.tally import mine
 from shardherd.spark.values import MalformedValueError, ValueFormat

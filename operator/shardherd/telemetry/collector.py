@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from shardherd.core.model import GroupIdentity, GroupView, ShardState
+from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardState
 from shardherd.telemetry import metrics
 from shardherd.telemetry.metrics import Metric
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers

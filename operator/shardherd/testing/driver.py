@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from shardherd.adapters.clock import boot_time
 from shardherd.client import AsyncConsumerClient
-from shardherd.core.errors import ConsumerStoppedError
-from shardherd.core.model import ConsumerId, Incarnation, ShardId
-from shardherd.core.tracker import ReadRange
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.errors import ConsumerStoppedError
+from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId
 from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.surroundings import AgentSettings

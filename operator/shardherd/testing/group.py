@@ -29,7 +29,7 @@ from shardherd.adapters.memory import (
 from shardherd.client import AsyncConsumer, AsyncConsumerClient, Consumer, ConsumerClient
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.core.assignors import ASSIGNORS, Assignor
-from shardherd.core.model import (
+from shardherd.core.model.nouns import (
     ConsumerId,
     GroupIdentity,
     GroupSettings,

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from shardherd.core.assignors import NOBODY, Assignment, Assignor, Problem
-from shardherd.core.model import ConsumerId, ShardId
+from shardherd.core.model.nouns import ConsumerId, ShardId
 
 
 def placing(wanted: Mapping[ShardId, ConsumerId], aside: ConsumerId, rest: Assignor) -> Assignor:

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.ports import SourceUnavailableError
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError
 from shardherd.spark.lineage import Mark

@@ -20,8 +20,8 @@ from dev.cluster.kafka import KafkaTrio
 from dev.demo.report import await_that
 from shardherd.adapters.kafka import connection
 from shardherd.adapters.memory import MemorySecrets
-from shardherd.core.model import Offset, ShardId
-from shardherd.core.security import Security
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.core.model.security import Security
 from shardherd.ports import SourceUnavailableError
 from shardherd.spark import brokers as brokers_module
 from shardherd.spark import losses, reader

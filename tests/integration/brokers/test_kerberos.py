@@ -16,8 +16,8 @@ from dev.cluster.ports import HOST
 from dev.cluster.tools import Tools
 from shardherd.adapters.kafka import connection
 from shardherd.adapters.memory import MemorySecrets
-from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
-from shardherd.core.security import KafkaSecurity, SecretKey, Security
+from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
+from shardherd.core.model.security import KafkaSecurity, SecretKey, Security
 from shardherd.ports import SourceUnavailableError
 from shardherd.spark.brokers import BrokersUnavailableError
 from tests.harness.cluster import Tell

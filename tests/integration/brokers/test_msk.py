@@ -10,8 +10,8 @@ import pytest
 from dev.cluster.kafka import NODES
 from shardherd.adapters.kafka import connection
 from shardherd.adapters.kafka.msk import AccessKeys
-from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
-from shardherd.core.security import KafkaSecurity, SecretKey, Security
+from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
+from shardherd.core.model.security import KafkaSecurity, SecretKey, Security
 from shardherd.ports import SourceUnavailableError
 from tests.harness.kafka import NAMESPACE, KafkaLab
 from tests.harness.msk import Gateway

@@ -11,8 +11,8 @@ import pytest
 from dev.cluster.kafka import LIMITED, PASSWORDS, SUPER
 from shardherd.adapters.kafka import connection
 from shardherd.adapters.kafka.source import KafkaShardSource
-from shardherd.core.model import ShardId, ShardInfo
-from shardherd.core.security import OAuth
+from shardherd.core.model.nouns import ShardId, ShardInfo
+from shardherd.core.model.security import OAuth
 from shardherd.ports import SourceUnavailableError
 from shardherd.spark.brokers import Brokers, SourceRefusedError
 from tests.harness.issuer import Issuer

@@ -15,7 +15,7 @@ from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, Resourc
 
 from dev.cluster.kafka import LIMITED
 from shardherd.adapters.kafka.connector import KafkaConnector
-from shardherd.core.model import GroupSpec, ShardId
+from shardherd.core.model.nouns import GroupSpec, ShardId
 from shardherd.ports import SourceUnavailableError
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from tests.harness.kafka import KafkaLab

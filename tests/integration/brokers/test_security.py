@@ -15,8 +15,8 @@ from kafka.errors import KafkaError
 from dev.cluster.kafka import NODES, PASSWORDS, SUPER, KafkaTrio
 from shardherd.adapters.kafka import connection
 from shardherd.adapters.kafka.connector import KafkaConnector
-from shardherd.core.model import GroupSpec, ShardId
-from shardherd.core.security import Security
+from shardherd.core.model.nouns import GroupSpec, ShardId
+from shardherd.core.model.security import Security
 from shardherd.spark.brokers import BrokersUnavailableError
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.source import Slice

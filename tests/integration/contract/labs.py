@@ -15,7 +15,7 @@ from kafka.errors import TopicAlreadyExistsError
 from dev.cluster.config import BROKER_RACK
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import ApiError, KubernetesApi
-from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
+from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
 from shardherd.ports import ShardSource
 from tests.harness.member import live_member
 

@@ -25,8 +25,8 @@ from shardherd.adapters.kubernetes.ownership import LATE, ConfigMapOwnership
 from shardherd.adapters.kubernetes.parts import Parts
 from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
-from shardherd.core.model import GroupIdentity, ShardId
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import GroupIdentity, ShardId
 from shardherd.ports import (
     Caller,
     OffsetStore,

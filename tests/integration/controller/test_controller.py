@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardherd.adapters.kubernetes.api import ApiError
-from shardherd.core.model import ConsumerId, Incarnation, ShardState
+from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardState
 from tests.harness.cluster import Names
 from tests.harness.long import long
 from tests.integration.controller.bench import GROUPS, RESOURCE, ControllerBench, Json, until

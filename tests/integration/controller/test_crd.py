@@ -14,7 +14,7 @@ from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, KubernetesApi
 from shardherd.controller.declared import declared
 from shardherd.controller.merge import merge
-from shardherd.core.observed import Scaling, ScalingMode
+from shardherd.core.planning.observed import Scaling, ScalingMode
 from tests.contract.definition import ACCEPTED, DEFAULTED, REFUSED, REFUSED_NAMES, SPEC, Json
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource

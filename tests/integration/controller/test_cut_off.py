@@ -20,7 +20,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.ownership import KEY
-from shardherd.core.ownership import loads
+from shardherd.core.group.ownership import loads
 from tests.harness.cluster import Names, Tell
 from tests.harness.long import long
 from tests.harness.tcp_proxy import TcpProxy

@@ -10,7 +10,7 @@ import pytest
 from kubernetes import config
 
 from shardherd.client.groups import ConsumerGroups
-from shardherd.core.errors import InvalidRequestError, UnknownGroupError
+from shardherd.core.model.errors import InvalidRequestError, UnknownGroupError
 from tests.harness.cluster import Names
 from tests.integration.controller.bench import ControllerBench
 

@@ -14,8 +14,8 @@ from dev.cluster.kafka import PASSWORDS, SUPER
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError
 from shardherd.client import ConsumerClient
 from shardherd.client.ping import ping
-from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
-from shardherd.core.model import ConsumerId, Heartbeat, Incarnation, ShardId
+from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
+from shardherd.core.model.nouns import ConsumerId, Heartbeat, Incarnation, ShardId
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource
 from tests.harness.kafka import KafkaLab

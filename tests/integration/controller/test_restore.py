@@ -11,8 +11,8 @@ import pytest
 
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.copies import ConfigMapCopies
-from shardherd.core.model import GroupIdentity, Offset, ShardId
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
 from tests.harness.cluster import Names
 from tests.harness.long import long
 from tests.integration.controller.bench import RESOURCE, ROOT, fill_topic, unique, until

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupView, ShardId, ShardState
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupView, ShardId, ShardState
 from shardherd.telemetry.collector import GroupCollector
 from tests.harness.cluster import Names
 from tests.harness.external_metrics import external_metrics

@@ -25,8 +25,8 @@ from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, KubernetesApi
 from shardherd.adapters.kubernetes.operators import LEADER_LABEL
 from shardherd.client import AsyncConsumer, AsyncConsumerClient
-from shardherd.core.errors import FencedEpochError, ShardherdError
-from shardherd.core.model import ConsumerId, Incarnation, ShardId
+from shardherd.core.model.errors import FencedEpochError, ShardherdError
+from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId
 from tests.harness.cluster import Names, Tell
 from tests.harness.listening import AFTER_A_CRASH, AFTER_SIGTERM, Listening, Told
 from tests.harness.long import long

@@ -17,8 +17,8 @@ from shardherd.adapters.kubernetes.serving import ServingCertificate
 from shardherd.client import AsyncConsumerClient
 from shardherd.controller.trust import Trust
 from shardherd.coordinator import Tls
-from shardherd.core.certificates import Lifetimes
-from shardherd.core.model import ConsumerId, GroupSpec, Heartbeat, Incarnation
+from shardherd.core.model.nouns import ConsumerId, GroupSpec, Heartbeat, Incarnation
+from shardherd.core.planning.certificates import Lifetimes
 from tests.harness.authorities import HOST, write_bundle
 from tests.integration.coordinator.rig import Coordinator, Rig, becomes
 

@@ -21,7 +21,7 @@ from shardherd.client import AsyncConsumerClient
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer, Tls
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.metrics import OperatorCounters
-from shardherd.core.model import (
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointRequest,
     ConsumerId,

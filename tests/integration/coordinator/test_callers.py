@@ -14,7 +14,7 @@ import pytest
 from dev.cluster import Cluster
 from shardherd import protocol
 from shardherd.client import AsyncConsumerClient
-from shardherd.core.errors import (
+from shardherd.core.model.errors import (
     CoordinatorUnavailableError,
     ForbiddenError,
     GroupReplacedError,
@@ -23,7 +23,7 @@ from shardherd.core.errors import (
     UnauthenticatedError,
     UnknownGroupError,
 )
-from shardherd.core.model import ConsumerId, GroupSpec, Heartbeat, Incarnation
+from shardherd.core.model.nouns import ConsumerId, GroupSpec, Heartbeat, Incarnation
 from tests.harness.cluster import Names
 from tests.integration.contract.labs import KubernetesLab
 from tests.integration.coordinator.rig import Coordinator, Rig, becomes, grant

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import CheckpointResult, Condition, GroupSpec
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import CheckpointResult, Condition, GroupSpec
 from tests.integration.contract.labs import eventually
 from tests.integration.coordinator.rig import Consumer, Coordinator, Rig, becomes, grant, settle, shards
 

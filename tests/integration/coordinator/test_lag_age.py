@@ -8,7 +8,7 @@ import time
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from shardherd.core.model import GroupSpec, ShardId
+from shardherd.core.model.nouns import GroupSpec, ShardId
 from tests.integration.coordinator.rig import Consumer, Coordinator, Rig, becomes, settle, shards
 
 CLOSE = 1.5

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.errors import StaleIncarnationError
-from shardherd.core.model import CheckpointOutcome, CheckpointResult, ShardState
+from shardherd.core.model.errors import StaleIncarnationError
+from shardherd.core.model.nouns import CheckpointOutcome, CheckpointResult, ShardState
 from tests.integration.contract.labs import eventually
 from tests.integration.coordinator.rig import Rig, becomes, settle, shards
 

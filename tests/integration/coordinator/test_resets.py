@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from shardherd.core.model import CheckpointResult, GroupSpec, Reset, ResetReport, ResetState, ResetTo
+from shardherd.core.model.nouns import CheckpointResult, GroupSpec, Reset, ResetReport, ResetState, ResetTo
 from tests.integration.coordinator.rig import Coordinator, Rig, becomes, settle, shards
 
 

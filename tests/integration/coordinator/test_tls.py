@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from shardherd.adapters import certificates
-from shardherd.core.certificates import DAY
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import GroupSpec
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import GroupSpec
+from shardherd.core.planning.certificates import DAY
 from tests.harness.authorities import secret, write_bundle
 from tests.harness.cluster import Names
 from tests.integration.coordinator.private import Private, consumer

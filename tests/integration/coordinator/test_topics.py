@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core.model import CheckpointResult, ShardId, ShardState
+from shardherd.core.model.nouns import CheckpointResult, ShardId, ShardState
 from tests.integration.contract.labs import eventually
 from tests.integration.coordinator.rig import Consumer, Rig, becomes, settle, shards
 

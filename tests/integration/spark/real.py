@@ -14,7 +14,7 @@ from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.memory import MemoryEvents, MemoryLeadership, MemoryOwnership, MemoryTokens
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, GroupView, Incarnation, KafkaSource
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, GroupView, Incarnation, KafkaSource
 from shardherd.ports import Caller
 from shardherd.telemetry.metrics import OperatorMetrics
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from shardherd import protocol
-from shardherd.core.model import (
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointRequest,

@@ -11,7 +11,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.structs import TopicPartition
 
 from dev.cluster import Cluster
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import brokers as brokers_module
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, RangeLostError
 from shardherd.spark.planning import ShardRange

@@ -9,7 +9,7 @@ import urllib.request
 from collections import Counter
 
 from dev.cluster.ports import free_ports
-from shardherd.core.model import Heartbeat, Phase
+from shardherd.core.model.nouns import Heartbeat, Phase
 from tests.integration.spark.drivers import START, Driver, Site, produce
 from tests.integration.spark.scripted import ScriptedCoordinator
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import shardherd.spark
 from dev.cluster.kafka import PASSWORDS, SUPER, KafkaTrio
-from shardherd.core.security import OAuth
+from shardherd.core.model.security import OAuth
 from tests.harness.issuer import Issuer
 from tests.harness.kafka import KafkaLab
 from tests.harness.long import long

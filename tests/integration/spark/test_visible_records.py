@@ -13,7 +13,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.structs import TopicPartition
 
 from dev.cluster import Cluster
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import wire
 from shardherd.spark.brokers import Brokers
 from shardherd.spark.planning import ShardRange

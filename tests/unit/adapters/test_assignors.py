@@ -9,7 +9,7 @@ import pytest
 
 from shardherd.adapters.assignors import ENTRY_POINTS, load_assignors
 from shardherd.core.assignors import ASSIGNORS, AssignorFailedError, Problem, sticky, target
-from shardherd.core.model import ConsumerId, ShardId
+from shardherd.core.model.nouns import ConsumerId, ShardId
 
 
 def plug_in(name: str, value: str) -> EntryPoint:

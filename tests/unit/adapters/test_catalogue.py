@@ -16,7 +16,7 @@ from shardherd.adapters.kafka import catalogue as module
 from shardherd.adapters.kafka.catalogue import BORN_WITHIN, Catalogue, Extent, Interest, ListedGroup, Look
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.source import KafkaShardSource
-from shardherd.core.model import KafkaSource, ShardId, ShardInfo
+from shardherd.core.model.nouns import KafkaSource, ShardId, ShardInfo
 from shardherd.ports import Discovered, SourceUnavailableError
 
 INTERESTS = frozenset({Interest(("t", "u"))})

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from shardherd.adapters import certificates
 from shardherd.adapters.certificates import AUTHORITY_KEYS, BUNDLE, CHAIN, KEY, SKEW, Data
-from shardherd.core.certificates import DAY, Lifetimes
+from shardherd.core.planning.certificates import DAY, Lifetimes
 
 NAMES = frozenset({"shardherd.system.svc", "10.0.0.1"})
 LIFETIMES = Lifetimes(360 * DAY, 90 * DAY)

@@ -14,8 +14,8 @@ import pytest
 from shardherd.adapters.kubernetes.api import MANAGER, ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.configmaps import foreign, metadata
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
-from shardherd.core.model import GroupIdentity, ShardId
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import GroupIdentity, ShardId
 from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError, StoredCopies
 from tests.contract.ownership import OwnershipContract
 

@@ -18,7 +18,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest
 from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, of_files, read_files
 from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.manager import ClientManager
-from shardherd.core.security import Security
+from shardherd.core.model.security import Security
 
 
 def sasl(folder: Path) -> Security:

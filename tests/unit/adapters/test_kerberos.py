@@ -13,7 +13,7 @@ from shardherd.adapters.kafka.credentials import ClientSettings, Credentials
 from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.kerberos import AGAIN, Gssapi, Tickets
 from shardherd.adapters.memory import SimulatedClock
-from shardherd.core.security import Security
+from shardherd.core.model.security import Security
 
 KEYTAB = b"\x05\x02 keys of clicks"
 SECURITY = Security("SASL_PLAINTEXT", "GSSAPI", username="clicks@EXAMPLE", keytab_file="/keytab")

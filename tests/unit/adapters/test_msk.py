@@ -15,7 +15,7 @@ import pytest
 from shardherd.adapters.kafka.credentials import ClientSettings, Credentials
 from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.msk import AccessKeys, Key, MskIam
-from shardherd.core.security import Security
+from shardherd.core.model.security import Security
 
 MSK = Security("SASL_SSL", "AWS_MSK_IAM", username="AKIA1", password_file="/secret", region="eu-west-1")
 SECRET = "wJalr/hunter2"

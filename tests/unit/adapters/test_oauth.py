@@ -16,7 +16,7 @@ from dev.cluster.certificates import Identity
 from shardherd.adapters.kafka.credentials import ClientSettings, Credentials
 from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.oauth import ASSUMED_LIFE, client_credentials
-from shardherd.core.security import OAuth, Security
+from shardherd.core.model.security import OAuth, Security
 from tests.harness.issuer import Answer, Issuer
 
 SECRET = "hunter2 & more: %"

@@ -14,9 +14,9 @@ import pytest
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.ownership import INDEX, KEY, LATE, ConfigMapOwnership
-from shardherd.core import ownership as codec
-from shardherd.core.errors import OwnershipFormatError
-from shardherd.core.model import GroupIdentity
+from shardherd.core.group import ownership as codec
+from shardherd.core.model.errors import OwnershipFormatError
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import (
     OutcomeUnknownError,
     OwnershipConflictError,

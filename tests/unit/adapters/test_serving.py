@@ -14,7 +14,7 @@ from shardherd.adapters.kubernetes import serving
 from shardherd.adapters.kubernetes.api import ApiError
 from shardherd.adapters.kubernetes.serving import ANNOUNCED, ServingCertificate
 from shardherd.adapters.memory.clock import SimulatedClock
-from shardherd.core.certificates import DAY, Lifetimes
+from shardherd.core.planning.certificates import DAY, Lifetimes
 from tests.harness.authorities import HOST, foreign
 
 

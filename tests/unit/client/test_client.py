@@ -16,8 +16,8 @@ from aiohttp import web
 from shardherd import protocol
 from shardherd.client import AsyncConsumerClient, ConsumerClient
 from shardherd.coordinator.openapi import OPERATIONS, Operation
-from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, TooManyRequestsError
-from shardherd.core.model import (
+from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError, TooManyRequestsError
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     ConsumerId,
@@ -34,7 +34,7 @@ from shardherd.core.model import (
     ShardState,
     ShardView,
 )
-from shardherd.core.requests import ForceCheckpointReply
+from shardherd.core.model.requests import ForceCheckpointReply
 
 RUN = Incarnation("uid-0", 1)
 NAME = ConsumerId("clicks-0")

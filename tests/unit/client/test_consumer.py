@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 
 from shardherd.client import AsyncConsumer
-from shardherd.core.errors import (
-    ConsumerStoppedError,
-    CoordinatorUnavailableError,
-    FencedEpochError,
-    ShardherdError,
-)
-from shardherd.core.model import (
+from shardherd.core.model.errors import ConsumerStoppedError, CoordinatorUnavailableError, FencedEpochError, ShardherdError
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     ConsumerId,
@@ -26,7 +21,7 @@ from shardherd.core.model import (
     Leave,
     ShardId,
 )
-from shardherd.core.requests import ForceCheckpoint
+from shardherd.core.model.requests import ForceCheckpoint
 from tests.builders import IDENTITY, Play, shard, spec, topic, with_settings
 
 NAME, RUN = ConsumerId("me"), Incarnation("uid-me", 1)

@@ -12,7 +12,7 @@ import pytest
 from kubernetes.client import ApiClient, Configuration
 
 from shardherd.client.groups import AsyncConsumerGroups, ConsumerGroup, ConsumerGroups
-from shardherd.core.errors import (
+from shardherd.core.model.errors import (
     CoordinatorUnavailableError,
     ForbiddenError,
     InvalidRequestError,

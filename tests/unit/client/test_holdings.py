@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shardherd.client.holdings import Grant, Holdings
-from shardherd.core.errors import FencedEpochError
-from shardherd.core.model import (
+from shardherd.core.model.errors import FencedEpochError
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointResult,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from shardherd import protocol
-from shardherd.core import errors
-from shardherd.core.model import (
+from shardherd.core.model import errors
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointRequest,

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from shardherd.adapters.certificates import BUNDLE
 from shardherd.client import AsyncConsumerClient, ConsumerClient
-from shardherd.core.errors import CoordinatorUnavailableError
+from shardherd.core.model.errors import CoordinatorUnavailableError
 from tests.harness.authorities import HOST, Switched, secret, write_bundle
 from tests.unit.client.test_client import HEARTBEAT, REPLY, Server
 

@@ -13,8 +13,8 @@ import pytest
 
 from shardherd.client import AsyncConsumer, AsyncConsumerClient, Consumer, ConsumerClient
 from shardherd.client.pod import consumer_of_pod
-from shardherd.core.errors import ConsumerStoppedError, FencedEpochError, InvalidRequestError, UnknownShardError
-from shardherd.core.model import ConsumerId, Incarnation, ShardId
+from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError, InvalidRequestError, UnknownShardError
+from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId
 from shardherd.ports import Caller
 from tests.unit.coordinator.conftest import rig
 from tests.unit.coordinator.rig import IDENTITY, spec_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.merge import merge
-from shardherd.core.model import (
+from shardherd.core.model.nouns import (
     ConsumerId,
     ConsumerView,
     GroupIdentity,
@@ -23,7 +23,7 @@ from shardherd.core.model import (
     ShardState,
     ShardView,
 )
-from shardherd.core.observed import ConsumerPod, Declared, Observation, Owned, OwnedSet, Scaling
+from shardherd.core.planning.observed import ConsumerPod, Declared, Observation, Owned, OwnedSet, Scaling
 
 UID = "11111111-0000-0000-0000-000000000000"
 NOW = 1000.0

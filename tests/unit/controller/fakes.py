@@ -13,7 +13,7 @@ from shardherd.adapters.memory.objects import MemoryCluster
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.reconcile import Controller
 from shardherd.controller.worklist import Key, Worklist
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
 from shardherd.telemetry.metrics import OperatorMetrics
 from tests.unit.controller.builders import MANIFESTS
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.catchup import EVALUATE, NO_GAIN_FOR, Wish, lag_of, needed, wish
-from shardherd.core.model import Condition, GroupView, ShardId, ShardState
-from shardherd.core.observed import Ceiling, LagScaling, OwnedSet, Scaling, ScalingMode, Sizing, Trial
-from shardherd.core.traffic import INTERVAL, SPAN, Mark, Pace, Traffic
+from shardherd.core.model.nouns import Condition, GroupView, ShardId, ShardState
+from shardherd.core.planning.catchup import EVALUATE, NO_GAIN_FOR, Wish, lag_of, needed, wish
+from shardherd.core.planning.observed import Ceiling, LagScaling, OwnedSet, Scaling, ScalingMode, Sizing, Trial
+from shardherd.core.planning.traffic import INTERVAL, SPAN, Mark, Pace, Traffic
 from tests.unit.controller.builders import NOW, WALL, declared, observation, shards, view
 
 WINDOW = 300.0

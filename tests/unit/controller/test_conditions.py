@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.conditions import Finding, dated, findings, unreadable
-from shardherd.core.model import (
+from shardherd.core.model.nouns import (
     Condition,
     ConsumerId,
     ConsumerView,
@@ -19,7 +18,8 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
-from shardherd.core.observed import (
+from shardherd.core.planning.conditions import Finding, dated, findings, unreadable
+from shardherd.core.planning.observed import (
     ExecutorPod,
     Memory,
     Observation,
@@ -30,8 +30,8 @@ from shardherd.core.observed import (
     ScalingMode,
     Trouble,
 )
-from shardherd.core.scaling import Scale, scale
-from shardherd.core.sizing import Decision
+from shardherd.core.planning.scaling import Scale, scale
+from shardherd.core.planning.sizing import Decision
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
 
 MORE_ROOM = ". Raise the quota, or declare fewer consumers."

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from shardherd.controller.declared import declared, template_hash
-from shardherd.core.security import NO_SECURITY, KafkaSecurity, OAuth, SecretKey, Security
+from shardherd.core.model.security import NO_SECURITY, KafkaSecurity, OAuth, SecretKey, Security
 from tests.unit.controller.builders import MANIFESTS, resource
 
 SCRAM = {

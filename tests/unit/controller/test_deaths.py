@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardherd.controller.deaths import Deaths
-from shardherd.core.model import ConsumerId, Incarnation
+from shardherd.core.model.nouns import ConsumerId, Incarnation
 from tests.unit.controller.builders import driver_pod, executor_pod, terminated
 
 UID = "aaaaaaaa-0000-0000-0000-000000000000"

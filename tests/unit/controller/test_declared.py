@@ -18,8 +18,8 @@ from shardherd.controller.declared import (
     template_hash,
     with_pod_inputs,
 )
-from shardherd.core.model import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId
-from shardherd.core.observed import Declared, Scaling, ScalingMode
+from shardherd.core.model.nouns import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId
+from shardherd.core.planning.observed import Declared, Scaling, ScalingMode
 from tests.unit.controller.builders import UID, resource
 
 DEFINITION = Path(__file__).resolve().parents[3] / "crds" / "consumergroup.yaml"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from shardherd.core.diagnosis import stuck_shards
-from shardherd.core.model import Condition, ConsumerId, GroupView, Phase, ShardId, ShardState, ShardView
-from shardherd.core.observed import Memory
-from shardherd.core.plan import plan
+from shardherd.core.model.nouns import Condition, ConsumerId, GroupView, Phase, ShardId, ShardState, ShardView
+from shardherd.core.planning.diagnosis import stuck_shards
+from shardherd.core.planning.observed import Memory
+from shardherd.core.planning.plan import plan
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, view
 
 C0, C1 = ConsumerId("clicks-0"), ConsumerId("clicks-1")

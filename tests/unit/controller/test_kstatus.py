@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.model import ShardState
-from shardherd.core.observed import Observation, Owned, OwnedSet, Trouble
-from shardherd.core.scaling import scale
-from shardherd.core.status import status
+from shardherd.core.model.nouns import ShardState
+from shardherd.core.planning.observed import Observation, Owned, OwnedSet, Trouble
+from shardherd.core.planning.scaling import scale
+from shardherd.core.planning.status import status
 from tests.unit.controller.builders import consumers, declared, observation, pods, shards, view
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.catchup import EVALUATE, NO_GAIN_FOR
-from shardherd.core.model import Condition, ConsumerId, ShardId, ShardState, ShardView
-from shardherd.core.observed import LagScaling, Memory, Observation, OwnedSet, Pauses, Scaling, ScalingMode
-from shardherd.core.plan import ApplyStatefulSet, Plan, plan
+from shardherd.core.model.nouns import Condition, ConsumerId, ShardId, ShardState, ShardView
+from shardherd.core.planning.catchup import EVALUATE, NO_GAIN_FOR
+from shardherd.core.planning.observed import LagScaling, Memory, Observation, OwnedSet, Pauses, Scaling, ScalingMode
+from shardherd.core.planning.plan import ApplyStatefulSet, Plan, plan
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, view
 
 START = 20.0

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.conditions import IMAGE_UNAVAILABLE
-from shardherd.core.model import Condition, ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
-from shardherd.core.observed import ExecutorPod, Memory, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
-from shardherd.core.plan import (
+from shardherd.core.model.nouns import Condition, ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
+from shardherd.core.planning.conditions import IMAGE_UNAVAILABLE
+from shardherd.core.planning.observed import ExecutorPod, Memory, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
+from shardherd.core.planning.plan import (
     REPLACE_AFTER,
     Action,
     ApplyBudget,

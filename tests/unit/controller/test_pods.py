@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shardherd.controller.pods import driver, executor, last_words
-from shardherd.core.model import ConsumerId, Incarnation
-from shardherd.core.observed import ConsumerPod, ExecutorPod, Trouble
+from shardherd.core.model.nouns import ConsumerId, Incarnation
+from shardherd.core.planning.observed import ConsumerPod, ExecutorPod, Trouble
 from tests.unit.controller.builders import driver_pod, executor_pod, terminated
 
 UID = "aaaaaaaa-0000-0000-0000-000000000001"

@@ -11,9 +11,9 @@ import pytest
 
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.reconcile import AT_ONCE
-from shardherd.core.model import ConsumerId, GroupIdentity, Incarnation
-from shardherd.core.observed import Observation
-from shardherd.core.plan import Plan, plan
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, Incarnation
+from shardherd.core.planning.observed import Observation
+from shardherd.core.planning.plan import Plan, plan
 from shardherd.ports import ClusterUnavailableError
 from tests.unit.controller.builders import (
     IDENTITY,

@@ -7,11 +7,20 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.model import ConsumerId, GroupSettings, Incarnation, ShardState
-from shardherd.core.observed import ConsumerPod, Memory, Owned, OwnedSet, Pauses, RolloutSettings, RolloutStrategy, Trouble
-from shardherd.core.rollout import Rolling, rolling
-from shardherd.core.scaling import SETTLE, Scale
-from shardherd.core.sizing import Decision
+from shardherd.core.model.nouns import ConsumerId, GroupSettings, Incarnation, ShardState
+from shardherd.core.planning.observed import (
+    ConsumerPod,
+    Memory,
+    Owned,
+    OwnedSet,
+    Pauses,
+    RolloutSettings,
+    RolloutStrategy,
+    Trouble,
+)
+from shardherd.core.planning.rollout import Rolling, rolling
+from shardherd.core.planning.scaling import SETTLE, Scale
+from shardherd.core.planning.sizing import Decision
 from tests.unit.controller.builders import NOW, WALL, declared, observation, pods, shards, view
 
 C0, C1 = ConsumerId("clicks-0"), ConsumerId("clicks-1")

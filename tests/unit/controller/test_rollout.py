@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.conditions import CRASH_LOOPING
-from shardherd.core.model import ConsumerId, GroupSettings, ShardState
-from shardherd.core.observed import (
+from shardherd.core.model.nouns import ConsumerId, GroupSettings, ShardState
+from shardherd.core.planning.conditions import CRASH_LOOPING
+from shardherd.core.planning.observed import (
     ConsumerPod,
     Memory,
     Observation,
@@ -20,8 +20,8 @@ from shardherd.core.observed import (
     RolloutStrategy,
     Trouble,
 )
-from shardherd.core.plan import Action, ApplyStatefulSet, DeletePod, Event, Plan, RollBack, TellCoordinator, plan
-from shardherd.core.scaling import SETTLE
+from shardherd.core.planning.plan import Action, ApplyStatefulSet, DeletePod, Event, Plan, RollBack, TellCoordinator, plan
+from shardherd.core.planning.scaling import SETTLE
 from tests.unit.controller.builders import NOW, WALL, declared, observation, pods, shards, view
 
 C1 = ConsumerId("clicks-1")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.model import LastRebalance, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardState
-from shardherd.core.observed import Ceiling, Sizing, Trial
-from shardherd.core.scaling import Scale, scale
-from shardherd.core.sizing import Decision
-from shardherd.core.status import status, unreadable, write_due
-from shardherd.core.traffic import Mark, Pace, Traffic
+from shardherd.core.model.nouns import LastRebalance, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardState
+from shardherd.core.planning.observed import Ceiling, Sizing, Trial
+from shardherd.core.planning.scaling import Scale, scale
+from shardherd.core.planning.sizing import Decision
+from shardherd.core.planning.status import status, unreadable, write_due
+from shardherd.core.planning.traffic import Mark, Pace, Traffic
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
 
 HELD = (

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.model import ConsumerId, GroupView, ShardId, ShardState, ShardView
-from shardherd.core.traffic import INTERVAL, MEMORY, Mark, Pace, Span, Traffic, watched
+from shardherd.core.model.nouns import ConsumerId, GroupView, ShardId, ShardState, ShardView
+from shardherd.core.planning.traffic import INTERVAL, MEMORY, Mark, Pace, Span, Traffic, watched
 from tests.unit.controller.builders import view
 
 NAMES = (ConsumerId("clicks-0"), ConsumerId("clicks-1"))

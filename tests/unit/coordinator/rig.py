@@ -23,7 +23,7 @@ from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.coordinator.runtime import Runtime
-from shardherd.core.model import (
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
@@ -41,7 +41,7 @@ from shardherd.core.model import (
     ShardCheckpoint,
     ShardId,
 )
-from shardherd.core.requests import Tick
+from shardherd.core.model.requests import Tick
 from shardherd.telemetry.metrics import OperatorMetrics
 
 IDENTITY = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from shardherd.coordinator.runtime import Runtime
-from shardherd.core.admission import refused
-from shardherd.core.model import Condition, ConsumerId, GroupIdentity, GroupSpec, Heartbeat, HeartbeatReply, Incarnation
+from shardherd.core.group.admission import refused
+from shardherd.core.model.nouns import Condition, ConsumerId, GroupIdentity, GroupSpec, Heartbeat, HeartbeatReply, Incarnation
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 
 

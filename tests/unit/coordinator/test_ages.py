@@ -6,7 +6,7 @@ import pytest
 
 from shardherd.adapters.memory import MemoryConnector, MemoryKafka
 from shardherd.coordinator.ages import LagAge
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.ports import SourceUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 

@@ -19,9 +19,9 @@ from shardherd.adapters.memory import MemoryKafka
 from shardherd.client import AsyncConsumerClient
 from shardherd.coordinator import CoordinatorServer, Tls, limits, openapi
 from shardherd.coordinator.auth import REMEMBER
-from shardherd.core.errors import CoordinatorUnavailableError, NotLeadingError
-from shardherd.core.liveness import KEPT_FOR
-from shardherd.core.model import ConsumerId, Heartbeat, HeldShard, Incarnation, ShardId
+from shardherd.core.group.liveness import KEPT_FOR
+from shardherd.core.model.errors import CoordinatorUnavailableError, NotLeadingError
+from shardherd.core.model.nouns import ConsumerId, Heartbeat, HeldShard, Incarnation, ShardId
 from shardherd.ports import Caller
 from tests.harness.authorities import HOST, Switched, secret, write_bundle
 from tests.harness.tcp_proxy import TcpProxy

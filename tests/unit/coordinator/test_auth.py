@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from shardherd.adapters.memory import MemoryTokens, SimulatedClock
 from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.metrics import OperatorCounters
-from shardherd.core.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
-from shardherd.core.model import ConsumerId, Incarnation
+from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
+from shardherd.core.model.nouns import ConsumerId, Incarnation
 from shardherd.ports import Caller
 from shardherd.telemetry.metrics import OperatorMetrics
 from tests.unit.coordinator.rig import IDENTITY, spec_of

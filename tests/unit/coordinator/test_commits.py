@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import CheckpointResult, ShardId
-from shardherd.core.requests import ForceCheckpoint, ForceCheckpointReply
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import CheckpointResult, ShardId
+from shardherd.core.model.requests import ForceCheckpoint, ForceCheckpointReply
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain
 

@@ -11,12 +11,12 @@ import pytest
 
 from shardherd.coordinator.copies import Copies
 from shardherd.coordinator.storage import GroupStorage
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.group import Group
-from shardherd.core.model import CheckpointResult, GroupIdentity, ShardId
-from shardherd.core.ownership import loads
-from shardherd.core.records import PositionCopies
-from shardherd.core.requests import ForceCheckpoint
+from shardherd.core.group.group import Group
+from shardherd.core.group.ownership import loads
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import CheckpointResult, GroupIdentity, ShardId
+from shardherd.core.model.requests import ForceCheckpoint
 from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, spec_of
 

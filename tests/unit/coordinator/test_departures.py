@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.model import Incarnation, Leave
+from shardherd.core.model.nouns import Incarnation, Leave
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, spec_of
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core import ownership
-from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError
-from shardherd.core.group import Group, Result
-from shardherd.core.model import GroupIdentity, Incarnation, Leave
-from shardherd.core.records import Ownership
-from shardherd.core.requests import Request, SettingsChanged
+from shardherd.core.group import ownership
+from shardherd.core.group.group import Group, Result
+from shardherd.core.group.records import Ownership
+from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError
+from shardherd.core.model.nouns import GroupIdentity, Incarnation, Leave
+from shardherd.core.model.requests import Request, SettingsChanged
 from shardherd.ports import (
     OutcomeUnknownError,
     OwnershipConflictError,

@@ -13,10 +13,20 @@ from shardherd import protocol
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.coordinator.api import MAX_BODY
-from shardherd.core.liveness import KEPT_UIDS
-from shardherd.core.model import ConsumerId, Incarnation, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardState
-from shardherd.core.ownership import dumps, loads
-from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
+from shardherd.core.group.liveness import KEPT_UIDS
+from shardherd.core.group.ownership import dumps, loads
+from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
+from shardherd.core.model.nouns import (
+    ConsumerId,
+    Incarnation,
+    Reset,
+    ResetReport,
+    ResetRow,
+    ResetState,
+    ResetTo,
+    ShardId,
+    ShardState,
+)
 from shardherd.ports import GROWTH_LIMIT
 from tests.harness.config_maps import PlayedConfigMaps
 from tests.unit.coordinator.rig import IDENTITY, Rig, spec_of

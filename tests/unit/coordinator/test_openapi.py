@@ -12,9 +12,9 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from shardherd import protocol
 from shardherd.coordinator.openapi import OPERATIONS, document
-from shardherd.core import errors
-from shardherd.core.model import Leave
-from shardherd.core.requests import ForceCheckpointReply
+from shardherd.core.model import errors
+from shardherd.core.model.nouns import Leave
+from shardherd.core.model.requests import ForceCheckpointReply
 from tests.unit.client.test_client import NAME, RESET, RUN
 from tests.unit.client.test_protocol import CHECKPOINT, CHECKPOINT_REPLY, HEARTBEAT, REPLY, VIEW
 from tests.unit.coordinator.test_api import Service, service

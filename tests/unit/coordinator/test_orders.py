@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import CheckpointResult
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import CheckpointResult
 from shardherd.ports import OutcomeUnknownError
 from tests.unit.coordinator.rig import Consumer, Rig, drain, spec_of
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core import ownership as codec
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import CheckpointResult, Incarnation, ShardId
-from shardherd.core.records import PositionCopies
-from shardherd.core.requests import ForceCheckpoint
+from shardherd.core.group import ownership as codec
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import CheckpointResult, Incarnation, ShardId
+from shardherd.core.model.requests import ForceCheckpoint
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, spec_of
 
 TIMEOUT = 45.0

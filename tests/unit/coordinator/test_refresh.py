@@ -9,8 +9,8 @@ import pytest
 from shardherd.adapters.memory import SimulatedClock
 from shardherd.coordinator import copies, refresh
 from shardherd.coordinator.refresh import AT_ONCE, Refresh
-from shardherd.core.model import CheckpointResult, ShardId
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import CheckpointResult, ShardId
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 

@@ -11,8 +11,8 @@ import pytest
 
 from shardherd import protocol
 from shardherd.coordinator import CoordinatorServer
-from shardherd.core.model import GroupSpec, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId
-from shardherd.core.ownership import loads
+from shardherd.core.group.ownership import loads
+from shardherd.core.model.nouns import GroupSpec, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId
 from shardherd.ports import Caller, OutcomeUnknownError, SourceUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Rig, drain, spec_of
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from shardherd.adapters.memory import SimulatedClock
 from shardherd.coordinator.items import Tell
 from shardherd.coordinator.room import AGAIN, Room
-from shardherd.core.model import GroupSpec, Incarnation, Reset, ResetState, ResetTo, ShardId, ShardInfo
-from shardherd.core.ownership import dumps
-from shardherd.core.requests import ResetDue, ShardsDiscovered
+from shardherd.core.group.ownership import dumps
+from shardherd.core.model.nouns import GroupSpec, Incarnation, Reset, ResetState, ResetTo, ShardId, ShardInfo
+from shardherd.core.model.requests import ResetDue, ShardsDiscovered
 from shardherd.ports import GROWTH_LIMIT
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, drain, spec_of
 

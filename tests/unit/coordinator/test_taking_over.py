@@ -14,11 +14,11 @@ from shardherd.adapters.memory.kafka import MemoryOffsetStore, MemoryShardSource
 from shardherd.coordinator.coordination import ThreadSafeCoordination
 from shardherd.coordinator.items import Tell
 from shardherd.coordinator.storage import GroupStorage
-from shardherd.core.errors import CoordinatorUnavailableError, StaleIncarnationError, UnknownGroupError
-from shardherd.core.model import GroupIdentity, GroupSpec, Incarnation, Offset, ShardId, ShardState
-from shardherd.core.ownership import loads
-from shardherd.core.records import Ownership, PositionCopies, ShardRecord
-from shardherd.core.requests import Tick
+from shardherd.core.group.ownership import loads
+from shardherd.core.group.records import Ownership, PositionCopies, ShardRecord
+from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError, UnknownGroupError
+from shardherd.core.model.nouns import GroupIdentity, GroupSpec, Incarnation, Offset, ShardId, ShardState
+from shardherd.core.model.requests import Tick
 from shardherd.ports import Discovered, OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, drain, spec_of
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from shardherd.adapters.memory import MemoryEvents
 from shardherd.coordinator.cleaning import Cleaning
-from shardherd.core.model import CheckpointResult, GroupSpec, ShardId, ShardInfo
+from shardherd.core.model.nouns import CheckpointResult, GroupSpec, ShardId, ShardInfo
 from shardherd.ports import Discovered, SourceUnavailableError
 from tests.unit.coordinator.rig import IDENTITY, Consumer, Rig, spec_of
 

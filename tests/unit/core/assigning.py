@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardherd.core.assignors import Problem
-from shardherd.core.model import ConsumerId, ShardId
-from shardherd.core.naming import shard_key
+from shardherd.core.model.naming import shard_key
+from shardherd.core.model.nouns import ConsumerId, ShardId
 
 Assigned = dict[ConsumerId, tuple[ShardId, ...]]
 

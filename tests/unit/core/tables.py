@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardherd.core.model import ConsumerId, Offset, ShardId, ShardInfo, ShardState
-from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, ShardRecord
-from shardherd.core.state import State, Told
+from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, ShardRecord
+from shardherd.core.group.state import State, Told
+from shardherd.core.model.nouns import ConsumerId, Offset, ShardId, ShardInfo, ShardState
 from tests.builders import IDENTITY, incarnation, info, shard, spec
 
 A, B, C = (ConsumerId(name) for name in ("g-0", "g-1", "g-2"))

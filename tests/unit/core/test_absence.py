@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.group import Told
-from shardherd.core.model import (
+from shardherd.core.group.group import Told
+from shardherd.core.model.nouns import (
     CheckpointResult,
     ConsumerId,
     Growth,
@@ -19,7 +19,7 @@ from shardherd.core.model import (
     ShardInfo,
     ShardState,
 )
-from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, ResetDue
+from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint, ResetDue
 from tests.builders import IDENTITY, Play, holding, info, shard, shards, spec, started, topic, with_settings
 
 HOUR = 3600.0

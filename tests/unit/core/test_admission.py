@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.admission import GROUP_ID_TAKEN, TOO_MANY_GROUPS, refused
-from shardherd.core.model import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
+from shardherd.core.group.admission import refused
+from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource
+from shardherd.core.model.reasons import GROUP_ID_TAKEN, TOO_MANY_GROUPS
 
 
 def group(number: int, *, topic: str = "clicks", brokers: str = "a:9092,b:9092", group_id: str = "", age: int = 0) -> GroupSpec:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core.ages import AGAIN, FRESH, MOST, Ages, Unread, unread
-from shardherd.core.model import GroupView, Offset, ShardId, ShardState, ShardView
+from shardherd.core.group.ages import AGAIN, FRESH, MOST, Ages, Unread, unread
+from shardherd.core.model.nouns import GroupView, Offset, ShardId, ShardState, ShardView
 
 NOW, WALL = 1000.0, 1_700_000_000.0
 FIRST, SECOND, THIRD = (ShardId(f"clicks/{number}") for number in range(3))

@@ -12,7 +12,7 @@ from shardherd.core.assignors.kafka import ranges, round_robin
 from shardherd.core.assignors.names import kept
 from shardherd.core.assignors.problem import Indexes
 from shardherd.core.assignors.sticky import sticky
-from shardherd.core.model import ConsumerId, ShardId
+from shardherd.core.model.nouns import ConsumerId, ShardId
 from tests.unit.core.assigning import C0, C1, C2, C, by_name, holders, partitions, problem
 
 

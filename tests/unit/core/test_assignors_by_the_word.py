@@ -14,7 +14,7 @@ from shardherd.core.assignors import NOBODY, Problem
 from shardherd.core.assignors.kafka import ranges, round_robin
 from shardherd.core.assignors.names import kept
 from shardherd.core.assignors.sticky import shares, sticky, too_many
-from shardherd.core.model import ConsumerId
+from shardherd.core.model.nouns import ConsumerId
 from tests.unit.core.assigning import C, partitions
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardherd.core.model import ConsumerId
+from shardherd.core.model.nouns import ConsumerId
 from tests.builders import Play, holding, shard, shards, spec, started, topic, with_settings
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardherd.core.model import (
+from shardherd.core.consumer.tracker import ReadRange, Tracker, split_by_backlog
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointResult,
@@ -13,7 +14,6 @@ from shardherd.core.model import (
     ShardCheckpoint,
     ShardId,
 )
-from shardherd.core.tracker import ReadRange, Tracker, split_by_backlog
 from tests.unit.spark.test_tracker import reply
 
 A, B, C, D = (ShardId(f"clicks/{number}") for number in range(4))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.certificates import DAY, Authority, Certificate, Lifetimes, Rotation, rotation
+from shardherd.core.planning.certificates import DAY, Authority, Certificate, Lifetimes, Rotation, rotation
 
 NAMES = frozenset({"shardherd.system.svc"})
 LIFETIMES = Lifetimes(authority=360 * DAY, certificate=90 * DAY)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core.errors import InvalidRequestError, UnknownShardError
-from shardherd.core.model import CheckpointOutcome, CheckpointReply, CheckpointRequest, CheckpointResult, ShardCheckpoint
-from shardherd.core.requests import CheckpointsCommitted, ConditionsChanged, ForceCheckpoint, ForceCheckpointReply
+from shardherd.core.model.errors import InvalidRequestError, UnknownShardError
+from shardherd.core.model.nouns import CheckpointOutcome, CheckpointReply, CheckpointRequest, CheckpointResult, ShardCheckpoint
+from shardherd.core.model.requests import CheckpointsCommitted, ConditionsChanged, ForceCheckpoint, ForceCheckpointReply
 from tests.builders import Play, info, shard, spec, started, topic
 
 

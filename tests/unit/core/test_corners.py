@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core import grants
-from shardherd.core.group import Group
-from shardherd.core.model import ConsumerId, Leave, ShardCheckpoint, ShardId
-from shardherd.core.naming import shard_key, split
-from shardherd.core.ownership import decode, encode
-from shardherd.core.requests import CheckpointsCommitted
-from shardherd.core.tracker import ReadRange, Tracker
+from shardherd.core.consumer.tracker import ReadRange, Tracker
+from shardherd.core.group import grants
+from shardherd.core.group.group import Group
+from shardherd.core.group.ownership import decode, encode
+from shardherd.core.model.naming import shard_key, split
+from shardherd.core.model.nouns import ConsumerId, Leave, ShardCheckpoint, ShardId
+from shardherd.core.model.requests import CheckpointsCommitted
 from tests.builders import Play, incarnation, info, shard, spec, started, topic, with_settings
 from tests.unit.spark.test_tracker import reply
 

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from shardherd.core import balance, counted
-from shardherd.core.group import Group
-from shardherd.core.model import Condition, ShardInfo
-from shardherd.core.records import ConsumerRecord, InFlight
-from shardherd.core.requests import ConditionsChanged, ForceCheckpoint
+from shardherd.core.group import balance, counted
+from shardherd.core.group.group import Group
+from shardherd.core.group.records import ConsumerRecord, InFlight
+from shardherd.core.model.nouns import Condition, ShardInfo
+from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint
 from tests.builders import Play, holding, incarnation, info, shard, shards, spec, started, topic, with_settings
 from tests.unit.core.tables import FREE, HELD, MOVING, OVER, WAITING, A, B, having
 

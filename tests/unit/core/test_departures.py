@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core import liveness
-from shardherd.core.errors import GroupReplacedError, InvalidRequestError, ShardherdError, StaleIncarnationError
-from shardherd.core.model import CheckpointRequest, ConsumerId, Heartbeat, Incarnation, Leave, ShardId
-from shardherd.core.records import ConsumerRecord, EndReason, InFlight, Session, ShardRecord
-from shardherd.core.requests import ConsumerDied, Request
-from shardherd.core.state import Put, State, Table, Told
+from shardherd.core.group import liveness
+from shardherd.core.group.records import ConsumerRecord, EndReason, InFlight, Session, ShardRecord
+from shardherd.core.group.state import Put, State, Table, Told
+from shardherd.core.model.errors import GroupReplacedError, InvalidRequestError, ShardherdError, StaleIncarnationError
+from shardherd.core.model.nouns import CheckpointRequest, ConsumerId, Heartbeat, Incarnation, Leave, ShardId
+from shardherd.core.model.requests import ConsumerDied, Request
 from tests.builders import IDENTITY, Play, incarnation, shard, shards, spec, started, topic, with_settings
 from tests.unit.core.tables import FREE, HELD, MOVING, NOW, A, B, C, having, told
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core import discovery
-from shardherd.core.model import Condition, ConsumerId, Growth, Offset, ShardId, ShardInfo, ShardState
-from shardherd.core.notes import Note, parse
-from shardherd.core.records import ShardRecord
-from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, ShardsDiscovered
-from shardherd.core.state import State, Told
+from shardherd.core.group import discovery
+from shardherd.core.group.notes import Note, parse
+from shardherd.core.group.records import ShardRecord
+from shardherd.core.group.state import State, Told
+from shardherd.core.model.nouns import Condition, ConsumerId, Growth, Offset, ShardId, ShardInfo, ShardState
+from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint, ShardsDiscovered
 from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic, with_settings, with_topics
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, A, having
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shardherd.core import eligible
-from shardherd.core.model import ConsumerId
-from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Session
-from shardherd.core.state import State
+from shardherd.core.group import eligible
+from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Session
+from shardherd.core.group.state import State
+from shardherd.core.model.nouns import ConsumerId
 from tests.builders import IDENTITY, incarnation, info, shard, spec
 from tests.unit.core.tables import FREE, HELD, MOVING, A, B, having
 

@@ -9,8 +9,8 @@ import pytest
 from shardherd.core.assignors import Problem, target
 from shardherd.core.assignors.kafka import ranges, round_robin
 from shardherd.core.assignors.sticky import sticky
-from shardherd.core.model import ConsumerId
-from shardherd.core.naming import consumer_key, shard_key
+from shardherd.core.model.naming import consumer_key, shard_key
+from shardherd.core.model.nouns import ConsumerId
 from tests.builders import started
 from tests.unit.core.assigning import C0, C1, C2, C, by_name, holders, of, partitions, problem, unchanged
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from shardherd.core.model import ConsumerId
+from shardherd.core.model.nouns import ConsumerId
 from tests.builders import Play, holding, info, moved, spec, started, topic
 
 

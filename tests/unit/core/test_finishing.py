@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardherd.core.model import CheckpointResult
-from shardherd.core.requests import ConditionsChanged
+from shardherd.core.model.nouns import CheckpointResult
+from shardherd.core.model.requests import ConditionsChanged
 from tests.builders import Play, info, shard, spec, started
 
 PARENT, CHILD = info("0", open=False), info("1", parents=["0"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core.errors import CoordinatorUnavailableError, InvalidRequestError
-from shardherd.core.model import CheckpointResult, ShardState
-from shardherd.core.requests import ConditionsChanged, ForceCheckpoint, ForceCheckpointReply
+from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError
+from shardherd.core.model.nouns import CheckpointResult, ShardState
+from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint, ForceCheckpointReply
 from tests.builders import Play, info, shard, spec, started
 
 CLOSED = info("0", open=False)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from shardherd.core import fsm, grants
-from shardherd.core.errors import IllegalTransitionError
-from shardherd.core.fsm import TRANSITIONS, Cause, step
-from shardherd.core.model import ConsumerId
-from shardherd.core.model import ShardState as S
+from shardherd.core.group import fsm, grants
+from shardherd.core.group.fsm import TRANSITIONS, Cause, step
+from shardherd.core.model.errors import IllegalTransitionError
+from shardherd.core.model.nouns import ConsumerId
+from shardherd.core.model.nouns import ShardState as S
 from tests.builders import Play, info, shard, spec
 
-CORE = Path(fsm.__file__).parent
+CORE = Path(fsm.__file__).parents[1]
 
 EDGES = [
     (1, None, Cause.APPEARED_BEHIND, S.WAIT),
@@ -121,7 +121,7 @@ def test_every_pair_outside_the_table_changes_nothing_in_a_group_and_every_other
 
 def test_only_the_table_says_what_state_a_shard_enters() -> None:
     entered = []
-    for path in CORE.glob("*.py"):
+    for path in CORE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "_replace":
                 entered += [(path.name, keyword.value) for keyword in node.keywords if keyword.arg == "state"]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from shardherd.core import grants
-from shardherd.core.model import Condition, Offset, ResetReport, ResetState, ResetTo, ShardId, ShardInfo, ShardState
-from shardherd.core.records import InFlight, ShardRecord
-from shardherd.core.state import State, Told
+from shardherd.core.group import grants
+from shardherd.core.group.records import InFlight, ShardRecord
+from shardherd.core.group.state import State, Told
+from shardherd.core.model.nouns import Condition, Offset, ResetReport, ResetState, ResetTo, ShardId, ShardInfo, ShardState
 from tests.builders import incarnation, info, shard, with_settings
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, WAITING, A, B, C, given, having, told
 

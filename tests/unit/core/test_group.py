@@ -7,21 +7,15 @@ from typing import Any
 
 import pytest
 
-from shardherd.core import group
 from shardherd.core.assignors import ASSIGNORS
-from shardherd.core.errors import StaleIncarnationError
-from shardherd.core.group import Group, Result
-from shardherd.core.model import (
-    ConsumerId,
-    Heartbeat,
-    Leave,
-    Offset,
-    ShardId,
-    ShardState,
-    Weights,
-)
-from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session
-from shardherd.core.requests import (
+from shardherd.core.group import group
+from shardherd.core.group.group import Group, Result
+from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session
+from shardherd.core.group.results import result_of
+from shardherd.core.group.state import Event, Put, Table, Told
+from shardherd.core.model.errors import StaleIncarnationError
+from shardherd.core.model.nouns import ConsumerId, Heartbeat, Leave, Offset, ShardId, ShardState, Weights
+from shardherd.core.model.requests import (
     CheckpointsCommitted,
     ClockGap,
     ConditionsChanged,
@@ -30,8 +24,6 @@ from shardherd.core.requests import (
     ShardsDiscovered,
     Tick,
 )
-from shardherd.core.results import result_of
-from shardherd.core.state import Event, Put, Table, Told
 from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic, with_settings
 from tests.unit.core.tables import FREE, HELD, A, B, C
 

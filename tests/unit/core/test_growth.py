@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shardherd.core.growth import grown, unread
-from shardherd.core.lineage import ancestors, descendants, may_be_read
-from shardherd.core.model import Growth, ShardId, ShardInfo
-from shardherd.core.records import ShardRecord
-from shardherd.core.requests import ForceCheckpoint
+from shardherd.core.group.growth import grown, unread
+from shardherd.core.group.lineage import ancestors, descendants, may_be_read
+from shardherd.core.group.records import ShardRecord
+from shardherd.core.model.nouns import Growth, ShardId, ShardInfo
+from shardherd.core.model.requests import ForceCheckpoint
 from tests.builders import Play, info, shard, shards, spec
 from tests.unit.core.tables import FREE
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from shardherd.core import heartbeats
-from shardherd.core.errors import InvalidRequestError
-from shardherd.core.model import ConfirmedShard, ConsumerId, Heartbeat, HeartbeatReply, HeldShard, ShardId, ShardState
-from shardherd.core.records import InFlight, Session, ShardRecord
-from shardherd.core.requests import ForceCheckpoint
-from shardherd.core.state import Put, State, Table
+from shardherd.core.group import heartbeats
+from shardherd.core.group.records import InFlight, Session, ShardRecord
+from shardherd.core.group.state import Put, State, Table
+from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.model.nouns import ConfirmedShard, ConsumerId, Heartbeat, HeartbeatReply, HeldShard, ShardId, ShardState
+from shardherd.core.model.requests import ForceCheckpoint
 from tests.builders import Play, incarnation, info, shard, shards, spec, started, topic, with_settings
 from tests.unit.core.tables import HELD, MOVING, NOW, A, B, C, having
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.errors import GroupReplacedError, StaleIncarnationError
-from shardherd.core.liveness import KEPT_FOR, KEPT_UIDS
-from shardherd.core.model import (
+from shardherd.core.group.liveness import KEPT_FOR, KEPT_UIDS
+from shardherd.core.model.errors import GroupReplacedError, StaleIncarnationError
+from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
     CheckpointResult,
@@ -20,7 +20,7 @@ from shardherd.core.model import (
     Leave,
     ShardCheckpoint,
 )
-from shardherd.core.requests import ClockGap, ConditionsChanged, ConsumerDied, ForceCheckpoint, Request, Tick
+from shardherd.core.model.requests import ClockGap, ConditionsChanged, ConsumerDied, ForceCheckpoint, Request, Tick
 from tests.builders import Play, incarnation, info, shard, spec, started, topic
 
 SILENT = 45.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shardherd.core.group import Group
-from shardherd.core.notes import parse, text
-from shardherd.core.ownership import decode, encode
-from shardherd.core.requests import CheckpointsCommitted, CheckpointsFailed
+from shardherd.core.group.group import Group
+from shardherd.core.group.notes import parse, text
+from shardherd.core.group.ownership import decode, encode
+from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed
 from tests.builders import IDENTITY, Play, shard, spec, topic
 
 ANOTHER = text("the UID of a group that was deleted", 7, 9, "")

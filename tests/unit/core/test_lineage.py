@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardherd.core.lineage import ancestors, descendants, may_be_read
-from shardherd.core.model import ShardId, ShardInfo
+from shardherd.core.group.lineage import ancestors, descendants, may_be_read
+from shardherd.core.model.nouns import ShardId, ShardInfo
 from tests.builders import Play, info, shard, spec, with_settings
 
 READ, FREE, WAITS, DONE = "ALREADY_ALLOC", "NOT_ALLOC", "WAIT", "OVER"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core.errors import InvalidRequestError, StaleIncarnationError
-from shardherd.core.model import ConsumerId, Heartbeat, HeartbeatReply, HeldShard, Incarnation
-from shardherd.core.requests import ClockGap, ConditionsChanged, ConsumerDied
+from shardherd.core.model.errors import InvalidRequestError, StaleIncarnationError
+from shardherd.core.model.nouns import ConsumerId, Heartbeat, HeartbeatReply, HeldShard, Incarnation
+from shardherd.core.model.requests import ClockGap, ConditionsChanged, ConsumerDied
 from tests.builders import Play, incarnation, info, shard, spec, started, topic
 
 SILENT = 45.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shardherd.core.group import Group
-from shardherd.core.model import CheckpointResult, ShardId
-from shardherd.core.requests import ForceCheckpoint, ShardsDiscovered
+from shardherd.core.group.group import Group
+from shardherd.core.model.nouns import CheckpointResult, ShardId
+from shardherd.core.model.requests import ForceCheckpoint, ShardsDiscovered
 from tests.builders import Play, info, shard, started, topic
 
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.errors import StaleIncarnationError
-from shardherd.core.model import CheckpointResult, ConsumerId, ShardState
-from shardherd.core.views import SUPERSEDED
+from shardherd.core.group.views import SUPERSEDED
+from shardherd.core.model.errors import StaleIncarnationError
+from shardherd.core.model.nouns import CheckpointResult, ConsumerId, ShardState
 from tests.builders import Play, info, moved, shard, spec, started, topic, with_settings
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core.errors import FencedEpochError
-from shardherd.core.model import ConsumerId, GroupIdentity, GroupView, Incarnation, ShardState, ShardView
-from shardherd.core.records import ConsumerRecord
+from shardherd.core.group.records import ConsumerRecord
+from shardherd.core.model.errors import FencedEpochError
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupView, Incarnation, ShardState, ShardView
 from tests.builders import shard
 
 RUN = Incarnation("uid", 2)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardherd.core.model import ConsumerId, ShardId
-from shardherd.core.naming import consumer_key, shard_key, split
-from shardherd.core.times import rfc3339, seconds_since_1970
+from shardherd.core.model.naming import consumer_key, shard_key, split
+from shardherd.core.model.nouns import ConsumerId, ShardId
+from shardherd.core.model.times import rfc3339, seconds_since_1970
 
 
 @pytest.mark.parametrize(

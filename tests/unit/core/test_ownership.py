@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardherd.core.errors import OwnershipDamagedError, OwnershipFormatError
-from shardherd.core.group import Group
-from shardherd.core.model import (
+from shardherd.core.group.group import Group
+from shardherd.core.group.ownership import decode, dumps, encode, loads
+from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
+from shardherd.core.model.errors import OwnershipDamagedError, OwnershipFormatError
+from shardherd.core.model.nouns import (
     ConsumerId,
     Growth,
     Incarnation,
@@ -24,9 +26,7 @@ from shardherd.core.model import (
     ResetTo,
     ShardState,
 )
-from shardherd.core.ownership import decode, dumps, encode, loads
-from shardherd.core.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
-from shardherd.core.requests import ShardsDiscovered
+from shardherd.core.model.requests import ShardsDiscovered
 from tests.builders import Play, incarnation, info, shard, shards, spec, started
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.errors import InvalidRequestError
-from shardherd.core.model import Phase
+from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.model.nouns import Phase
 from tests.builders import Play, started, topic
 
 SETTINGS = {"session_timeout": 45.0, "progress_timeout": 60.0, "release_timeout": 30.0, "sink_timeout": 600.0}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.errors import InvalidRequestError
-from shardherd.core.model import ShardInfo, Weights, Zones
-from shardherd.core.ownership import decode, encode
+from shardherd.core.group.ownership import decode, encode
+from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.model.nouns import ShardInfo, Weights, Zones
 from tests.builders import Play, info, shard, spec, topic, with_settings
 
 ZONES = "abababab"

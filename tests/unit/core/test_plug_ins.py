@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shardherd.core.assignors import ASSIGNORS, NOBODY, Assignment, Assignor, Problem, target
-from shardherd.core.group import Group
-from shardherd.core.model import Condition, ConsumerId
+from shardherd.core.group.group import Group
+from shardherd.core.model.nouns import Condition, ConsumerId
 from tests.builders import Play, spec, topic, with_settings
 from tests.unit.core.assigning import C, partitions, problem
 

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from shardherd.core import checkpoints, grants
-from shardherd.core.errors import (
-    CoordinatorUnavailableError,
-    InvalidRequestError,
-    ShardherdError,
-    UnknownShardError,
-)
-from shardherd.core.model import (
+from shardherd.core.group import checkpoints, grants
+from shardherd.core.group.records import InFlight, Session, ShardRecord
+from shardherd.core.group.state import Put, State, Table, Told
+from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError, ShardherdError, UnknownShardError
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointRequest,
@@ -28,15 +25,13 @@ from shardherd.core.model import (
     ShardId,
     ShardState,
 )
-from shardherd.core.records import InFlight, Session, ShardRecord
-from shardherd.core.requests import (
+from shardherd.core.model.requests import (
     CheckpointsCommitted,
     CheckpointsFailed,
     CheckpointsLost,
     ForceCheckpoint,
     ForceCheckpointReply,
 )
-from shardherd.core.state import Put, State, Table, Told
 from tests.builders import Play, incarnation, info, shard, shards, started
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OVER, A, B, having, told
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardherd.core import assignors, balance
+from shardherd.core import assignors
 from shardherd.core.assignors import NOBODY, Problem
-from shardherd.core.model import ConsumerId, ShardState, Weights, Zones
-from shardherd.core.rates import Rates
-from shardherd.core.records import ConsumerRecord, InFlight, Session, ShardRecord
-from shardherd.core.state import State, Told
+from shardherd.core.group import balance
+from shardherd.core.group.rates import Rates
+from shardherd.core.group.records import ConsumerRecord, InFlight, Session, ShardRecord
+from shardherd.core.group.state import State, Told
+from shardherd.core.model.nouns import ConsumerId, ShardState, Weights, Zones
 from tests.builders import incarnation, info, shard, shards, spec, with_settings
 from tests.unit.core.tables import FREE, HELD, MOVING, OVER, WAITING, A, B, C, having, told
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from shardherd.core.model import ConsumerId, Leave, ShardId
-from shardherd.core.requests import ConsumerDied
+from shardherd.core.model.nouns import ConsumerId, Leave, ShardId
+from shardherd.core.model.requests import ConsumerDied
 from tests.builders import IDENTITY, Play, incarnation, spec, started, topic
 
 SILENT = 45.0

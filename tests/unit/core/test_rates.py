@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from shardherd.core.model import Weights
-from shardherd.core.rates import MEMORY, Rates, again, first, in_unit
+from shardherd.core.group.rates import MEMORY, Rates, again, first, in_unit
+from shardherd.core.model.nouns import Weights
 from tests.builders import info, shard
 
 S0, S1, S2, S3 = (shard(str(number)) for number in range(4))

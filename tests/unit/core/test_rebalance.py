@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shardherd.core import rebalance
-from shardherd.core.model import ConsumerId, ShardId, ShardState
-from shardherd.core.records import ConsumerRecord, Session, ShardRecord
-from shardherd.core.state import Put, State, Table, Told
+from shardherd.core.group import rebalance
+from shardherd.core.group.records import ConsumerRecord, Session, ShardRecord
+from shardherd.core.group.state import Put, State, Table, Told
+from shardherd.core.model.nouns import ConsumerId, ShardId, ShardState
 from tests.builders import incarnation, info, shard, shards, spec, with_settings
 from tests.unit.core.tables import FREE, HELD, MOVING, A, B, C, having, told
 

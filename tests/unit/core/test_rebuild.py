@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from shardherd.core import rebuild
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.group import Group
-from shardherd.core.model import CheckpointResult, ConsumerId, Heartbeat, HeldShard, ShardState
-from shardherd.core.notes import Note, of_group, outdated, parse
-from shardherd.core.ownership import decode, encode
-from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, ShardRecord
-from shardherd.core.requests import ForceCheckpoint
-from shardherd.core.state import State, Table, Told
+from shardherd.core.group import rebuild
+from shardherd.core.group.group import Group
+from shardherd.core.group.notes import Note, of_group, outdated, parse
+from shardherd.core.group.ownership import decode, encode
+from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, ShardRecord
+from shardherd.core.group.state import State, Table, Told
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import CheckpointResult, ConsumerId, Heartbeat, HeldShard, ShardState
+from shardherd.core.model.requests import ForceCheckpoint
 from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic
 
 SILENT = 45.0

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import (
+from shardherd.core.group.resets import REMEMBERED, SHOWN
+from shardherd.core.group.state import Told
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import (
     CheckpointResult,
     Condition,
     Offset,
@@ -21,9 +23,7 @@ from shardherd.core.model import (
     ShardId,
     ShardInfo,
 )
-from shardherd.core.requests import CheckpointsFailed, ConditionsChanged, ForceCheckpoint, ResetDue, SettingsChanged
-from shardherd.core.resets import REMEMBERED, SHOWN
-from shardherd.core.state import Told
+from shardherd.core.model.requests import CheckpointsFailed, ConditionsChanged, ForceCheckpoint, ResetDue, SettingsChanged
 from tests.builders import Play, info, shard, shards, spec, started, topic, with_settings
 
 WALL = 1_700_000_000.0

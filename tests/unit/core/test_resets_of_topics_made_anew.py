@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardherd.core.group import Group
-from shardherd.core.model import ResetReport, ResetRow, ResetState, ResetTo, ShardInfo
-from shardherd.core.notes import parse
-from shardherd.core.ownership import decode, encode
-from shardherd.core.requests import ForceCheckpoint
+from shardherd.core.group.group import Group
+from shardherd.core.group.notes import parse
+from shardherd.core.group.ownership import decode, encode
+from shardherd.core.model.nouns import ResetReport, ResetRow, ResetState, ResetTo, ShardInfo
+from shardherd.core.model.requests import ForceCheckpoint
 from tests.builders import Play, info, shard, spec
 from tests.unit.core.test_resets import WALL, declare, go_on, positions, report, reset
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.model import Condition, ConsumerId, Heartbeat, Leave, Reset, ResetTo
-from shardherd.core.requests import ConditionsChanged, ConsumerDied, Request, ResetDue, ShardsDiscovered, Tick
+from shardherd.core.model.nouns import Condition, ConsumerId, Heartbeat, Leave, Reset, ResetTo
+from shardherd.core.model.requests import ConditionsChanged, ConsumerDied, Request, ResetDue, ShardsDiscovered, Tick
 from tests.builders import Play, incarnation, info, started, topic, with_settings
 
 

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from shardherd.core.security import MECHANISMS, OAuth, Security, SecurityError
+from shardherd.core.model.security import MECHANISMS, OAuth, Security, SecurityError
 
 SCRAM = Security("SASL_SSL", "SCRAM-SHA-512", username="app", password_file="/kafka/password", ca_file="/kafka/ca.crt")
 

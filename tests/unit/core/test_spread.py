@@ -13,7 +13,7 @@ from shardherd.core.assignors import spread as spreading
 from shardherd.core.assignors.spread import spread
 from shardherd.core.assignors.sticky import sticky
 from shardherd.core.assignors.weighted import weighted
-from shardherd.core.model import ConsumerId, ShardId
+from shardherd.core.model.nouns import ConsumerId, ShardId
 from tests.builders import Play, moved, spec, topic
 from tests.unit.core.assigning import C0, C1, C2, C, by_name, holders, partitions, problem
 

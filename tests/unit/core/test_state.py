@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from shardherd.core.assignors import ASSIGNORS
-from shardherd.core.model import ConsumerId, Incarnation, ShardId, ShardState, Weights
-from shardherd.core.rates import Rates
-from shardherd.core.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
-from shardherd.core.state import Put, State, Table, Told
+from shardherd.core.group.rates import Rates
+from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
+from shardherd.core.group.state import Put, State, Table, Told
+from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId, ShardState, Weights
 from tests.builders import IDENTITY, incarnation, info, shard, shards, spec
 
 G0, G1 = ConsumerId("g-0"), ConsumerId("g-1")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shardherd.core import timers
-from shardherd.core.model import ConsumerId, ShardState
-from shardherd.core.records import ConsumerRecord, EndReason, Session
-from shardherd.core.state import State
+from shardherd.core.group import timers
+from shardherd.core.group.records import ConsumerRecord, EndReason, Session
+from shardherd.core.group.state import State
+from shardherd.core.model.nouns import ConsumerId, ShardState
 from tests.builders import incarnation, shard, spec, topic, with_settings
 from tests.unit.core.tables import HELD, A, B, C, having, told
 

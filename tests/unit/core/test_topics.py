@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core.topics import PatternError, check, selects
+from shardherd.core.group.topics import PatternError, check, selects
 
 
 @pytest.mark.parametrize(

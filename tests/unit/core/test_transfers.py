@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardherd.core.model import CheckpointResult, Heartbeat, HeartbeatReply, HeldShard
+from shardherd.core.model.nouns import CheckpointResult, Heartbeat, HeartbeatReply, HeldShard
 from tests.builders import Play, shard, started
 
 

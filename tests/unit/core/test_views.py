@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.model import (
+from shardherd.core.group.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Session, ShardRecord
+from shardherd.core.group.state import State, Table
+from shardherd.core.group.views import group_view
+from shardherd.core.model.nouns import (
     Condition,
     ConsumerId,
     ConsumerView,
@@ -23,9 +26,6 @@ from shardherd.core.model import (
     ShardState,
     ShardView,
 )
-from shardherd.core.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Session, ShardRecord
-from shardherd.core.state import State, Table
-from shardherd.core.views import group_view
 from tests.builders import IDENTITY, incarnation, info, shard, shards, spec, with_settings
 
 NOW, WALL = 1000.0, 1_700_000_000.0

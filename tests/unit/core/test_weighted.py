@@ -7,8 +7,8 @@ import pytest
 from shardherd.core.assignors import Problem
 from shardherd.core.assignors.sticky import sticky
 from shardherd.core.assignors.weighted import effective_weights, weighted
-from shardherd.core.model import ConsumerId, ShardId, Weights
-from shardherd.core.rates import again, first
+from shardherd.core.group.rates import again, first
+from shardherd.core.model.nouns import ConsumerId, ShardId, Weights
 from tests.builders import Play, info, shard, spec, with_settings
 from tests.unit.core.assigning import C0, C1, Assigned, C, by_name, holders, partitions
 

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from shardherd.core.errors import ShardherdError
-from shardherd.core.model import (
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.errors import ShardherdError
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointRequest,
@@ -23,7 +24,6 @@ from shardherd.core.model import (
     Leave,
     ShardId,
 )
-from shardherd.core.tracker import ReadRange
 from shardherd.spark.agent import Agent
 from shardherd.spark.lineage import Ends
 from shardherd.spark.surroundings import AgentSettings

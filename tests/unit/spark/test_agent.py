@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.errors import (
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.errors import (
     CoordinatorUnavailableError,
     GroupReplacedError,
     ShardherdError,
     StaleIncarnationError,
     UnknownGroupError,
 )
-from shardherd.core.model import CheckpointResult, ConfirmedShard, ShardId
-from shardherd.core.tracker import ReadRange
+from shardherd.core.model.nouns import CheckpointResult, ConfirmedShard, ShardId
 from shardherd.spark.agent import EVENT_WAIT
 from shardherd.spark.flow import Limits
 from shardherd.spark.lineage import Mark, marks_of

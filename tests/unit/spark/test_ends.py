@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
-from shardherd.core.model import Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.spark import ends
 from shardherd.spark.brokers import BrokersUnavailableError
 from shardherd.spark.ends import EndWatcher

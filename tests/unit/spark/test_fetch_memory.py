@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import reader
 from shardherd.spark.appetite import Appetite
 from shardherd.spark.brokers import Brokers

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark.flow import Limits
 
 A, B, C = ShardId("clicks/0"), ShardId("clicks/1"), ShardId("clicks/2")

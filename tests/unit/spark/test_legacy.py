@@ -9,7 +9,7 @@ import pytest
 from kafka.codec import gzip_encode
 from kafka.record.util import calc_crc32
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import records
 from tests.unit.spark.kafka_bytes import Record, batch_of, legacy_batch
 

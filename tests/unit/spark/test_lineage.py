@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardherd.core.model import ShardId
-from shardherd.core.tracker import ReadRange
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import losses
 from shardherd.spark.brokers import Brokers, RangeLostError
 from shardherd.spark.lineage import Ends, Lineage, Mark, leaders_of, marks_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark.brokers import RangeLostError
 from shardherd.spark.fetching import Fetched
 from shardherd.spark.losses import TRUNCATED_AFTER, Losses

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from shardherd.core.model import ShardId
-from shardherd.core.tracker import ReadRange
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark.offsets import STANDALONE, Offsets, OffsetsError, parse
 
 SHARDS = {ShardId("clicks/10"): ReadRange(0, 5, 3), ShardId("clicks/2"): ReadRange(7, 7, 4)}

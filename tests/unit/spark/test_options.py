@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core.model import ShardId
-from shardherd.core.security import OAuth, Security
+from shardherd.core.model.nouns import ShardId
+from shardherd.core.model.security import OAuth, Security
 from shardherd.spark.flow import Limits
 from shardherd.spark.kafka_settings import KafkaSettingError
 from shardherd.spark.option_table import MEANINGLESS, OPTIONS, Mode

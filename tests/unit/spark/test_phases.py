@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shardherd.core.model import Phase, ShardId
+from shardherd.core.model.nouns import Phase, ShardId
 from shardherd.spark.agent import KEEP_WARM_AFTER
 from shardherd.spark.flow import Limits
 from shardherd.spark.offsets import Offsets

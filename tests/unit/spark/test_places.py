@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark.places import EARLIEST, LATEST, Place, PlaceError
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardherd.core.model import ShardId
-from shardherd.core.tracker import ReadRange
+from shardherd.core.consumer.tracker import ReadRange
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
 
 RANGES = st.dictionaries(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core.model import Incarnation
-from shardherd.core.security import Security
+from shardherd.core.model.nouns import Incarnation
+from shardherd.core.model.security import Security
 from shardherd.spark.application import spark_conf
 from shardherd.spark.pod import NotInPodError, read_pod
 

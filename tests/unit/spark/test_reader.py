@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import losses, reader
 from shardherd.spark.appetite import UNKNOWN, Appetite
 from shardherd.spark.brokers import SHARD_FETCH_BYTES, BrokersUnavailableError, RangeLostError, topic_partition

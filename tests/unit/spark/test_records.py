@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import records
 from shardherd.spark.schema import SCHEMA as SPARK_SCHEMA
 from tests.unit.spark.kafka_bytes import CODECS, Record, batch_of, control_batch, empty_batch, sealed

@@ -10,7 +10,7 @@ from typing import Any
 import kafka.errors as kafka_errors
 import pytest
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError, topic_partition
 from shardherd.spark.replicas import Replicas
 from shardherd.spark.turns import Turns

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from shardherd.core.errors import CoordinatorUnavailableError
-from shardherd.core.model import (
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointRequest,

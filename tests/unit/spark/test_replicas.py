@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from kafka.protocol.consumer import FetchRequest
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import reader, replicas
 from shardherd.spark.brokers import Brokers
 from shardherd.spark.lineage import Mark

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import ends as ends_module
 from shardherd.spark import serve
 from shardherd.spark.agent import Agent

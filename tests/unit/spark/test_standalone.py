@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.model import ShardId
-from shardherd.core.naming import split
+from shardherd.core.model.naming import split
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import standalone
 from shardherd.spark.brokers import BrokersUnavailableError
 from shardherd.spark.holder import Facts

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.accumulators import Accumulator
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import reader, records, source, tally, typed
 from shardherd.spark.agent import Agent
 from shardherd.spark.metrics import AgentMetrics, serve_http

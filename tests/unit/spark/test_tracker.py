@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shardherd.core.model import (
+from shardherd.core.consumer.tracker import ReadRange, Tracker, split_by_backlog
+from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
     CheckpointResult,
@@ -16,7 +17,6 @@ from shardherd.core.model import (
     ShardCheckpoint,
     ShardId,
 )
-from shardherd.core.tracker import ReadRange, Tracker, split_by_backlog
 
 A, B, C = ShardId("clicks/0"), ShardId("clicks/1"), ShardId("clicks/2")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import records
 from shardherd.spark.transactions import Aborted
 from tests.unit.spark.kafka_bytes import Record, batch_of, control_batch, empty_batch, sealed, transactional

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 from shardherd.spark import records, typed
 from shardherd.spark.options import OptionError, read_options
 from shardherd.spark.schema import columns

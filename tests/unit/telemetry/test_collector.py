@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shardherd.core.model import GroupIdentity, GroupView, ShardState
+from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardState
 from shardherd.telemetry.collector import GroupCollector, MetricsServer
 from shardherd.telemetry.metrics import OperatorMetrics
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers, digest, token_in

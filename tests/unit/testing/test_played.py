@@ -11,7 +11,7 @@ import pytest
 
 from shardherd.client import AsyncConsumer
 from shardherd.client.pod import consumer_of_pod
-from shardherd.core.errors import ConsumerStoppedError, FencedEpochError
+from shardherd.core.model.errors import ConsumerStoppedError, FencedEpochError
 from shardherd.testing import PlayedGroup, Record
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "laptop.md"

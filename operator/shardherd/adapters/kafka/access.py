@@ -13,7 +13,7 @@ from collections.abc import Callable
 from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, as_text
 from shardherd.adapters.kafka.errors import CredentialsError
-from shardherd.core.security import AWS_MSK_IAM, KafkaSecurity, SecretKey
+from shardherd.core.model.security import AWS_MSK_IAM, KafkaSecurity, SecretKey
 from shardherd.ports import SecretReader, SecretRefusedError, SecretUnavailableError, SourceUnavailableError
 
 log = logging.getLogger(__name__)

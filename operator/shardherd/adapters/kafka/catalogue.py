@@ -20,8 +20,8 @@ from kafka.protocol.metadata import MetadataRequest
 from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.shards import Partition, shard_of
-from shardherd.core.model import ShardInfo
-from shardherd.core.topics import PatternError, check, selects
+from shardherd.core.group.topics import PatternError, check, selects
+from shardherd.core.model.nouns import ShardInfo
 from shardherd.ports import SourceUnavailableError
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from shardherd.adapters.kafka.catalogue import Catalogue
 from shardherd.adapters.kafka.connection import KafkaConnection
 from shardherd.adapters.kafka.offsets import KafkaOffsetStore
 from shardherd.adapters.kafka.source import KafkaShardSource
-from shardherd.core.model import GroupSpec
-from shardherd.core.security import NO_SECURITY, KafkaSecurity
+from shardherd.core.model.nouns import GroupSpec
+from shardherd.core.model.security import NO_SECURITY, KafkaSecurity
 from shardherd.ports import SecretReader, SecretRefusedError
 
 _Key = tuple[str, str, KafkaSecurity, bool]

@@ -14,7 +14,7 @@ from typing import Any
 from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.keeper import Fresh, Keeper
 from shardherd.adapters.kafka.secretfile import in_memory
-from shardherd.core.security import AWS_MSK_IAM, GSSAPI, KafkaSecurity, Security
+from shardherd.core.model.security import AWS_MSK_IAM, GSSAPI, KafkaSecurity, Security
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.keeper import Fresh, Keeper
 from shardherd.adapters.kafka.secretfile import in_memory
-from shardherd.core.security import GSSAPI
+from shardherd.core.model.security import GSSAPI
 
 AGAIN = 5.0
 """Seconds after which a broker is asked for again that the KDC did not know."""

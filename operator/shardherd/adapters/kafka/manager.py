@@ -19,7 +19,7 @@ from kafka.net.selector import NetworkSelector
 
 from shardherd.adapters.kafka.credentials import ClientSettings, of_files
 from shardherd.adapters.kafka.errors import CredentialsError
-from shardherd.core.security import Security
+from shardherd.core.model.security import Security
 
 log = logging.getLogger(__name__)
 

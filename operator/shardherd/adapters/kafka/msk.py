@@ -16,7 +16,7 @@ from kafka.net.sasl.msk import AwsMskIamClient, SaslMechanismAwsMskIam
 
 from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.keeper import Fresh, Keeper
-from shardherd.core.security import AWS_MSK_IAM
+from shardherd.core.model.security import AWS_MSK_IAM
 
 LIFE = 300.0
 """Seconds until botocore is asked again. It keeps keys of a role itself, and has got new ones 10 minutes before they end."""

@@ -23,7 +23,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from shardherd.adapters.kafka.errors import CredentialsError
 from shardherd.adapters.kafka.keeper import Fresh, Keeper
-from shardherd.core.security import OAuth
+from shardherd.core.model.security import OAuth
 
 TIMEOUT = 4.0
 """Seconds that the endpoint may be silent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardherd.core.model import ShardId
+from shardherd.core.model.nouns import ShardId
 
 Partition = tuple[str, int]
 """A topic and a partition number."""

@@ -14,7 +14,7 @@ from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.coordinators import ask_coordinator
 from shardherd.adapters.kafka.shards import partition_of, shard_of
 from shardherd.adapters.kafka.times import RecordTimes
-from shardherd.core.model import KafkaSource, Offset, ShardId
+from shardherd.core.model.nouns import KafkaSource, Offset, ShardId
 from shardherd.ports import Discovered, SourceUnavailableError
 
 MEMBERS_TIMEOUT = 10.0

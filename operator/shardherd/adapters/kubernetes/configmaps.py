@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import MANAGER
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 
 
 def path(group: GroupIdentity, part: str) -> str:

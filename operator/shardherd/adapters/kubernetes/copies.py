@@ -19,8 +19,8 @@ from typing import Any
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.configmaps import metadata, owned, path
-from shardherd.core.model import GroupIdentity, Offset, ShardId
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
 from shardherd.ports import OutcomeUnknownError, OwnershipConflictError, OwnershipUnavailableError, StoredCopies
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, ApiUnavailableError, KubernetesApi
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import Clock
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, Kub
 from shardherd.adapters.kubernetes.configmaps import foreign, metadata, owned, path
 from shardherd.adapters.kubernetes.copies import ConfigMapCopies
 from shardherd.adapters.kubernetes.parts import Index, Parts, PartsDamagedError, digest, fresh
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import (
     GROWTH_LIMIT,
     OutcomeUnknownError,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from shardherd.adapters.kubernetes.api import ApiError, KubernetesApi
 from shardherd.adapters.kubernetes.configmaps import metadata, owned, path
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """The certificate that the coordinator serves with, and the bundle by which consumers know it, from one Secret.
 
 Made by the composition root in every operator, whether it leads or not: all serve from the same Secret. In `ours` mode whoever
-looks first does what is due (`core.certificates`); of two who do it at once the Secret's version lets one through, and the
-other reads what that one wrote. Otherwise somebody else keeps the Secret, for example cert-manager, and it is only read.
+looks first does what is due (`core.planning.certificates`); of two who do it at once the Secret's version lets one through, and
+the other reads what that one wrote. Otherwise somebody else keeps the Secret, for example cert-manager, and it is only read.
 
 A certificate by an authority that consumers may not have heard of yet is taken up only after a while, as long as the one before
 it holds. What is served changes for new connections, without a restart.
@@ -22,7 +22,7 @@ from cryptography import x509
 from shardherd.adapters import certificates
 from shardherd.adapters.certificates import BUNDLE, CHAIN, Data
 from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, ApiUnavailableError, KubernetesApi
-from shardherd.core.certificates import Lifetimes
+from shardherd.core.planning.certificates import Lifetimes
 from shardherd.ports import Clock
 
 log = logging.getLogger(__name__)

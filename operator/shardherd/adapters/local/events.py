@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from shardherd.adapters.local.database import Database
 from shardherd.adapters.local.objects import SECRET, Objects
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import CREDENTIALS_LABEL, Clock, SecretRefusedError, SecretUnavailableError
 from shardherd.telemetry.logs import fields
 

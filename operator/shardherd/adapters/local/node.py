@@ -23,7 +23,7 @@ from shardherd.adapters.local.machine import Machine, NoPortError, free_port
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, STATEFUL_SET, Json, Objects, ended_gracefully
 from shardherd.adapters.local.probes import Probe
 from shardherd.adapters.local.volumes import VolumeError, Volumes, environment, paths, with_temporary
-from shardherd.core.times import seconds_since_1970
+from shardherd.core.model.times import seconds_since_1970
 from shardherd.telemetry.logs import fields
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shardherd.adapters.local.database import Database, next_version
-from shardherd.core.model import GroupIdentity
-from shardherd.core.times import rfc3339
+from shardherd.core.model.nouns import GroupIdentity
+from shardherd.core.model.times import rfc3339
 from shardherd.ports import ClusterUnavailableError, GroupObjects, Manifest
 
 GROUP_LABEL = "shardherd.dev/consumergroup"

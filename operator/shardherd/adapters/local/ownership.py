@@ -11,8 +11,8 @@ import json
 import sqlite3
 
 from shardherd.adapters.local.database import Database, NotCommittedError, next_version
-from shardherd.core.model import GroupIdentity, ShardId
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import GroupIdentity, ShardId
 from shardherd.ports import (
     GROWTH_LIMIT,
     OutcomeUnknownError,

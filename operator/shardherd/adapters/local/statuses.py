@@ -10,7 +10,7 @@ from typing import Any
 
 from shardherd.adapters.local.containers import Ended, Running
 from shardherd.adapters.local.objects import POD, STATEFUL_SET, Json
-from shardherd.core.times import rfc3339
+from shardherd.core.model.times import rfc3339
 
 DRIVER = "driver"
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardherd.adapters.memory.faults import Faults
-from shardherd.core.model import GroupSpec, KafkaSource, Offset, ShardId, ShardInfo
-from shardherd.core.topics import PatternError, check, selects
+from shardherd.core.group.topics import PatternError, check, selects
+from shardherd.core.model.nouns import GroupSpec, KafkaSource, Offset, ShardId, ShardInfo
 from shardherd.ports import CommitFencedError, Discovered, SourceUnavailableError
 
 

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from shardherd.core.model import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import ClusterRefusedError, ClusterUnavailableError, GroupObjects, Manifest
 
 _LABEL = "shardherd.dev/consumergroup"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from shardherd.adapters.memory.faults import Faults
-from shardherd.core.model import GroupIdentity, Offset, ShardId
-from shardherd.core.records import PositionCopies
+from shardherd.core.group.records import PositionCopies
+from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
 from shardherd.ports import (
     GROWTH_LIMIT,
     OwnershipConflictError,

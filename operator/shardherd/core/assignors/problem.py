@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shardherd.core.model import ConsumerId, ShardId
-from shardherd.core.naming import split
+from shardherd.core.model.naming import split
+from shardherd.core.model.nouns import ConsumerId, ShardId
 
 NOBODY = -1
 

@@ -1,0 +1,124 @@
+"""The part of a consumer's books that is the same for every kind of consumer: grants, what is durable, what may be released.
+
+`tracker` (micro-batches, whose ranges are known before they are read) and `client.holdings` (shards that are taken in
+hand) add what they read and how. All of it is a function of the calls made so far: no sockets, no time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import Generic, Protocol, TypeVar
+
+from shardherd.core.model.nouns import (
+    CheckpointOutcome,
+    CheckpointReply,
+    CheckpointResult,
+    ConfirmedShard,
+    HeartbeatReply,
+    Offset,
+    ShardCheckpoint,
+    ShardId,
+)
+
+
+class Held(Protocol):
+    """A grant: its epoch, the end of what was finished, the coordinator's position, and whether it must be given up."""
+
+    epoch: int
+    done: Offset
+    durable: Offset
+    revoked: bool
+
+
+G = TypeVar("G", bound=Held)
+
+
+class Books(ABC, Generic[G]):
+    """The books of one run of a consumer. `progress` grows whenever it gets on.
+
+    `dropped` counts the shards of which something was finished that is not durable when they became somebody else's, or ours
+    anew, or when the run was over for a consumer that takes shards in hand: it is read again.
+    """
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.paused = False
+        self.ordered = False
+        self.dropped = 0
+        self.progress = 0
+        self._grants: dict[ShardId, G] = {}
+        # Epochs that we gave up: a reply that was on its way when we did must not bring them back.
+        self._given_up: dict[ShardId, int] = {}
+
+    def confirm(self, reply: HeartbeatReply) -> None:
+        """Take over the reply to the latest heartbeat: what is new may be read, what is missing must be given up."""
+        self.revision = reply.revision
+        self.paused = reply.paused
+        self.ordered = reply.ordered
+        confirmed = {each.shard: each for each in reply.confirmed}
+        for shard, grant in self._grants.items():
+            grant.revoked = shard not in confirmed
+        for shard, each in confirmed.items():
+            current = self._grants.get(shard)
+            if current is not None and current.epoch == each.owner_epoch:
+                self._confirmed_again(current, each)
+            elif each.owner_epoch > self._given_up.get(shard, 0):
+                self.dropped += current is not None and current.done > max(current.durable, each.position)
+                self._grants[shard] = self._granted(each, current)
+
+    def uncommitted(self) -> tuple[ShardCheckpoint, ...]:
+        """Positions that are finished and not yet durable, under the epoch that they were read with."""
+        return tuple(
+            ShardCheckpoint(shard, grant.epoch, grant.done)
+            for shard, grant in sorted(self._grants.items())
+            if grant.done > grant.durable
+        )
+
+    def acknowledge(self, sent: Collection[ShardCheckpoint], reply: CheckpointReply) -> tuple[ShardId, ...]:
+        """Take over the coordinator's answer. Returns the shards that were fenced: they are not ours any more."""
+        fenced = []
+        asked = {each.shard: each for each in sent}
+        for outcome in reply.outcomes:
+            checkpoint, grant = asked.get(outcome.shard), self._grants.get(outcome.shard)
+            if checkpoint is None or grant is None or grant.epoch != checkpoint.owner_epoch:
+                continue
+            if outcome.result is CheckpointResult.FENCED:
+                self.dropped += 1
+                self._fenced(outcome)
+                fenced.append(outcome.shard)
+            elif outcome.result is not CheckpointResult.WITHHELD:
+                grant.durable = max(grant.durable, checkpoint.offset)
+                self.progress += 1
+        return tuple(fenced)
+
+    def release(self) -> tuple[ShardId, ...]:
+        """Give up every revoked shard that nobody reads and that has nothing to checkpoint. The next heartbeat omits them."""
+        free = sorted(
+            shard
+            for shard, grant in self._grants.items()
+            if grant.revoked and grant.done <= grant.durable and not self._being_read(shard, grant)
+        )
+        for shard in free:
+            self._give_up(shard)
+        return tuple(free)
+
+    def _give_up(self, shard: ShardId) -> G:
+        grant = self._grants.pop(shard)
+        self._given_up[shard] = grant.epoch
+        return grant
+
+    def _fenced(self, outcome: CheckpointOutcome) -> None:
+        """The shard is somebody else's, who may be named."""
+        self._give_up(outcome.shard)
+
+    @abstractmethod
+    def _granted(self, each: ConfirmedShard, before: G | None) -> G:
+        """A grant, in the place of one under another epoch if there is one."""
+
+    def _confirmed_again(self, grant: G, each: ConfirmedShard) -> None:
+        """The same grant, as the newest reply has it."""
+
+    @abstractmethod
+    def _being_read(self, shard: ShardId, grant: G) -> bool:
+        """Whether the shard cannot be released yet."""

@@ -1,0 +1,58 @@
+"""Which groups may be served: no two that share durable positions, and not too many on one topic.
+
+Called by the coordinator's runtime whenever a group comes or goes, or reads something else. A function of all groups' specs: it
+does not depend on the order in which a coordinator hears of them. The oldest are admitted first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from shardherd.core.model.nouns import Condition, GroupIdentity, GroupSpec, KafkaSource
+from shardherd.core.model.reasons import GROUP_ID_TAKEN, TOO_MANY_GROUPS
+
+
+def refused(specs: Iterable[GroupSpec], most: int) -> Mapping[GroupIdentity, Condition]:
+    """Which groups are not admitted, and why. `most` is how many groups may read one topic; 0 means any number.
+
+    The specification's services allow five groups a stream, and never two of one name.
+    """
+    found: dict[GroupIdentity, Condition] = {}
+    holders: dict[tuple[str, str], GroupIdentity] = {}
+    readers: Counter[tuple[str, str]] = Counter()
+    for spec in sorted(specs, key=lambda spec: (spec.created, spec.identity.namespace, spec.identity.name)):
+        source, brokers = spec.source, _brokers(spec.source.bootstrap_servers)
+        holder = holders.get((brokers, source.group_id))
+        if holder is not None:
+            found[spec.identity] = Condition(
+                GROUP_ID_TAKEN,
+                f"ConsumerGroup {holder} keeps its positions in the Kafka group {source.group_id!r} of the same brokers;"
+                " give this one a spec.source.kafka.groupId of its own",
+            )
+            continue
+        topics = tuple(_topics(source)) if most else ()
+        full = [topic for topic in topics if readers[brokers, topic] >= most]
+        if full:
+            found[spec.identity] = Condition(
+                TOO_MANY_GROUPS,
+                f"{most} groups read {full[0]} of {source.bootstrap_servers} already, and this operator allows no more; delete"
+                " one, or raise api.maxGroupsPerSource of the chart",
+            )
+            continue
+        holders[brokers, source.group_id] = spec.identity
+        readers.update((brokers, topic) for topic in topics)
+    return found
+
+
+@functools.lru_cache(1024)
+def _brokers(bootstrap_servers: str) -> str:
+    """The cluster, as far as its name tells: the same addresses in any order."""
+    return ",".join(sorted(address.strip().lower() for address in bootstrap_servers.split(",")))
+
+
+def _topics(source: KafkaSource) -> Iterator[str]:
+    yield from (f"topic {topic!r}" for topic in source.topics)
+    if source.topic_pattern:
+        yield f"pattern {source.topic_pattern!r}"

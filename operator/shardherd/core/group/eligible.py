@@ -1,0 +1,84 @@
+"""Who may be given shards now, and who only keeps what it has.
+
+Asked by the rebalance and by releases. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from shardherd.core.group.grants import blocked, checkpoint_lost, movable
+from shardherd.core.group.records import ShardRecord
+from shardherd.core.group.state import State
+from shardherd.core.model.naming import consumer_key
+from shardherd.core.model.nouns import ConsumerId
+
+
+def present(state: State, consumer: ConsumerId) -> bool:
+    """Whether the group counts this consumer."""
+    record = state.consumers.get(consumer)
+    return record is not None and record.present
+
+
+def is_draining(state: State, consumer: ConsumerId) -> bool:
+    """Whether a consumer is to lose all its shards: it asked for it, or it is to be removed."""
+    session = state.sessions.get(consumer)
+    return consumer in state.spec.leaving or (session is not None and session.draining)
+
+
+def comes_back(state: State, consumer: ConsumerId) -> bool:
+    """Whether a consumer that drains is waited for: nobody asked that it goes, and `rejoinGrace` gives it time to return."""
+    return consumer not in state.spec.leaving and state.spec.settings.rejoin_grace > 0.0
+
+
+def gives_up(state: State, consumer: ConsumerId) -> bool:
+    """Whether a consumer is to hold nothing: it drains and is not waited for, or it is cordoned and stays."""
+    return consumer in state.spec.cordoned or (is_draining(state, consumer) and not comes_back(state, consumer))
+
+
+def receives(state: State, consumer: ConsumerId) -> bool:
+    """Whether a consumer may be given shards: warm, heard by this coordinator, not on its way out and not cordoned."""
+    session = state.sessions.get(consumer)
+    return session is not None and session.heard and session.ready and not _takes_nothing(state, consumer)
+
+
+def may_be_next(state: State, consumer: ConsumerId) -> bool:
+    """Whether a transfer to this consumer goes on. After a restart one that has not spoken yet is not given up."""
+    session = state.sessions.get(consumer)
+    return session is not None and (session.ready or not session.heard) and not _takes_nothing(state, consumer)
+
+
+def _takes_nothing(state: State, consumer: ConsumerId) -> bool:
+    return consumer in state.spec.cordoned or is_draining(state, consumer)
+
+
+def receivers(state: State) -> list[ConsumerId]:
+    """All that may be given shards, by prefix and ordinal."""
+    return sorted((consumer for consumer in state.sessions if receives(state, consumer)), key=consumer_key)
+
+
+def balanced(state: State) -> list[ConsumerId]:
+    """All that the balance counts: those that may be given shards, and those that keep what they hold until they may."""
+    return sorted(
+        (
+            consumer
+            for consumer in state.sessions
+            if receives(state, consumer) or (state.held.get(consumer) and not gives_up(state, consumer))
+        ),
+        key=consumer_key,
+    )
+
+
+def all_heard(state: State) -> bool:
+    """Whether every consumer has spoken since this coordinator took over."""
+    return all(session.heard for session in state.sessions.values())
+
+
+def releasable(state: State, record: ShardRecord) -> bool:
+    """Whether a released shard may go to its next consumer now."""
+    return (
+        not blocked(state)
+        and movable(state, record.shard)
+        and record.shard in state.positions
+        and not checkpoint_lost(state, record)
+        and record.next_consumer is not None
+        and may_be_next(state, record.next_consumer)
+    )

@@ -1,0 +1,398 @@
+"""One consumer group: every request of the protocol goes in here, every decision comes out.
+
+The coordinator's runtime calls it, one request at a time:
+
+    result = group.handle(request, now)     # changes nothing; raises a ShardherdError if the request is refused
+    group.apply(result.events)              # the only change; `revert` takes it back, `copy` gives an independent group
+    ... make durable what result.persist and result.commit ask for, then send result.reply
+
+`commit` begins a commit of positions: its outcome must come back as CheckpointsCommitted, CheckpointsFailed or CheckpointsLost,
+and until then the shards in it do not change hands. A heartbeat's reply may be parked while `may_park(heartbeat)`; when a later
+`Result.woken` names the consumer, or the interval ends, `confirmed(heartbeat)` is the reply of that moment. Does no input or
+output and reads no clock: `now` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from shardherd.core.assignors import ASSIGNORS, Assignors
+from shardherd.core.group import (
+    balance,
+    checkpoints,
+    discovery,
+    heartbeats,
+    liveness,
+    positions,
+    rebalance,
+    resets,
+    timers,
+    views,
+)
+from shardherd.core.group.notes import of_group
+from shardherd.core.group.records import Clocks, GroupRecord, Ownership, Session
+from shardherd.core.group.results import Result, result_of
+from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Event, Put, State, Table, Told
+from shardherd.core.group.topics import PatternError, selects
+from shardherd.core.model.naming import split
+from shardherd.core.model.nouns import (
+    CheckpointRequest,
+    ConsumerId,
+    GroupSpec,
+    GroupView,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    Offset,
+    ResetReport,
+    ShardId,
+    ShardInfo,
+    ShardView,
+)
+from shardherd.core.model.requests import (
+    CheckpointsCommitted,
+    CheckpointsFailed,
+    CheckpointsLost,
+    ClockGap,
+    ConditionsChanged,
+    ConsumerDied,
+    ForceCheckpoint,
+    Reply,
+    Request,
+    ResetDue,
+    SettingsChanged,
+    ShardsDiscovered,
+    Tick,
+)
+
+__all__ = ["Event", "Group", "Put", "Result", "Told"]
+
+
+class Group:
+    """One group. Not thread-safe: its mailbox passes one request at a time."""
+
+    def __init__(self, state: State) -> None:
+        self._rows = state
+        self._decided: tuple[Event, ...] | None = None
+        self._deadline: float | None = None
+        self._deadline_known = False
+        self._nothing_new = False
+
+    @classmethod
+    def new(cls, spec: GroupSpec, now: float, leader_epoch: int = 0, assignors: Assignors = ASSIGNORS) -> Group:
+        """A group that nobody has stored anything of."""
+        record = GroupRecord(uid=spec.identity.uid, leader_epoch=leader_epoch)
+        state = State(spec, record, Clocks(resumed_at=now), assignors)
+        state.restored_at = now
+        return cls(state)
+
+    @classmethod
+    def restore(
+        cls,
+        ownership: Ownership,
+        durable: Mapping[ShardId, Offset],
+        spec: GroupSpec,
+        now: float,
+        leader_epoch: int | None = None,
+        copies: Mapping[ShardId, Offset] | None = None,
+        notes: Mapping[ShardId, str] | None = None,
+        assignors: Assignors = ASSIGNORS,
+    ) -> Group:
+        """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout.
+
+        Shards of topics that the source does not name any more are dropped: their holders are told so by the next reply.
+        `copies` are earlier durable positions, kept elsewhere: one that is above the durable one shows that this was lost.
+        `notes` are those of the durable positions, if they were read: one that is not of this group is put right.
+        """
+        record = ownership.group if leader_epoch is None else replace(ownership.group, leader_epoch=leader_epoch)
+        dropped = {shard: row.owner_epoch for shard, row in ownership.shards.items() if not _named(spec, shard)}
+        record = replace(record, epoch_floor=max([record.epoch_floor, *dropped.values()]))
+        settle_until = now + 2 * spec.settings.heartbeat_interval
+        above = {shard: copy for shard, copy in (copies or {}).items() if copy > durable.get(shard, copy)}
+        claims_until = now + spec.settings.session_timeout
+        known = durable if notes is None else of_group(record.uid, notes)
+        clocks = Clocks(
+            due="Restored",
+            settle_until=settle_until,
+            resumed_at=now,
+            copies=above,
+            claims_until=claims_until,
+            unnoted=frozenset(shard for shard in durable if shard in ownership.shards and shard not in known),
+        )
+        state = State(spec, record, clocks, assignors)
+        state.restored_at = now
+        state.group["touched_all"] = record.revision
+        for shard in (row for name, row in ownership.shards.items() if name not in dropped):
+            position = durable.get(shard.shard)
+            if position is not None:
+                state.set(Table.POSITIONS, shard.shard, None, position)
+            started = shard.started or position is not None
+            state.set(Table.SHARDS, shard.shard, None, shard._replace(since=now, started=started))
+        for consumer in ownership.consumers.values():
+            state.set(Table.CONSUMERS, consumer.consumer, None, consumer)
+            if consumer.present:
+                state.set(Table.SESSIONS, consumer.consumer, None, Session(last_heard=now, heard=False, progress_at=now))
+        return cls(state)
+
+    def copy(self) -> Group:
+        """An independent group with the same state."""
+        return Group(self._state.copy())
+
+    def handle(self, request: Request, now: float) -> Result:
+        """Decide. Changes nothing, also when it raises a ShardherdError because the request is refused."""
+        state = self._state
+        time = now - state.clocks.gap
+        state.begin()
+        try:
+            reply = self._dispatch(request, time)
+            if isinstance(request, ClockGap):
+                time -= request.seconds
+            self._settle(request, time)
+            if isinstance(request, Heartbeat):
+                reply = heartbeats.reply(state, request)
+        except BaseException:
+            state.undo(tuple(state.journal))
+            raise
+        self._decided = events = tuple(state.journal)
+        return result_of(state, events, reply)
+
+    def apply(self, events: tuple[Event, ...]) -> None:
+        """Make the changes of a result. They must be applied in the order of their requests."""
+        if events is self._decided:
+            self._decided = None
+        else:
+            self._state.redo(events)
+        self._deadline_known = self._deadline_known and _only_postpone(self._rows, events)
+        self._nothing_new = (self._nothing_new and _only_sessions(events)) or _only_the_same_look(events)
+
+    def revert(self, events: tuple[Event, ...]) -> None:
+        """Take the changes of a result back. Only the newest ones that were applied can be."""
+        self._state.undo(events)
+        self._deadline_known = self._nothing_new = False
+
+    def next_deadline(self) -> float | None:
+        """When a Tick is due at the latest, on the caller's clock; None while nothing can time out.
+
+        What only postpones deadlines, as most heartbeats do, does not make them be looked for anew: the one known before comes
+        too early then, and its Tick finds the next.
+        """
+        if not self._deadline_known:
+            deadline = timers.next_deadline(self._state)
+            self._deadline = None if deadline is None else deadline + self._state.clocks.gap
+            self._deadline_known = True
+        return self._deadline
+
+    def may_park(self, heartbeat: Heartbeat) -> bool:
+        """Whether there is nothing to tell this consumer that it has not applied yet."""
+        revision = self._state.record.revision
+        return self.assignment_revision(heartbeat.consumer) <= heartbeat.revision <= revision and not heartbeats.fenced(
+            self._state, heartbeat
+        )
+
+    def assignment_revision(self, consumer: ConsumerId) -> int:
+        """The revision that last changed what this consumer must be told."""
+        return max(self._state.touched.get(consumer, 0), self._state.touched_all)
+
+    def confirmed(self, heartbeat: Heartbeat) -> HeartbeatReply:
+        """The reply to a heartbeat that was handled before, as of now. Raises StaleIncarnationError if it is refused by now."""
+        liveness.check(self._state, heartbeat.consumer, heartbeat.incarnation)
+        return heartbeats.reply(self._state, heartbeat)
+
+    def unread(self, shards: Iterable[ShardInfo]) -> tuple[ShardId, ...]:
+        """Which of these shards' durable positions must be read for ShardsDiscovered: of new ones, and the lost ones."""
+        rows, known, copies = self._state.shards, self._state.positions, self._state.clocks.copies
+        return tuple(
+            info.shard
+            for info in shards
+            if (info.shard not in rows or rows[info.shard].started if info.shard not in known else info.shard in copies)
+        )
+
+    def unadmitted(self, shards: Iterable[ShardInfo]) -> frozenset[ShardId]:
+        """Those of these shards that the group does not have."""
+        rows = self._state.shards
+        return frozenset(info.shard for info in shards if info.shard not in rows)
+
+    def changed_by(self, shards: tuple[ShardInfo, ...]) -> bool:
+        """Whether ShardsDiscovered with these may change anything; with `unread` shards it always may.
+
+        What changed nothing the last time changes nothing again if only sessions changed since, and nothing waits for a look.
+        """
+        state = self._state
+        return (
+            not self._nothing_new
+            or bool(state.clocks.due or state.moving or state.unsettled or state.clocks.away or state.clocks.unlooked)
+            or balance.looks_at_weights(state)
+            or tuple(state.infos.values()) != shards
+        )
+
+    @property
+    def begins_at_ends(self) -> bool:
+        """Whether the first look is still to come, and says where the shards that are there by then end: nothing may lack."""
+        return not self._state.record.discovered and self._state.spec.source.starting_position == "Latest"
+
+    def wants_sizes(self, now: float) -> bool:
+        """Whether the next ShardsDiscovered should have the shards' sizes in bytes."""
+        return balance.wants_sizes(self._state, now - self._state.clocks.gap)
+
+    @property
+    def reset_due(self) -> ResetDue | None:
+        """What to look up, and then to ask for, to go on with a declared reset; None while there is none to go on with."""
+        return resets.due(self._state)
+
+    @property
+    def reset_begun(self) -> bool:
+        """Whether a reset was decided and is not made yet."""
+        return resets.applying(self._state) is not None
+
+    @property
+    def reset_report(self) -> ResetReport | None:
+        """How far the declared reset is, with all of its rows until it is made; None if none is declared."""
+        return resets.report(self._state)
+
+    def view(self, now: float, wall: float = 0.0) -> GroupView:
+        """A consistent picture. `wall` is the time since 1970 that `now` stands for."""
+        return views.group_view(self._state, now - self._state.clocks.gap, wall)
+
+    def shard_view(self, shard: ShardId, now: float) -> ShardView | None:
+        """One shard of the picture, None if there is none of this name: a picture of all takes long where there are many."""
+        state = self._state
+        if shard not in state.shards:
+            return None
+        return views.shard_views(state, now - state.clocks.gap, (shard,))[0]
+
+    @property
+    def ownership(self) -> Ownership:
+        """What must survive the coordinator, as a value of its own."""
+        return self._state.ownership()
+
+    @property
+    def spec(self) -> GroupSpec:
+        """The group's spec."""
+        return self._state.spec
+
+    @property
+    def revision(self) -> int:
+        """The version of the ownership."""
+        return self._state.record.revision
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards it has."""
+        return len(self._state.shards)
+
+    @property
+    def checkpoints(self) -> Mapping[ShardId, Offset]:
+        """The durable positions. Must not be changed."""
+        return self._state.positions
+
+    def notes(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, str]:
+        """What to note with each of these positions, which are to be made durable."""
+        return positions.notes(self._state, offsets)
+
+    def refreshable(self, shards: Iterable[ShardId] | None = None) -> Mapping[ShardId, Offset]:
+        """The durable positions, of these or all shards that the source has: what may be committed once more as it is."""
+        return positions.refreshable(self._state, shards)
+
+    def to_copy(self, stored: Mapping[ShardId, Offset]) -> Mapping[ShardId, Offset]:
+        """The positions to keep apart from the source, of which `stored` are kept now."""
+        return positions.to_copy(self._state, stored)
+
+    def going_back(self, offsets: Mapping[ShardId, Offset]) -> frozenset[ShardId]:
+        """The shards that may have been durable further on than these offsets."""
+        return positions.going_back(self._state, offsets)
+
+    @property
+    def _state(self) -> State:
+        """The state without what was decided last and not applied: that is undone only when somebody looks."""
+        if self._decided is not None:
+            decided, self._decided = self._decided, None
+            self._rows.undo(decided)
+        return self._rows
+
+    def _dispatch(self, request: Request, now: float) -> Reply:
+        state = self._state
+        match request:
+            case Heartbeat():
+                heartbeats.heartbeat(state, request, now)
+            case CheckpointRequest():
+                return checkpoints.validate(state, request, now)
+            case CheckpointsCommitted():
+                checkpoints.committed(state, request, now)
+            case CheckpointsFailed():
+                checkpoints.failed(state, request)
+            case CheckpointsLost():
+                checkpoints.lost(state, request)
+            case ForceCheckpoint():
+                return checkpoints.force(state, request)
+            case ResetDue():
+                resets.advance(state, request)
+            case Leave():
+                liveness.leave(state, request)
+            case ConsumerDied():
+                liveness.died(state, request)
+            case ShardsDiscovered():
+                discovery.discovered(state, request, now)
+            case SettingsChanged():
+                discovery.settings_changed(state, request, now)
+            case ConditionsChanged():
+                discovery.conditions_changed(state, request, now)
+            case Tick():
+                timers.tick(state, now)
+            case _:  # ClockGap
+                state.put_clocks(gap=state.clocks.gap + request.seconds)
+        return None
+
+    def _settle(self, request: Request, now: float) -> None:
+        state = self._state
+        liveness.settle(state, now)
+        match request:
+            case Heartbeat():
+                heartbeats.release_moving(state, (request.consumer,), now)
+                heartbeats.replace_dropped(state, request.consumer, now)
+            case Tick() | CheckpointRequest() | ForceCheckpoint() | ResetDue():
+                pass
+            case _:
+                heartbeats.release_moving(state, tuple(state.moving), now)
+        rebalance.rebalance(state, now)
+        self._count_moves()
+
+    def _count_moves(self) -> None:
+        if moves := self._state.moved:
+            self._state.put_clocks(moves=self._state.clocks.moves + moves)
+            rebalance.transfer_ended(self._state)
+
+
+def _named(spec: GroupSpec, shard: ShardId) -> bool:
+    """Whether the source names this shard's topic. A pattern that is none names everything: the source says what is wrong."""
+    topic, partition = split(shard)
+    try:
+        return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
+    except PatternError:
+        return True
+
+
+def _only_the_same_look(events: tuple[Event, ...]) -> bool:
+    """Whether the source was looked at and showed what it had shown before."""
+    if len(events) != 1 or isinstance(events[0], Told):
+        return False
+    table, key, before, after = events[0]
+    return table is GROUP and key == "infos" and bool(before == after)
+
+
+def _only_sessions(events: tuple[Event, ...]) -> bool:
+    """Whether these changes are of what no look at the source has to do with."""
+    return all(isinstance(event, Told) or event.table is SESSIONS or event.table is TOUCHED for event in events)
+
+
+def _only_postpone(state: State, events: tuple[Event, ...]) -> bool:
+    """Whether these changes make no deadline earlier. (A heartbeat may name a shard again; a first one starts clocks.)"""
+    for event in events:
+        if isinstance(event, Told):
+            continue
+        table, _, before, after = event
+        if table is IN_FLIGHT or table is POSITIONS or table is TOUCHED:
+            continue
+        if table is not SESSIONS or before is None or not before.heard or after is None or state.moving.get(event.key):
+            return False
+    return True

@@ -1,0 +1,229 @@
+"""Heartbeats: what a consumer says it holds, what it may hold, and when a shard in transfer has been released.
+
+Called by `group`. Does not choose who gets what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from shardherd.core.group import balance, eligible, grants, liveness, rebuild
+from shardherd.core.group.records import Session, ShardRecord
+from shardherd.core.group.state import State, Told
+from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.model.naming import shard_key
+from shardherd.core.model.nouns import (
+    LONGEST_WAIT,
+    ConfirmedShard,
+    ConsumerId,
+    Heartbeat,
+    HeartbeatReply,
+    HeldShard,
+    Phase,
+    ShardState,
+)
+
+MOST_CAPACITY = 1_000_000
+LONGEST_ZONE = 63
+"""As the value of a label of Kubernetes."""
+
+
+def heartbeat(state: State, request: Heartbeat, now: float) -> None:
+    """Take a heartbeat in; `reply` is the answer.
+
+    Raises StaleIncarnationError, GroupReplacedError, InvalidRequestError, CoordinatorUnavailableError.
+    One whose `seq` is not above the last is answered but changes nothing: it was overtaken on its way.
+    """
+    if request.seq < 1 or request.revision < 0:
+        raise _invalid(state, request, f"has seq {request.seq} and revision {request.revision}; seq starts at 1, revision at 0")
+    liveness.check_group(state, request)
+    _check_place(state, request)
+    _check_phase(state, request)
+    rebuild.check_claims(state, request)
+    new = liveness.admit(state, request.consumer, request.incarnation, now)
+    before = state.sessions.get(request.consumer)
+    if before is not None and before.heard and request.seq <= before.seq:
+        return
+    received = before is not None and eligible.receives(state, request.consumer)
+    was_draining = before is not None and before.draining
+    unheard = before is not None and not before.heard
+    rebuild.claim(state, request, now)
+    state.put_session(request.consumer, _session(state, request, before, now))
+    if new:
+        state.tell(
+            Told(
+                "ConsumerJoined",
+                f"{request.consumer} joined: pod {request.incarnation.pod_uid}, start {request.incarnation.start}",
+                consumer=request.consumer,
+                incarnation=request.incarnation,
+            )
+        )
+    _take_place(state, request)
+    _want_rebalance(state, request, received, was_draining, unheard)
+
+
+def reply(state: State, request: Heartbeat) -> HeartbeatReply:
+    """What this consumer may read, as of now."""
+    settings = state.spec.settings
+    return HeartbeatReply(
+        revision=state.record.revision,
+        confirmed=confirmed(state, request.consumer),
+        fenced=fenced(state, request),
+        paused=settings.paused,
+        ordered=settings.ordered,
+        heartbeat_interval=settings.heartbeat_interval,
+        session_timeout=settings.session_timeout,
+    )
+
+
+def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
+    """Its shards in ALREADY_ALLOC that were granted to its current incarnation, and whose position is known and means them.
+
+    It means nothing if it was lost, or if it is one of another shard, which had this name before. What the source does not have
+    cannot be read: who holds it lets go of it, and is granted it anew if it comes back.
+    """
+    record = state.consumers.get(consumer)
+    if record is None or not record.present:
+        return ()
+    found = []
+    for shard in sorted(state.under.get((consumer, record.incarnation), ())):
+        row = state.shards[shard]
+        position = state.positions.get(shard)
+        if shard in state.clocks.recreated or grants.is_away(state, shard):
+            continue
+        if row.state is ShardState.ALREADY_ALLOC and position is not None and not grants.checkpoint_lost(state, row):
+            found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
+    return tuple(found)
+
+
+def fenced(state: State, request: Heartbeat) -> tuple[HeldShard, ...]:
+    """The pairs that the consumer names and that are not a current grant of its incarnation."""
+    stale = []
+    for pair in request.held:
+        row = state.shards.get(pair.shard)
+        if (
+            row is None
+            or row.holder != request.consumer
+            or row.incarnation != request.incarnation
+            or row.owner_epoch != pair.owner_epoch
+        ):
+            stale.append(pair)
+    return tuple(stale)
+
+
+def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
+    """Shards that a consumer was told to hold, and does not: it gave them up, and would not take the same grant again.
+
+    It gets them under a new epoch; one that drains or is cordoned loses them, unless its return is waited for.
+    """
+    record, session = state.consumers[consumer], state.sessions[consumer]
+    unnamed = set(state.under.get((consumer, record.incarnation), ())) - session.named
+    for shard in sorted(unnamed, key=shard_key):
+        row = state.shards[shard]
+        if row.state is not ShardState.ALREADY_ALLOC or session.revision < row.revision or shard in state.clocks.recreated:
+            continue
+        if not grants.movable(state, shard) or shard not in state.positions or grants.checkpoint_lost(state, row):
+            continue
+        if grants.is_away(state, shard):
+            continue
+        if eligible.gives_up(state, consumer):
+            grants.reclaim(state, row, now)
+            grants.want_rebalance(state, "ConsumerDraining")
+        elif not eligible.is_draining(state, consumer):
+            grants.regrant(state, row, now)
+
+
+def release_moving(state: State, consumers: Iterable[ConsumerId], now: float) -> None:
+    """Row 6 for every shard in transfer that one of these holders has released."""
+    for consumer in consumers:
+        moving = state.moving.get(consumer)
+        if not moving:
+            continue
+        for shard in sorted(moving, key=shard_key):
+            record = state.shards[shard]
+            if released(state, record) and eligible.releasable(state, record):
+                grants.release(state, record, now)
+
+
+def released(state: State, record: ShardRecord) -> bool:
+    """Whether the holder has let go: it applied the revision that revoked the shard, and names no epoch of it."""
+    if record.holder is None or record.incarnation is None or not liveness.is_current(state, record.holder, record.incarnation):
+        return False
+    return liveness.let_go(state, record)
+
+
+def _check_place(state: State, request: Heartbeat) -> None:
+    if 1 <= request.capacity <= MOST_CAPACITY and len(request.zone) <= LONGEST_ZONE:
+        return
+    raise _invalid(
+        state,
+        request,
+        f"has capacity {request.capacity} and zone {request.zone[:80]!r}; a capacity is 1 to {MOST_CAPACITY}, a zone has"
+        f" at most {LONGEST_ZONE} characters: see SHARDHERD_CAPACITY and SHARDHERD_ZONE of its pod",
+    )
+
+
+def _check_phase(state: State, request: Heartbeat) -> None:
+    if request.goes_on_in <= LONGEST_WAIT:
+        return
+    raise _invalid(
+        state,
+        request,
+        f"says that it goes on in {request.goes_on_in:.0f} s; it must be at most {LONGEST_WAIT:.0f}: let its trigger fire once"
+        " a day or more often",
+    )
+
+
+def _invalid(state: State, request: Heartbeat, told: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"heartbeat of {request.consumer} {told}", group=str(state.spec.identity), consumer=request.consumer
+    )
+
+
+def _take_place(state: State, request: Heartbeat) -> None:
+    """Where it runs and what it can do; for a known consumer that can do more or less now, its share changes."""
+    record = state.consumers[request.consumer]
+    if (record.zone, record.capacity) == (request.zone, request.capacity):
+        return
+    state.put_consumer(replace(record, zone=request.zone, capacity=request.capacity))
+    if record.capacity != request.capacity and request.ready and balance.looks_at_weights(state):
+        grants.want_rebalance(state, "CapacityChanged")
+
+
+def _session(state: State, request: Heartbeat, before: Session | None, now: float) -> Session:
+    # A revision that we never gave out comes from an ownership that was lost: it has applied nothing of ours.
+    revision = request.revision if request.revision <= state.record.revision else 0
+    got_on = before is None or not before.heard or request.progress != before.progress
+    return Session(
+        last_heard=now,
+        seq=request.seq,
+        revision=revision,
+        named=frozenset(pair.shard for pair in request.held),
+        ready=request.ready,
+        draining=request.draining or (before is not None and before.draining),
+        progress=request.progress,
+        progress_at=now if got_on or before is None else before.progress_at,
+        phase=request.phase,
+        phase_since=0.0 if request.phase is None else now - request.phase_age,
+        goes_on_at=_goes_on_at(request, before, now),
+    )
+
+
+def _goes_on_at(request: Heartbeat, before: Session | None, now: float) -> float:
+    """When a consumer means to go on, or should have gone on; 0 if it does not wait, or does not say."""
+    if request.phase is not Phase.WAITING:
+        return 0.0
+    if request.goes_on_in:
+        return now + request.goes_on_in
+    return before.goes_on_at if before is not None and before.phase is Phase.WAITING else 0.0
+
+
+def _want_rebalance(state: State, request: Heartbeat, received: bool, was_draining: bool, unheard: bool) -> None:
+    receives = eligible.receives(state, request.consumer)
+    if request.draining and not was_draining:
+        grants.want_rebalance(state, "ConsumerDraining")
+    elif receives and not received:
+        grants.want_rebalance(state, "Restored" if unheard else "ConsumerJoined")
+    elif received and not receives:
+        grants.want_rebalance(state, "ConsumerNotReady")

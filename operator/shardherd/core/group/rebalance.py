@@ -1,0 +1,143 @@
+"""Who gets what: compares the assignor's target with what is, and takes the steps towards it.
+
+Called by `group` after every request; does something only if a rebalance is due and nothing keeps it waiting. Moves as few
+shards as the assignor allows; a transfer under way is not called off for a better target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardherd.core.assignors import Delta
+from shardherd.core.group import balance, counted, eligible, grants, heartbeats
+from shardherd.core.group.records import ShardRecord
+from shardherd.core.group.state import State, Told
+from shardherd.core.model.naming import shard_key
+from shardherd.core.model.nouns import ConsumerId, ShardId, ShardState
+from shardherd.core.model.words import count
+
+GATHER = 1.0
+"""Seconds after a join in which further joins are gathered into one rebalance."""
+
+
+@dataclass(slots=True)
+class _Steps:
+    """What a rebalance did, for its report."""
+
+    granted: int = 0
+    revoked: int = 0
+    moved: int = 0
+    ignored: bool = False
+
+
+def rebalance(state: State, now: float) -> None:
+    """Take the steps that are due and possible now."""
+    counted.returned(state)
+    if not state.clocks.due:
+        return
+    if grants.blocked(state):
+        _keep_orphaned_transfers(state, now)
+        return
+    if not state.infos or _must_wait(state, now):
+        return
+    reason = state.clocks.due
+    state.put_clocks(due="", replan=False, assign_at=None)
+    if reason == "ConsumerJoined":
+        state.put_clocks(gather_until=now + GATHER)
+    steps = _take_steps(state, now)
+    heartbeats.release_moving(state, tuple(state.moving), now)
+    _keep_orphaned_transfers(state, now)
+    if steps.ignored:
+        state.put_clocks(replan=True)
+    if steps.granted or steps.revoked:
+        _report(state, steps, reason, now)
+
+
+def transfer_ended(state: State) -> None:
+    """A transfer is over; if the target could not be reached before because of it, try again."""
+    if state.clocks.replan:
+        grants.want_rebalance(state, "TransferEnded")
+
+
+def _must_wait(state: State, now: float) -> bool:
+    clocks = state.clocks
+    if now < clocks.settle_until and not eligible.all_heard(state):
+        return True
+    if clocks.due == "ConsumerJoined" and now < clocks.gather_until:
+        return True
+    return not any(state.held.values()) and _first_assignment_waits(state, now)
+
+
+def _first_assignment_waits(state: State, now: float) -> bool:
+    """Nobody holds anything: wait until all wanted consumers are ready, but not for long after the first one is."""
+    if not any(eligible.receives(state, consumer) for consumer in state.sessions):
+        if state.clocks.assign_at is not None:
+            state.put_clocks(assign_at=None)
+        return True
+    wanted = state.spec.wanted - len(state.spec.cordoned)
+    # Counted only when it can be enough: while thousands join, this is asked at each of their heartbeats.
+    if len(state.sessions) >= wanted and len(eligible.receivers(state)) >= wanted:
+        return False
+    if state.clocks.assign_at is None:
+        state.put_clocks(assign_at=now + state.spec.settings.initial_assignment_delay)
+    return state.clocks.assign_at is not None and now < state.clocks.assign_at
+
+
+def _take_steps(state: State, now: float) -> _Steps:
+    consumers = eligible.balanced(state)
+    steps = _Steps()
+    problem = balance.problem(state, consumers)
+    counted.note(state, problem)
+    if not consumers:
+        return steps
+    delta = Delta.of(problem, balance.target(state, problem))
+    for shard, consumer in zip(delta.shards.tolist(), delta.takers.tolist(), strict=True):
+        _step(state, state.shards[shard], consumer, steps, now)
+    return steps
+
+
+def _step(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps, now: float) -> None:
+    if record.state is ShardState.NOT_ALLOC:
+        grants.grant(state, record, consumer, now)
+        steps.granted += 1
+        steps.moved += record.last_holder not in (None, consumer)
+    elif record.state is ShardState.ALREADY_ALLOC:
+        grants.revoke(state, record, consumer, now)
+        steps.revoked += 1
+        steps.moved += 1
+    elif consumer == record.holder:
+        # Not called off for a better target; only for want of a next consumer, and that is seen to below.
+        steps.ignored = True
+    else:
+        grants.redirect(state, record, consumer)
+        steps.revoked += 1
+
+
+def _keep_orphaned_transfers(state: State, now: float) -> None:
+    """Row 6 back to the holder, for transfers whose next consumer cannot take them and that found no other."""
+    for consumer in sorted(state.incoming):
+        if not state.incoming[consumer] or eligible.may_be_next(state, consumer):
+            continue
+        for shard in sorted(state.incoming[consumer], key=shard_key):
+            _keep(state, shard, now)
+
+
+def _keep(state: State, shard: ShardId, now: float) -> None:
+    record = state.shards[shard]
+    if record.holder is not None and eligible.present(state, record.holder):
+        grants.keep(state, record, now)
+
+
+def _report(state: State, steps: _Steps, reason: str, now: float) -> None:
+    clocks = state.clocks
+    state.put_clocks(
+        rebalances=clocks.rebalances + 1, rebalanced_at=now + clocks.gap, rebalance_reason=reason, rebalance_moved=steps.moved
+    )
+    state.tell(
+        Told(
+            "Rebalanced",
+            f"{count(steps.granted, 'shard')} granted and {steps.revoked} revoked, because of {reason}",
+            cause=reason,
+            moved=steps.moved,
+        )
+    )

@@ -1,0 +1,203 @@
+"""Who holds what, when the stored ownership was lost: from the notes of the durable positions, and from what consumers claim.
+
+Called by `group`. For one session timeout consumers name what they hold, and keep it; nothing is granted and no checkpoint
+is taken. Of two claims the one under the higher epoch is right. Afterwards what nobody claimed is free, under epochs above all
+that were found. A holder that stayed silent has stopped by then, or is fenced. An ownership that turns out to be an older copy,
+by what consumers were told since, is lost too.
+
+A position is durable before its shard is granted. Where none is left, the shard may be another one that was made under the name
+since, and where its claimant is means nothing in it: such a claim shows that a position was lost, and is refused. So is one of
+a shard that this coordinator began at its first record, before it heard that the group was not new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardherd.core.group import grants
+from shardherd.core.group.notes import Note
+from shardherd.core.group.state import State, Told
+from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.nouns import Heartbeat, Offset, ShardId, ShardState
+from shardherd.core.model.words import count, verb
+
+FREE = (ShardState.NOT_ALLOC, ShardState.WAIT)
+
+
+def unheard_of(state: State, notes: Mapping[ShardId, Note]) -> Mapping[ShardId, Note]:
+    """Those of these notes that show that a group which is stored without shards had some later: what is stored is older.
+
+    They are of a leader after that, or of epochs above those of all shards that it had before and that were dropped.
+    """
+    record = state.record
+    known, dropped = record.leader_epoch, record.epoch_floor
+    return {
+        shard: note for shard, note in notes.items() if note.leader_epoch >= known or note.owner_epoch > dropped or not dropped
+    }
+
+
+def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, Offset], now: float) -> None:
+    """At the first look that shows shards of a group that has none: if there is a trace of it, its ownership was lost.
+
+    `notes` are those of its durable positions, `copies` earlier positions of this very group.
+    """
+    if not notes and not copies:
+        return
+    state.put_record(rebuilding=True, leader_epoch=_above(state, notes))
+    timeout = state.spec.settings.session_timeout
+    state.put_clocks(claims_until=now + timeout)
+    state.tell(
+        Told(
+            "OwnershipLost",
+            f"who holds which shard was lost, and is found out from {count(len(notes), 'committed position')} and from the "
+            f"consumers; nothing is granted or committed for {timeout:g} s",
+            warning=True,
+        )
+    )
+
+
+def may_begin(state: State, now: float) -> bool:
+    """Whether it may still turn out that the ownership was lost: within a session timeout since this coordinator took over."""
+    return now < state.restored_at + state.spec.settings.session_timeout
+
+
+def came_back(state: State, notes: Mapping[ShardId, Note], now: float) -> None:
+    """At a later look: shards appear, with these notes. Those of a leader whom this ownership never heard of show that it was
+    begun anew while they were not there, and no other trace of the one before was left.
+
+    Their holders may claim them, as they could have at the first look. Once a session timeout has passed since this coordinator
+    took over, who was silent holds nothing any more, and who was not was told so. Our leader epoch is above theirs either way:
+    the next leader would take what we stored for an older copy.
+    """
+    later = {shard: note for shard, note in notes.items() if note.leader_epoch >= state.record.leader_epoch}
+    if not later:
+        return
+    if state.record.rebuilding or not may_begin(state, now):
+        state.put_record(leader_epoch=_above(state, later))
+    else:
+        begin(state, later, {}, now)
+
+
+def check_claims(state: State, request: Heartbeat) -> None:
+    """Raises CoordinatorUnavailableError for a heartbeat that names shards before it is known whether it may."""
+    # One stored without shards may be older than what this consumer was told: the first look shows whether it is.
+    unseen = not (state.shards or state.clocks.seen) and request.revision > state.record.revision
+    if request.held and (unseen or not state.record.discovered):
+        group = str(state.spec.identity)
+        raise CoordinatorUnavailableError(
+            f"{request.consumer} names shards of group {group}, of which nothing is known until its source was read; ask again",
+            group=group,
+            consumer=request.consumer,
+        )
+
+
+def claim(state: State, request: Heartbeat, now: float) -> None:
+    """A heartbeat names what its consumer was granted before the ownership was lost: it keeps that."""
+    if not state.record.rebuilding and not _lost_as_told_by(state, request, now):
+        return
+    # Revisions go on above those that were given out before.
+    state.put_record(revision=max(request.revision, state.record.revision))
+    # Sorted, so that of several claims to one shard that of the highest epoch stays.
+    for shard, epoch in dict(sorted(request.held)).items():
+        _claim(state, request, shard, epoch, now)
+
+
+def may_be_claimed(state: State, shard: ShardId, epoch: int) -> bool:
+    """Whether somebody who was granted this shard under this epoch may still claim it: he must not be told that it is lost."""
+    if state.record.discovered and not state.record.rebuilding:
+        return False
+    record = state.shards.get(shard)
+    if record is None:
+        return True
+    if not _has_position(state, shard):
+        return False
+    if record.state in FREE:
+        return epoch >= record.owner_epoch
+    return record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch
+
+
+def end_if_due(state: State, now: float) -> None:
+    """The time for claims is over: what nobody claimed is free."""
+    if not state.record.rebuilding or now < state.clocks.claims_until:
+        return
+    state.put_record(rebuilding=False)
+    highest = max((record.owner_epoch for record in state.shards.values()), default=0)
+    free = [state.shards[shard] for of in FREE for shard in state.by_state[of]]
+    for record in free:
+        state.put_shard(record._replace(owner_epoch=highest))
+    state.put_clocks(resumed_at=now)
+    held = len(state.shards) - len(free)
+    claimed = f"{count(held, 'shard')} {verb(held, 'was claimed by its holder', 'were claimed by their holders')}"
+    state.tell(Told("OwnershipRebuilt", f"{claimed}, {len(free)} {verb(len(free), 'is', 'are')} free"))
+    grants.want_rebalance(state, "OwnershipRebuilt")
+
+
+def _above(state: State, notes: Mapping[ShardId, Note]) -> int:
+    """Our leader epoch, or the first one above those of all these notes."""
+    return max(state.record.leader_epoch, max((note.leader_epoch for note in notes.values()), default=0) + 1)
+
+
+def _lost_as_told_by(state: State, request: Heartbeat, now: float) -> bool:
+    """Whether a heartbeat shows that the stored ownership is older than what consumers were told: then it is rebuilt.
+
+    It names what this ownership never gave out: a later revision, or a later epoch of a shard. Only within the first session
+    timeout of a coordinator: who was silent for longer has lost what it held, whatever it names.
+    """
+    if now >= state.clocks.claims_until or not state.record.discovered:
+        return False
+    rows = state.shards
+    if request.revision <= state.record.revision and not any(
+        pair.shard in rows and pair.owner_epoch > rows[pair.shard].owner_epoch for pair in request.held
+    ):
+        return False
+    for record in tuple(state.shards.values()):
+        if record.state in grants.HELD and grants.movable(state, record.shard):
+            grants.reclaim(state, record, now)
+    timeout = state.spec.settings.session_timeout
+    state.put_record(rebuilding=True)
+    state.put_clocks(claims_until=now + timeout)
+    state.tell(
+        Told(
+            "OwnershipLost",
+            f"the stored ownership is an older copy: {request.consumer} was told of revision {request.revision}, or of epochs, "
+            f"that it never gave out; who holds which shard is found out from the consumers, and nothing is granted or "
+            f"committed for {timeout:g} s",
+            consumer=request.consumer,
+            warning=True,
+        )
+    )
+    return True
+
+
+def _has_position(state: State, shard: ShardId) -> bool:
+    """Whether its durable position is one that was found, so that it was not begun since it was granted."""
+    return shard in state.positions and shard not in state.clocks.begun
+
+
+def _claim(state: State, request: Heartbeat, shard: ShardId, epoch: int, now: float) -> None:
+    record = state.shards.get(shard)
+    if (
+        record is None
+        or not grants.movable(state, shard)
+        or (record.holder, record.incarnation)
+        == (
+            request.consumer,
+            request.incarnation,
+        )
+    ):
+        return
+    if record.state is ShardState.ALREADY_ALLOC and epoch > record.owner_epoch:
+        grants.reclaim(state, record, now)
+        record = state.shards[shard]
+    if not _has_position(state, shard):
+        if record.state in FREE and epoch >= record.owner_epoch:
+            # Nobody is given it under this epoch again. If it was not begun, somebody has to say where to read on.
+            state.put_shard(record._replace(owner_epoch=epoch, started=True))
+        return
+    if record.state is ShardState.WAIT and epoch >= record.owner_epoch:
+        # It was granted when its ancestors were read, or the group was not ordered: that one of them is read again since, or
+        # that the group is ordered now, takes it from nobody who holds it.
+        grants.wake(state, record, now)
+        record = state.shards[shard]
+    if record.state is ShardState.NOT_ALLOC and epoch >= record.owner_epoch:
+        grants.restore(state, record, request.consumer, epoch, now)

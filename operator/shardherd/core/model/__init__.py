@@ -1,0 +1,1 @@
+"""The nouns of the protocol, its errors and reasons. No rules: whatever decides something is in another folder."""

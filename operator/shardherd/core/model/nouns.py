@@ -1,0 +1,493 @@
+"""The nouns of the protocol: shards, consumers, grants, and every request and reply of a group.
+
+Decides nothing. `core.group.group` takes the requests and gives the replies, `protocol` writes both as JSON, and the client,
+the coordinator and the agent share them. Everything is frozen; a change is a new value. What there are tens of thousands of is
+a named tuple, as it is made, compared and changed several times faster than a frozen dataclass.
+
+Longer than other modules: it only names things, and a reader looks for all of them in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, NamedTuple, NewType
+
+from shardherd.core.model.reasons import LIMITS
+from shardherd.core.model.security import NO_SECURITY, KafkaSecurity
+
+ShardId = NewType("ShardId", str)
+"""Name of a shard within its group; for Kafka `topic/partition`."""
+
+ConsumerId = NewType("ConsumerId", str)
+"""Name of a consumer within its group: the name of its pod."""
+
+Offset = int
+"""A position in a shard: always the next record to read."""
+
+
+class ShardState(StrEnum):
+    """The five states of a shard, spelled as in the specification."""
+
+    WAIT = "WAIT"
+    NOT_ALLOC = "NOT_ALLOC"
+    ALREADY_ALLOC = "ALREADY_ALLOC"
+    TRANSFER = "TRANSFER"
+    OVER = "OVER"
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """One run of a consumer: the UID of its pod and the number of the start of its container (1 is the first).
+
+    Two incarnations of one pod are ordered by `start`. Of two pods, the one that was seen later is the newer.
+    """
+
+    pod_uid: str
+    start: int
+
+    def supersedes(self, other: Incarnation) -> bool:
+        """Whether this is a later start of the same pod."""
+        return self.pod_uid == other.pod_uid and self.start > other.start
+
+
+class ShardInfo(NamedTuple):
+    """What the source says of one shard.
+
+    `begin` and `end` are the first readable and the next-to-be-written offsets. `open` is False when nothing can be written
+    to it any more. `parents` are the shards whose data comes before it; `source_id` changes when a shard of the same name is
+    another one (Kafka's topic id). `zone` is where it is read from (the rack of its leader), empty where unknown. `size` is how
+    many bytes it has between `begin` and `end`, None where that was not asked or is not known.
+    """
+
+    shard: ShardId
+    begin: Offset
+    end: Offset
+    open: bool = True
+    parents: tuple[ShardId, ...] = ()
+    source_id: str = ""
+    zone: str = ""
+    size: int | None = None
+
+
+class Zones(StrEnum):
+    """Whether shards are given to consumers of their own zone, as far as balance and few moves allow."""
+
+    PREFER = "Prefer"
+    IGNORE = "Ignore"
+
+
+class Weights(StrEnum):
+    """What a shard's weight is: the records, or the bytes, that are written to it in a second."""
+
+    RECORDS = "Records"
+    BYTES = "Bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The settings of one group that the protocol needs. Durations are in seconds. `zones` and `weights` are the assignor's.
+
+    What the source has not had for `forget_after` is forgotten.
+    """
+
+    ordered: bool = False
+    assignor: str = "Sticky"
+    zones: Zones = Zones.PREFER
+    weights: Weights = Weights.RECORDS
+    heartbeat_interval: float = 3.0
+    session_timeout: float = 45.0
+    rejoin_grace: float = 0.0
+    release_timeout: float = 60.0
+    progress_timeout: float = 300.0
+    sink_timeout: float = 1800.0
+    initial_assignment_delay: float = 10.0
+    forget_after: float = 3600.0
+    paused: bool = False
+
+
+class Phase(StrEnum):
+    """What a consumer is about. How long it may get on with nothing depends on it: see `core.group.timers`.
+
+    WARMING starts what it needs, IDLE has nothing to read, WAITING has something and means not to read it yet (its trigger, or
+    too few records), READING reads, WRITING waits for its sink.
+    """
+
+    WARMING = "warming"
+    IDLE = "idle"
+    WAITING = "waiting"
+    READING = "reading"
+    WRITING = "writing"
+
+
+LONGEST_WAIT = 86_400.0
+"""Seconds for which a consumer may say that it waits: a trigger once a day is the longest that makes sense."""
+
+
+class HeldShard(NamedTuple):
+    """One shard that a consumer says it holds, under the epoch at which it was granted."""
+
+    shard: ShardId
+    owner_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A consumer reports what it holds. `held` may name one shard under several epochs.
+
+    `seq` grows with every heartbeat of an incarnation. `revision` is that of the last reply that the consumer has applied
+    (0 before the first). `ready` is True once it is warm and may be granted shards. `draining` asks for the release of all
+    that it holds, or, where a `rejoinGrace` waits for its return, tells that it restarts. `progress` grows whenever the
+    consumer gets on (a checkpoint, a micro-batch begun or ended, a task done).
+
+    `group_uid` is the UID of the group that the consumer was started for; empty only where no API is between. `zone` is
+    where it runs, empty if it does not know; `capacity` how much work it can do, relative to the others.
+
+    `phase` is what it is about, for `phase_age` seconds by now, None if it does not tell. A WAITING consumer means to go on in
+    `goes_on_in` seconds, if that is not 0.
+    """
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+    seq: int
+    revision: int
+    held: tuple[HeldShard, ...] = ()
+    ready: bool = True
+    draining: bool = False
+    progress: int = 0
+    group_uid: str = ""
+    zone: str = ""
+    capacity: int = 1
+    phase: Phase | None = None
+    phase_age: float = 0.0
+    goes_on_in: float = 0.0
+
+
+class ConfirmedShard(NamedTuple):
+    """One shard of a heartbeat's reply: its grant, and the durable position to start from.
+
+    `held_since_epoch` is the first epoch since which this consumer's name has held the shard without a gap, a forced
+    checkpoint or a reset; a range logged under an epoch in [held_since_epoch, owner_epoch] is still the consumer's own.
+    """
+
+    shard: ShardId
+    owner_epoch: int
+    held_since_epoch: int
+    position: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """What the consumer may read: exactly its ALREADY_ALLOC shards. All others it must stop, checkpoint, and leave out.
+
+    `fenced` are the (shard, epoch) pairs of the request that are not a current grant.
+    """
+
+    revision: int
+    confirmed: tuple[ConfirmedShard, ...]
+    fenced: tuple[HeldShard, ...] = ()
+    paused: bool = False
+    ordered: bool = False
+    heartbeat_interval: float = 3.0
+    session_timeout: float = 45.0
+
+
+class ShardCheckpoint(NamedTuple):
+    """A consumer's position in one shard, sent under the epoch that the range was handed out with."""
+
+    shard: ShardId
+    owner_epoch: int
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRequest:
+    """Positions that a consumer asks to make durable. `group_uid` as in a heartbeat."""
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+    checkpoints: tuple[ShardCheckpoint, ...]
+    group_uid: str = ""
+
+
+class CheckpointResult(StrEnum):
+    """What became of one checkpoint.
+
+    OK is durable. UNCHANGED was not above the durable position. FENCED must drop the shard. WITHHELD may be sent again later.
+    """
+
+    OK = "ok"
+    UNCHANGED = "unchanged"
+    FENCED = "fenced"
+    WITHHELD = "withheld"
+
+
+class CheckpointOutcome(NamedTuple):
+    """The answer for one shard of a checkpoint request.
+
+    `actual_epoch` and `holder` say who holds it instead (0 and None: nobody).
+    """
+
+    shard: ShardId
+    result: CheckpointResult
+    offset: Offset
+    expected_epoch: int
+    actual_epoch: int = 0
+    holder: ConsumerId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReply:
+    """One outcome for each checkpoint of the request, in its order."""
+
+    outcomes: tuple[CheckpointOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A consumer says that it goes. `group_uid` as in a heartbeat.
+
+    `stopped`: nothing that this run has begun goes on, neither here nor in executors: it will not read or write any more. Only
+    then, or if its last heartbeat named nothing, an ordered group moves what it held at once.
+    """
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+    group_uid: str = ""
+    stopped: bool = False
+
+
+class ShardView(NamedTuple):
+    """One shard as others may see it.
+
+    `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known. A shard is not
+    `present` once the source has it no more (its topic was deleted).
+    """
+
+    shard: ShardId
+    state: ShardState
+    holder: ConsumerId | None = None
+    next_consumer: ConsumerId | None = None
+    owner_epoch: int = 0
+    checkpoint: Offset | None = None
+    begin: Offset | None = None
+    end: Offset | None = None
+    lag_records: int | None = None
+    open: bool = True
+    present: bool = True
+    state_age: float = 0.0
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerView:
+    """One consumer as others may see it; `heartbeat_age` in seconds, as is `phase_age`: for how long it is in this phase.
+
+    `phase` is None as long as it has not told.
+    """
+
+    consumer: ConsumerId
+    incarnation: Incarnation
+    ready: bool
+    draining: bool
+    shards: int
+    heartbeat_age: float
+    cordoned: bool = False
+    zone: str = ""
+    capacity: int = 1
+    phase: Phase | None = None
+    phase_age: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that withholds grants or commits in a group: a documented reason constant and a sentence for the user."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A topic of an ordered group that got more shards: keys moved, so records below `ends` may be read after younger ones."""
+
+    topic: str
+    before: int
+    after: int
+    ends: tuple[tuple[ShardId, Offset], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LastRebalance:
+    """The last step that moved shards: wall-clock seconds since 1970, why, and how many shards changed hands in it."""
+
+    time: float
+    reason: str
+    moved: int
+
+
+class ResetTo(StrEnum):
+    """Where a reset sets positions to."""
+
+    EARLIEST = "Earliest"
+    LATEST = "Latest"
+    TIMESTAMP = "Timestamp"
+    OFFSETS = "Offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A declared change of durable positions, made once for its `id`.
+
+    `timestamp` is in seconds since 1970 (Timestamp only): positions are those of the first records at or after it. `offsets`
+    are the positions of the shards that are named (Offsets only). `shards` are those that are set, all if there are none. With
+    `dry_run` it is only planned. `manager` is the field manager that wrote the declaration: a tool, not a person.
+    """
+
+    id: str
+    to: ResetTo
+    timestamp: float | None = None
+    offsets: tuple[tuple[ShardId, Offset], ...] = ()
+    shards: tuple[ShardId, ...] = ()
+    dry_run: bool = False
+    manager: str = ""
+
+
+class ResetState(StrEnum):
+    """How far a declared reset is. PauseFirst and Waiting have changed nothing, Planned and Refused never will."""
+
+    PAUSE_FIRST = "PauseFirst"
+    WAITING = "Waiting"
+    PLANNED = "Planned"
+    REFUSED = "Refused"
+    APPLYING = "Applying"
+    DONE = "Done"
+
+
+class ResetRow(NamedTuple):
+    """One shard of a reset: its durable position before, None if it had none, and after it."""
+
+    shard: ShardId
+    before: Offset | None
+    after: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class ResetReport:
+    """What a reset does, or did.
+
+    `time` is when it was decided, in seconds since 1970, 0 if it was not. `shards` are so many; `rows` are theirs, or the first
+    of them. `repeated` counts the records that are read once more, `skipped` those that are not read. `manager` as in `Reset`.
+    """
+
+    id: str
+    to: ResetTo
+    state: ResetState
+    message: str
+    time: float = 0.0
+    shards: int = 0
+    repeated: int = 0
+    skipped: int = 0
+    rows: tuple[ResetRow, ...] = ()
+    manager: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group as the controller, the API and the metrics see it: one consistent picture.
+
+    `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
+    granted (for example GroupHasLiveMembers). `moves` and `rebalances` count since this coordinator took over. `expired` are
+    the incarnations that were expired and are neither superseded nor proven dead: their pods should be replaced. `growths` are
+    those of an ordered group that are not read past yet. `source` is the kind of the source (`kafka`). `reset` is the declared
+    reset, `last_reset` the last that was made, each with its first rows. `superseded` are the UIDs of pods that are refused for
+    ever, the newest few of each name: one that runs all the same should be replaced. `silent` are the incarnations that were
+    expired for their silence and have not ended, as far as is known: they may come back. `lag_seconds` is the age of the oldest
+    record that is not checkpointed, by its timestamp; None while it is not known of every shard.
+    """
+
+    group_epoch: int
+    revision: int
+    shards: tuple[ShardView, ...]
+    consumers: tuple[ConsumerView, ...]
+    source_reachable: bool
+    source_error: str = ""
+    withheld: tuple[Condition, ...] = ()
+    last_rebalance: LastRebalance | None = None
+    moves: int = 0
+    rebalances: int = 0
+    discovered: bool = False
+    growths: tuple[Growth, ...] = ()
+    expired: tuple[tuple[ConsumerId, Incarnation], ...] = ()
+    source: str = ""
+    reset: ResetReport | None = None
+    last_reset: ResetReport | None = None
+    superseded: tuple[tuple[ConsumerId, str], ...] = ()
+    silent: tuple[tuple[ConsumerId, Incarnation], ...] = ()
+    lag_seconds: int | None = None
+
+    @property
+    def stopped(self) -> tuple[Condition, ...]:
+        """What keeps shards of the group from being granted: not what only keeps others out of it."""
+        return tuple(cause for cause in self.withheld if cause.reason not in LIMITS)
+
+    def shards_in(self, *states: ShardState) -> int:
+        """How many of the shards that the source has are in one of these states."""
+        return sum(1 for shard in self.shards if shard.state in states and shard.present)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupIdentity:
+    """Which group: namespace, name and UID of the custom resource."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """Where a group's shards are in Kafka.
+
+    `starting_position` is Earliest or Latest, and holds for the shards of the first successful discovery only. With
+    `read_committed` a shard ends where its first open transaction begins: that is as far as the group may read. With
+    `delete_offsets` the durable positions of what the group has forgotten are deleted.
+    """
+
+    kind: ClassVar[str] = "kafka"
+
+    bootstrap_servers: str
+    topics: tuple[str, ...]
+    topic_pattern: str
+    group_id: str
+    starting_position: str = "Earliest"
+    read_committed: bool = False
+    delete_offsets: bool = False
+    security: KafkaSecurity = NO_SECURITY
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """What the controller tells the coordinator of a group: identity, source, protocol settings, and who should be there.
+
+    `wanted` is the number of consumers that the controller runs; consumers named in `leaving` are to be drained before they
+    are removed, those in `cordoned` hold nothing and stay. `service_account` is the account whose tokens may speak for the
+    group's consumers. `created` is when the group was, in RFC 3339: of groups that exclude each other the older one is served.
+    With `rebalance_paused` nothing that somebody holds is moved for the sake of balance. `reset` is a declared change of
+    positions. `executors`: consumers have pods of executors, which may write on after their driver's container has ended.
+    """
+
+    identity: GroupIdentity
+    source: KafkaSource
+    settings: GroupSettings
+    wanted: int
+    leaving: frozenset[ConsumerId] = frozenset()
+    service_account: str = "default"
+    created: str = ""
+    cordoned: frozenset[ConsumerId] = frozenset()
+    rebalance_paused: bool = False
+    reset: Reset | None = None
+    executors: bool = False

@@ -1,0 +1,241 @@
+"""How many consumers the lag asks for: enough to keep up, and to read a backlog within `targetCatchupSeconds`.
+
+Called by `sizing` in mode Lag, with rates that `traffic` measured. More consumers come as soon as they are needed, a bounded
+step at a time, and each step is on trial: if it does not raise what is read it is taken back and not repeated for a while.
+Fewer come only once fewer were enough for a whole stabilisation window. Never more than there are shards.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shardherd.core.model.nouns import GroupView, ShardState
+from shardherd.core.model.words import count
+from shardherd.core.planning.observed import Ceiling, Observation, Sizing, Trial
+from shardherd.core.planning.traffic import INTERVAL, SPAN, WINDOW, Traffic
+
+UTILISATION = 0.8
+"""The part of what consumers can read that is planned for: the rest takes up what varies."""
+
+GAIN = 1.1
+"""A scale-out has to raise what is read by this factor while there is a backlog."""
+
+EVALUATE = WINDOW + SPAN
+"""Seconds that a scale-out is given, once all its consumers read, before it is judged."""
+
+NO_GAIN_FOR = 1800.0
+"""Seconds for which a scale-out that did not help is not tried again."""
+
+MEASURING = "Measuring"
+SOURCE_AWAY = "SourceAway"
+KEEPING_UP = "KeepingUp"
+CATCHING_UP = "CatchingUp"
+LOAD_FELL = "LoadFell"
+PACE_UNKNOWN = "PaceUnknown"
+FIRST_CONSUMERS = "FirstConsumers"
+RECORDS_ARRIVED = "RecordsArrived"
+SCALE_OUT_UNDONE = "ScaleOutUndone"
+
+MAX_REPLICAS = "MaxReplicas"
+MIN_REPLICAS = "MinReplicas"
+TOO_FEW_SHARDS = "TooFewShards"
+NO_GAIN = "NoGain"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a mode asks for, as in `sizing.Decision`, and what of `Sizing` it wants remembered."""
+
+    replicas: int
+    reason: str
+    message: str
+    recommended: int | None = None
+    limit: tuple[str, str] | None = None
+    trial: Trial | None = None
+    ceiling: Ceiling | None = None
+    wishes: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One question: what is seen and known, and the limits of the answer."""
+
+    observation: Observation
+    sizing: Sizing
+    goal: int
+    low: int
+    high: int
+    limit: tuple[str, str]
+
+    def answer(
+        self,
+        replicas: int,
+        reason: str,
+        message: str,
+        recommended: int | None = None,
+        *,
+        trial: Trial | None = None,
+        ceiling: Ceiling | None = None,
+        wishes: tuple[tuple[float, int], ...] | None = None,
+    ) -> Wish:
+        """A wish within the limits. What is not given stays as it was, but a trial ends."""
+        within = min(max(replicas, self.low), self.high)
+        asked = recommended if recommended is not None else replicas
+        return Wish(
+            within,
+            reason,
+            message,
+            min(max(asked, self.low), self.high),
+            self.limit if asked > self.high else None,
+            trial,
+            ceiling if ceiling is not None else self.sizing.ceiling,
+            self.sizing.wishes if wishes is None else wishes,
+        )
+
+    def stay(self, recommended: int | None = None, wishes: tuple[tuple[float, int], ...] | None = None) -> Wish:
+        """As before, for the reason that it was decided for: nobody is told anew what did not change."""
+        reason, message = _said(self.sizing)
+        return self.answer(self.goal, reason, message, recommended, trial=self.sizing.trial, wishes=wishes)
+
+
+def lag_of(view: GroupView) -> int | None:
+    """Records that are not checkpointed yet; None while that is not known of every shard."""
+    lags = [shard.lag_records for shard in view.shards if shard.present and shard.state is not ShardState.OVER]
+    return None if None in lags else sum(lag or 0 for lag in lags)
+
+
+def wish(observation: Observation, view: GroupView, sizing: Sizing, shards: int) -> Wish:
+    """What mode Lag asks for, with so many shards to read."""
+    case = _case(observation, sizing, shards)
+    if not view.source_reachable or view.stopped:
+        why = view.source_error or " ".join(cause.message for cause in view.stopped)
+        return case.answer(case.goal, SOURCE_AWAY, f"Nothing can be measured: {why}", trial=sizing.trial, wishes=())
+    if case.goal == 0:
+        return _first(case, view)
+    if case.goal > case.high:
+        return case.answer(case.high, *case.limit, case.goal, wishes=())
+    if case.goal < case.low:
+        return case.answer(case.low, MIN_REPLICAS, f"spec.scaling.minReplicas asks for {case.low}.", wishes=())
+    traffic, now = sizing.traffic, observation.now
+    if traffic is None or not traffic.measured:
+        return case.stay()
+    if sizing.trial is not None and _judged(case, traffic):
+        return _verdict(case, traffic, sizing.trial)
+    wanted = needed(traffic, observation.declared.scaling.lag.target_catchup, case.goal)
+    window = observation.declared.scaling.stabilization_window
+    recent = tuple((at, number) for at, number in sizing.wishes if now - at <= window)
+    # One for each look is enough: what is asked for changes with a look.
+    wishes = recent if recent and recent[-1][1] == wanted and now - recent[-1][0] < INTERVAL else (*recent, (now, wanted))
+    if wanted > case.goal:
+        return _out(case, traffic, wanted, wishes)
+    return _in(case, traffic, _whole(sizing.wishes, now, window), wishes)
+
+
+def needed(traffic: Traffic, target_catchup: float, goal: int) -> int:
+    """Consumers that are needed, before any limit."""
+    pace, lag = traffic.pace.per_second, traffic.lag_records or 0
+    if pace is None:
+        # Nobody ever had more to read than they could. One fewer is tried, unless they fall behind just now.
+        return goal + 1 if lag > traffic.consumed * target_catchup and traffic.behind else max(1, goal - 1)
+    steady = traffic.produced / (UTILISATION * pace)
+    catching_up = (traffic.produced + lag / target_catchup) / pace
+    return max(1, math.ceil(max(steady, catching_up) - 1e-9))
+
+
+def _case(observation: Observation, sizing: Sizing, shards: int) -> _Case:
+    scaling, ceiling = observation.declared.scaling, sizing.ceiling
+    high, limit = scaling.max_replicas, (MAX_REPLICAS, "The lag asks for more consumers than spec.scaling.maxReplicas allows.")
+    if shards < high:
+        high, limit = shards, (TOO_FEW_SHARDS, "The lag asks for more consumers than there are shards to read.")
+    if ceiling is not None and observation.wall < ceiling.until and ceiling.replicas < high:
+        high = ceiling.replicas
+        limit = (NO_GAIN, f"The lag asks for more consumers, but more than {high} did not read more when it was tried.")
+    goal = observation.replicas if observation.declared.scaling.recommend_only or sizing.goal is None else sizing.goal
+    return _Case(observation, sizing, goal, min(scaling.min_replicas, high), high, limit)
+
+
+def _said(sizing: Sizing) -> tuple[str, str]:
+    if sizing.said[0] in _REASONS:
+        return sizing.said
+    return MEASURING, "How fast records are written and read is being measured."
+
+
+def _first(case: _Case, view: GroupView) -> Wish:
+    """Nobody runs: with the first record somebody has to."""
+    lag, traffic = lag_of(view), case.sizing.traffic
+    start = 1
+    if traffic is not None and traffic.pace.per_second is not None and lag:
+        start = math.ceil(lag / case.observation.declared.scaling.lag.target_catchup / traffic.pace.per_second)
+    if case.observation.stateful_set is not None and lag:
+        return case.answer(start, RECORDS_ARRIVED, f"{count(lag, 'record')} to read, and no consumer.")
+    return case.answer(start, FIRST_CONSUMERS, "How many are needed is measured once consumers read.")
+
+
+def _judged(case: _Case, traffic: Traffic) -> bool:
+    """Whether the use of a scale-out can be told: all have read for long enough, or nothing is left to show it by."""
+    steady = case.sizing.steady_since
+    return not traffic.behind or (steady is not None and case.observation.now - steady >= EVALUATE)
+
+
+def _verdict(case: _Case, traffic: Traffic, trial: Trial) -> Wish:
+    if not traffic.behind or traffic.consumed >= GAIN * trial.per_second or trial.replicas >= case.goal:
+        reason, message = _said(case.sizing)
+        return case.answer(case.goal, reason, message)
+    message = (
+        f"{count(case.goal, 'consumer')} read {_rate(traffic.consumed)}, {trial.replicas} read {_rate(trial.per_second)}: "
+        f"more did not help, so it is not tried again for {NO_GAIN_FOR / 60:g} min. Look at what they write to."
+    )
+    until = case.observation.wall + NO_GAIN_FOR
+    return case.answer(trial.replicas, SCALE_OUT_UNDONE, message, ceiling=Ceiling(trial.replicas, until), wishes=())
+
+
+def _out(case: _Case, traffic: Traffic, wanted: int, wishes: tuple[tuple[float, int], ...]) -> Wish:
+    scaling = case.observation.declared.scaling
+    settled = _settled(case) and case.sizing.trial is None
+    if case.goal >= case.high or not (settled or scaling.recommend_only):
+        return case.stay(wanted, wishes)
+    step = min(wanted, case.goal + scaling.lag.max_step)
+    reason = CATCHING_UP if traffic.behind else KEEPING_UP
+    trial = Trial(case.goal, traffic.consumed) if traffic.behind else None
+    return case.answer(step, reason, _inputs(case, traffic, wanted), wanted, trial=trial, wishes=wishes)
+
+
+def _in(case: _Case, traffic: Traffic, whole: bool, wishes: tuple[tuple[float, int], ...]) -> Wish:
+    most = max(number for _, number in wishes)
+    if most >= case.goal or not whole or case.goal <= case.low or not _settled(case):
+        return case.stay(most, wishes)
+    if traffic.pace.per_second is None:
+        # One fewer. Whether one fewer still is enough can only be told from what is seen from now on.
+        return case.answer(most, PACE_UNKNOWN, _inputs(case, traffic, most), wishes=())
+    step = max(most, case.goal - case.observation.declared.scaling.lag.max_step)
+    return case.answer(step, LOAD_FELL, _inputs(case, traffic, most), most, wishes=wishes)
+
+
+def _settled(case: _Case) -> bool:
+    """Whether all that were asked for read by now, so that what is measured is about them."""
+    steady = case.sizing.steady_since
+    return steady is not None and case.observation.now - steady >= SPAN
+
+
+def _whole(wishes: tuple[tuple[float, int], ...], now: float, window: float) -> bool:
+    """Whether a whole window was seen."""
+    return bool(wishes) and now - wishes[0][0] >= window - INTERVAL
+
+
+def _inputs(case: _Case, traffic: Traffic, wanted: int) -> str:
+    pace = traffic.pace.per_second
+    one = f"one consumer reads {_rate(pace)}" if pace is not None else "what one consumer can read was never seen"
+    target = case.observation.declared.scaling.lag.target_catchup
+    return (
+        f"{_rate(traffic.produced)} are written, {_rate(traffic.consumed)} read, {count(traffic.lag_records or 0, 'record')} "
+        f"behind, {one}: {count(wanted, 'consumer')} to keep up and to catch up within {target:g} s."
+    )
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:.0f} records/s" if per_second >= 10 else f"{per_second:.1f} records/s"
+
+
+_REASONS = frozenset({KEEPING_UP, CATCHING_UP, LOAD_FELL, PACE_UNKNOWN, FIRST_CONSUMERS, SCALE_OUT_UNDONE, RECORDS_ARRIVED})
+"""Reasons that stand until another number is decided."""

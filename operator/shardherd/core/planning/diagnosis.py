@@ -1,0 +1,123 @@
+"""Why shards do not move on: the few that a user should look at first, each with a reason and a sentence.
+
+Called by `status`, so that `kubectl describe` answers it; rows of all shards are in the coordinator's API and in the metrics.
+Every reason is a constant here and documented. What is told says since when, not for how long: it must not change by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shardherd.core.model.nouns import ConsumerId, GroupView, Phase, ShardState, ShardView
+from shardherd.core.model.reasons import GROUP_ID_TAKEN, PAUSED, TOO_MANY_GROUPS
+from shardherd.core.model.times import rfc3339
+from shardherd.core.planning.conditions import SINK_BLOCKED
+from shardherd.core.planning.observed import Observation
+from shardherd.core.planning.traffic import Traffic
+
+SHOWN = 5
+"""Shards that are told."""
+
+PATIENCE = 60.0
+"""Seconds for which a position may stand still although there is something to read: several micro-batches."""
+
+GRANTING = 10.0
+"""Seconds that a grant or a transfer may take without being worth a word."""
+
+NO_PROGRESS = "NoProgress"
+NO_HOLDER = "NoHolder"
+NOT_GIVEN_UP = "NotGivenUp"
+WAITS_FOR_PARENTS = "WaitsForParents"
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """One shard: why it stands still, and for how many seconds it has."""
+
+    shard: str
+    reason: str
+    message: str
+    age: float
+
+
+STOPPED_FOR_ALL = frozenset(
+    {PAUSED, GROUP_ID_TAKEN, TOO_MANY_GROUPS, "GroupHasLiveMembers", "GroupIdInUse", "OwnershipRebuilding", "Resetting"}
+)
+"""What withholds grants and keeps every holder from getting on, too."""
+
+
+def stuck_shards(observation: Observation, traffic: Traffic | None) -> tuple[list[dict[str, object]], int]:
+    """The first shards that stand still, as the status has them, and how many there are."""
+    view, written = observation.view, observation.previous.get("stuckShards")
+    if view is None or not view.discovered:
+        return [], 0
+    known = {
+        (entry.get("shard"), entry.get("reason")): entry.get("since")
+        for entry in (written if isinstance(written, list) else [])
+        if isinstance(entry, Mapping)
+    }
+    found = sorted(_found(observation, view, traffic), key=lambda stuck: _ORDER.index(stuck.reason))
+    told: list[dict[str, object]] = [
+        {
+            "shard": stuck.shard,
+            "reason": stuck.reason,
+            "message": stuck.message,
+            # The same time as before: seconds are not told exactly alike twice.
+            "since": known.get((stuck.shard, stuck.reason)) or rfc3339(observation.wall - stuck.age),
+        }
+        for stuck in found[:SHOWN]
+    ]
+    return told, len(found)
+
+
+_ORDER = (NO_PROGRESS, SINK_BLOCKED, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
+"""The reasons, those first that somebody has to do something about."""
+
+
+def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -> Iterator[Stuck]:
+    still = {} if traffic is None else traffic.still_for(observation.now, PATIENCE)
+    phases: dict[ConsumerId | None, Phase | None] = {consumer.consumer: consumer.phase for consumer in view.consumers}
+    for shard in view.shards:
+        if not shard.present or not shard.lag_records:
+            continue
+        if shard.state is ShardState.ALREADY_ALLOC and shard.shard in still:
+            phase = phases.get(shard.holder)
+            if phase is Phase.WAITING:
+                continue  # for its trigger, or for as many records as its user wants at once
+            yield Stuck(shard.shard, *_why_still(observation, view, shard, phase), still[shard.shard])
+        elif shard.state is ShardState.TRANSFER and shard.state_age >= GRANTING:
+            message = f"{shard.holder} has not given it up yet; {shard.next_consumer} is to have it"
+            yield Stuck(shard.shard, NOT_GIVEN_UP, message, shard.state_age)
+        elif shard.state is ShardState.NOT_ALLOC and shard.state_age >= GRANTING:
+            yield Stuck(shard.shard, NO_HOLDER, _why_free(view, shard), shard.state_age)
+        elif shard.state is ShardState.WAIT:
+            message = "in an ordered group it waits until the shards that come before it are read to their ends"
+            yield Stuck(shard.shard, WAITS_FOR_PARENTS, message, shard.state_age)
+
+
+def _why_still(observation: Observation, view: GroupView, shard: ShardView, phase: Phase | None) -> tuple[str, str]:
+    """Why this shard's holder gets on with nothing: a reason and a sentence. What concerns the whole group comes first."""
+    said = f"{shard.holder} holds it and has checkpointed nothing"
+    if cause := next((cause for cause in view.withheld if cause.reason in STOPPED_FOR_ALL), None):
+        return NO_PROGRESS, f"{said}: {cause.message}"
+    if not view.source_reachable:
+        return NO_PROGRESS, f"{said}: the source does not answer: {view.source_error}"
+    if shard.holder in observation.without_executors():
+        return NO_PROGRESS, f"{said}, and has no executor; see the log of {shard.holder}"
+    if phase is Phase.WRITING:
+        return SINK_BLOCKED, f"{shard.holder} holds it and waits for its sink; see the log of {shard.holder}"
+    return NO_PROGRESS, f"{said}; see the log of {shard.holder}"
+
+
+def _why_free(view: GroupView, shard: ShardView) -> str:
+    """Why nobody is given this shard."""
+    if view.stopped:
+        return f"nothing is granted: {view.stopped[0].message}"
+    if not view.source_reachable:
+        return f"the source does not answer: {view.source_error}"
+    if shard.checkpoint is None:
+        return "its durable position is missing, or its start is not committed yet"
+    if not any(consumer.ready and not consumer.draining and not consumer.cordoned for consumer in view.consumers):
+        return "no consumer is ready"
+    return "it waits for the next rebalance, for its last consumer to return (rejoinGrace), or for proof that this one is dead"

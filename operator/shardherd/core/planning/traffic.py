@@ -1,0 +1,249 @@
+"""How much is written to a group's shards, and how much is read.
+
+Called by `plan` with every picture of the coordinator; `scaling`, `status` and `diagnosis` read it. All of it is measured from
+ends and checkpoints, so it is the truth of the source and not what an application says of itself. Decides nothing, keeps no
+clock: `now` is monotonic seconds. How long records have waited does not follow from any rate: that is `ages`.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from shardherd.core.model.nouns import ConsumerId, GroupView, ShardId, ShardState, ShardView
+
+INTERVAL = 5.0
+"""Seconds between two looks."""
+
+WINDOW = 60.0
+"""Seconds over which rates are taken: several micro-batches, as checkpoints come in steps."""
+
+SPAN = 15.0
+"""Seconds over which a consumer must have had more to read than it read, for its pace to be what it can do."""
+
+MEMORY = 600.0
+"""Seconds after which about two thirds of an old pace are forgotten."""
+
+PRIOR = 60.0
+"""Seconds of measuring that a pace from before a restart counts for."""
+
+LEAST = 1.0
+"""Seconds of measuring that a pace counts for at least, however old it is."""
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Records written and read since the first look."""
+
+    at: float
+    produced: int
+    consumed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What one consumer reads while it has enough to read: so many records in so many seconds, older ones counting less."""
+
+    records: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def per_second(self) -> float | None:
+        """Records a second, None before it was ever seen."""
+        return self.records / self.seconds if self.seconds > 0.0 else None
+
+    def faded(self, elapsed: float) -> Pace:
+        """The same some seconds later. What counts for `LEAST` fades no more: in the end only rounding would be left."""
+        kept = math.exp(-elapsed / MEMORY)
+        return Pace(self.records * kept, self.seconds * kept) if self.seconds * kept >= LEAST else self
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a consumer has read since `since`, and the least that it had left to read at any look in that time."""
+
+    since: float
+    consumed: int
+    least_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What is known at the last look.
+
+    `ends` and `positions` are in the order of `shards`, UNKNOWN for a shard that was not there or has none. `moved_at` is when
+    each shard's position was last seen to move or to have no lag, `written_at` when records were last seen to have been
+    written.
+    """
+
+    shards: tuple[ShardId, ...]
+    ends: Sequence[int]
+    positions: Sequence[int]
+    moved_at: Sequence[float]
+    holders: tuple[ConsumerId | None, ...]
+    marks: tuple[Mark, ...]
+    spans: Mapping[ConsumerId, Span] = field(default_factory=dict)
+    pace: Pace = Pace()
+    written_at: float = -math.inf
+    lag_records: int | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether the rate of writing is known: it was seen for long enough since the start."""
+        return bool(self.shards) and self.marks[-1].at - self.marks[0].at >= SPAN
+
+    @property
+    def produced(self) -> float:
+        """Records written a second, over the last window."""
+        return self._rate(lambda mark: mark.produced)
+
+    @property
+    def consumed(self) -> float:
+        """Records checkpointed a second, over the last window."""
+        return self._rate(lambda mark: mark.consumed)
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more left than was read in a SPAN: consumers read as fast as they can."""
+        return (self.lag_records or 0) > self.consumed * SPAN
+
+    def still_for(self, now: float, patience: float) -> dict[ShardId, float]:
+        """The shards whose positions have not moved for so long although there was something to read, and for how long."""
+        return {shard: now - at for shard, at in zip(self.shards, self.moved_at, strict=True) if now - at >= patience}
+
+    def _rate(self, what: Callable[[Mark], int]) -> float:
+        first, last = self.marks[0], self.marks[-1]
+        elapsed = last.at - first.at
+        return (what(last) - what(first)) / elapsed if elapsed > 0.0 else 0.0
+
+
+def watched(before: Traffic | None, view: GroupView, now: float, pace: float | None = None) -> Traffic:
+    """What is known now, from a picture whose source was read. `pace` is what one consumer could do before a restart."""
+    if before is None:
+        return _first(_seen(view), now, pace)
+    if now - before.marks[-1].at < INTERVAL:
+        return before
+    seen = _seen(view)
+    shards = tuple(shard.shard for shard in seen)
+    return _next(before if shards == before.shards else _realigned(before, shards, now), seen, now)
+
+
+def _seen(view: GroupView) -> list[ShardView]:
+    """The shards that count: those that the source has and that are not done with."""
+    return [shard for shard in view.shards if shard.present and shard.state is not ShardState.OVER and shard.end is not None]
+
+
+def _ends(seen: Sequence[ShardView]) -> array[int]:
+    return array("q", [UNKNOWN if shard.end is None else shard.end for shard in seen])
+
+
+def _positions(seen: Sequence[ShardView]) -> array[int]:
+    """Checkpoints, or where the shard will be started from."""
+    return array(
+        "q",
+        [UNKNOWN if shard.end is None or shard.lag_records is None else shard.end - shard.lag_records for shard in seen],
+    )
+
+
+def _first(seen: Sequence[ShardView], now: float, pace: float | None) -> Traffic:
+    known = Pace() if pace is None else Pace(pace * PRIOR, PRIOR)
+    made = Traffic(
+        shards=tuple(shard.shard for shard in seen),
+        ends=_ends(seen),
+        positions=_positions(seen),
+        moved_at=array("d", [now] * len(seen)),
+        holders=tuple(shard.holder for shard in seen),
+        marks=(Mark(now, 0, 0),),
+        pace=known,
+    )
+    return _with_lag(made)
+
+
+def _realigned(before: Traffic, shards: tuple[ShardId, ...], now: float) -> Traffic:
+    """The same for other shards: those that went are forgotten, those that came were never seen."""
+    index = {shard: at for at, shard in enumerate(before.shards)}
+    rows = [index.get(shard, -1) for shard in shards]
+
+    def picked(values: Sequence[int]) -> array[int]:
+        return array("q", [values[row] if row >= 0 else UNKNOWN for row in rows])
+
+    return replace(
+        before,
+        shards=shards,
+        ends=picked(before.ends),
+        positions=picked(before.positions),
+        moved_at=array("d", [before.moved_at[row] if row >= 0 else now for row in rows]),
+        holders=tuple(before.holders[row] if row >= 0 else None for row in rows),
+    )
+
+
+def _next(before: Traffic, seen: Sequence[ShardView], now: float) -> Traffic:
+    ends, positions = _ends(seen), _positions(seen)
+    produced = consumed = 0
+    read: dict[ConsumerId, int] = {}
+    left: dict[ConsumerId, int] = {}
+    moved_at = array("d", before.moved_at)
+    for row, shard in enumerate(seen):
+        end, position, old_end, old = ends[row], positions[row], before.ends[row], before.positions[row]
+        # A shard that was cut back, and a position that was set back by force, say nothing of how fast anything is.
+        produced += max(0, end - old_end) if old_end != UNKNOWN else 0
+        known = position != UNKNOWN and old != UNKNOWN
+        step = max(0, position - old) if known else 0
+        consumed += step
+        if position != old or position >= end or shard.state is ShardState.WAIT:
+            moved_at[row] = now
+        holder = shard.holder
+        if holder is not None and known and before.holders[row] == holder:
+            read[holder] = read.get(holder, 0) + step
+            left[holder] = left.get(holder, 0) + max(0, end - position)
+    last = before.marks[-1]
+    marks = (*before.marks, Mark(now, last.produced + produced, last.consumed + consumed))
+    spans, pace = _paced(before, read, left, now)
+    made = replace(
+        before,
+        ends=ends,
+        positions=positions,
+        moved_at=moved_at,
+        holders=tuple(shard.holder for shard in seen),
+        marks=_recent(marks, now),
+        spans=spans,
+        pace=pace,
+        written_at=now if produced else before.written_at,
+    )
+    return _with_lag(made)
+
+
+def _paced(
+    before: Traffic, read: Mapping[ConsumerId, int], left: Mapping[ConsumerId, int], now: float
+) -> tuple[dict[ConsumerId, Span], Pace]:
+    pace = before.pace.faded(now - before.marks[-1].at)
+    spans: dict[ConsumerId, Span] = {}
+    for consumer, records in read.items():
+        began = before.spans.get(consumer, Span(before.marks[-1].at, 0, left[consumer]))
+        span = Span(began.since, began.consumed + records, min(began.least_left, left[consumer]))
+        elapsed = now - span.since
+        if elapsed < SPAN:
+            spans[consumer] = span
+            continue
+        known = pace.per_second
+        # One that has nothing left now and then shows what there was to read; that counts if it is more than was thought
+        # possible.
+        if span.consumed and (span.least_left > span.consumed or (known is not None and span.consumed / elapsed > known)):
+            pace = Pace(pace.records + span.consumed, pace.seconds + elapsed)
+        spans[consumer] = Span(now, 0, left[consumer])
+    return spans, pace
+
+
+def _recent(marks: tuple[Mark, ...], now: float) -> tuple[Mark, ...]:
+    """Those of the last window, and the last one before it."""
+    old = sum(1 for mark in marks if now - mark.at >= WINDOW)
+    return marks[max(0, old - 1) :]
+
+
+def _with_lag(traffic: Traffic) -> Traffic:
+    lags = [max(0, end - position) for end, position in zip(traffic.ends, traffic.positions, strict=True)]
+    return replace(traffic, lag_records=None if UNKNOWN in traffic.positions else sum(lags))
