@@ -255,6 +255,41 @@ def test_every_link_to_a_section_of_ours_leads_to_one(document: str) -> None:
     assert {(page.name, anchor) for page, anchor in targets if anchor not in headings(page)} == set()
 
 
+PACKAGE = ROOT / "operator" / "shardherd"
+
+
+def test_the_page_on_the_architecture_names_files_and_folders_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`((?:\w+/)*\w+(?:\.py|/))`", page))
+    assert len(named) > 80
+    assert {path for path in named if not (PACKAGE / path).exists() and not (ROOT / path).exists()} == set()
+
+
+def test_the_page_on_the_architecture_has_the_layers_that_are_checked() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text().partition("## What may import what")[2].split("```")[1]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    package, core = (contract for contract in contracts if contract["type"] == "layers")
+    lines = [re.split(r" {2,}", line)[0] for line in page.strip().splitlines()]
+    assert (lines[:-1], page.strip().splitlines()[-1]) == (
+        package["layers"][:-1],
+        "core:   " + "  >  ".join(core["layers"]),
+    )
+
+
+def folders() -> set[str]:
+    """Every folder of the package that has code, below it."""
+    found = {str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")}
+    return found - {".", "core", "adapters"}
+
+
+def test_every_folder_has_its_place_in_the_tree_of_contributing() -> None:
+    tree = (ROOT / "CONTRIBUTING.md").read_text().partition("## The tree")[2].partition("\n## ")[0]
+    cells = [row.split(" | ")[0] for row in tree.splitlines() if row.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    assert folders() - named == set()
+    assert {name for name in named if not (PACKAGE / name).exists() and not (ROOT / name).exists()} == set()
+
+
 @pytest.mark.parametrize(("document", "least"), [("safety.md", 50), ("security.md", 30), ("source-values.md", 4)])
 def test_every_test_that_a_page_names_exists(document: str, least: int) -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / document).read_text()))

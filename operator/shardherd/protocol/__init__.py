@@ -77,7 +77,7 @@ class ForcedCheckpoint:
 
 
 def encode(value: object) -> Any:
-    """The JSON value of a record of `core.model` or `core.model.requests`, of a tuple of them, or of a plain value."""
+    """The JSON value of a record of `core.model`, of a tuple of them, or of a plain value."""
     return json.loads(dumps(value))
 
 

@@ -1,4 +1,4 @@
-"""What a group is told besides the requests of consumers (those are in `core.model`), and what it answers.
+"""What a group is told besides the requests of consumers (those are in `nouns`), and what it answers.
 
 The runtime builds these and passes them to `Group.handle`. Everything is frozen. Decides nothing.
 """

@@ -1,7 +1,8 @@
 """The conditions of a group: what a user reads to know whether it works, and if not, why.
 
-Called by `status`. Every reason is a constant here and is documented; messages name the cause and, where there is one, the
-remedy. A condition keeps its transition time while its status stays the same.
+Called by `status`. Every reason is a constant, here or where it comes from (`sizing`, `catchup`, `model.reasons`), and is
+documented; messages name the cause and, where there is one, the remedy. A condition keeps its transition time while its status
+stays the same.
 """
 
 from __future__ import annotations

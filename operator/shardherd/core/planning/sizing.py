@@ -1,7 +1,8 @@
 """How many consumers a group should have, and why: one decision from one observation.
 
 Called by `scaling`, which gets there without repeating a record. Each mode is a function; what keeps its answer from being
-followed (limits, pauses, `recommendOnly`) is applied after it, the same for all. Every reason is a constant, and documented.
+followed (limits, pauses, `recommendOnly`) is applied after it, the same for all. Every reason is a constant, and documented;
+that of a paused group is in `model.reasons`.
 """
 
 from __future__ import annotations
