@@ -183,9 +183,8 @@ class Lab:
             seen=lambda: self.kube.explain(SYSTEM),
         )
 
-    def kill_driver(self, namespace: str, pod: str) -> tuple[float, float]:
-        """SIGKILL to what tini runs in a pod; when the signal was sent at the earliest, and at the latest."""
-        pid = self.child_of_init(namespace, pod)
+    def kill_driver(self, namespace: str, pod: str, pid: int) -> tuple[float, float]:
+        """SIGKILL to what tini runs in a pod, its `child_of_init`; when it was sent at the earliest, and at the latest."""
         earliest = time.time()
         # The shell says when it sends the signal: to get that far takes kubectl a second on a busy machine.
         done = self.kube.shell(namespace, pod, f"date +%s.%N; kill -9 {pid}")

@@ -90,8 +90,9 @@ class ClusterPlace(Place):
         self.reporter.show(self.lab.kube.run("patch", RESOURCE, GROUP, "-n", NAMESPACE, "--type=merge", "-p", patch))
 
     def kill(self, consumer: str, shards: int) -> tuple[float, float]:
-        self.reporter.say(f"kubectl exec -n {NAMESPACE} {consumer} -- kill -9 <its driver>    (it holds {shards})")
-        return self.lab.kill_driver(NAMESPACE, consumer)
+        pid = self.lab.child_of_init(NAMESPACE, consumer)
+        self.reporter.say(f"kubectl exec -n {NAMESPACE} {consumer} -- kill -9 {pid}    (it holds {shards})")
+        return self.lab.kill_driver(NAMESPACE, consumer, pid)
 
     def kill_operator(self) -> None:
         self.lab.kill_operator()

@@ -66,10 +66,10 @@ class Inflict:
         run = await_that(
             f"{pod} runs", lambda: self._run(namespace, pod), within=VICTIM_S, every=1, seen=group.deployed.explain
         )
-        begun = time.time()
         if fault.kind == Kind.KILL:
-            begun, ended = self.lab.kill_driver(namespace, pod)
+            begun, ended = self.lab.kill_driver(namespace, pod, self.lab.child_of_init(namespace, pod))
             return Incident(fault.kind, begun, ended, fault.group, pod)
+        begun = time.time()
         if fault.kind == Kind.DELETE:
             self.lab.kube.run("delete", "pod", pod, "-n", namespace, "--wait=false")
         else:
@@ -102,7 +102,10 @@ class Inflict:
             time.sleep(fault.seconds)
             if self._run(SYSTEM, name) == leader["status"]["containerStatuses"][0]["containerID"]:
                 self.lab.kube.shell(SYSTEM, name, f"kill -CONT {pid}")
-        self._await_another(leader) if fault.kind in ENDS_LEADER else self.lab.operator_pod()
+        if fault.kind in ENDS_LEADER:
+            self._await_another(leader)
+        else:
+            self.lab.operator_pod()
         return Incident(fault.kind, begun, time.time(), consumer=name)
 
     def _await_another(self, before: Mapping[str, Any]) -> None:
