@@ -15,9 +15,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import distribution
 from pathlib import Path
-
-import pyspark
 
 from dev.cluster.paths import REPOSITORY, cache
 
@@ -53,16 +52,7 @@ def class_archive(say: Callable[[str], None]) -> Path | None:
             return archive
         began = time.monotonic()
         partial = archive.with_suffix(".partial")
-        environment = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "JAVA_TOOL"))}
-        done = subprocess.run(
-            [sys.executable, "-m", "dev.class_training"],
-            env=environment
-            | {"PYSPARK_PYTHON": sys.executable, "SPARK_SUBMIT_OPTS": f"{QUICK} -XX:ArchiveClassesAtExit={partial}"},
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = train(f"{QUICK} -XX:ArchiveClassesAtExit={partial}")
         if done.returncode != 0 or not partial.exists():
             partial.unlink(missing_ok=True)
             say(f"Spark's classes are not archived, and each driver starts some seconds later: {done.stderr[-SAID:].strip()}")
@@ -74,12 +64,25 @@ def class_archive(say: Callable[[str], None]) -> Path | None:
         return archive
 
 
+def train(java_options: str) -> subprocess.CompletedProcess[str]:
+    """Run the query of `class_training` to its end, on a JVM with these options and no other ones of the surroundings."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "JAVA_TOOL"))}
+    return subprocess.run(
+        [sys.executable, "-m", "dev.class_training"],
+        env=environment | {"PYSPARK_PYTHON": sys.executable, "SPARK_SUBMIT_OPTS": java_options},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def _key() -> tuple[str, str]:
     """What stands for the place of the jars that Spark loads, and for their state and the Java that PySpark starts."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
     version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
-    jars = Path(pyspark.__file__).parent / "jars"
+    jars = Path(str(distribution("pyspark").locate_file("pyspark/jars")))
     known = [f"{jar.name} {(found := jar.stat()).st_size} {found.st_mtime_ns}" for jar in sorted(jars.iterdir())]
     return _digest(str(jars)), _digest(version, *known, TRAINING.read_text(), QUICK)
 

@@ -87,7 +87,7 @@ class Fault:
 
     def __str__(self) -> str:
         """For people."""
-        victim = {**dict.fromkeys((*ENDS_CONSUMER, Kind.BLINK), f"{self.group}-{self.consumer}")}.get(self.kind, self.group)
+        victim = f"{self.group}-{self.consumer}" if self.kind in ENDS_CONSUMER | {Kind.BLINK} else self.group
         words = [str(self.kind), victim, self.value, f"for {self.seconds:.0f} s" if self.seconds else ""]
         return f"{self.at:6.0f}s  {' '.join(word for word in words if word)}"
 

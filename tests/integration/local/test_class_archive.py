@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dev import class_archive
-from dev.cluster.paths import REPOSITORY
 from tests.harness.quick_spark import OPTIONS
 
 
 def test_a_driver_loads_sparks_classes_from_the_archive(tmp_path: Path) -> None:
     log = tmp_path / "loaded"
 
-    done = subprocess.run(
-        [sys.executable, "-m", "dev.class_training"],
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable, OPTIONS: f"{os.environ[OPTIONS]} -Xlog:class+load:file={log}"},
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = class_archive.train(f"{os.environ[OPTIONS]} -Xlog:class+load:file={log}")
 
     assert done.returncode == 0, done.stderr
     loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line and "$$Lambda" not in line]
