@@ -308,10 +308,10 @@ class Kafka:
         if self.committed.pop(shard, None) is not None:
             self.ledger.forget(shard)
 
-    def made_anew(self, shard: ShardId, asking: Collection[tuple[ShardId, Offset]]) -> None:
-        """This shard is another one: no user asks it for what he asked of the one before, though he does not know its fate.
+    def drop_asked(self, shard: ShardId, asking: Collection[tuple[ShardId, Offset]]) -> None:
+        """This shard went, or is another one: no user asks it any more for a position of whose fate he does not know.
 
-        What somebody is still `asking` for may yet be done, and then it is done to this one.
+        What somebody is still `asking` for may yet be done, and then it is done to the shard that bears the name by then.
         """
         self.unanswered.pop(shard, None)
         self.forcing = {each for each in self.forcing if each[0] != shard or each in asking}

@@ -75,14 +75,17 @@ class Source:
 
     # Shards that go, come back, and are made anew.
 
+    def _asking(self) -> set[tuple[ShardId, Offset]]:
+        """The positions that users wait to be told of."""
+        return {each for operator in self._world.operators if operator.alive for each in operator.asking}
+
     def vanish(self, books: Sequence[Shard], *, for_good: bool = False) -> None:
         """These shards are not there any more."""
-        world = self._world
+        world, asking = self._world, self._asking()
         for book in books:
             book.present, book.was_away, book.gone = False, True, for_good
             world.ledger.sightings.vanished(book.name)
-            world.kafka.forcing = {each for each in world.kafka.forcing if each[0] != book.name}
-            world.kafka.unanswered.pop(book.name, None)
+            world.kafka.drop_asked(book.name, asking)
         world.say(f"{[book.name for book in books]} vanish{', for good' if for_good else ''}")
         world.ledger.counts["shards that vanished for good" if for_good else "shards that vanished"] += len(books)
 
@@ -104,14 +107,14 @@ class Source:
             return
         self._ids += 1
         with_offsets = world.rng.random() < 0.25
-        asking = {each for operator in world.operators if operator.alive for each in operator.asking}
+        asking = self._asking()
         for old in books:
             book = Shard(old.name, born=world.time, source_id=f"id-{self._ids}", was_away=True)
             book.forced_under = old.forced_under  # who has not heard of it yet reads this one under the grant that it ended
             book.succeeds_started = old.succeeds_started or old.highest is not None
             book.ordered_from_birth, book.end = old.ordered_from_birth, world.rng.randint(0, 40)
             world.ledger.shards[old.name] = book
-            world.kafka.made_anew(old.name, asking)
+            world.kafka.drop_asked(old.name, asking)
             if not with_offsets:
                 world.kafka.committed.pop(old.name, None)
                 world.kafka.notes.pop(old.name, None)

@@ -340,8 +340,8 @@ def test_it_sees_a_position_that_was_decided_for_the_shard_that_bore_the_name_be
         books.land(T0, 7, LEADER)
 
 
-def world_in_which_a_user_has_asked_for(*positions: tuple[ShardId, int], alive: bool) -> Any:
-    """As much of a world as makes t/0 anew. Nobody has answered the user; the operator that he has asked is `alive`."""
+def world_in_which_a_user_has_asked_for(*positions: tuple[ShardId, int], alive: bool, vanished: bool = False) -> Any:
+    """As much of a world as makes t/0 anew, or has it vanish. Nobody has answered the user; whom he asked is `alive`."""
     books = judge(FREE, FREE._replace(shard=T1))
     kafka, asked = Kafka(books), list[tuple[ShardId, int]]()
     kafka.forcing.update(positions)
@@ -359,6 +359,9 @@ def world_in_which_a_user_has_asked_for(*positions: tuple[ShardId, int], alive: 
         asked=asked,
     )
     world.source = Source(cast("World", world))
+    if vanished:
+        world.source.vanish([books.shards[T0]])
+        return world
     world.source.make_anew([books.shards[T0]])
     books.shards[T0].end = 10
     return world
@@ -383,6 +386,20 @@ def test_what_an_operator_is_being_asked_for_may_be_done_to_the_shard_that_was_m
     kafka = world_in_which_a_user_has_asked_for((T0, 7), alive=True).kafka
     kafka.commit(kafka.initialise(LEADER, 1000.0), {T0: 7}, {}, LEADER)
     assert kafka.ledger.shards[T0].durable == 7
+
+
+def test_what_an_operator_is_being_asked_for_may_be_done_to_a_shard_that_vanished_meanwhile() -> None:
+    world = world_in_which_a_user_has_asked_for((T0, 2), alive=True, vanished=True)
+    world.source.come_back([world.ledger.shards[T0]])
+    world.kafka.commit(world.kafka.initialise(LEADER, 1000.0), {T0: 2}, {}, LEADER)
+    assert (world.ledger.shards[T0].durable, world.ledger.shards[T0].rewound) == (2, True)
+
+
+def test_it_sees_a_position_that_went_back_to_what_a_user_asked_for_in_vain_before_its_shard_vanished() -> None:
+    world = world_in_which_a_user_has_asked_for((T0, 2), alive=False, vanished=True)
+    world.source.come_back([world.ledger.shards[T0]])
+    with pytest.raises(BrokenError, match="the durable position went back from 4 to 2"):
+        world.kafka.commit(world.kafka.initialise(LEADER, 1000.0), {T0: 2}, {}, LEADER)
 
 
 @pytest.mark.parametrize("fault", [changes.scale_out, days.shut_down])
