@@ -37,6 +37,10 @@ from shardherd.telemetry.logs import TextFormatter
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 
+API_SERVER_PATIENCE_MS = 60_000
+"""How long an API server may take to answer a driver. Spark's 10 s end a driver, in SparkContext's constructor, that starts while
+the API server is busy or changes its leader."""
+
 LONGEST_PREFIX = 46
 """Characters that Spark allows before `-exec-<n>` in an executor's name, less one."""
 
@@ -112,6 +116,8 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         # As for drivers: a share of a core is asked for, and what is idle may be used.
         "spark.kubernetes.executor.request.cores": f"{250 * executors.cores}m",
         "spark.kubernetes.namespace": pod.namespace,
+        "spark.kubernetes.driver.requestTimeout": str(API_SERVER_PATIENCE_MS),
+        "spark.kubernetes.driver.connectionTimeout": str(API_SERVER_PATIENCE_MS),
         "spark.kubernetes.driver.pod.name": pod.consumer,
         "spark.kubernetes.container.image": executors.image,
         "spark.kubernetes.container.image.pullPolicy": executors.image_pull_policy,

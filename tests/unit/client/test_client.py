@@ -338,13 +338,13 @@ async def test_who_called_too_often_waits_for_as_long_as_it_was_told(server: Ser
         return web.Response(status=429, body=body, headers={"Retry-After": "1"})
 
     server.answer = too_often
+    asked = asyncio.get_running_loop().time()
     with pytest.raises(TooManyRequestsError, match="more often than allowed") as refused:
         await client.heartbeat(HEARTBEAT, 0)
     assert refused.value.retryable
 
     server.answer = lambda: ok(REPLY)
-    told = asyncio.get_running_loop().time()
     assert await client.heartbeat(HEARTBEAT, 0) == REPLY
-    assert asyncio.get_running_loop().time() - told >= 0.9
+    assert asyncio.get_running_loop().time() - asked >= 1.0
     # And once only.
     assert await asyncio.wait_for(client.heartbeat(HEARTBEAT, 0), 0.9) == REPLY

@@ -98,6 +98,13 @@ def test_executors_are_named_and_labelled_after_their_run() -> None:
     assert conf["spark.kubernetes.driver.service.deleteOnTermination"] == "false", "drivers have no right on Services"
 
 
+def test_a_driver_with_executors_waits_a_minute_for_the_answers_of_the_api_server() -> None:
+    conf = spark_conf(read_pod({**POD, **EXECUTORS}))
+
+    assert conf["spark.kubernetes.driver.requestTimeout"] == "60000"
+    assert conf["spark.kubernetes.driver.connectionTimeout"] == "60000"
+
+
 def test_a_pod_is_told_the_files_of_its_kafka_credentials_and_a_wrong_one_is_named() -> None:
     told = '{"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "app", "password_file": "/kafka/password"}'
 
