@@ -218,6 +218,7 @@ def spread(
     also: Iterable[int] = (),
     bug: str | None = None,
     stop_at_first: bool = False,
+    niced: bool = False,
 ) -> Report:
     """Run `count` schedules from `start` on, and `also` these seeds, in so many processes of their own."""
     processes = []
@@ -229,18 +230,18 @@ def spread(
             arguments += ["--bug", bug]
         if stop_at_first:
             arguments += ["--stop-at-first"]
-        processes.append(_start(arguments))
+        processes.append(_start(arguments, niced=niced))
     report = Report()
     for process in processes:
         report.add(_reported(process))
     return report
 
 
-def find_bugs(names: Sequence[str], seeds: int, workers: int) -> dict[str, tuple[int, str] | None]:
+def find_bugs(names: Sequence[str], seeds: int, workers: int, *, niced: bool = False) -> dict[str, tuple[int, str] | None]:
     """For each planted bug the first of the seeds from 0 on that shows it, and what broke."""
 
     def look_for(name: str) -> tuple[int, str] | None:
-        process = _start(["--worker", "0", str(seeds), "1", "--bug", name, "--stop-at-first"])
+        process = _start(["--worker", "0", str(seeds), "1", "--bug", name, "--stop-at-first"], niced=niced)
         broken = _reported(process).broken
         if any(error in what for _, what in broken for error in ("TypeError(", "AttributeError(", "NameError(")):
             raise RuntimeError(f"the planted bug {name!r} does not fit the code any more: {broken[0][1]}")
@@ -250,9 +251,9 @@ def find_bugs(names: Sequence[str], seeds: int, workers: int) -> dict[str, tuple
         return dict(zip(names, searches.map(look_for, names), strict=True))
 
 
-def _start(arguments: Sequence[str]) -> subprocess.Popen[str]:
+def _start(arguments: Sequence[str], *, niced: bool = False) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT}"}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", *arguments]
+    command = [*(["nice"] if niced else []), sys.executable, "-W", "ignore", "-m", "tests.simulation", *arguments]
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -40,21 +40,20 @@ from shardherd.core.model.nouns import (
 )
 from shardherd.spark.offsets import parse
 from tests.harness.long import LONG
-from tests.simulation import campaign, seeds
+from tests.simulation import ahead, campaign, seeds
 from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard
-from tests.simulation.bugs import BUGS, DIRECTED, planted
-from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, find_bugs, meet, planned, spread
+from tests.simulation.bugs import DIRECTED, planted
+from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, meet, planned
 from tests.simulation.consumer import Leaving
 from tests.simulation.exhaustive import explore
 from tests.simulation.judging import TOLD
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
 from tests.simulation.retention import RETENTION, SERVED, Retention
+from tests.simulation.sizes import SCHEDULES
 from tests.simulation.virtual import Timeline
 from tests.simulation.world import World
 
-SCHEDULES = 100_000 if LONG else 6_000
-WORKERS = os.cpu_count() or 1
 T0 = ShardId("t/0")
 
 HAPPENS = (
@@ -124,7 +123,7 @@ def test_every_promise_is_kept_in_every_schedule(capsys: pytest.CaptureFixture[s
     failed = seeds.failed()
     with capsys.disabled():
         print(f"\nseeds from {origin}, and {len(failed)} that once failed")
-    report = spread(SCHEDULES, start, WORKERS, also=failed)
+    report = ahead.report()
     broken = [f"{what}; replay: {REPLAY} {seed}" for seed, what in report.broken]
     with capsys.disabled():
         print(f"{report.schedules} schedules in {report.seconds:.0f} s, {report.counts['messages delivered']} deliveries")
@@ -266,7 +265,7 @@ def test_a_schedule_is_of_the_size_and_has_the_faults_that_it_must() -> None:
 
 @pytest.mark.timeout(3600)
 def test_every_planted_bug_is_found_within_a_thousand_seeds() -> None:
-    found = find_bugs(list(BUGS), 1000, WORKERS)
+    found = ahead.bugs()
     assert [name for name, first in found.items() if first is None] == []
     assert len(found) >= 43
 
