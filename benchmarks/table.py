@@ -44,15 +44,20 @@ def middle(samples: Sequence[float]) -> float:
     return statistics.median(samples)
 
 
+def _figure(value: float) -> str:
+    """With two digits after the point where one would hide whether a goal is met."""
+    return f"{value:,.{2 if value < 10 else 1}f}"
+
+
 def render(rows: Sequence[Row]) -> str:
     """The table as text; the last line is the score."""
     heads = ("", "ours", "peer", "ratio", "goal", "", "")
     cells = [
         (
             row.name,
-            f"{row.ours:,.1f} {row.unit}",
-            f"{row.peer:,.1f} {row.unit}",
-            f"{row.ratio:,.1f}x",
+            f"{_figure(row.ours)} {row.unit}",
+            f"{_figure(row.peer)} {row.unit}",
+            f"{_figure(row.ratio)}x",
             f"{row.goal:g}x" if row.goal > 0 else "",
             "" if row.goal <= 0 else "met" if row.ratio >= row.goal else "missed",
             row.note,

@@ -36,8 +36,8 @@ def test_the_table_ends_with_the_score() -> None:
     assert render(rows).splitlines() == [
         "              ours        peer  ratio  goal",
         "join      100.0 ms  5,000.0 ms  50.0x   10x  met     11 consumers",
-        "growth  2,000.0 ms  5,000.0 ms   2.5x    3x  missed",
-        "killed       1.0 s       4.5 s   4.5x",
+        "growth  2,000.0 ms  5,000.0 ms  2.50x    3x  missed",
+        "killed      1.00 s      4.50 s  4.50x",
         "score: 0.83",
     ]
 
