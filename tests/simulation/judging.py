@@ -116,6 +116,8 @@ class Judge(Ledger):
     spec_since: float = 0.0
     doublings: list[float] = field(default_factory=list)
     """When deadlines were doubled, since a checkpoint last succeeded."""
+    positions_heard_at: float = float("-inf")
+    """When the leader last heard that positions are durable."""
     positions_set: set[ShardId] = field(default_factory=set)
     """Of which shards a position of a reset became durable since the last reset was made."""
     events: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -589,7 +591,9 @@ class Judge(Ledger):
         if self.spec_since > self.now - TOLD:
             return
         doubled = 2 ** min(6, sum(1 for when in self.doublings if when < self.now - 1.0))
-        self.doublings.append(self.now)
+        if self.positions_heard_at < self.now - STORING:
+            # Else it may have come to know of them after it had decided this, and before it told of it.
+            self.doublings.append(self.now)
         if reason == "ReleaseTimeout":
             moving = self.longest.get(consumer, 0.0)
             if moving < EARLY * settings.release_timeout * doubled:
@@ -630,6 +634,11 @@ class Judge(Ledger):
         self._found_again(shard)
         super().force(shard, offset)
         self._set(shard, offset)
+
+    def hear_positions(self, writer: str) -> None:
+        super().hear_positions(writer)
+        if writer == self.writer:
+            self.doublings, self.positions_heard_at = [], self.now
 
     def land_before(self, *, again: bool) -> None:
         super().land_before(again=again)

@@ -287,6 +287,9 @@ class Ledger:
         book.landed = (offset, row.owner_epoch if row is not None else 0)
         self.counts["positions made durable"] += 1
 
+    def hear_positions(self, writer: str) -> None:
+        """A coordinator hears that positions became durable: its commit is answered, or it has read them back."""
+
     def land_before(self, *, again: bool) -> None:
         """A position became durable, or is committed `again`, of a shard whose name another bears: nobody has found out yet."""
         self.counts["positions of shards that bore the name before"] += 1

@@ -420,6 +420,7 @@ class SimulatedOffsets:
             self._process, "kafka", "read", find, 10.0, SourceUnavailableError, SourceUnavailableError
         )
         self._dirty = False
+        self._kafka.ledger.hear_positions(self._process.name)
         return found
 
     async def notes(self, shards: Sequence[ShardId]) -> Mapping[ShardId, str]:
@@ -434,6 +435,7 @@ class SimulatedOffsets:
     async def commit(self, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str]) -> None:
         epoch, wanted, noted = self._epoch, dict(offsets), dict(notes)
         resets = self._kafka.ledger.asked_by_reset(wanted)
+        again = all(self._kafka.committed.get(shard) == offset for shard, offset in wanted.items())
         try:
             await self._network.call(
                 self._process,
@@ -449,6 +451,8 @@ class SimulatedOffsets:
                 self._kafka.failed_at[self._process.name] = self._process.loop.timeline.now
             self._dirty = True
             raise
+        if not again:
+            self._kafka.ledger.hear_positions(self._process.name)
 
     async def forget(self, shards: Sequence[ShardId]) -> None:
         """No group of a world declares it."""

@@ -45,7 +45,7 @@ from tests.builders import spec
 from tests.simulation import changes, days, notices, resting
 from tests.simulation.books import BrokenError, Run, Shard
 from tests.simulation.faults import reset_lost
-from tests.simulation.judging import Judge, listening
+from tests.simulation.judging import STORING, Judge, listening
 from tests.simulation.plan import plan
 from tests.simulation.servers import Kafka
 from tests.simulation.source import Source
@@ -400,6 +400,19 @@ def test_it_sees_a_position_that_went_back_to_what_a_user_asked_for_in_vain_befo
     world.source.come_back([world.ledger.shards[T0]])
     with pytest.raises(BrokenError, match="the durable position went back from 4 to 2"):
         world.kafka.commit(world.kafka.initialise(LEADER, 1000.0), {T0: 2}, {}, LEADER)
+
+
+def test_who_drains_and_did_not_speak_while_the_ownership_was_rebuilt_may_have_written_what_others_write_again() -> None:
+    world = World(plan(0))
+    for name in (A, B):
+        world.pods.add(name)
+    del world.pods.wanted[A]  # scaled in, and not ended yet
+    world._heard[B, RUNS[B]] = world.time
+    world.event(cast("Any", SimpleNamespace(name=LEADER)), "OwnershipRebuilt", "0 shards were claimed by their holders")
+    assert {run.run.consumer: run.run.violent for run in world.pods.everyone()} == {
+        A: "silent while the ownership was rebuilt",
+        B: "",
+    }
 
 
 @pytest.mark.parametrize("fault", [changes.scale_out, days.shut_down])
@@ -974,6 +987,33 @@ def test_a_checkpoint_of_a_shard_that_was_made_anew_since_ends_the_doubling_of_d
         books.expired(A, "ReleaseTimeout", 0.0)
     kafka.commit(kafka.epoch, {T0: 7}, noted, LEADER)
     books.expired(A, "ReleaseTimeout", 0.0)
+
+
+@pytest.mark.parametrize(("who_heard", "doubled"), [(LEADER, False), ("operator-2", True)])
+def test_positions_that_the_leader_heard_of_after_they_were_durable_end_the_doubling_of_deadlines(
+    who_heard: str, doubled: bool
+) -> None:
+    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    books.timeline.now += 70.0
+    books.moving_from[T0] = books.now - 70.0
+    books.doublings = [books.now - 10.0]
+    books.store(owned(MOVING, revision=7), LEADER)
+    books.hear_positions(who_heard)
+    with pytest.raises(BrokenError, match=r"70\.0 s after it was asked to release") if doubled else nullcontext():
+        books.expired(A, "ReleaseTimeout", 0.0)
+
+
+def test_positions_that_the_leader_heard_of_while_it_stored_an_expiry_may_end_the_doubling_that_follows_from_it() -> None:
+    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    books.store(owned(MOVING, revision=7), LEADER)
+    books.hear_positions(LEADER)
+    books.moving_from[T0] = books.now - 70.0
+    books.longest[A] = 70.0
+    books.expired(A, "ReleaseTimeout", 0.0)
+    assert books.doublings == []
+    books.timeline.now += STORING + 1.0
+    books.expired(A, "ReleaseTimeout", 0.0)
+    assert books.doublings == [books.now]
 
 
 def test_an_expiry_that_is_told_after_another_took_over_is_not_judged_by_what_the_other_heard() -> None:

@@ -316,7 +316,8 @@ class World:
             # Whoever was not heard has claimed nothing, and was no consumer that could have been expired.
             since = self.time - self.spec.settings.session_timeout
             spoke = {name for (name, _), when in self._heard.items() if when >= since}
-            self.pods.disturb(self.pods.wanted.keys() - spoke, "silent while the ownership was rebuilt")
+            everyone = {run.run.consumer for run in self.pods.everyone()}
+            self.pods.disturb(everyone - spoke, "silent while the ownership was rebuilt")
         if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout", "SinkTimeout"):
             return
         name = ConsumerId(message.split()[0])
