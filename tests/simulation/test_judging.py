@@ -415,6 +415,20 @@ def test_who_drains_and_did_not_speak_while_the_ownership_was_rebuilt_may_have_w
     }
 
 
+@pytest.mark.parametrize(("before", "expired"), [(91.0, True), (50.0, False)])
+def test_who_was_expired_was_not_heard_in_time_if_he_was_heard_while_that_was_stored(before: float, expired: bool) -> None:
+    world = World(plan(0))
+    timeout = world.spec.settings.session_timeout
+    world.timeline.now = world.time + 1000.0
+    world.ledger.writer = LEADER
+    world.ledger.led_since = world.time - 500.0
+    world.ledger.stored = owned(HELD)
+    world._in_time[A, RUNS[A]] = [world.time - before / 90.0 * timeout, world.time - 0.02]
+    operator = cast("Any", SimpleNamespace(name=LEADER))
+    with nullcontext() if expired else pytest.raises(BrokenError, match="g-0 was expired, but was heard"):
+        world.event(operator, "SessionTimeout", "g-0 was silent for 90 s")
+
+
 @pytest.mark.parametrize("fault", [changes.scale_out, days.shut_down])
 @pytest.mark.parametrize("deleted", [True, False])
 def test_nobody_scales_or_shuts_down_a_group_that_is_deleted(fault: changes.Fault, deleted: bool) -> None:

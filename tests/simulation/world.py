@@ -31,7 +31,7 @@ from tests.simulation import days, faults, leaderless
 from tests.simulation.books import BrokenError, Run
 from tests.simulation.calls import Call, HttpAnswer
 from tests.simulation.consumer import ConsumerRun
-from tests.simulation.judging import Judge, listening
+from tests.simulation.judging import STORING, Judge, listening
 from tests.simulation.network import Network, Process
 from tests.simulation.operator import OperatorRun
 from tests.simulation.plan import FAULTS, Plan
@@ -44,6 +44,9 @@ from tests.simulation.virtual import Timeline
 
 DELIVERIES = 300
 """Messages that a schedule has at least."""
+
+LAST = 20
+"""Heartbeats of a run that are remembered: more than arrive while something is being stored."""
 
 RECONCILE = 20.0
 """Seconds between two reconciliations of the controller."""
@@ -90,8 +93,8 @@ class World:
         """Everything is shut down."""
         self.operator_number = 0
         self._heard: dict[tuple[ConsumerId, Incarnation], float] = {}
-        self._in_time: dict[tuple[ConsumerId, Incarnation], float] = {}
-        # The same, but for what came when its end was stored already: it is told of afterwards.
+        self._in_time: dict[tuple[ConsumerId, Incarnation], list[float]] = {}
+        # The same, but for what came when its end was stored already, which is told of afterwards: the last times of each.
         self._stood: dict[str, tuple[float, float]] = {}
         # When each operator last stood still, from and until.
         self._led_since = 0.0
@@ -324,7 +327,9 @@ class World:
         stored = self.ledger.stored
         current = stored.consumers.get(name) if stored is not None else None
         # Another run of its name may have been refused meanwhile: that one is not who was silent.
-        heard = self._in_time.get((name, current.incarnation), 0.0) if current is not None else 0.0
+        times = self._in_time.get((name, current.incarnation), []) if current is not None else []
+        # Nor was heard in time who was heard while this was being stored.
+        heard = max((when for when in times if when <= self.time - STORING), default=0.0)
         begun, until = self._stood.get(operator.name, (0.0, 0.0))
         if begun < heard < until:
             # Stored before its standstill, told after it: meanwhile another leader has heard of the next run.
@@ -365,7 +370,7 @@ class World:
             run = (call.request.consumer, call.request.incarnation)
             self._heard[run] = self.time
             if self.ledger.hears(call.request, operator.name) and not self.ledger.is_over(*run):
-                self._in_time[run] = self.time
+                self._in_time[run] = [*self._in_time.get(run, [])[-LAST:], self.time]
         operator.serve(call)
 
     def give_up(self, call: Call) -> None:
