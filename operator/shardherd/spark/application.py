@@ -38,8 +38,8 @@ DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 
 API_SERVER_PATIENCE_MS = 60_000
-"""How long an API server may take to answer a driver. Spark's 10 s end a driver, in SparkContext's constructor, that starts while
-the API server is busy or changes its leader."""
+"""How long an API server may take to answer a driver. By Spark's 10 s a driver that starts while the API server is busy ends in
+SparkContext's constructor."""
 
 LONGEST_PREFIX = 46
 """Characters that Spark allows before `-exec-<n>` in an executor's name, less one."""

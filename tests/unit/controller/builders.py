@@ -23,7 +23,12 @@ from shardherd.core.model.nouns import (
     ShardState,
     ShardView,
 )
+from shardherd.core.planning.conditions import findings
+from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import ConsumerPod, Declared, Observation, Owned, OwnedSet, Scaling
+from shardherd.core.planning.rollout import rolling
+from shardherd.core.planning.scaling import Scale
+from shardherd.core.planning.status import status
 
 UID = "11111111-0000-0000-0000-000000000000"
 NOW = 1000.0
@@ -189,3 +194,14 @@ def observation(**fields: Any) -> Observation:
         "view": view(held, consumers=consumers(4, 4)),
     }
     return Observation(**{**values, **fields})
+
+
+def status_of(observation: Observation, scaled: Scale | None = None) -> dict[str, Any]:
+    """The status for this observation, with this decision on the number of consumers in the place of its own."""
+    course = course_of(observation, scaled)
+    return status(observation, course, findings(observation, course))
+
+
+def course_of(observation: Observation, scaled: Scale | None = None) -> Course:
+    """What is decided for this observation, or follows from this decision on the number of consumers."""
+    return Course.of(observation) if scaled is None else Course(scaled, rolling(observation, scaled))

@@ -30,16 +30,16 @@ from shardherd.core.planning.observed import (
     ScalingMode,
     Trouble,
 )
-from shardherd.core.planning.scaling import Scale, scale
+from shardherd.core.planning.scaling import Scale
 from shardherd.core.planning.sizing import Decision
-from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
+from tests.unit.controller.builders import NOW, WALL, consumers, course_of, declared, observation, pods, shards, view
 
 MORE_ROOM = ". Raise the quota, or declare fewer consumers."
 
 
 def found(seen: Observation) -> dict[str, tuple[str, str, str]]:
     """Conditions by type: status, reason, message."""
-    return {item.type: (item.status, item.reason, item.message) for item in findings(seen, scale(seen))}
+    return {item.type: (item.status, item.reason, item.message) for item in findings(seen, course_of(seen))}
 
 
 def test_a_group_that_works_says_so_in_every_condition() -> None:
@@ -523,7 +523,7 @@ def test_scaling_by_somebody_else_is_not_active(mode: ScalingMode) -> None:
 def test_scaling_by_the_lag_is_active() -> None:
     seen = observation(declared=declared(scaling=Scaling(mode=ScalingMode.LAG)))
     decision = Scale(Decision(2, "KeepingUp", "200 records/s are written."), 2)
-    conditions = {item.type: item for item in findings(seen, decision)}
+    conditions = {item.type: item for item in findings(seen, course_of(seen, decision))}
     assert conditions["ScalingActive"] == Finding("ScalingActive", "True", "FollowingLag", "200 records/s are written.")
 
 

@@ -9,9 +9,7 @@ import pytest
 
 from shardherd.core.model.nouns import ShardState
 from shardherd.core.planning.observed import Observation, Owned, OwnedSet, Trouble
-from shardherd.core.planning.scaling import scale
-from shardherd.core.planning.status import status
-from tests.unit.controller.builders import consumers, declared, observation, pods, shards, view
+from tests.unit.controller.builders import consumers, declared, observation, pods, shards, status_of, view
 
 
 def kstatus(generation: int, written: Mapping[str, Any]) -> str:
@@ -26,7 +24,7 @@ def kstatus(generation: int, written: Mapping[str, Any]) -> str:
 
 
 def shown(seen: Observation, generation: int = 1) -> str:
-    return kstatus(generation, status(seen, scale(seen)))
+    return kstatus(generation, status_of(seen))
 
 
 WITHOUT_IMAGE = Trouble("ImageUnavailable", "Pod clicks-1 cannot get the image.")

@@ -9,11 +9,11 @@ import pytest
 
 from shardherd.core.model.nouns import LastRebalance, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardState
 from shardherd.core.planning.observed import Ceiling, Sizing, Trial
-from shardherd.core.planning.scaling import Scale, scale
+from shardherd.core.planning.scaling import Scale
 from shardherd.core.planning.sizing import Decision
-from shardherd.core.planning.status import status, unreadable, write_due
+from shardherd.core.planning.status import unreadable, write_due
 from shardherd.core.planning.traffic import Mark, Pace, Traffic
-from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
+from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, status_of, view
 
 HELD = (
     *shards(5),
@@ -30,7 +30,7 @@ def test_the_status_counts_consumers_and_shards() -> None:
         view=view((*HELD, *gone), consumers=consumers(4, 2), last_rebalance=LastRebalance(WALL, "ConsumerJoined", 2)),
         consumers=(*pods(0), *pods(1, ready=False)),
     )
-    written = status(seen, scale(seen))
+    written = status_of(seen)
     conditions = written.pop("conditions")
     assert isinstance(conditions, list)
     why = "8 shards to read, 4 for each consumer: 2 consumers."
@@ -65,12 +65,12 @@ def test_what_only_the_coordinator_knows_stays_until_it_has_loaded_the_group() -
         "lastRebalance": {"reason": "x"},
     }
     seen = observation(view=None, previous=known)
-    assert known.items() <= status(seen, scale(seen)).items()
+    assert known.items() <= status_of(seen).items()
 
 
 def test_no_numbers_of_shards_are_made_up_before_the_source_was_read() -> None:
     seen = observation(view=view(discovered=False), previous={})
-    assert not {"shards", "lag"} & set(status(seen, scale(seen)))
+    assert not {"shards", "lag"} & set(status_of(seen))
 
 
 NOT_STALLED, STALLED = ({"type": "Stalled", "status": status} for status in ("False", "True"))
@@ -129,7 +129,7 @@ MADE_IN_STATUS = {
 def test_a_reset_is_shown_with_what_came_of_it_and_what_the_last_one_did() -> None:
     waiting = ResetReport("r2", ResetTo.LATEST, ResetState.PAUSE_FIRST, "Nothing was changed: the group is not paused.")
     seen = observation(view=view(HELD, reset=waiting, last_reset=MADE))
-    written = status(seen, scale(seen))
+    written = status_of(seen)
     assert written["reset"] == {
         "id": "r2",
         "to": "Latest",
@@ -142,16 +142,16 @@ def test_a_reset_is_shown_with_what_came_of_it_and_what_the_last_one_did() -> No
 def test_a_reset_that_was_made_is_shown_with_its_state() -> None:
     seen = observation(view=view(HELD, reset=MADE, last_reset=MADE))
     made = {**MADE_IN_STATUS, "state": "Done", "message": "The positions of 2 shards were set."}
-    assert status(seen, scale(seen))["reset"] == made
+    assert status_of(seen)["reset"] == made
 
 
 def test_what_is_known_of_resets_stays_while_the_group_is_loaded_and_while_it_is_declared() -> None:
     previous = {"reset": {"id": "r1", "state": "Done"}, "lastReset": MADE_IN_STATUS}
     seen = observation(view=None, previous=previous)
-    assert "reset" not in status(seen, scale(seen))
-    assert status(seen, scale(seen))["lastReset"] == MADE_IN_STATUS
+    assert "reset" not in status_of(seen)
+    assert status_of(seen)["lastReset"] == MADE_IN_STATUS
     seen = replace(seen, declared=replace(seen.declared, reset=Reset("r1", ResetTo.LATEST)))
-    assert status(seen, scale(seen))["reset"] == previous["reset"]
+    assert status_of(seen)["reset"] == previous["reset"]
 
 
 def decided(
@@ -163,7 +163,7 @@ def decided(
 
 class TestADecision:
     def written(self, scaled: Scale, **previous: object) -> object:
-        return status(observation(previous={"scaling": previous}), scaled)["scaling"]
+        return status_of(observation(previous={"scaling": previous}), scaled)["scaling"]
 
     def test_is_written_with_what_a_restarted_operator_has_to_know(self) -> None:
         scaled = decided(trial=Trial(2, 199.6), ceiling=Ceiling(4, WALL + 60))
@@ -198,8 +198,8 @@ class TestADecision:
         assert written == {"desired": 3, "reason": "CatchingUp", "message": "3 consumers.", "time": time}
 
     def test_without_a_recommendation_leaves_none(self) -> None:
-        assert "recommendedReplicas" not in status(observation(), decided())
-        assert status(observation(), decided(recommended=0))["recommendedReplicas"] == 0
+        assert "recommendedReplicas" not in status_of(observation(), decided())
+        assert status_of(observation(), decided(recommended=0))["recommendedReplicas"] == 0
 
 
 class TestTheLag:
@@ -215,7 +215,7 @@ class TestTheLag:
 
     def written(self, traffic: Traffic, seconds: int | None = None) -> object:
         picture = replace(view(shards(8)), lag_seconds=seconds)
-        return status(observation(view=picture), decided(traffic=traffic)).get("lag")
+        return status_of(observation(view=picture), decided(traffic=traffic)).get("lag")
 
     def test_is_written_with_its_age_and_the_rates(self) -> None:
         assert self.written(self.traffic, 4321) == {
@@ -231,11 +231,11 @@ class TestTheLag:
         assert self.written(known) == {"records": 80}
 
     def test_is_not_made_up_before_the_source_was_read(self) -> None:
-        assert "lag" not in status(observation(view=view(discovered=False)), decided(traffic=self.traffic))
+        assert "lag" not in status_of(observation(view=view(discovered=False)), decided(traffic=self.traffic))
 
     def test_counts_what_is_behind_and_not_what_is_unknown_or_ahead(self) -> None:
         held = (*shards(2), *shards(1, lag_records=None), *shards(1, lag_records=-5))
-        assert status(observation(view=view(held)), decided())["lag"] == {"records": 20}
+        assert status_of(observation(view=view(held)), decided())["lag"] == {"records": 20}
 
     @pytest.mark.parametrize(
         ("seconds", "written"),
@@ -248,7 +248,7 @@ class TestTheLag:
 
 def test_a_rollout_that_was_given_up_says_why_and_what_ran() -> None:
     seen = observation(declared=declared(rejected="w" * 1025), previous={"rollout": {"proven": "old"}}, consumers=pods(0))
-    assert status(seen, scale(seen))["rollout"] == {
+    assert status_of(seen)["rollout"] == {
         "state": "RolledBack",
         "updated": 1,
         "total": 2,
@@ -261,9 +261,9 @@ def test_a_rollout_that_was_given_up_says_why_and_what_ran() -> None:
 def test_a_reset_is_not_kept_once_the_coordinator_shows_none_or_where_none_was_written() -> None:
     reset = declared(reset=Reset("r1", ResetTo.LATEST))
     loaded = observation(declared=reset, previous={"reset": {"id": "r1"}})
-    assert "reset" not in status(loaded, scale(loaded))
+    assert "reset" not in status_of(loaded)
     fresh = observation(declared=reset, view=None)
-    assert "reset" not in status(fresh, scale(fresh))
+    assert "reset" not in status_of(fresh)
 
 
 def test_a_resource_that_cannot_be_read_keeps_its_status_but_for_the_conditions_that_say_so() -> None:
@@ -292,7 +292,7 @@ def test_a_resource_that_cannot_be_read_keeps_its_status_but_for_the_conditions_
 def test_the_conditions_are_of_this_generation_and_keep_their_times() -> None:
     before = [{"type": "Ready", "status": "True", "lastTransitionTime": "then"}]
     seen = observation(declared=declared(generation=4), previous={"conditions": before})
-    conditions = status(seen, scale(seen))["conditions"]
+    conditions = status_of(seen)["conditions"]
     assert isinstance(conditions, list)
     told = [(each["observedGeneration"], each["lastTransitionTime"]) for each in conditions[:2]]
     assert told == [(4, "then"), (4, "2023-11-14T22:13:20Z")]
@@ -300,7 +300,7 @@ def test_the_conditions_are_of_this_generation_and_keep_their_times() -> None:
 
 def test_shards_that_stand_still_are_told_beside_all_else() -> None:
     standing = replace(TestTheLag.traffic, moved_at=(NOW - 60,))
-    written = status(observation(), decided(traffic=standing))
+    written = status_of(observation(), decided(traffic=standing))
     assert written["stuckShardsTotal"] == 1
     assert written["stuckShards"] == [
         {

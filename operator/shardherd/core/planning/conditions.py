@@ -16,8 +16,9 @@ from shardherd.core.model.reasons import CHECKPOINT_LOST, GROUP_ID_TAKEN, PARTIT
 from shardherd.core.model.times import rfc3339
 from shardherd.core.model.words import count, part, some, verb
 from shardherd.core.planning.catchup import SOURCE_AWAY
+from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import Observation, ScalingMode, Trouble
-from shardherd.core.planning.rollout import ROLLED_BACK, rolling
+from shardherd.core.planning.rollout import ROLLED_BACK
 from shardherd.core.planning.scaling import Scale
 from shardherd.core.planning.sizing import (
     ACTIVE,
@@ -96,11 +97,11 @@ class Finding:
     message: str
 
 
-def findings(observation: Observation, scale: Scale) -> tuple[Finding, ...]:
+def findings(observation: Observation, course: Course) -> tuple[Finding, ...]:
     """All conditions for this observation, Ready first."""
-    rest = tuple(rule(observation, scale) for rule in _RULES)
+    rest = tuple(rule(observation, course) for rule in _RULES)
     order = (_order_preserved(observation),) if observation.declared.settings.ordered else ()
-    return (_ready(observation, scale, {finding.type: finding for finding in rest}), *rest, *order)
+    return (_ready(observation, course.scale, {finding.type: finding for finding in rest}), *rest, *order)
 
 
 def unreadable(message: str) -> tuple[Finding, ...]:
@@ -192,7 +193,9 @@ def _sink_blocked(observation: Observation) -> str:
     )
 
 
-def _reconciling(observation: Observation, scale: Scale) -> Finding:
+def _reconciling(observation: Observation, course: Course) -> Finding:
+    scale = course.scale
+
     def finding(reason: str, message: str) -> Finding:
         return Finding("Reconciling", TRUE, reason, message)
 
@@ -215,7 +218,7 @@ def _reconciling(observation: Observation, scale: Scale) -> Finding:
         return finding(SCALING_OUT, f"Going from {current} to {count(scale.desired, 'consumer')}.")
     old = [consumer.name for consumer in observation.consumers if not consumer.current]
     if old:
-        roll = rolling(observation, scale)
+        roll = course.rolling
         next_ = f" {roll.draining} gives up its shards first." if roll.draining is not None else ""
         still = f"{some(old, 5)} still {verb(len(old), 'runs', 'run')} what was declared before."
         new = part(roll.updated, roll.total, "consumer", "runs", "run")
@@ -225,7 +228,8 @@ def _reconciling(observation: Observation, scale: Scale) -> Finding:
     return Finding("Reconciling", FALSE, SETTLED, f"{count(current, 'consumer')} as declared.")
 
 
-def _stalled(observation: Observation, scale: Scale) -> Finding:
+def _stalled(observation: Observation, course: Course) -> Finding:
+    scale = course.scale
     if observation.taken:
         name = observation.declared.identity.name
         return Finding(
@@ -249,7 +253,7 @@ def _stalled(observation: Observation, scale: Scale) -> Finding:
     return Finding("Stalled", FALSE, NOT_STALLED, "Nothing is in the way.")
 
 
-def _source_reachable(observation: Observation, _scale: Scale) -> Finding:
+def _source_reachable(observation: Observation, _course: Course) -> Finding:
     view = observation.view
     if view is None:
         return Finding("SourceReachable", UNKNOWN, DISCOVERING, "The coordinator has not loaded the group yet.")
@@ -260,7 +264,8 @@ def _source_reachable(observation: Observation, _scale: Scale) -> Finding:
     return Finding("SourceReachable", TRUE, DISCOVERED, f"{count(view.shards_in(*ShardState), 'shard')} found.")
 
 
-def _consumers_ready(observation: Observation, scale: Scale) -> Finding:
+def _consumers_ready(observation: Observation, course: Course) -> Finding:
+    scale = course.scale
     ready = ready_consumers(observation)
     told = f"{part(ready, scale.desired, 'consumer', 'is', 'are')} ready."
     if ready >= scale.desired and (scale.held != WAITING_FOR_SHARDS or observation.stateful_set is not None):
@@ -292,7 +297,7 @@ def _without_executors(observation: Observation) -> str:
     return f" {some(lacking, 3)} {has} no executor yet; if it stays so, the driver's log says why: kubectl logs {lacking[0]}"
 
 
-def _balanced(observation: Observation, _scale: Scale) -> Finding:
+def _balanced(observation: Observation, _course: Course) -> Finding:
     view = observation.view
     if view is None or not view.discovered:
         return Finding("Balanced", UNKNOWN, DISCOVERING, "The shards are not known yet.")
@@ -311,7 +316,8 @@ def _balanced(observation: Observation, _scale: Scale) -> Finding:
     return Finding("Balanced", TRUE, BALANCED, f"{count(len(counts), 'consumer')} with {held}{each}.")
 
 
-def _scaling_active(observation: Observation, scale: Scale) -> Finding:
+def _scaling_active(observation: Observation, course: Course) -> Finding:
+    scale = course.scale
     decision = scale.decision
     if decision.held or decision.reason in (FIXED, EXTERNAL, RECOMMEND_ONLY, SOURCE_AWAY):
         return Finding("ScalingActive", FALSE, decision.reason, decision.message)
@@ -319,13 +325,14 @@ def _scaling_active(observation: Observation, scale: Scale) -> Finding:
     return Finding("ScalingActive", TRUE, reason, decision.message)
 
 
-def _scaling_limited(_observation: Observation, scale: Scale) -> Finding:
+def _scaling_limited(_observation: Observation, course: Course) -> Finding:
+    scale = course.scale
     if scale.decision.limit is not None:
         return Finding("ScalingLimited", TRUE, *scale.decision.limit)
     return Finding("ScalingLimited", FALSE, WITHIN_LIMITS, "No limit is in the way.")
 
 
-def _checkpoint_lost(observation: Observation, _scale: Scale) -> Finding:
+def _checkpoint_lost(observation: Observation, _course: Course) -> Finding:
     withheld = observation.view.withheld if observation.view is not None else ()
     for cause in withheld:
         if cause.reason == CHECKPOINT_LOST:
@@ -350,7 +357,7 @@ def _order_preserved(observation: Observation) -> Finding:
 
 
 # kstatus goes by the first of Reconciling and Stalled that is True: what will not get better by waiting must not be waited for.
-_RULES: tuple[Callable[[Observation, Scale], Finding], ...] = (
+_RULES: tuple[Callable[[Observation, Course], Finding], ...] = (
     _stalled,
     _reconciling,
     _source_reachable,

@@ -6,15 +6,16 @@ bottom, and each policy says in a few lines when it acts. Nothing here reads or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation
 from shardherd.core.model.words import count, part, some
-from shardherd.core.planning.conditions import CONSUMING, DRAIN_TIMED_OUT, POD_SUPERSEDED, STARTING, findings
+from shardherd.core.planning.conditions import CONSUMING, DRAIN_TIMED_OUT, POD_SUPERSEDED, STARTING, Finding, findings
+from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import ConsumerPod, Memory, Observation
-from shardherd.core.planning.rollout import COMPLETE, PROGRESSING, ROLLED_BACK, Rolling, rolling
-from shardherd.core.planning.scaling import Scale, remember, scale
+from shardherd.core.planning.rollout import COMPLETE, PROGRESSING, ROLLED_BACK, Rolling
+from shardherd.core.planning.scaling import Scale, remember
 from shardherd.core.planning.sizing import RECOMMEND_ONLY, WAITING_FOR_SHARDS, Decision
 from shardherd.core.planning.status import status
 
@@ -90,14 +91,6 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """What the policies act upon, decided once for an observation."""
-
-    scale: Scale
-    rolling: Rolling
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What to do, in this order: the actions, what to tell of them, the status (if it changed), what to tell of that.
 
@@ -116,8 +109,8 @@ class Plan:
 
 def plan(observation: Observation) -> Plan:
     """The plan for this observation. A group that is being deleted is left to its owner references."""
-    scaled = scale(observation)
-    course = Course(scaled, rolling(observation, scaled))
+    course = Course.of(observation)
+    found = findings(observation, course)
     actions: tuple[Action, ...] = ()
     if not observation.declared.deleting:
         policies = WHILE_PAUSED if observation.declared.pauses.reconcile else POLICIES
@@ -125,16 +118,16 @@ def plan(observation: Observation) -> Plan:
     return Plan(
         actions=actions,
         done=(
-            *_scale_events(observation, scaled, actions),
+            *_scale_events(observation, course.scale, actions),
             *_superseded_events(observation),
             *_rollout_events(observation, course),
         ),
-        status=status(observation, scaled),
+        status=status(observation, course, found),
         # Two conditions may turn for one cause, which is told once.
-        turned=tuple(dict.fromkeys(event for tell in _TURNED for event in tell(observation, scaled))),
-        decision=scaled.decision,
+        turned=tuple(dict.fromkeys(_turned(observation, course, found))),
+        decision=course.scale.decision,
         proven=course.rolling.proven,
-        memory=remember(observation, scaled, course.rolling.draining),
+        memory=remember(observation, course.scale, course.rolling.draining),
     )
 
 
@@ -337,21 +330,20 @@ def _rollout_events(observation: Observation, course: Course) -> Iterable[Event]
         yield Event(ROLLED_BACK, f"{course.rolling.why} All pods go back to what ran before.", warning=True)
 
 
-def _rolled_out(observation: Observation, scaled: Scale) -> Iterable[Event]:
+def _rolled_out(observation: Observation, now: Rolling) -> Iterable[Event]:
     before = observation.previous.get("rollout")
     if not isinstance(before, Mapping) or before.get("state") != PROGRESSING or not before.get("proven"):
         return
-    now = rolling(observation, scaled)
     if now.state == COMPLETE:
         new = part(now.updated, now.total, "consumer", "runs", "run")
         yield Event("RolledOut", f"{new} what generation {observation.declared.generation} declares.")
 
 
-def _condition_events(observation: Observation, scaled: Scale) -> Iterable[Event]:
+def _condition_events(observation: Observation, found: Iterable[Finding]) -> Iterable[Event]:
     """Conditions that turned bad, or are bad for another reason now, and Ready when it turned True."""
     before = observation.previous.get("conditions")
     known = {condition["type"]: condition for condition in before} if isinstance(before, list) else {}
-    for finding in findings(observation, scaled):
+    for finding in found:
         old = known.get(finding.type, {})
         if finding.type not in _WORTH_AN_EVENT or (finding.status, finding.reason) == (old.get("status"), old.get("reason")):
             continue
@@ -363,5 +355,8 @@ def _condition_events(observation: Observation, scaled: Scale) -> Iterable[Event
             yield Event(finding.reason, finding.message, warning=True)
 
 
-_TURNED = (_decision_events, _rolled_out, _condition_events)
-"""What may have turned since the status was written last."""
+def _turned(observation: Observation, course: Course, found: Iterable[Finding]) -> Iterator[Event]:
+    """What turned since the status was written last."""
+    yield from _decision_events(observation, course.scale)
+    yield from _rolled_out(observation, course.rolling)
+    yield from _condition_events(observation, found)

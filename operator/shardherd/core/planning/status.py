@@ -6,16 +6,16 @@ when it is worth a write.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from shardherd.core.model.nouns import GroupView, ResetReport, ShardState
 from shardherd.core.model.times import rfc3339
-from shardherd.core.planning.conditions import dated, findings, ready_consumers
+from shardherd.core.planning.conditions import Finding, dated, ready_consumers
 from shardherd.core.planning.conditions import unreadable as conditions_of_unreadable
+from shardherd.core.planning.course import Course
 from shardherd.core.planning.diagnosis import stuck_shards
 from shardherd.core.planning.observed import Observation
-from shardherd.core.planning.rollout import rolling
-from shardherd.core.planning.scaling import Scale
+from shardherd.core.planning.rollout import Rolling
 from shardherd.core.planning.sizing import Decision
 from shardherd.core.planning.traffic import Traffic
 
@@ -33,12 +33,12 @@ LOADING, SOON = 30.0, 15.0
 long a new group has none: there is little to say before."""
 
 
-def status(observation: Observation, scale: Scale) -> dict[str, object]:
-    """The whole status, as JSON has it."""
-    declared = observation.declared
+def status(observation: Observation, course: Course, found: Iterable[Finding]) -> dict[str, object]:
+    """The whole status, as JSON has it. `found` are its conditions, without their times."""
+    declared, scale = observation.declared, course.scale
     before = observation.previous.get("conditions")
     conditions = dated(
-        findings(observation, scale),
+        found,
         before if isinstance(before, list) else [],
         declared.generation,
         observation.wall,
@@ -50,7 +50,7 @@ def status(observation: Observation, scale: Scale) -> dict[str, object]:
         "desiredReplicas": scale.desired,
         "selector": f"{SELECTOR_LABEL}={declared.identity.name},{ROLE_LABEL}=driver",
         "scaling": _of_decision(scale.decision, observation.previous.get("scaling"), observation.wall),
-        "rollout": _of_rollout(observation, scale),
+        "rollout": _of_rollout(course.rolling),
         "conditions": conditions,
     }
     if scale.decision.recommended is not None:
@@ -96,9 +96,8 @@ def _of_decision(decision: Decision, before: object, wall: float) -> dict[str, o
     return result
 
 
-def _of_rollout(observation: Observation, scale: Scale) -> dict[str, object]:
+def _of_rollout(roll: Rolling) -> dict[str, object]:
     """How far a rollout is, and what a restarted operator has to know of it."""
-    roll = rolling(observation, scale)
     result: dict[str, object] = {
         "state": roll.state,
         "updated": roll.updated,
