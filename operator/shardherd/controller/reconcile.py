@@ -23,7 +23,7 @@ from shardherd.controller.wanted import Renderings
 from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.planning.observed import Memory, Observation
-from shardherd.core.planning.plan import Event, Plan, ReportDeath, plan
+from shardherd.core.planning.plan import Event, Plan, ReportDeath, after_refusals, plan
 from shardherd.core.planning.status import unreadable, write_due
 from shardherd.ports import Clock, Cluster, ClusterChangedError, Coordination, EventRecorder, GroupObjects
 from shardherd.telemetry.logs import fields
@@ -214,7 +214,7 @@ class Controller:
         if outcome.refused != observation.refusals:
             # The user reads in this very status what was refused just now.
             observation = replace(observation, refusals=outcome.refused)
-            planned = replace(plan(observation), done=planned.done)
+            planned = after_refusals(planned, observation)
         if not outcome.refused:
             self._tell(observation, planned.done)
         await self._publish(key, group, observation, planned)

@@ -6,8 +6,8 @@ bottom, and each policy says in a few lines when it acts. Nothing here reads or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation
 from shardherd.core.model.words import count, part, some
@@ -94,17 +94,23 @@ class Event:
 class Plan:
     """What to do, in this order: the actions, what to tell of them, the status (if it changed), what to tell of that.
 
-    `decision` is about the number of consumers. `proven` is the hash of the last declaration that all consumers ran.
+    `course` is what all of it follows from. `proven` is the hash of the last declaration that all consumers ran.
     `memory` is for the next observation.
     """
+
+    course: Course
 
     actions: tuple[Action, ...]
     done: tuple[Event, ...]
     status: Mapping[str, object]
     turned: tuple[Event, ...]
-    decision: Decision
     proven: str
     memory: Memory
+
+    @property
+    def decision(self) -> Decision:
+        """About the number of consumers."""
+        return self.course.scale.decision
 
 
 def plan(observation: Observation) -> Plan:
@@ -116,6 +122,7 @@ def plan(observation: Observation) -> Plan:
         policies = WHILE_PAUSED if observation.declared.pauses.reconcile else POLICIES
         actions = tuple(action for policy in policies for action in policy(observation, course))
     return Plan(
+        course=course,
         actions=actions,
         done=(
             *_scale_events(observation, course.scale, actions),
@@ -123,11 +130,19 @@ def plan(observation: Observation) -> Plan:
             *_rollout_events(observation, course),
         ),
         status=status(observation, course, found),
-        # Two conditions may turn for one cause, which is told once.
-        turned=tuple(dict.fromkeys(_turned(observation, course, found))),
-        decision=course.scale.decision,
+        turned=_turned(observation, course, found),
         proven=course.rolling.proven,
         memory=remember(observation, course.scale, course.rolling.draining),
+    )
+
+
+def after_refusals(planned: Plan, observation: Observation) -> Plan:
+    """The same plan with another status: `observation` adds what was refused while it was carried out."""
+    found = findings(observation, planned.course)
+    return replace(
+        planned,
+        status=status(observation, planned.course, found),
+        turned=_turned(observation, planned.course, found),
     )
 
 
@@ -355,8 +370,11 @@ def _condition_events(observation: Observation, found: Iterable[Finding]) -> Ite
             yield Event(finding.reason, finding.message, warning=True)
 
 
-def _turned(observation: Observation, course: Course, found: Iterable[Finding]) -> Iterator[Event]:
-    """What turned since the status was written last."""
-    yield from _decision_events(observation, course.scale)
-    yield from _rolled_out(observation, course.rolling)
-    yield from _condition_events(observation, found)
+def _turned(observation: Observation, course: Course, found: Iterable[Finding]) -> tuple[Event, ...]:
+    """What turned since the status was written last. Two conditions may turn for one cause, which is told once."""
+    turned = (
+        *_decision_events(observation, course.scale),
+        *_rolled_out(observation, course.rolling),
+        *_condition_events(observation, found),
+    )
+    return tuple(dict.fromkeys(turned))
