@@ -25,6 +25,9 @@ COPIES = re.compile(r"configmap/.*-offsets-\d+")
 """ConfigMaps with copies of a group's checkpoints, which are made some minutes after the group."""
 
 LEADING, STANDING_BY, DRIVER, PYTHON = "leading operator", "standing-by operator", "Spark driver", "Python consumer"
+LISTENS = "0A"
+"""The state of a socket in /proc/net/tcp."""
+
 ROLES = (LEADING, STANDING_BY, DRIVER, PYTHON)
 
 
@@ -47,17 +50,35 @@ def processes() -> dict[str, list[int]]:
 def use_of(pids: list[int]) -> Use:
     """What these processes use together. One that ends meanwhile uses nothing."""
     memory, threads, files, sockets = 0.0, 0, 0, 0
+    connections: Counter[str] = Counter()
     for pid in pids:
         folder = Path(f"/proc/{pid}")
         try:
             memory += _figure(folder / "smaps_rollup", "Pss") / 1024
             threads += _figure(folder / "status", "Threads")
             links = list(_links(folder / "fd"))
+            purposes = _purposes(folder / "net")
         except (FileNotFoundError, ProcessLookupError):
             continue
         files += len(links)
-        sockets += sum(1 for link in links if link.startswith("socket:"))
-    return Use(memory, threads, files, sockets)
+        own = [link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:")]
+        sockets += len(own)
+        connections.update(purposes[inode] for inode in own if inode in purposes)
+    return Use(memory, threads, files, sockets, connections)
+
+
+def _purposes(folder: Path) -> dict[str, str]:
+    """What each TCP connection of a network namespace is for, by its inode: `at` our own port, or `to` the other end's."""
+    rows = [line.split() for name in ("tcp", "tcp6") for line in (folder / name).read_text().splitlines()[1:]]
+    ends = [(_port(row[1]), _port(row[2]), row[3], row[9]) for row in rows]
+    listening = {ours for ours, _, state, _ in ends if state == LISTENS}
+    return {
+        inode: f"at {ours}" if ours in listening else f"to {theirs}" for ours, theirs, state, inode in ends if state != LISTENS
+    }
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2], 16)
 
 
 def _figure(file: Path, name: str) -> int:

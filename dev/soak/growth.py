@@ -5,8 +5,8 @@ A process is compared with itself, in one role, after a warm-up: one that took o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from dev.demo.account import Line
@@ -63,6 +63,8 @@ class Use:
     threads: int
     files: int
     sockets: int
+    connections: Mapping[str, int] = field(default_factory=dict)
+    """The TCP connections among the sockets, by the port that tells what they are for: theirs, or ours if they came to us."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,12 @@ def growths(looks: Sequence[Seen], role: str, bounds: Bounds) -> list[Growth]:
         grown("open files", [use.files for use in uses], bounds.files),
         grown("sockets", [use.sockets for use in uses], bounds.sockets),
     ]
+
+
+def connections(looks: Sequence[Seen]) -> str:
+    """How many TCP connections a process had at the first and at the last of these looks, by what they are for."""
+    first, last = looks[0].use.connections, looks[-1].use.connections
+    return ", ".join(f"{name}: {first.get(name, 0)} -> {last.get(name, 0)}" for name in sorted({*first, *last}))
 
 
 def verdict(tables: Iterable[tuple[str, Sequence[Line]]]) -> str:

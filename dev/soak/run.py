@@ -19,7 +19,7 @@ from dev.soak.gauge import DRIVER, LEADING, PYTHON, ROLES, STANDING_BY, Sampler,
 from dev.soak.groups import Group, three
 from dev.soak.growth import Bound, Bounds, Growth, warm_after
 from dev.soak.inflict import Inflict
-from dev.soak.plan import CONSUMERS, ENDS_LEADER, GROUPS, ORDERED, SHARDS, Fault, Kind
+from dev.soak.plan import CONSUMERS, ENDS_LEADER, GROUPS, ORDERED, PLAIN, SHARDS, Fault, Kind
 from tests.e2e.groups import SOAK
 
 SMALL = Bounds(memory=Bound(0.1, 24), threads=Bound(more=4), files=Bound(more=12), sockets=Bound(more=12))
@@ -28,7 +28,7 @@ SMALL = Bounds(memory=Bound(0.1, 24), threads=Bound(more=4), files=Bound(more=12
 LARGE = Bounds(memory=Bound(0.2, 96), threads=Bound(more=16), files=Bound(more=48), sockets=Bound(more=24))
 """Of a driver, with its JVM, whose heap grows to its limit, and its workers, which come and go."""
 
-OF_PROCESSES = {LEADING: SMALL, STANDING_BY: SMALL, DRIVER: LARGE, PYTHON: SMALL}
+OF_OPERATORS_AND_DRIVERS = {LEADING: SMALL, STANDING_BY: SMALL, DRIVER: LARGE}
 REVISIONS = 10
 """Old revisions that Kubernetes keeps of each StatefulSet and Deployment."""
 
@@ -148,7 +148,10 @@ class Soak:
         warm = warm_after(self.seconds)
         of_processes: list[Line] = []
         for role in ROLES:
-            found = growth.growths(growth.longest(seen, role, warm), role, OF_PROCESSES[role])
+            looks = growth.longest(seen, role, warm)
+            if looks:
+                self.reporter.say(f"TCP connections of the {role}: {growth.connections(looks)}")
+            found = growth.growths(looks, role, bounds_of(role, self.plan))
             of_processes += [each.line for each in found] or [Line(role, "none lived long enough to be compared")]
         figures = [*_of_stored(first.stored, last.stored, self.plan), *_of_series(first, last), *_of_objects(first, last)]
         lines = [each.line for each in figures]
@@ -156,6 +159,22 @@ class Soak:
         ended = sum(1 for fault in self.plan if fault.kind in ENDS_LEADER)
         lines.append(Line(f"changes of the leader that were seen ({ended} are faults)", f"{len(leaders)}"))
         return [("growth of processes", of_processes), ("growth of what is kept", lines)]
+
+
+def bounds_of(role: str, plan: Sequence[Fault]) -> Bounds:
+    """How much a process of this role may grow.
+
+    A plain Python consumer of the tests keeps a client of Kafka for every shard that it ever held, and has a pool of threads.
+    """
+    if role != PYTHON:
+        return OF_OPERATORS_AND_DRIVERS[role]
+    more = shards(plan)[PLAIN] - SHARDS // CONSUMERS
+    return Bounds(
+        memory=Bound(0.1, 24 + 2 * more),
+        threads=Bound(more=4 + more),
+        files=Bound(more=12 + 5 * more),
+        sockets=Bound(more=12 + 4 * more),
+    )
 
 
 def runs(seen: Sequence[growth.Seen], since: float) -> list[str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import pytest
 
 from dev.demo.account import Line
-from dev.soak.growth import Bound, Bounds, Growth, Seen, Use, growths, longest, verdict, warm_after
+from dev.soak.gauge import use_of
+from dev.soak.growth import Bound, Bounds, Growth, Seen, Use, connections, growths, longest, verdict, warm_after
 
 BOUNDS = Bounds(memory=Bound(0.1, 24), threads=Bound(more=4), files=Bound(more=12), sockets=Bound(more=12))
 
@@ -39,6 +43,21 @@ def test_what_was_never_warm_in_a_role_is_not_compared() -> None:
     assert longest([seen(at) for at in range(0, 61, 10)], "leader", 60) == ()
     assert longest([], "leader", 60) == ()
     assert growths([seen(at) for at in range(5)], "leader", BOUNDS) == []
+
+
+def test_the_connections_of_the_first_and_the_last_look_are_told_by_what_they_are_for() -> None:
+    first, last = (Use(100, 10, 30, 20, connections) for connections in ({"to 443": 3, "at 8443": 2}, {"to 443": 5}))
+    assert connections([Seen(at, "a", "leader", "pod-a", use) for at, use in enumerate((first, last))]) == (
+        "at 8443: 2 -> 0, to 443: 3 -> 5"
+    )
+
+
+def test_a_socket_is_at_the_port_that_we_listen_on_or_to_the_port_of_the_other_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            port, found = server.getsockname()[1], use_of([os.getpid()]).connections
+    assert (found[f"at {port}"], found[f"to {port}"], client.fileno()) == (1, 1, -1)
 
 
 def test_one_look_that_is_high_or_low_is_no_growth() -> None:
