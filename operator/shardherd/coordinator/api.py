@@ -20,7 +20,7 @@ from aiohttp import web
 
 from shardherd import protocol
 from shardherd.coordinator import limits, openapi
-from shardherd.coordinator.auth import Authenticator
+from shardherd.coordinator.auth import Authenticator, Bearer
 from shardherd.coordinator.limits import LARGE, LargeBodies, RateLimit, in_time
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.coordinator.runtime import Runtime
@@ -219,7 +219,7 @@ class _Api:
 
     async def force(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        caller = await self._caller(request)
+        caller = await self._caller(request, _bearer(request))
         await self._auth.check_forces(caller, namespace, name)
         runner = self._runtime.group(namespace, name)
         body = protocol.loads(protocol.ForcedCheckpoint, await self._body(request, caller))
@@ -228,13 +228,12 @@ class _Api:
         )
         return _json(await runner.ask(ForceCheckpoint(_shard(request), body.offset)))
 
-    async def _caller(self, request: web.Request) -> Caller:
+    async def _caller(self, request: web.Request, bearer: Bearer | None) -> Caller:
         """Who calls. Raises UnauthenticatedError, TooManyRequestsError, CoordinatorUnavailableError."""
-        token = request.headers.get("Authorization")
-        if self._auth.needs_review(token):
+        if self._auth.needs_review(bearer):
             # Each asks the API server something, and of who sends many of them nothing is known but the address.
             self._bound(request, request.remote, f"{request.remote} shows tokens that are not known more often than")
-        caller = await self._auth.caller(token)
+        caller = await self._auth.caller(bearer)
         name = caller.pod or caller.user or caller.service_account
         self._bound(request, _key(caller), f"{name!r} calls more often than")
         return caller
@@ -250,12 +249,13 @@ class _Api:
     async def _admit(self, request: web.Request, kind: type[T]) -> tuple[GroupRunner, T]:
         """The group and the request's body, once its caller has shown to be the consumer that it names."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        caller = await self._caller(request)
+        bearer = _bearer(request)
+        caller = await self._caller(request, bearer)
         self._auth.check_namespace(caller, namespace, name)
         runner = self._runtime.group(namespace, name)
         body = protocol.read_request(kind, await self._body(request, caller))
         # A body may take long to arrive: what the caller may do is what it may do now.
-        caller = await self._auth.caller(request.headers.get("Authorization"))
+        caller = await self._auth.caller(bearer)
         self._auth.check_consumer(caller, runner.spec, body.consumer, body.incarnation, body.group_uid)
         return runner, body
 
@@ -271,7 +271,7 @@ class _Api:
     async def _member(self, request: web.Request) -> GroupRunner:
         """The group, once the caller has shown to be one of its pods."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        caller = await self._caller(request)
+        caller = await self._caller(request, _bearer(request))
         await self._auth.check_looks(caller, namespace, name, lambda: self._runtime.group(namespace, name).spec)
         return self._runtime.group(namespace, name)
 
@@ -284,6 +284,10 @@ class _Api:
             group = str(runner.spec.identity)
             raise CoordinatorUnavailableError(f"group {group} is being loaded; ask again", group=group)
         return view
+
+
+def _bearer(request: web.Request) -> Bearer | None:
+    return Bearer.of(request.headers.get("Authorization"))
 
 
 def _key(caller: Caller) -> Hashable:

@@ -14,7 +14,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation
@@ -27,6 +27,22 @@ MAX_REMEMBERED = 10_000
 
 _SELF = "only a pod of group {group} may call for itself"
 _RIGHT = "a Role must allow that for group {group}"
+
+
+class Bearer(NamedTuple):
+    """The token of a request, hashed once: reviews are remembered by its hash."""
+
+    token: str
+    digest: bytes
+
+    @classmethod
+    def of(cls, authorization: str | None) -> Bearer | None:
+        """What this Authorization header carries; None if that is no bearer token."""
+        scheme, _, token = (authorization or "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            return None
+        return cls(token, hashlib.sha256(token.encode(errors="replace")).digest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +62,22 @@ class Authenticator:
         # Apart, so that forged tokens, of which there is no end, push nobody out who is known.
         self._nobodys: OrderedDict[bytes, _Reviewed] = OrderedDict()
 
-    def needs_review(self, authorization: str | None) -> bool:
-        """Whether `caller` would have to ask the API server whose token this header carries."""
-        token = _bearer(authorization)
-        return bool(token) and self._remembered(_digest(token)) is None
+    def needs_review(self, bearer: Bearer | None) -> bool:
+        """Whether `caller` would have to ask the API server whose token this is."""
+        return bearer is not None and self._remembered(bearer.digest) is None
 
-    async def caller(self, authorization: str | None) -> Caller:
-        """Whose token the Authorization header carries. Raises UnauthenticatedError, CoordinatorUnavailableError."""
-        token = _bearer(authorization)
-        if not token:
+    async def caller(self, bearer: Bearer | None) -> Caller:
+        """Whose token this is. Raises UnauthenticatedError, CoordinatorUnavailableError."""
+        if bearer is None:
             self._metrics.refused("NoToken")
             raise UnauthenticatedError("the request carries no bearer token; send the pod's projected service account token")
-        key = _digest(token)
-        known = self._remembered(key)
+        known = self._remembered(bearer.digest)
         if known is None:
             try:
-                known = _Reviewed(await self._tokens.review(token), self._clock.now() + REMEMBER)
+                known = _Reviewed(await self._tokens.review(bearer.token), self._clock.now() + REMEMBER)
             except ReviewUnavailableError as error:
                 raise CoordinatorUnavailableError(f"{error}; ask again") from error
-            self._remember(key, known)
+            self._remember(bearer.digest, known)
         if known.caller is None:
             self._metrics.refused("InvalidToken")
             raise UnauthenticatedError(
@@ -143,16 +156,6 @@ class Authenticator:
     def _refuse(self, reason: str, told: str, group: str, consumer: ConsumerId | None = None, rule: str = _SELF) -> NoReturn:
         self._metrics.refused(reason)
         raise ForbiddenError(f"{told}; {rule.format(group=group)}", group=group, consumer=consumer)
-
-
-def _bearer(authorization: str | None) -> str:
-    """The token of an Authorization header, empty if it has none."""
-    scheme, _, token = (authorization or "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="replace")).digest()
 
 
 def _no_right(caller: Caller, verb: str) -> str:

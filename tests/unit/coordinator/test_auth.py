@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shardherd.adapters.memory import MemoryTokens, SimulatedClock
-from shardherd.coordinator.auth import Authenticator
+from shardherd.coordinator.auth import Authenticator, Bearer
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, UnauthenticatedError
 from shardherd.core.model.nouns import ConsumerId, Incarnation
@@ -38,14 +38,14 @@ def gate() -> Gate:
 
 
 async def test_a_bearer_token_tells_the_caller(gate: Gate) -> None:
-    assert await gate.door.caller("Bearer good") == POD
-    assert await gate.door.caller("bearer  good ") == POD
+    assert await gate.door.caller(Bearer.of("Bearer good")) == POD
+    assert await gate.door.caller(Bearer.of("bearer  good ")) == POD
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer  ", "Basic good", "good"])
 async def test_without_a_bearer_token_nobody_is_let_in(gate: Gate, header: str | None) -> None:
     with pytest.raises(UnauthenticatedError, match="no bearer token"):
-        await gate.door.caller(header)
+        await gate.door.caller(Bearer.of(header))
 
     assert gate.refused("NoToken") == 1
     assert gate.tokens.reviews == 0
@@ -53,48 +53,48 @@ async def test_without_a_bearer_token_nobody_is_let_in(gate: Gate, header: str |
 
 async def test_a_review_holds_for_a_minute(gate: Gate) -> None:
     for _ in range(3):
-        await gate.door.caller("Bearer good")
+        await gate.door.caller(Bearer.of("Bearer good"))
     gate.clock.advance(59.9)
-    await gate.door.caller("Bearer good")
+    await gate.door.caller(Bearer.of("Bearer good"))
     assert gate.tokens.reviews == 1
 
     gate.clock.advance(0.2)
-    await gate.door.caller("Bearer good")
+    await gate.door.caller(Bearer.of("Bearer good"))
     assert gate.tokens.reviews == 2
 
 
 async def test_a_refusal_holds_for_a_minute_too(gate: Gate) -> None:
     for _ in range(3):
         with pytest.raises(UnauthenticatedError, match="forged, expired"):
-            await gate.door.caller("Bearer forged")
+            await gate.door.caller(Bearer.of("Bearer forged"))
     assert gate.tokens.reviews == 1
 
     gate.tokens.callers["forged"] = POD
     gate.clock.advance(60.0)
-    assert await gate.door.caller("Bearer forged") == POD
+    assert await gate.door.caller(Bearer.of("Bearer forged")) == POD
 
 
 async def test_a_review_that_fails_is_no_refusal_and_is_not_remembered(gate: Gate) -> None:
     gate.tokens.available = False
     with pytest.raises(CoordinatorUnavailableError, match="ask again"):
-        await gate.door.caller("Bearer good")
+        await gate.door.caller(Bearer.of("Bearer good"))
 
     gate.tokens.available = True
-    assert await gate.door.caller("Bearer good") == POD
+    assert await gate.door.caller(Bearer.of("Bearer good")) == POD
 
 
 async def test_a_remembered_caller_is_let_in_while_no_review_can_be_made(gate: Gate) -> None:
-    await gate.door.caller("Bearer good")
+    await gate.door.caller(Bearer.of("Bearer good"))
     gate.tokens.available = False
 
-    assert await gate.door.caller("Bearer good") == POD
+    assert await gate.door.caller(Bearer.of("Bearer good")) == POD
 
 
 async def test_no_token_is_kept(gate: Gate) -> None:
-    await gate.door.caller("Bearer good")
+    await gate.door.caller(Bearer.of("Bearer good"))
 
     with pytest.raises(UnauthenticatedError):
-        await gate.door.caller("Bearer forged")
+        await gate.door.caller(Bearer.of("Bearer forged"))
 
     kept = [*gate.door._known, *gate.door._nobodys]
     assert len(kept) == 2
@@ -103,45 +103,45 @@ async def test_no_token_is_kept(gate: Gate) -> None:
 
 
 async def test_forged_tokens_make_room_for_each_other_and_push_nobody_out_who_is_known(gate: Gate) -> None:
-    await gate.door.caller("Bearer good")
+    await gate.door.caller(Bearer.of("Bearer good"))
     for number in range(10_001):
         with pytest.raises(UnauthenticatedError):
-            await gate.door.caller(f"Bearer forged-{number}")
+            await gate.door.caller(Bearer.of(f"Bearer forged-{number}"))
     assert gate.tokens.reviews == 10_002
 
-    await gate.door.caller("Bearer good")
+    await gate.door.caller(Bearer.of("Bearer good"))
 
     assert gate.tokens.reviews == 10_002
     assert (len(gate.door._known), len(gate.door._nobodys)) == (1, 10_000)
-    assert [gate.door.needs_review(f"Bearer forged-{number}") for number in (0, 1)] == [True, False]
+    assert [gate.door.needs_review(Bearer.of(f"Bearer forged-{number}")) for number in (0, 1)] == [True, False]
 
 
 async def test_callers_who_were_reviewed_longest_ago_make_room(gate: Gate) -> None:
     for number in range(10_001):
         gate.tokens.callers[f"good-{number}"] = POD
-        await gate.door.caller(f"Bearer good-{number}")
+        await gate.door.caller(Bearer.of(f"Bearer good-{number}"))
 
-    assert [gate.door.needs_review(f"Bearer good-{number}") for number in (0, 1)] == [True, False]
+    assert [gate.door.needs_review(Bearer.of(f"Bearer good-{number}")) for number in (0, 1)] == [True, False]
 
 
 async def test_a_token_needs_a_review_until_it_had_one_and_when_that_is_old(gate: Gate) -> None:
-    assert [gate.door.needs_review(header) for header in (None, "", "Basic good")] == [False, False, False]
-    assert gate.door.needs_review("Bearer good")
-    await gate.door.caller("Bearer good")
-    assert not gate.door.needs_review("Bearer good")
+    assert [gate.door.needs_review(Bearer.of(header)) for header in (None, "", "Basic good")] == [False, False, False]
+    assert gate.door.needs_review(Bearer.of("Bearer good"))
+    await gate.door.caller(Bearer.of("Bearer good"))
+    assert not gate.door.needs_review(Bearer.of("Bearer good"))
 
     gate.clock.advance(60.0)
 
-    assert gate.door.needs_review("Bearer good")
+    assert gate.door.needs_review(Bearer.of("Bearer good"))
 
 
 async def test_a_token_that_is_good_no_more_is_nobodys_at_the_next_review(gate: Gate) -> None:
-    await gate.door.caller("Bearer good")
+    await gate.door.caller(Bearer.of("Bearer good"))
     del gate.tokens.callers["good"]
     gate.clock.advance(60.0)
 
     with pytest.raises(UnauthenticatedError):
-        await gate.door.caller("Bearer good")
+        await gate.door.caller(Bearer.of("Bearer good"))
 
     assert (len(gate.door._known), len(gate.door._nobodys)) == (0, 1)
 
