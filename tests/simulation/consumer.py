@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from shardherd.client.aio import Coordinator
+from shardherd.consumer.ports import Coordinator
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import GroupSpec, Incarnation, Leave, Offset, ShardId
 from shardherd.spark.agent import Agent

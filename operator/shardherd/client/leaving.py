@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shardherd.client.aio import Coordinator
+from shardherd.consumer.ports import Coordinator
 from shardherd.core.model.errors import ShardherdError
 from shardherd.core.model.nouns import Leave
 

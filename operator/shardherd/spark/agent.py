@@ -18,8 +18,8 @@ from typing import Any
 
 from shardherd.adapters.clock import boot_time
 from shardherd.client import leaving, news
-from shardherd.client.aio import Coordinator
 from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
+from shardherd.consumer.ports import Coordinator
 from shardherd.core.consumer.tracker import Tracker
 from shardherd.core.model.errors import RUN_IS_OVER, ShardherdError, UnknownGroupError
 from shardherd.core.model.nouns import LONGEST_WAIT, CheckpointRequest, Heartbeat, HeartbeatReply, Leave, Offset, Phase, ShardId
