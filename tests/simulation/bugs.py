@@ -36,7 +36,6 @@ from shardherd.core.group import (
 )
 from shardherd.core.model import requests
 from shardherd.core.model.nouns import CheckpointReply, ConfirmedShard, HeldShard, ShardState
-from shardherd.spark.agent import Agent
 from tests.simulation import network
 
 Patch = tuple[Any, str, Any]
@@ -229,10 +228,7 @@ def _acknowledged_before_durable() -> list[Patch]:
 
 
 def _no_self_stop() -> list[Patch]:
-    return [
-        (SessionSettings, "silence_limit", property(lambda _: float("inf"))),
-        (Agent, "silence_limit", property(lambda _: float("inf"))),
-    ]
+    return [(SessionSettings, "silence_limit", property(lambda _: float("inf")))]
 
 
 def _replays_what_others_hold() -> list[Patch]:

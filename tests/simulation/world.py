@@ -26,7 +26,6 @@ from shardherd.core.model.nouns import (
     Offset,
     ShardId,
 )
-from shardherd.spark import agent
 from tests.simulation import days, faults, leaderless
 from tests.simulation.books import BrokenError, Run
 from tests.simulation.calls import Call, HttpAnswer
@@ -64,7 +63,7 @@ class World:
     def __post_init__(self) -> None:
         plan = self.plan
         settings = plan.spec.settings
-        agent.LOOK = session.LOOK = max(1.0, plan.look)
+        session.LOOK = max(1.0, plan.look)
         runtime.BEAT = plan.look
         self.rng = random.Random(plan.seed ^ 0x5EED)
         self.timeline = Timeline()
