@@ -51,7 +51,7 @@ class Told:
 
 
 class Listening:
-    """`client.aio.Coordinator` over a client of it."""
+    """`consumer.ports.Coordinator` over a client of it."""
 
     def __init__(self, client: AsyncConsumerClient, told: Told) -> None:
         self._client = client

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from shardherd.client.holdings import Holdings
 from shardherd.coordinator import commits, copies, items, mailbox, runner, runtime, storage
 from shardherd.coordinator import refresh as refresh_times
 from shardherd.core.consumer import tracker
+from shardherd.core.consumer.holdings import Holdings
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.group import (
     absence,
     checkpoints,
@@ -35,7 +36,6 @@ from shardherd.core.group import (
 )
 from shardherd.core.model import requests
 from shardherd.core.model.nouns import CheckpointReply, ConfirmedShard, HeldShard, ShardState
-from shardherd.spark.agent import Agent
 from tests.simulation import network
 
 Patch = tuple[Any, str, Any]
@@ -228,7 +228,7 @@ def _acknowledged_before_durable() -> list[Patch]:
 
 
 def _no_self_stop() -> list[Patch]:
-    return [(Agent, "silence_limit", property(lambda _: float("inf")))]
+    return [(SessionSettings, "silence_limit", property(lambda _: float("inf")))]
 
 
 def _replays_what_others_hold() -> list[Patch]:

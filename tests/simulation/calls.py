@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -112,7 +112,7 @@ async def exchange(caller: Caller, world: Around, request: Request, wait: float,
     """Send a request and wait for its answer. Raises what the coordinator raised, or CoordinatorUnavailableError."""
     process = caller.process
     if not process.await_outside():
-        raise asyncio.CancelledError
+        await _unwound(process)
     loop = process.loop
     call = Call(caller, request, wait, loop.create_future(), world.time, http)
     if not world.call_coordinator(call):
@@ -127,8 +127,14 @@ async def exchange(caller: Caller, world: Around, request: Request, wait: float,
     finally:
         timer.cancel()
     if not process.await_outside():
-        raise asyncio.CancelledError
+        await _unwound(process)
     return outcome
+
+
+async def _unwound(process: Process) -> NoReturn:
+    """What a process was at that has just died is cancelled, as all of it is."""
+    await process.loop.create_future()
+    raise AssertionError(f"{process.name} goes on although it is dead")
 
 
 class Direct:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from shardherd.client.aio import Coordinator
+from shardherd.consumer.ports import Coordinator
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import GroupSpec, Incarnation, Leave, Offset, ShardId
 from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.planning import ShardRange, plan_tasks
-from shardherd.spark.surroundings import AgentSettings
 from tests.simulation import calls
 from tests.simulation.books import CANCEL_GRACE, Run
 from tests.simulation.ledger import Ledger
@@ -132,7 +132,7 @@ class ConsumerRun:
         self.executors_until = 0.0
         """When what its executors still did at its end has ended."""
         self._trigger = world.rng.uniform(12.0, 40.0) * world.plan.pace
-        self._settings = AgentSettings(
+        self._settings = SessionSettings(
             group_uid=world.spec.identity.uid,
             consumer=run.consumer,
             incarnation=run.incarnation,
@@ -228,7 +228,7 @@ class ConsumerRun:
         self.process.loop.create_task(self._drain())
 
     async def _drain(self) -> None:
-        await self.agent.drain(self.agent._now() + 80.0)
+        await self.agent.drain(self.process.loop.time() + 80.0)
         self.exit("drained")
 
     def _leaves(self) -> None:

@@ -53,10 +53,10 @@ class PlainRun(ConsumerRun):
     async def _main(self, consumer: AsyncConsumer) -> None:
         async with consumer:
             await asyncio.gather(*(self._reader(consumer) for _ in range(self.world.rng.randint(1, 2))))
-            if consumer.stopped and not consumer._draining:
+            if consumer.stopped and not consumer.draining:
                 self.run.violent = self.run.violent or consumer.stopped
         if not self.process.dead:
-            self.exit("drained" if consumer._draining else f"stopped itself: {consumer.stopped}")
+            self.exit("drained" if consumer.draining else f"stopped itself: {consumer.stopped}")
 
     async def _reader(self, consumer: AsyncConsumer) -> None:
         idle = 0
@@ -96,7 +96,7 @@ class PlainRun(ConsumerRun):
     def cut_off(self) -> None:
         if self._consumer is not None:
             # What is unwound of a process that is gone must not wait for an answer.
-            self._consumer.stopped, self._consumer._draining = "killed", False
+            self._consumer.session.over, self._consumer.session.draining = "killed", False
 
     def _query_again(self) -> None:
         """Its program fails with the next shard that it has written, and begins it again."""
@@ -113,5 +113,5 @@ class PlainRun(ConsumerRun):
         self.exit("drained")
 
     def _leaves(self) -> None:
-        if self._consumer is not None and not self._consumer._clean:
+        if self._consumer is not None and not self._consumer.session._clean:
             self.run.violent = self.run.violent or "drained with work left over"

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from shardherd.client.aio import Coordinator
+from shardherd.consumer.ports import Coordinator
 from shardherd.core.group.records import GroupRecord, Ownership, ShardRecord
 from shardherd.core.model.nouns import (
     CheckpointOutcome,

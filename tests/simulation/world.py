@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardherd.client import consumer as client_of_consumers
+from shardherd.consumer import session
 from shardherd.coordinator import runtime
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.errors import CoordinatorUnavailableError, ForbiddenError, ShardherdError
@@ -26,7 +26,6 @@ from shardherd.core.model.nouns import (
     Offset,
     ShardId,
 )
-from shardherd.spark import agent
 from tests.simulation import days, faults, leaderless
 from tests.simulation.books import BrokenError, Run
 from tests.simulation.calls import Call, HttpAnswer
@@ -67,7 +66,7 @@ class World:
     def __post_init__(self) -> None:
         plan = self.plan
         settings = plan.spec.settings
-        agent.LOOK = client_of_consumers.LOOK = max(1.0, plan.look)
+        session.LOOK = max(1.0, plan.look)
         runtime.BEAT = plan.look
         self.rng = random.Random(plan.seed ^ 0x5EED)
         self.timeline = Timeline()

@@ -1,4 +1,4 @@
-"""The coordinator's API for one consumer, as coroutines. Called by the agent and by tests.
+"""The coordinator's API for one consumer, as coroutines. Called by a consumer's session and by tests.
 
 Turns every refusal into the error type that the coordinator raised, and every failure to reach it into
 CoordinatorUnavailableError. Never retries: when to ask again is the caller's rule.
@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -45,18 +45,8 @@ LONGEST_WAIT = 10.0
 """Seconds for which a coordinator that is called too often can make us wait."""
 
 
-class Coordinator(Protocol):
-    """What a consumer needs of the raw client."""
-
-    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply: ...
-
-    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply: ...
-
-    async def leave(self, leave: Leave) -> None: ...
-
-
 class AsyncConsumerClient:
-    """A client for one group of the coordinator at `url` (https://host:port).
+    """A client for one group of the coordinator at `url` (https://host:port). Implements `consumer.ports.Coordinator`.
 
     `token` is called before every request, since a projected token is replaced while the pod runs. `ca_file` holds the
     authorities that the coordinator is believed by, as PEM, and is read again when it changes; without it the system's are.

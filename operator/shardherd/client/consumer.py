@@ -7,8 +7,8 @@
                 ...
                 await shard.save_checkpoint(after_the_last, now=False)
 
-Behind it run the heartbeats, the checkpoints and a watch over silence. It decides when each goes out and when this run must
-stop; what is held is `holdings`' business. It never reads records.
+It owns a session, which heartbeats, saves and leaves, and decides what a program may do with the shards meanwhile: when one is
+handed out, when what is in hand is cancelled. What is held is `core.consumer.holdings`' business. It never reads records.
 """
 
 from __future__ import annotations
@@ -22,22 +22,14 @@ from types import TracebackType
 from typing import Any
 
 from shardherd.adapters.clock import boot_time
-from shardherd.client import leaving, news
-from shardherd.client.aio import Coordinator
-from shardherd.client.holdings import Grant, Holdings
 from shardherd.client.in_hand import ShardInHand
-from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
-from shardherd.core.model.errors import RUN_IS_OVER, ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError
-from shardherd.core.model.nouns import (
-    CheckpointRequest,
-    ConsumerId,
-    Heartbeat,
-    HeartbeatReply,
-    Incarnation,
-    Leave,
-    Offset,
-    ShardId,
-)
+from shardherd.consumer.notices import Changed, CheckpointEnded, Ended, Notice
+from shardherd.consumer.ports import Coordinator, Readiness
+from shardherd.consumer.session import Session
+from shardherd.core.consumer.holdings import Grant, Holdings
+from shardherd.core.consumer.settings import SessionSettings, until
+from shardherd.core.model.errors import ConsumerStoppedError, CoordinatorUnavailableError
+from shardherd.core.model.nouns import ConsumerId, Incarnation, Offset, ShardId
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +38,6 @@ SAVE_INTERVAL = 60.0
 
 CANCEL_GRACE = 3.0
 """Seconds that a drain whose time is over gives to what it cancels, before it leaves."""
-
-LOOK = 1.0
-"""Most seconds between two looks at how long the coordinator has been silent."""
 
 LOSS_LIMIT = 300.0
 """Seconds that a consumer of an unordered group reads on without the coordinator; as `coordinatorLossLimit` by default."""
@@ -62,6 +51,8 @@ class AsyncConsumer:
 
     `ready` False joins without being given shards, until `become_ready` is called. `save_interval` in seconds: see
     `ShardInHand.save_checkpoint`. `loss_limit` in seconds: how long an unordered group's shards are read on without an answer.
+
+    A defect of the session stops the consumer, and is raised at the end of the `async with`.
     """
 
     def __init__(
@@ -80,49 +71,41 @@ class AsyncConsumer:
         now: Callable[[], float] = boot_time,
     ) -> None:
         self.holdings = Holdings(consumer)
-        self.stopped = ""
-        """Why this run is over; empty while it is not."""
-        self._coordinator = coordinator
+        settings = SessionSettings(
+            group_uid,
+            consumer,
+            incarnation,
+            zone=zone,
+            capacity=capacity,
+            coordinator_loss_limit=loss_limit,
+            drain_timeout=drain_timeout,
+            save_interval=save_interval,
+        )
+        self.session = Session(coordinator, self.holdings, self, settings, now)
         self._name = consumer
-        self._incarnation = incarnation
-        self._group_uid = group_uid
-        self._zone = zone
-        self._capacity = capacity
         self._ready = ready
-        self._draining = False
-        self._leaving = asyncio.Lock()
-        self._clean = False
-        self._save_interval = save_interval
-        self._loss_limit = loss_limit
-        self._drain_timeout = drain_timeout
         self._now = now
-        self._seq = 0
-        self._settings = HeartbeatReply(0, ())
-        self._acknowledged_at: float | None = None
-        self._unsaved_since: float | None = None
-        self._urgent = False
-        self._trouble: ShardherdError | None = None
-        self._rounds = 0
-        self._changed = asyncio.Condition()
-        self._news = asyncio.Event()
-        self._work = asyncio.Event()
+        self._changed = asyncio.Event()
         self._readers: set[asyncio.Task[Any]] = set()
-        self._loops: list[asyncio.Task[None]] = []
-        self._wakes: set[asyncio.Task[None]] = set()
+        self._running: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> AsyncConsumer:
-        self._loops = [asyncio.create_task(loop()) for loop in (self._heartbeats, self._checkpoints, self._watch_silence)]
+        self._running = asyncio.create_task(self.session.run())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        assert self._running is not None
         try:
-            if self._draining or not self.stopped:
-                await self.drain(self._drain_timeout)
+            if self.draining or not self.stopped:
+                await self.drain(self.session.settings.drain_timeout)
         finally:
-            await self._end_loops()
-            await asyncio.gather(*self._wakes, return_exceptions=True)
+            if not self.stopped:
+                self._running.cancel()  # the drain itself was cut short
+            await asyncio.gather(self._running, return_exceptions=True)
+        if self.session.defect is not None:
+            raise self.session.defect
 
     # For the program.
 
@@ -141,26 +124,36 @@ class AsyncConsumer:
             yield ShardInHand(grant, self._save)
         except asyncio.CancelledError:
             if self.stopped and task.uncancel() == 0:
-                raise ConsumerStoppedError(self.stopped, consumer=self._name) from None
+                raise self._has_stopped() from self.session.defect
             raise
         finally:
             self._readers.discard(task)
             self.holdings.put_back(grant)
-            self._stir()
+            self.session.changed()
 
     def held(self) -> tuple[ShardId, ...]:
         """The shards that may be read now."""
         return self.holdings.readable
 
     @property
+    def stopped(self) -> str:
+        """Why this run is over; empty while it is not."""
+        return self.session.over
+
+    @property
+    def draining(self) -> bool:
+        """Whether nothing is handed out any more, because this run is about to leave or has left."""
+        return self.session.draining
+
+    @property
     def joined(self) -> bool:
         """Whether the coordinator has answered a heartbeat of this run."""
-        return self._acknowledged_at is not None
+        return self.session.joined
 
     def become_ready(self) -> None:
         """From now on shards may be given to this consumer."""
         self._ready = True
-        self._news.set()
+        self.session.heartbeat_now()
 
     async def drain(self, timeout: float) -> bool:
         """Take nothing more, wait for what is in hand, make all that is done durable, release, leave.
@@ -170,229 +163,87 @@ class AsyncConsumer:
         all that was in hand was put back and all that was done is durable, also of a run that had to stop meanwhile. The run
         is over afterwards. Of several calls the later ones wait for the first.
         """
-        until = self._now() + timeout
-        self._draining = self._urgent = True
-        async with self._leaving:
-            if not self.stopped:
-                await self._drain(until)
-        return self._clean
+        return await self.session.drain(until(self._now() + timeout))
 
-    async def _drain(self, until: float) -> None:
-        self._news.set()
-        self._stir()
-        dropped = self.holdings.dropped
-        self._clean = await self._settled(until) and self.holdings.dropped == dropped
-        # Nothing may be on its way when we leave: its answer would be that this run is over, before that of the leave.
-        await self._end_loops()
-        if self.stopped:
-            return
-        self._end("this consumer has left the group", logging.INFO)
+    # For the session.
+
+    def readiness(self) -> Readiness:
+        """A program does not tell what it is about."""
+        return Readiness(self._ready)
+
+    def hear(self, notice: Notice) -> None:
+        match notice:
+            case Ended():
+                self._drop_all()
+            case Changed() | CheckpointEnded():
+                self._wake()
+            case _:
+                pass
+
+    async def cease(self, deadline: float) -> bool:  # noqa: ARG002
+        """What a drain has left in hand is cancelled, whatever is left of its time."""
+        self._drop_all()
         stopped = await self._put_back_within(CANCEL_GRACE)
         if not stopped:
             log.warning("%s leaves although something that it has in hand goes on: an ordered group waits for it", self._name)
-        request = Leave(self._name, self._incarnation, self._group_uid, stopped)
-        await leaving.leave(self._coordinator, request, until, self._now)
+        return stopped
+
+    # Inside.
+
+    def _drop_all(self) -> None:
+        """Nothing may be read any more: what is in hand is cancelled."""
+        self.holdings.lose_all()
+        for task in self._readers - {asyncio.current_task()}:
+            task.cancel()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Everybody who waits for a change looks again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def _put_back_within(self, seconds: float) -> bool:
         """Whether nothing is in hand any more, before so many seconds are over."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait_for(lambda: not self.holdings.in_hand)
-        return not self.holdings.in_hand
-
-    # What runs behind it.
-
-    async def _end_loops(self) -> None:
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+            async with asyncio.timeout(seconds):
+                while self.holdings.busy:
+                    await self._changed.wait()
+        return not self.holdings.busy
 
     async def _next(self) -> Grant:
         # A program that finds every shard ready and nothing to wait for must not keep the heartbeats from running.
         await asyncio.sleep(0)
-        async with self._changed:
-            while True:
-                if self._end_if_too_silent() or self.stopped or self._draining:
-                    raise ConsumerStoppedError(self.stopped or "this consumer drains", consumer=self._name)
-                grant = self.holdings.take()
-                if grant is not None:
-                    return grant
-                await self._changed.wait()
-
-    async def _settled(self, until: float) -> bool:
-        """Whether nothing is in hand and nothing unsaved, before `until`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, until - self._now())), self._changed:
-                while self.holdings.in_hand or self.holdings.uncommitted():
-                    if self.stopped:
-                        return False
-                    await self._changed.wait()
-        return not self.holdings.in_hand and not self.holdings.uncommitted()
+        while True:
+            if self.session.end_if_too_silent() or self.session.ending:
+                raise self._has_stopped() from self.session.defect
+            grant = self.holdings.take()
+            if grant is not None:
+                return grant
+            await self._changed.wait()
 
     async def _save(self, grant: Grant, offset: Offset, now: bool) -> None:
+        session = self.session
         if self.stopped:
-            raise ConsumerStoppedError(self.stopped, consumer=self._name)
+            raise self._has_stopped() from self.session.defect
         self.holdings.save(grant, offset)
-        if self._unsaved_since is None:
-            self._unsaved_since = self._now()
+        session.save(at_once=now)
         if not now:
-            self._work.set()
             return
-        self._urgent = True
-        self._work.set()
         # Whatever request is on its way may have been made before this position: the one after it counts too.
-        last = self._rounds + 2
-        async with self._changed:
-            while grant.durable < offset:
-                if grant.lost:
-                    raise self.holdings.fenced(grant)
-                if self.stopped:
-                    raise ConsumerStoppedError(self.stopped, consumer=self._name)
-                if self._rounds >= last:
-                    raise CoordinatorUnavailableError(
-                        f"the checkpoint of shard {grant.shard} at {offset} is not durable yet ({self._trouble or 'withheld'});"
-                        " it is sent again",
-                        shard=grant.shard,
-                        consumer=self._name,
-                    )
-                await self._changed.wait()
+        last = session.rounds + 2
+        while grant.durable < offset:
+            if grant.lost:
+                raise self.holdings.fenced(grant)
+            if self.stopped:
+                raise self._has_stopped() from self.session.defect
+            if session.rounds >= last:
+                raise CoordinatorUnavailableError(
+                    f"the checkpoint of shard {grant.shard} at {offset} is not durable yet ({session.unsaved or 'withheld'});"
+                    " it is sent again",
+                    shard=grant.shard,
+                    consumer=self._name,
+                )
+            await self._changed.wait()
 
-    def _stir(self) -> None:
-        """Something was granted, revoked, put back or made durable: see what can be released, and wake who waits."""
-        if released := self.holdings.release():
-            log.info("released %s", list(released))
-            self._news.set()
-        if self.holdings.leaving():
-            self._urgent = True
-        self._work.set()
-        waking = asyncio.create_task(self._wake())
-        self._wakes.add(waking)
-        waking.add_done_callback(self._wakes.discard)
-
-    async def _wake(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
-    def _message(self) -> Heartbeat:
-        books = self.holdings
-        return Heartbeat(
-            self._name,
-            self._incarnation,
-            self._seq,
-            books.revision,
-            books.held(),
-            self._ready,
-            self._draining,
-            books.progress,
-            self._group_uid,
-            self._zone,
-            self._capacity,
-        )
-
-    async def _heartbeats(self) -> None:
-        delay = FIRST_RETRY
-        while not self.stopped:
-            self._seq += 1
-            self._news.clear()
-            message, sent_at = self._message(), self._now()
-            request = asyncio.ensure_future(self._coordinator.heartbeat(message, self._settings.heartbeat_interval))
-            # How a request ends that nobody waits for any more is of no interest.
-            request.add_done_callback(lambda done: done.cancelled() or done.exception())
-            if not await news.answered(request, self._news):
-                continue  # given up: the next one tells the news
-            try:
-                reply = request.result()
-            except RUN_IS_OVER as error:
-                self._end(str(error))
-                return
-            except ShardherdError as error:
-                if not error.retryable:
-                    self._end(f"the coordinator refuses this consumer: {error}")
-                    return
-                log.warning("heartbeat %d of %s failed (%s), trying on: %s", self._seq, self._name, error.code, error)
-                await news.within(self._news, delay)
-                delay = min(LAST_RETRY, delay * 2)
-                continue
-            delay = FIRST_RETRY
-            if self._end_if_too_silent():
-                return
-            self._acknowledged_at = sent_at
-            self._settings = reply
-            self.holdings.confirm(reply)
-            self._stir()
-            if news.alike(message, self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
-                # An answer before its time that changed nothing: do not turn it into a tight loop.
-                await news.within(self._news, reply.heartbeat_interval - (self._now() - sent_at))
-
-    async def _checkpoints(self) -> None:
-        delay = FIRST_RETRY
-        while not self.stopped:
-            pending = self.holdings.uncommitted()
-            if not pending:
-                self._unsaved_since = None
-            if not pending or not self._due():
-                await news.within(self._work, self._save_interval if not pending else self._until_due())
-                self._work.clear()
-                continue
-            self._urgent = self._draining
-            request = CheckpointRequest(self._name, self._incarnation, pending, self._group_uid)
-            self._trouble = None
-            try:
-                reply = await self._coordinator.checkpoint(request)
-            except RUN_IS_OVER as error:
-                self._end(str(error))
-                return
-            except ShardherdError as error:
-                log.warning("checkpoint of %d shards failed (%s), will be sent again: %s", len(pending), error.code, error)
-                self._trouble = error
-            else:
-                for shard in self.holdings.acknowledge(pending, reply):
-                    log.warning("shard %s was given to another consumer; its last checkpoint was refused", shard)
-                    self._news.set()
-            self._rounds += 1
-            self._stir()
-            if self.holdings.uncommitted() != pending:
-                delay = FIRST_RETRY
-                self._unsaved_since = self._now()
-                continue
-            self._urgent = True
-            await asyncio.sleep(delay)
-            delay = min(LAST_RETRY, delay * 2)
-
-    def _due(self) -> bool:
-        return self._urgent or self._until_due() <= 0
-
-    def _until_due(self) -> float:
-        since = self._now() if self._unsaved_since is None else self._unsaved_since
-        return since + self._save_interval - self._now()
-
-    async def _watch_silence(self) -> None:
-        """Stop when the coordinator must believe us dead, or has been away for longer than was allowed."""
-        # Whoever acts asks too: the timers of a machine that was suspended are late.
-        while not self._end_if_too_silent() and not self.stopped:
-            since = self._acknowledged_at if self.holdings.held() else None
-            wait = LOOK if since is None else since + self.silence_limit - self._now()
-            await asyncio.sleep(min(LOOK, max(0.01, wait)))
-
-    def _end_if_too_silent(self) -> bool:
-        since = self._acknowledged_at
-        if late := since is not None and self.holdings.held() and (silent := self._now() - since) >= self.silence_limit:
-            self._end(f"no heartbeat was acknowledged for {silent:.0f} s: check that the operator can be reached")
-        return bool(late)
-
-    @property
-    def silence_limit(self) -> float:
-        """Seconds after the sending of the last acknowledged heartbeat at which this run stops by itself."""
-        settings = self._settings
-        return settings.session_timeout - max(2 * settings.heartbeat_interval, 5.0) if settings.ordered else self._loss_limit
-
-    def _end(self, reason: str, level: int = logging.ERROR) -> None:
-        if self.stopped:
-            return
-        log.log(level, "%s stops: %s", self._name, reason)
-        self.stopped = reason
-        self.holdings.lose_all()
-        for task in self._readers - {asyncio.current_task()}:
-            task.cancel()
-        self._news.set()
-        self._stir()
+    def _has_stopped(self) -> ConsumerStoppedError:
+        return ConsumerStoppedError(self.stopped or "this consumer drains", consumer=self._name)

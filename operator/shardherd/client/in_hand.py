@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from shardherd.client.holdings import Grant
+from shardherd.core.consumer.holdings import Grant
 from shardherd.core.model.nouns import Offset, ShardId
 
 

@@ -1,10 +1,9 @@
-"""The agent: it holds this consumer's shards towards the coordinator, and hands their records out to the stream reader.
+"""The agent: it hands this consumer's records out to the stream reader, and owns the consumer's session with the coordinator.
 
 `runtime` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
-SIGTERM call `finished` and `drain`. It decides when a heartbeat and a checkpoint go out, when the consumer is warm, when a
-shard is released and when the application must stop. What it holds is `core.consumer.tracker`'s business. It never reads
-records and never touches Spark: stopping is a callback. It is long because its two sides, the coordinator and the stream
-reader, wake each other at every step.
+SIGTERM call `finished` and `drain`. It decides when the consumer is warm, what the next micro-batch has, and what it does when
+the run is over; when requests go out is `consumer.session`'s business, what is held `core.consumer.tracker`'s. It never reads
+records and never touches Spark: stopping is a callback.
 """
 
 from __future__ import annotations
@@ -12,24 +11,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from shardherd.adapters.clock import boot_time
-from shardherd.client import leaving, news
-from shardherd.client.aio import Coordinator
-from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
+from shardherd.consumer.notices import Assigned, Changed, CheckpointEnded, Ended, HeartbeatEnded, Notice, Released
+from shardherd.consumer.ports import Coordinator, Readiness
+from shardherd.consumer.session import Session
+from shardherd.core.consumer.settings import SessionSettings, with_room_to_leave
 from shardherd.core.consumer.tracker import Tracker
-from shardherd.core.model.errors import RUN_IS_OVER, ShardherdError, UnknownGroupError
-from shardherd.core.model.nouns import LONGEST_WAIT, CheckpointRequest, Heartbeat, HeartbeatReply, Leave, Offset, Phase, ShardId
+from shardherd.core.model.nouns import LONGEST_WAIT, Offset, Phase, ShardId
 from shardherd.spark.adoption import Adoption
 from shardherd.spark.flow import Limits
 from shardherd.spark.lineage import Ends, epochs_in, leaders_of
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.pace import Pace
-from shardherd.spark.surroundings import AgentSettings, EndsKnown, Observer
-from shardherd.telemetry.logs import fields
+from shardherd.spark.surroundings import EndsKnown, Observer
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +39,6 @@ KEEP_WARM_AFTER = 45.0
 TARGET_SECONDS = 10.0
 """Seconds that a micro-batch should take, unless the user says otherwise: a rebalance waits for it."""
 
-LOOK = 1.0
-"""Most seconds between two looks at how long the coordinator has been silent."""
-
 EVENT_WAIT = 10.0
 """Seconds after a query's first micro-batch in which Spark must have told of it; it does within a tenth of one."""
 
@@ -53,9 +47,6 @@ TASKS_LOOK = 0.25
 
 STOPS_WITHIN = 2.0
 """Seconds that cancelled tasks have to end before the coordinator is told that this run leaves: soon the process ends, too."""
-
-LEAVING = 5.0
-"""Seconds of a drain that are kept for leaving, or a quarter of it if that is less: until then it tries to checkpoint."""
 
 
 async def _nobody_knows() -> bool:
@@ -66,15 +57,15 @@ class Agent:
     """One run of a consumer. All methods belong to the event loop that `run` runs on.
 
     `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
-    monotonic seconds. `running` says whether Spark runs a task, or may. `trouble` says why the last heartbeat failed, empty if
-    it did not; `refusal` why the query is refused. `batch_at` is when a micro-batch was handed out or finished last. Two are to
-    be set: `trigger_interval`, the seconds from one of the query's triggers to the next, as far as they are known; and
-    `hears_events`, if the query's progress events are told, so that a query which its first one refuses has finished nothing.
+    monotonic seconds. `running` says whether Spark runs a task, or may. `refusal` says why the query is refused. `batch_at` is
+    when a micro-batch was handed out or finished last. Two are to be set: `trigger_interval`, the seconds from one of the
+    query's triggers to the next, as far as they are known; and `hears_events`, if the query's progress events are told, so that
+    a query which its first one refuses has finished nothing.
     """
 
     def __init__(
         self,
-        settings: AgentSettings,
+        settings: SessionSettings,
         coordinator: Coordinator,
         ends: EndsKnown,
         observer: Observer,
@@ -82,41 +73,28 @@ class Agent:
         now: Callable[[], float] = boot_time,
         running: Callable[[], Awaitable[bool]] = _nobody_knows,
     ) -> None:
-        self.settings = settings
         self.tracker = Tracker()
+        self.session = Session(coordinator, self.tracker, self, settings, now, beside=(self._watch_adrift,))
         self.ready = False
-        self.draining = False
-        self.acknowledged_at: float | None = None
-        self.trouble = ""
         self.refusal = ""
         self.hears_events = False
         self.pace = Pace(TARGET_SECONDS)
         self.limits = Limits()
-        self._coordinator = coordinator
         self._ends = ends
         self._observer = observer
         self._stop = stop
+        self._stop_begun: asyncio.Future[None] | None = None
         self._now = now
         self._running = running
-        self._clean = False
-        self._seq = 0
         self._warm_wanted: int | None = None
         self.batch_at = now()
         self.trigger_interval = 0.0
         self._records_at = now()
         self._asked_at = now()
         self._sink_waits = False
-        self._phase = Phase.WARMING
-        self._phase_since = now()
         self._bounds: Ends | None = None
         self._adoption = Adoption(self.tracker)
         self._accepted = False  # the query is known not to be refused
-        self._stopping = False
-        self._group_gone = False
-        self._left = asyncio.Event()
-        self._news = asyncio.Event()  # something the coordinator should hear now
-        self._work = asyncio.Event()  # something may be checkpointed or released
-        self._turned = asyncio.Event()  # something was finished or made durable, or never will be
         self._drifts = asyncio.Event()  # something was abandoned, and tasks of it may still run
         self._records = asyncio.Event()  # something may be handed out
         self._heard = asyncio.Event()  # the query's first progress event is there, or is not awaited
@@ -126,41 +104,82 @@ class Agent:
     # --- towards the coordinator -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Heartbeat, checkpoint and release until the consumer has left or must stop."""
-        loops = [asyncio.create_task(each()) for each in self._loops()]
-        left = asyncio.create_task(self._left.wait())
-        try:
-            done, _ = await asyncio.wait([left, *loops], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in [left, *loops]:
-                task.cancel()
-            await asyncio.gather(left, *loops, return_exceptions=True)
+        """Until the consumer has left or must stop; then the application is being stopped. Raises what was a defect."""
+        await self.session.run()
+        if self._stop_begun is not None:
+            await self._stop_begun
 
-    def _loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
-        return (self._heartbeats, self._checkpoints, self._watch_silence, self._watch_adrift)
+    @property
+    def settings(self) -> SessionSettings:
+        """As the coordinator's last answer has them."""
+        return self.session.settings
 
-    def _message(self) -> Heartbeat:
+    @property
+    def draining(self) -> bool:
+        """Whether nothing more is handed out, because this run is about to leave or has left."""
+        return self.session.draining
+
+    @property
+    def gone(self) -> bool:
+        """Whether this run has left its group, or was told to stop: it will hold no shard again."""
+        return bool(self.session.over)
+
+    @property
+    def acknowledged_at(self) -> float | None:
+        """When the last heartbeat that was answered had been sent; None before the first."""
+        return self.session.acknowledged_at
+
+    @property
+    def trouble(self) -> str:
+        """Why the last heartbeat failed, empty if it did not."""
+        return str(self.session.trouble or "")
+
+    async def drain(self, deadline: float) -> bool:
+        """Hand out nothing more, await the running micro-batch, checkpoint, release and leave.
+
+        The micro-batch has `drainTimeout` to end; what is finished is checkpointed for as long as there is time. Gives up at
+        `deadline` (monotonic). Returns whether everything that was handed out is finished and durable. Having left before, it
+        does nothing.
+        """
+        self._records.set()
+        return await self.session.drain(with_room_to_leave(self._now(), deadline, self.settings.drain_timeout))
+
+    def readiness(self) -> Readiness:
+        """For the session: what this consumer is about, and in how many seconds it means to go on if it waits."""
         phase, goes_on_in = self._about()
-        if phase is not self._phase:
-            self._phase, self._phase_since = phase, self._now()
-        return Heartbeat(
-            consumer=self.settings.consumer,
-            incarnation=self.settings.incarnation,
-            seq=self._seq,
-            revision=self.tracker.revision,
-            held=self.tracker.held(),
-            ready=self.ready,
-            draining=self.draining,
-            progress=self.tracker.progress,
-            group_uid=self.settings.group_uid,
-            zone=self.settings.zone,
-            capacity=self.settings.capacity,
-            phase=phase,
-            phase_age=self._now() - self._phase_since,
-            goes_on_in=goes_on_in,
-        )
+        return Readiness(self.ready, phase, goes_on_in)
+
+    def hear(self, notice: Notice) -> None:
+        """For the session."""
+        match notice:
+            case HeartbeatEnded(result):
+                self._observer.heartbeat(result)
+            case CheckpointEnded(results):
+                for result in results:
+                    self._observer.checkpoint(result)
+            case Assigned():
+                self._ends.watch(self.tracker.shards)
+                self._joined.set()
+                self._records.set()
+            case Released():
+                self._ends.watch(self.tracker.shards)
+            case Changed():
+                if self.tracker.adrift:
+                    self._drifts.set()
+            case Ended(reason):
+                self._begin_stop(reason)
+
+    async def cease(self, deadline: float) -> bool:
+        """For the session: a micro-batch that is still running is given up. Whether nothing that was handed out goes on."""
+        if self.tracker.busy:
+            reason = "the running micro-batch did not end within drainTimeout"
+            log.error("stopping: %s", reason, extra=self.session.log_fields())
+            await self._begin_stop(reason)
+        return await self._stopped_by(min(deadline, self._now() + STOPS_WITHIN))
+
+    def _begin_stop(self, reason: str) -> asyncio.Future[None]:
+        self._stop_begun = asyncio.ensure_future(self._stop(reason))
+        return self._stop_begun
 
     def _about(self) -> tuple[Phase, float]:
         """What this consumer is about, and in how many seconds it means to go on if it waits; 0 if it does not."""
@@ -182,91 +201,14 @@ class Agent:
         """The running micro-batch has been read, as far as can be told from outside, and what becomes of it takes its time."""
         self._sink_waits = waits
 
-    async def _heartbeats(self) -> None:
-        delay, failing = FIRST_RETRY, ""
-        while not self._stopping:
-            self._seq += 1
-            self._news.clear()
-            message, sent_at = self._message(), self._now()
-            request = asyncio.ensure_future(self._coordinator.heartbeat(message, self.settings.heartbeat_interval))
-            if not await news.answered(request, self._news):
-                continue  # cancelled: the next one tells the news
-            try:
-                reply = request.result()
-            except RUN_IS_OVER as error:
-                self._observer.heartbeat(error.code)
-                await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
-                return
-            except ShardherdError as error:
-                self._observer.heartbeat(error.code)
-                if error.code != failing:
-                    log.warning("heartbeat %d failed (%s), trying on: %s", self._seq, error.code, error, extra=self._fields())
-                failing, self.trouble = error.code, str(error)
-                await news.within(self._news, delay)
-                delay = min(LAST_RETRY, delay * 2)
-                continue
-            if failing:
-                log.info("the coordinator answers again", extra=self._fields())
-            delay, failing, self.trouble = FIRST_RETRY, "", ""
-            self._observer.heartbeat("ok")
-            if await self._end_if_too_silent():
-                # This machine stood still, and with it the watch over silence: what runs since then may be somebody else's.
-                return
-            self.acknowledged_at = sent_at
-            self._confirm(reply)
-            if news.alike(message, self._message()) and self._now() - sent_at < reply.heartbeat_interval / 2:
-                # An answer before its time that changed nothing: do not turn it into a tight loop.
-                await news.within(self._news, reply.heartbeat_interval - (self._now() - sent_at))
-
-    def _confirm(self, reply: HeartbeatReply) -> None:
-        before = self._epochs()
-        self.tracker.confirm(reply)
-        settings = self.settings
-        told = (reply.ordered, reply.heartbeat_interval, reply.session_timeout)
-        if told != (settings.ordered, settings.heartbeat_interval, settings.session_timeout):
-            ordered, interval, timeout = told
-            self.settings = replace(settings, ordered=ordered, heartbeat_interval=interval, session_timeout=timeout)
-        self._ends.watch(self.tracker.shards)
-        after = self._epochs()
-        self._tell("gained", {shard: epoch for shard, epoch in after.items() if before.get(shard) != epoch})
-        self._tell("is to give up", {shard: epoch for shard, epoch in before.items() if shard not in after})
-        self._joined.set()
-        self._records.set()
-        self._changed()
-
-    def _epochs(self) -> dict[ShardId, int]:
-        """The epochs of the shards that may be read."""
-        readable = self.tracker.positions()
-        return {shard: epoch for shard, epoch in self.tracker.held_epochs() if shard in readable}
-
-    def _fields(self, shard: ShardId | None = None, epoch: int | None = None) -> dict[str, Any]:
-        settings = self.settings
-        return fields(group=settings.group or settings.group_uid, shard=shard, consumer=settings.consumer, epoch=epoch)
-
-    def _tell(self, what: str, shards: Mapping[ShardId, int]) -> None:
-        for shard, epoch in sorted(shards.items()):
-            log.info(what, extra=self._fields(shard, epoch))
-
-    def _changed(self) -> None:
-        """Something was finished, granted or revoked: see what can be checkpointed, released and told."""
-        epochs = dict(self.tracker.held_epochs())
-        if released := self.tracker.release():
-            self._tell("released", {shard: epochs[shard] for shard in released})
-            self._ends.watch(self.tracker.shards)
-            self._news.set()
-        self._work.set()
-        self._turned.set()
-        if self.tracker.adrift:
-            self._drifts.set()
-
     async def _watch_adrift(self) -> None:
         """Find out when the tasks have ended of what was abandoned: until then an ordered group does not give its shards up."""
-        while not self._stopping:
+        while True:
             if not self.tracker.adrift:
                 self._drifts.clear()
                 await self._drifts.wait()
             elif await self._has_ended():
-                self._changed()
+                self.session.changed()
             else:
                 await asyncio.sleep(TASKS_LOOK)
 
@@ -277,133 +219,6 @@ class Agent:
             return False
         self.tracker.settled()
         return True
-
-    async def _checkpoints(self) -> None:
-        delay = FIRST_RETRY
-        while not self._stopping:
-            pending = self.tracker.uncommitted()
-            if not pending:
-                await self._work.wait()
-                self._work.clear()
-                continue
-            settings = self.settings
-            request = CheckpointRequest(settings.consumer, settings.incarnation, pending, settings.group_uid)
-            try:
-                reply = await self._coordinator.checkpoint(request)
-            except RUN_IS_OVER as error:
-                await self._end(f"the coordinator says that this run of {self.settings.consumer} is over: {error}")
-                return
-            except ShardherdError as error:
-                self._group_gone = isinstance(error, UnknownGroupError)
-                self._turned.set()
-                self._observer.checkpoint("error")
-                if delay == FIRST_RETRY:
-                    log.warning(
-                        "checkpoint of %d shards failed (%s), will be sent again: %s",
-                        len(pending),
-                        error.code,
-                        error,
-                        extra=self._fields(),
-                    )
-            else:
-                self._group_gone = False
-                for outcome in reply.outcomes:
-                    self._observer.checkpoint(outcome.result.value)
-                epochs = {each.shard: each.owner_epoch for each in pending}
-                for shard in self.tracker.acknowledge(pending, reply):
-                    log.warning(
-                        "a shard was given to another consumer: dropped, its last checkpoint was refused",
-                        extra=self._fields(shard, epochs[shard]),
-                    )
-                    self._news.set()
-                self._changed()
-                if self.tracker.uncommitted() != pending:
-                    delay = FIRST_RETRY
-                    continue
-            await asyncio.sleep(delay)
-            delay = min(LAST_RETRY, delay * 2)
-
-    async def _watch_silence(self) -> None:
-        """Stop reading when the coordinator must believe us dead, or has been away for longer than was allowed."""
-        while not self._stopping:
-            wait = LOOK
-            if await self._end_if_too_silent():
-                return
-            if self.acknowledged_at is not None and self.tracker.holds_any:
-                wait = self.acknowledged_at + self.silence_limit - self._now()
-            await asyncio.sleep(min(LOOK, max(0.01, wait)))
-
-    async def _end_if_too_silent(self) -> bool:
-        if self.acknowledged_at is None or not self._too_silent or not self.tracker.holds_any:
-            return False
-        silent = self._now() - self.acknowledged_at
-        await self._end(
-            f"no heartbeat of {self.settings.consumer} was acknowledged for {silent:.0f} s "
-            f"(limit {self.silence_limit:.0f} s): check that the operator runs and can be reached"
-        )
-        return True
-
-    @property
-    def silence_limit(self) -> float:
-        """Seconds after the sending of the last acknowledged heartbeat at which this consumer stops by itself."""
-        margin = max(2 * self.settings.heartbeat_interval, 5.0)
-        return self.settings.session_timeout - margin if self.settings.ordered else self.settings.coordinator_loss_limit
-
-    @property
-    def _too_silent(self) -> bool:
-        return self.acknowledged_at is not None and self._now() - self.acknowledged_at >= self.silence_limit
-
-    async def _end(self, reason: str) -> None:
-        if not self._stopping:
-            self._stopping = True
-            self._turned.set()
-            log.error("stopping: %s", reason, extra=self._fields())
-            await self._stop(reason)
-
-    @property
-    def gone(self) -> bool:
-        """Whether this run has left its group, or was told to stop: it will hold no shard again."""
-        return self._stopping
-
-    async def drain(self, deadline: float) -> bool:
-        """Hand out nothing more, await the running micro-batch, checkpoint, release and leave.
-
-        The micro-batch has `drainTimeout` to end; what is finished is checkpointed for as long as there is time. Gives up at
-        `deadline` (monotonic). Returns whether everything that was handed out is finished and durable. Having left before, it
-        does nothing.
-        """
-        if self._left.is_set():
-            return self._clean
-        dropped = self.tracker.dropped
-        self.draining = True
-        self._news.set()
-        self._records.set()
-        await self._settle(deadline)
-        self._clean = not self.left_over and self.tracker.dropped == dropped
-        if self.tracker.busy:
-            await self._end("the running micro-batch did not end within drainTimeout")
-        stopped = await self._stopped_by(min(deadline, self._now() + STOPS_WITHIN))
-        self._stopping = True
-        self._news.set()
-        request = Leave(self.settings.consumer, self.settings.incarnation, self.settings.group_uid, stopped)
-        await leaving.leave(self._coordinator, request, deadline, self._now, extra=self._fields())
-        self._left.set()
-        log.info("drained %s", "with nothing left over" if self._clean else "with work left over", extra=self._fields())
-        return self._clean
-
-    async def _settle(self, deadline: float) -> None:
-        """Wait until a drain has nothing to wait for any more, as long as there is time."""
-        began = self._now()
-        until = deadline - min(LEAVING, (deadline - began) / 4)
-        batch_until = min(until, began + self.settings.drain_timeout)
-        while self._unfinished and not self._stopping:
-            left = (batch_until if self.tracker.busy else until) - self._now()
-            if left <= 0:
-                return
-            self._turned.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._turned.wait()
 
     async def _stopped_by(self, until: float) -> bool:
         """Whether nothing that was handed out goes on any more; only an ordered group waits to know it."""
@@ -416,13 +231,11 @@ class Agent:
     @property
     def left_over(self) -> bool:
         """Whether something that was handed out is not finished, or not durable."""
-        return self.tracker.busy or bool(self.tracker.uncommitted())
+        return self.session.left_over
 
-    @property
-    def _unfinished(self) -> bool:
-        """Whether a drain has something to wait for. A group that was deleted takes no checkpoint any more."""
-        tracker = self.tracker
-        return tracker.busy or bool(tracker.adrift) or (bool(tracker.uncommitted()) and not self._group_gone)
+    def _tell(self, what: str, shards: Mapping[ShardId, int]) -> None:
+        for shard, epoch in sorted(shards.items()):
+            log.info(what, extra=self.session.log_fields(shard, epoch))
 
     # --- towards the stream reader ---------------------------------------------------------------------------------------
 
@@ -463,7 +276,7 @@ class Agent:
     def refuse(self, why: str) -> None:
         """This application's query reads nothing more, and nothing that it read counts: it must end with this error."""
         if not self.refusal:
-            log.error("the query is ended: %s", why, extra=self._fields())
+            log.error("the query is ended: %s", why, extra=self.session.log_fields())
         self.refusal = why
         self._accepted = False
         self._heard.set()
@@ -475,7 +288,9 @@ class Agent:
             async with asyncio.timeout(EVENT_WAIT):
                 await self._heard.wait()
         if not self._heard.is_set():
-            log.warning("no progress event of the query within %g s, going on without", EVENT_WAIT, extra=self._fields())
+            log.warning(
+                "no progress event of the query within %g s, going on without", EVENT_WAIT, extra=self.session.log_fields()
+            )
             self._heard.set()
 
     def heard(self) -> None:
@@ -487,7 +302,7 @@ class Agent:
         """Checkpoint what an earlier run has finished, once our grants are known."""
         if self._joined.is_set() and (ours := self._adoption.adopt()):
             self._tell("adopting what was finished before of", {shard: each.epoch for shard, each in ours.items()})
-            self._changed()
+            self.session.changed()
 
     def query_began(self, limits: Limits) -> None:
         """A stream reader is there; this is what the user wants of its micro-batches."""
@@ -506,7 +321,7 @@ class Agent:
         return await self._ends.sizes({shard: at for shard, at in self.tracker.positions().items() if ends.get(shard, 0) > at})
 
     def _next(self, start: Offsets, limits: Limits, sizes: Mapping[ShardId, float]) -> Offsets | None:
-        if self.draining or self._stopping or self.refusal or self._too_silent:
+        if self.session.ending or self.refusal or self.session.too_silent:
             # Too silent: this process stood still, and is asked before the watch over its silence has looked again.
             return None
         warm = start.warm
@@ -524,7 +339,7 @@ class Agent:
             # An empty one, which only keeps workers warm, is none that a user's trigger waits for.
             self._records_at = self.batch_at
         self.pace.begin(sum(each.stop - each.start for each in handed.values()), self._now())
-        self._changed()
+        self.session.changed()
         ranges = handed or self.tracker.standing()
         leaders = leaders_of(start, ranges, ends)
         return Offsets(self.settings.group_uid, warm, ranges, leaders=leaders, accepted=self._accepted)
@@ -554,8 +369,8 @@ class Agent:
             return
         if self._warm_wanted is not None and not self.ready and end.warm >= self._warm_wanted:
             self.ready = True
-            log.info("warm, and may be given shards", extra=self._fields())
-            self._news.set()
+            log.info("warm, and may be given shards", extra=self.session.log_fields())
+            self.session.heartbeat_now()
         before = self.tracker.in_flight
         self.tracker.finish(end.shards)
         if before and not self.tracker.busy:
@@ -563,24 +378,24 @@ class Agent:
             self.batch_at = self._records_at = self._now()
             self._observer.batch(before, took or 0.0)
         if before != self.tracker.in_flight:
-            self._changed()
+            self.session.changed()
 
     async def replay(self, end: Offsets) -> tuple[ShardId, ...]:
         """Which shards of a logged, unfinished micro-batch are to be read again. Waits for the first heartbeat's answer."""
         await self._joined.wait()
         # Whoever goes begins nothing: others read it, from the coordinator's position on.
-        ours = self.tracker.replay({} if self.draining or self._stopping else end.shards)
+        ours = self.tracker.replay({} if self.session.ending else end.shards)
         dropped = sorted(shard for shard, each in end.shards.items() if each.start < each.stop and shard not in ours)
         self._tell("replaying", {shard: each.epoch for shard, each in ours.items()})
         self._tell("dropping the logged range of", {shard: end.shards[shard].epoch for shard in dropped})
         self.pace.forget()
-        self._changed()
+        self.session.changed()
         return tuple(ours)
 
     async def prepare_available_now(self) -> None:
         """For Trigger.AvailableNow: wait for the first assignment and read up to what there is now, without a warm-up."""
         self.ready = True
-        self._news.set()
+        self.session.heartbeat_now()
         while not (wanted := set(self.tracker.positions())) or not wanted <= set(self._ends.known()):
             self._records.clear()
             await self._records.wait()
@@ -605,5 +420,5 @@ class Agent:
         self._bounds = None
         self.pace.forget()
         self.tracker.abandon()
-        self._changed()
+        self.session.changed()
         return leaves

@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError
 
 from shardherd.adapters.clock import boot_time
 from shardherd.client import AsyncConsumerClient
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.spark import tasks
 from shardherd.spark.agent import Agent
 from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
@@ -29,7 +30,6 @@ from shardherd.spark.reader import REQUEST_TIMEOUT, STALL_TIMEOUT
 from shardherd.spark.samples import event_times
 from shardherd.spark.serve import ReaderServer
 from shardherd.spark.slots import Slots
-from shardherd.spark.surroundings import AgentSettings
 from shardherd.spark.tally import Ledger, open_desk
 from shardherd.spark.triggers import trigger_interval
 from shardherd.telemetry.scrapers import Scrapers, digest_in
@@ -170,7 +170,7 @@ class AgentRuntime:
         metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.consumer)
         brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
         ends = EndWatcher(brokers, self._ends_changed)
-        settings = AgentSettings(
+        settings = SessionSettings(
             group_uid=pod.group_uid,
             consumer=pod.consumer,
             incarnation=pod.incarnation,

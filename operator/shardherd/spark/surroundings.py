@@ -1,4 +1,4 @@
-"""What the agent needs around it, as Protocols, and who it is. The runtime gives it the real ones, tests give it fakes.
+"""What the agent needs around it, but for the coordinator, as Protocols. The runtime gives it the real ones, tests give fakes.
 
 Nothing here has behaviour.
 """
@@ -6,11 +6,10 @@ Nothing here has behaviour.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from shardherd.core.consumer.tracker import ReadRange
-from shardherd.core.model.nouns import ConsumerId, Incarnation, Offset, ShardId
+from shardherd.core.model.nouns import Offset, ShardId
 
 
 class EndsKnown(Protocol):
@@ -39,23 +38,3 @@ class Observer(Protocol):
     def checkpoint(self, result: str) -> None: ...
 
     def batch(self, ranges: Mapping[ShardId, ReadRange], seconds: float) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
-    """Who the consumer is, where it runs, how much it can do relative to others, and its times in seconds.
-
-    `group` is its namespace and name, for the log.
-    """
-
-    group_uid: str
-    consumer: ConsumerId
-    incarnation: Incarnation
-    zone: str = ""
-    capacity: int = 1
-    heartbeat_interval: float = 3.0
-    session_timeout: float = 45.0
-    coordinator_loss_limit: float = 300.0
-    drain_timeout: float = 60.0
-    ordered: bool = False
-    group: str = ""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from shardherd.adapters.clock import boot_time
 from shardherd.client import AsyncConsumerClient
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId
 from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets
-from shardherd.spark.surroundings import AgentSettings
 from shardherd.testing.records import Record
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class PlayedDriver:
 
     async def _begin(self, run: Incarnation) -> tuple[AsyncConsumerClient, Agent, asyncio.Task[None]]:
         client = self._group.client(run)
-        settings = AgentSettings(self._group.identity.uid, self.name, run, heartbeat_interval=0.2)
+        settings = SessionSettings(self._group.identity.uid, self.name, run, heartbeat_interval=0.2)
         agent = Agent(settings, client, _Ends(self._group), _Unobserved(), self._told_to_stop, running=self._runs)
         return client, agent, asyncio.create_task(agent.run(), name=f"agent of {self.name}")
 

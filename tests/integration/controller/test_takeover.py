@@ -393,7 +393,7 @@ async def test_a_leader_that_was_paused_in_the_middle_of_a_checkpoint_harms_noth
         # The broker hangs, so the leader's next commits are on their way when it is paused.
         town.cluster.signal("kafka", signal.SIGSTOP)
         seen = len(town.told.acknowledged)
-        await town.becomes(lambda: first.holdings.in_hand > 0 and second.holdings.in_hand > 0)
+        await town.becomes(lambda: first.holdings.busy > 0 and second.holdings.busy > 0)
 
         async def broker_goes_on() -> None:
             town.cluster.signal("kafka", signal.SIGCONT)

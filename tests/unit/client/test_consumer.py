@@ -205,7 +205,7 @@ async def test_who_leaves_is_not_refused_by_the_answer_to_a_heartbeat_that_the_l
     group.goodbye.clear()
     leaving = asyncio.create_task(consumer.drain(5))
     await becomes(lambda: group.play.counts() == {})
-    await becomes(lambda: consumer._loops[0].done())
+    await becomes(lambda: all(task.done() for task in consumer.session._tasks))
     group.goodbye.set()
     assert await leaving
     assert consumer.stopped == "this consumer has left the group"
@@ -250,7 +250,7 @@ async def test_a_drain_that_takes_too_long_is_not_clean(consumer: AsyncConsumer)
             await asyncio.Event().wait()
 
     hanging = asyncio.create_task(hang())
-    await becomes(lambda: consumer.holdings.in_hand)
+    await becomes(lambda: consumer.holdings.busy)
     assert not await consumer.drain(0.05)
     with pytest.raises(ConsumerStoppedError):
         await hanging
@@ -337,7 +337,7 @@ async def test_whoever_drains_again_waits_for_the_first_drain(group: Coordinator
 async def test_a_drain_in_which_something_done_was_lost_is_not_clean(group: Coordinator, consumer: AsyncConsumer) -> None:
     async with consumer.take() as each:
         await each.save_checkpoint(5, now=False)
-        group.play.ask(ForceCheckpoint(each.name, 60))
+        group.play.ask(ForceCheckpoint(each.name, 3))
         draining = asyncio.create_task(consumer.drain(5))
         await asyncio.sleep(0.02)
     assert not await draining
@@ -345,7 +345,7 @@ async def test_a_drain_in_which_something_done_was_lost_is_not_clean(group: Coor
 
 @pytest.mark.parametrize("saved", [True, False], ids=["what was done is not durable", "what was in hand was cancelled"])
 async def test_a_drain_that_is_cut_short_by_silence_is_not_clean(monkeypatch: pytest.MonkeyPatch, saved: bool) -> None:
-    monkeypatch.setattr("shardherd.client.consumer.LOOK", 0.01)
+    monkeypatch.setattr("shardherd.consumer.session.LOOK", 0.01)
     group = Coordinator()
     now = [0.0]
     async with consumer_of(group, now=lambda: now[0]) as consumer:
@@ -361,11 +361,11 @@ async def test_a_drain_that_is_cut_short_by_silence_is_not_clean(monkeypatch: py
         reading = asyncio.create_task(read())
         await becomes(lambda: group.failing is not None and (reading.done() or not saved))
         draining = asyncio.create_task(consumer.drain(5))
-        await becomes(lambda: consumer._draining)
+        await becomes(lambda: consumer.draining)
         now[0] = 301.0
         assert not await draining
         await asyncio.gather(reading, return_exceptions=True)
-    assert consumer.stopped.startswith("no heartbeat was acknowledged for 301 s")
+    assert consumer.stopped.startswith("no heartbeat of me was acknowledged for 301 s")
 
 
 async def test_a_newer_run_of_its_name_stops_it_and_whatever_it_has_in_hand(
@@ -376,7 +376,7 @@ async def test_a_newer_run_of_its_name_stops_it_and_whatever_it_has_in_hand(
             await asyncio.Event().wait()
 
     reading = asyncio.create_task(read())
-    await becomes(lambda: consumer.holdings.in_hand)
+    await becomes(lambda: consumer.holdings.busy)
     group.play.ask(Heartbeat(NAME, Incarnation("uid-me", 2), 1, 0))
     with pytest.raises(ConsumerStoppedError, match="start 2 of the same pod has taken over"):
         await reading
@@ -390,11 +390,11 @@ async def test_a_cancellation_of_ones_own_stays_one(consumer: AsyncConsumer) -> 
             await asyncio.Event().wait()
 
     reading = asyncio.create_task(read())
-    await becomes(lambda: consumer.holdings.in_hand)
+    await becomes(lambda: consumer.holdings.busy)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    assert not consumer.holdings.in_hand
+    assert not consumer.holdings.busy
 
 
 @pytest.mark.parametrize(("ordered", "limit"), [(True, 60.0 - 5.0), (False, 300.0)])
@@ -408,13 +408,13 @@ async def test_without_answers_it_stops_by_itself(ordered: bool, limit: float) -
                 await asyncio.Event().wait()
 
         reading = asyncio.create_task(read())
-        await becomes(lambda: consumer.holdings.in_hand)
+        await becomes(lambda: consumer.holdings.busy)
         group.failing = CoordinatorUnavailableError("away")
         now[0] = limit - 1.0
         await asyncio.sleep(0.02)
         assert consumer.stopped == ""
         now[0] = limit + 1.0
-        with pytest.raises(ConsumerStoppedError, match="no heartbeat was acknowledged for"):
+        with pytest.raises(ConsumerStoppedError, match="no heartbeat of me was acknowledged for"):
             await reading
         group.failing = None
 
@@ -455,7 +455,7 @@ async def test_a_consumer_whose_machine_was_suspended_past_its_session_hands_out
             group.failing = CoordinatorUnavailableError("no answer")
 
         slept = 3600.0
-        with pytest.raises(ConsumerStoppedError, match="no heartbeat was acknowledged for 3600 s"):
+        with pytest.raises(ConsumerStoppedError, match="no heartbeat of me was acknowledged for 3600 s"):
             async with consumer.take():
                 raise AssertionError("it is somebody else's by now")
 
@@ -471,8 +471,8 @@ async def test_an_answer_after_a_suspension_past_the_session_does_not_let_it_go_
 
     async with consumer:
         reading = asyncio.create_task(read())
-        await becomes(lambda: bool(consumer.holdings.in_hand))
+        await becomes(lambda: bool(consumer.holdings.busy))
         before, slept = group.heartbeats, 3600.0
-        with pytest.raises(ConsumerStoppedError, match="no heartbeat was acknowledged for 3600 s"):
+        with pytest.raises(ConsumerStoppedError, match="no heartbeat of me was acknowledged for 3600 s"):
             await asyncio.wait_for(reading, 5)
         assert group.heartbeats <= before + 1, "the first answer was the end"

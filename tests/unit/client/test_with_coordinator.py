@@ -136,7 +136,7 @@ async def test_the_program_of_a_pod_is_ready_reads_and_drains_at_sigterm(
             async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{unused_tcp_port}/readyz") as probed:
                 assert probed.status == 200
             os.kill(os.getpid(), signal.SIGTERM)
-            await serving.rig.becomes(lambda: consumer._draining)
+            await serving.rig.becomes(lambda: consumer.draining)
             await shard.save_checkpoint(12, now=False)
         with pytest.raises(ConsumerStoppedError):
             await consumer.take().__aenter__()
@@ -149,16 +149,16 @@ async def test_a_second_sigterm_does_not_end_a_drain(serving: Service, token: Pa
 
         async def read() -> None:
             async with consumer.take() as shard:
-                await serving.rig.becomes(lambda: consumer._draining)
+                await serving.rig.becomes(lambda: consumer.draining)
                 await asyncio.sleep(0.2)  # the program is long at the end of its block
                 assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "it would kill this process"
                 os.kill(os.getpid(), signal.SIGTERM)
                 await shard.save_checkpoint(7, now=False)
 
         reading = asyncio.create_task(read())
-        await serving.rig.becomes(lambda: consumer.holdings.in_hand)
+        await serving.rig.becomes(lambda: consumer.holdings.busy)
         os.kill(os.getpid(), signal.SIGTERM)
-        await serving.rig.becomes(lambda: consumer._draining)
+        await serving.rig.becomes(lambda: consumer.draining)
     await reading
     assert sorted(at or 0 for at in checkpoints(serving).values()) == [0, 0, 0, 7]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.errors import ShardherdError
 from shardherd.core.model.nouns import (
@@ -26,7 +27,6 @@ from shardherd.core.model.nouns import (
 )
 from shardherd.spark.agent import Agent
 from shardherd.spark.lineage import Ends
-from shardherd.spark.surroundings import AgentSettings
 
 T = TypeVar("T")
 GROUP = "group-uid"
@@ -187,13 +187,15 @@ class Scene:
         self.tasks = False
         """Whether Spark runs a task."""
         self.loop = asyncio.get_running_loop()
+        self.slept = 0.0
+        """Seconds for which the machine was suspended: its clock went on, the timers of the loop did not."""
         self.agent = Agent(
-            AgentSettings(GROUP, ME, RUN, **settings),
+            SessionSettings(GROUP, ME, RUN, **settings),
             self.coordinator,
             self.ends,
             self.observed,
             self._stop,
-            self.loop.time,
+            lambda: self.loop.time() + self.slept,
             self._running,
         )
         self._task: asyncio.Task[None] | None = None

@@ -349,7 +349,7 @@ def test_the_log_says_group_shard_and_epoch(caplog: pytest.LogCaptureFixture) ->
 
     said = [(r.getMessage(), r.__dict__["shard"], r.__dict__["epoch"]) for r in caplog.records if "shard" in r.__dict__]
     assert said == [("gained", A, 4), ("gained", B, 5), ("is to give up", B, 5), ("released", B, 5)]
-    assert {r.__dict__["group"] for r in caplog.records if r.name == "shardherd.spark.agent"} == {"demo/clicks"}
+    assert {r.__dict__["group"] for r in caplog.records if r.name == "shardherd.consumer.session"} == {"demo/clicks"}
 
 
 def test_a_refused_checkpoint_drops_the_shard_at_once() -> None:
@@ -537,7 +537,7 @@ def test_a_run_that_is_over_stops_at_once(refusal: ShardherdError) -> None:
 
 def test_every_request_names_the_group_and_a_heartbeat_where_it_comes_from() -> None:
     async def body(scene: Scene) -> None:
-        scene.agent.settings = replace(scene.agent.settings, zone="eu-1a", capacity=4)
+        scene.agent.session.settings = replace(scene.agent.settings, zone="eu-1a", capacity=4)
         end = await scene.agent.latest(await holding(scene, (A, 4, 0)), None)
         scene.agent.finished(end)
         assert await scene.agent.drain(scene.loop.time() + 80)
@@ -582,14 +582,14 @@ def test_a_drain_gives_a_micro_batch_up_that_does_not_end() -> None:
 def test_a_process_that_stood_still_for_too_long_hands_out_nothing_even_before_it_has_looked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shardherd.spark.agent.LOOK", 3600.0)
+    monkeypatch.setattr("shardherd.consumer.session.LOOK", 3600.0)
 
     async def body(scene: Scene) -> None:
         start = await holding(scene, (A, 4, 0))
         scene.coordinator.fault = CoordinatorUnavailableError("no answer")
-        scene.agent._now = lambda: scene.loop.time() + scene.agent.silence_limit
+        scene.slept = scene.agent.settings.silence_limit
         assert await scene.agent.latest(start, None) is start
-        scene.agent._now = scene.loop.time
+        scene.slept = 0.0
         assert await scene.agent.latest(start, None) is not start
 
     story(body)
@@ -598,15 +598,14 @@ def test_a_process_that_stood_still_for_too_long_hands_out_nothing_even_before_i
 def test_a_consumer_whose_machine_was_suspended_past_its_session_stops_although_it_is_answered_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shardherd.spark.agent.LOOK", 3600.0)
+    monkeypatch.setattr("shardherd.consumer.session.LOOK", 3600.0)
 
     async def body(scene: Scene) -> None:
         scene.coordinator.ordered = True
         start = await holding(scene, (A, 4, 0))
         await scene.agent.latest(start, None)
-        assert scene.agent.silence_limit == 39.0
-        slept = 60.0
-        scene.agent._now = lambda: scene.loop.time() + slept
+        assert scene.agent.settings.silence_limit == 39.0
+        scene.slept = 60.0
         scene.coordinator.assign((A, 4, 0))
         await scene.until(lambda: bool(scene.stopped))
         assert scene.stopped == [

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
@@ -31,7 +32,6 @@ from shardherd.spark.offsets import parse
 from shardherd.spark.options import read_options
 from shardherd.spark.schema import Wanted
 from shardherd.spark.source import ShardherdStreamReader, Slice
-from shardherd.spark.surroundings import AgentSettings
 from tests.unit.spark.simulated import GROUP, ME, FakeCoordinator, FakeEnds, Observed, SimulatedLoop
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class Application:
         self.reader._holding = self
 
     async def _agent(self) -> Agent:
-        settings = AgentSettings(GROUP, ME, Incarnation("pod-uid", self.world.starts))
+        settings = SessionSettings(GROUP, ME, Incarnation("pod-uid", self.world.starts))
         ends, loop = self.world.ends, asyncio.get_running_loop()
         self.world.coordinator._changed = asyncio.Event()
         return Agent(settings, self.world.coordinator, ends, Observed(), self._stop, loop.time)

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ShardId
 from shardherd.spark import ends as ends_module
 from shardherd.spark import serve
@@ -26,7 +27,6 @@ from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.samples import event_times
 from shardherd.spark.slots import Slots
-from shardherd.spark.surroundings import AgentSettings
 from shardherd.spark.tally import Ledger, open_desk
 from shardherd.telemetry.scrapers import Scrapers, digest, digest_in
 from tests.unit.spark.kafka_bytes import Record, batch_of
@@ -44,7 +44,7 @@ async def nothing(_reason: str) -> None:
 async def agent() -> Any:
     coordinator = FakeCoordinator()
     ends = FakeEnds({A: 100})
-    made = Agent(AgentSettings(GROUP, ME, RUN), coordinator, ends, Observed(), nothing)
+    made = Agent(SessionSettings(GROUP, ME, RUN), coordinator, ends, Observed(), nothing)
     coordinator.assign((A, 4, 0))
     running = asyncio.create_task(made.run())
     yield made
@@ -236,7 +236,7 @@ async def test_a_query_that_ends_for_good_makes_the_consumer_leave(
     agent: Agent, server: serve.ReaderServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "LEAVE_AFTER", 0.2)
-    coordinator = agent._coordinator
+    coordinator = agent.session._coordinator
     assert isinstance(coordinator, FakeCoordinator)
     for _ in range(2):  # the second one is started in time
         link = AgentLink(Limits())
@@ -314,7 +314,7 @@ async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_
         agent.finished(end)
         assert await got("/readyz") == (200, "ready\n")
         lines = (await got("/metrics"))[1].splitlines()
-        agent.draining = True
+        agent.session.draining = True
         assert await got("/readyz") == (503, "draining\n")
     await runner.cleanup()
 

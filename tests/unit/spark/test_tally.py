@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.accumulators import Accumulator
 
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ShardId
 from shardherd.spark import reader, records, source, tally, typed
 from shardherd.spark.agent import Agent
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.planning import ShardRange
 from shardherd.spark.schema import Wanted
-from shardherd.spark.surroundings import AgentSettings
 from shardherd.spark.tally import MOST_WORKERS, Counts, CountsParam, Desk, Ledger, added, open_desk, told
 from shardherd.spark.values import ValueFormat
 from tests.unit.spark.kafka_bytes import Record, batch_of
@@ -47,7 +47,7 @@ async def test_the_slow_share_of_typed_values_is_a_metric_of_the_driver(unused_t
     async def nothing(_reason: str) -> None:
         return
 
-    agent = Agent(AgentSettings(GROUP, ME, RUN), FakeCoordinator(), FakeEnds({}), Observed(), nothing)
+    agent = Agent(SessionSettings(GROUP, ME, RUN), FakeCoordinator(), FakeEnds({}), Observed(), nothing)
     metrics, desk = AgentMetrics("demo", "clicks", "clicks-0"), open_desk("127.0.0.1", unused_tcp_port)
     runner = await serve_http(agent, metrics, unused_tcp_port, Ledger(desk))
 

@@ -162,7 +162,7 @@ def test_a_finished_range_is_only_what_was_handed_out_to_the_letter() -> None:
     assert tracker.uncommitted() == ()
 
 
-class Books(RuleBasedStateMachine):
+class Ledger(RuleBasedStateMachine):
     """One consumer against a coordinator that grants, revokes and fences at random."""
 
     shards = st.sampled_from([A, B, C])
@@ -255,5 +255,5 @@ class Books(RuleBasedStateMachine):
         assert {(shard, epoch) for shard, (epoch, _) in self.granted.items()} <= named
 
 
-Books.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
-TestBooks = Books.TestCase
+Ledger.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestBooks = Ledger.TestCase

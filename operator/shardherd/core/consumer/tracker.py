@@ -1,4 +1,4 @@
-"""A consumer's own books: what it was granted, handed out, finished, made durable, and may release.
+"""The account of a consumer that reads micro-batches: what it was granted, handed out, finished, made durable, and may release.
 
 The agent calls it for every heartbeat reply, every question of the stream reader and every checkpoint answer. It decides
 which ranges may be read, which positions may be checkpointed under which epoch, and when a revoked shard is free to go. It
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardherd.core.consumer.books import Books
+from shardherd.core.consumer.ledger import Ledger
 from shardherd.core.model.nouns import ConfirmedShard, HeldShard, Offset, ShardId
 
 
@@ -65,8 +65,8 @@ def split_by_backlog(available: Mapping[ShardId, int], budget: int | None) -> di
     return given
 
 
-class Tracker(Books[_Grant]):
-    """The books of one run of a consumer that reads micro-batches."""
+class Tracker(Ledger[_Grant]):
+    """The account of one run of a consumer that reads micro-batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,10 +81,6 @@ class Tracker(Books[_Grant]):
         pairs |= {(shard, taken.epoch) for shard, taken in self._in_flight.items()}
         pairs |= set(self.adrift.items())
         return tuple(HeldShard(shard, epoch) for shard, epoch in sorted(pairs))
-
-    def held_epochs(self) -> tuple[tuple[ShardId, int], ...]:
-        """The shards that we hold with the epochs of their grants, revoked ones too, in order."""
-        return tuple((shard, grant.epoch) for shard, grant in sorted(self._grants.items()))
 
     @property
     def shards(self) -> tuple[ShardId, ...]:

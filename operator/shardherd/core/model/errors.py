@@ -136,7 +136,3 @@ class OwnershipDamagedError(ShardherdError):
     """The stored ownership cannot be read by any version: who holds what must be found out anew."""
 
     code = "OwnershipDamaged"
-
-
-RUN_IS_OVER = (StaleIncarnationError, GroupReplacedError)
-"""The refusals that end a run of a consumer for good."""

@@ -1,16 +1,15 @@
-"""A consumer's own books: what it was granted, what it has in hand, what is done, what is durable, and what it may release.
+"""The account of a consumer that takes shards in hand: what it was granted, what is done and durable, what it may release.
 
-Called by `consumer` for every reply, every shard that is taken or put back, and every checkpoint's answer. It decides which
-shard is next, what a heartbeat must name and which positions may be checkpointed under which epoch. It knows nothing of
-sockets or time: all of it is a function of the calls made so far. (The Spark agent's `core.consumer.tracker` does the same for
-micro-batches, whose ranges are known before they are read.)
+Its owner calls it for every shard that is taken or put back, the session for every reply. It decides which shard is next, what
+a heartbeat must name and which positions may be checkpointed under which epoch. It knows nothing of sockets or time: all of it
+is a function of the calls made so far. (`tracker` does so for micro-batches, whose ranges are known before they are read.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardherd.core.consumer.books import Books
+from shardherd.core.consumer.ledger import Ledger
 from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.nouns import CheckpointOutcome, ConfirmedShard, ConsumerId, HeldShard, Offset, ShardId
 
@@ -36,8 +35,8 @@ class Grant:
     successor_epoch: int = 0
 
 
-class Holdings(Books[Grant]):
-    """The books of one run of a consumer that takes shards in hand."""
+class Holdings(Ledger[Grant]):
+    """The account of one run of a consumer that takes shards in hand."""
 
     def __init__(self, consumer: ConsumerId) -> None:
         super().__init__()
@@ -57,7 +56,7 @@ class Holdings(Books[Grant]):
         return tuple(sorted(shard for shard, grant in self._grants.items() if not grant.revoked))
 
     @property
-    def in_hand(self) -> bool:
+    def busy(self) -> bool:
         """Whether anything is being read."""
         return bool(self._stale) or any(grant.in_hand for grant in self._grants.values())
 
@@ -102,10 +101,6 @@ class Holdings(Books[Grant]):
             expected_epoch=grant.epoch,
             actual_epoch=grant.successor_epoch or None,
         )
-
-    def leaving(self) -> bool:
-        """Whether something not durable is to be given up: it must not wait."""
-        return any(grant.revoked and not grant.in_hand and grant.done > grant.durable for grant in self._grants.values())
 
     def lose_all(self) -> None:
         """This run is over: nothing may be read or saved any more. What is in hand, or not durable yet, is dropped."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.client.holdings import Grant, Holdings
+from shardherd.core.consumer.holdings import Grant, Holdings
 from shardherd.core.model.errors import FencedEpochError
 from shardherd.core.model.nouns import (
     CheckpointOutcome,

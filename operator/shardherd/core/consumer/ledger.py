@@ -1,13 +1,14 @@
-"""The part of a consumer's books that is the same for every kind of consumer: grants, what is durable, what may be released.
+"""What every kind of consumer keeps account of: its grants, what is durable, what may be released.
 
-`tracker` (micro-batches, whose ranges are known before they are read) and `client.holdings` (shards that are taken in
-hand) add what they read and how. All of it is a function of the calls made so far: no sockets, no time.
+`tracker` (micro-batches, whose ranges are known before they are read) and `holdings` (shards that are taken in hand) add what
+they read and how; the session of a consumer calls it for every reply. All of it is a function of the calls made so far: no
+sockets, no time.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from shardherd.core.model.nouns import (
@@ -16,6 +17,7 @@ from shardherd.core.model.nouns import (
     CheckpointResult,
     ConfirmedShard,
     HeartbeatReply,
+    HeldShard,
     Offset,
     ShardCheckpoint,
     ShardId,
@@ -34,8 +36,8 @@ class Held(Protocol):
 G = TypeVar("G", bound=Held)
 
 
-class Books(ABC, Generic[G]):
-    """The books of one run of a consumer. `progress` grows whenever it gets on.
+class Ledger(ABC, Generic[G]):
+    """The account of one run of a consumer. `progress` grows whenever it gets on.
 
     `dropped` counts the shards of which something was finished that is not durable when they became somebody else's, or ours
     anew, or when the run was over for a consumer that takes shards in hand: it is read again.
@@ -66,6 +68,40 @@ class Books(ABC, Generic[G]):
             elif each.owner_epoch > self._given_up.get(shard, 0):
                 self.dropped += current is not None and current.done > max(current.durable, each.position)
                 self._grants[shard] = self._granted(each, current)
+
+    @abstractmethod
+    def held(self) -> tuple[HeldShard, ...]:
+        """What a heartbeat must name: every grant, and whatever is still being read under whatever epoch."""
+
+    @property
+    @abstractmethod
+    def busy(self) -> bool:
+        """Whether anything is being read, or written."""
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether a heartbeat names anything."""
+        return bool(self.held())
+
+    @property
+    def adrift(self) -> Mapping[ShardId, int]:
+        """What was abandoned and may still be written, with its epoch; nothing where that cannot be."""
+        return {}
+
+    def held_epochs(self) -> tuple[tuple[ShardId, int], ...]:
+        """The shards that we hold with the epochs of their grants, revoked ones too, in order."""
+        return tuple((shard, grant.epoch) for shard, grant in sorted(self._grants.items()))
+
+    def readable_epochs(self) -> dict[ShardId, int]:
+        """The shards that may be read, with the epochs of their grants, in order."""
+        return {shard: grant.epoch for shard, grant in sorted(self._grants.items()) if not grant.revoked}
+
+    def leaving(self) -> bool:
+        """Whether something not durable is to be given up, and nobody reads it any more: saving it must not wait."""
+        return any(
+            grant.revoked and grant.done > grant.durable and not self._being_read(shard, grant)
+            for shard, grant in self._grants.items()
+        )
 
     def uncommitted(self) -> tuple[ShardCheckpoint, ...]:
         """Positions that are finished and not yet durable, under the epoch that they were read with."""

@@ -1,0 +1,59 @@
+"""What a session needs from outside, as Protocols: the coordinator, and its owner, who decides what is read.
+
+A clock is a function that returns monotonic seconds. Nothing here has behaviour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from shardherd.consumer.notices import Notice
+from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, Heartbeat, HeartbeatReply, Leave, Phase
+
+
+class Coordinator(Protocol):
+    """The calls of the coordinator's API that a consumer makes. Each raises ShardherdErrors, and never tries again."""
+
+    async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
+        """Report what is held; the answer may take `wait` seconds if there is nothing new. Cancelling gives the request up."""
+        ...
+
+    async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
+        """Make positions durable; each shard has an outcome of its own."""
+        ...
+
+    async def leave(self, leave: Leave) -> None:
+        """Say that this run goes, and whether all of it has ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What a consumer says of itself in a heartbeat. `ready`: it may be given shards.
+
+    `phase` is what it is about, None if it does not tell; `goes_on_in` in how many seconds it means to go on if it waits.
+    """
+
+    ready: bool
+    phase: Phase | None = None
+    goes_on_in: float = 0.0
+
+
+class Owner(Protocol):
+    """Who reads the shards: what it decides, the session does not."""
+
+    def readiness(self) -> Readiness:
+        """Asked for every heartbeat."""
+        ...
+
+    def hear(self, notice: Notice) -> None:
+        """Something has happened. It must not wait; an exception is a defect and ends the run."""
+        ...
+
+    async def cease(self, deadline: float) -> bool:
+        """A drain is at its end: give up what is still being read, and wait, though not long, until it has ended.
+
+        Returns whether nothing of this run goes on any more.
+        """
+        ...

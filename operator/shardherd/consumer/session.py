@@ -1,0 +1,414 @@
+"""One run of a consumer towards the coordinator: it heartbeats, saves, watches over its silence, and leaves.
+
+`spark.agent` and `client.consumer` own one each. It decides when a request goes out, when one that failed is made again, and
+when the run is over; what is read is its owner's business, what is held and may be released the ledger's, and the rules that
+need no clock are in `core.consumer`. It must not know Spark, how requests are sent, or how the coordinator decides.
+
+A defect, which is an exception that nobody expected, in one of its tasks ends the run: a consumer that went on without its
+heartbeats would read what has long been somebody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from shardherd.consumer.notices import FAILED, OK, Assigned, Changed, CheckpointEnded, Ended, HeartbeatEnded, Released
+from shardherd.consumer.ports import Coordinator, Owner
+from shardherd.core.consumer.heartbeats import pause_after
+from shardherd.core.consumer.ledger import Ledger
+from shardherd.core.consumer.refusals import Refusal, Retries, ends_run, may_pass, meaning_of
+from shardherd.core.consumer.saving import Saving
+from shardherd.core.consumer.settings import DrainTimes, SessionSettings
+from shardherd.core.model.errors import ShardherdError, UnknownGroupError
+from shardherd.core.model.nouns import CheckpointRequest, Heartbeat, HeartbeatReply, Leave, Phase, ShardId
+from shardherd.telemetry.logs import fields
+
+log = logging.getLogger(__name__)
+
+LOOK = 1.0
+"""Most seconds between two looks at how long the coordinator has been silent."""
+
+HAS_LEFT = "this consumer has left the group"
+"""Why a run is over that has ended as it should."""
+
+
+class Session:
+    """One run. All of it belongs to one event loop. `now` is monotonic seconds.
+
+    `settings` are renewed by every answer. `over` is why the run is over, empty while it is not; `defect` is the exception that
+    ended it, if one did. `trouble` is what the last heartbeat failed with, `unsaved` what the last request for checkpoints did.
+    `rounds` counts those requests. `beside` are loops of the owner that run for as long as the session's own, and end the run
+    in the same way if they fail.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        ledger: Ledger[Any],
+        owner: Owner,
+        settings: SessionSettings,
+        now: Callable[[], float],
+        beside: tuple[Callable[[], Awaitable[None]], ...] = (),
+    ) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.over = ""
+        self.defect: Exception | None = None
+        self.draining = False
+        self.acknowledged_at: float | None = None
+        self.trouble: ShardherdError | None = None
+        self.unsaved: ShardherdError | None = None
+        self.rounds = 0
+        self._coordinator = coordinator
+        self._owner = owner
+        self._now = now
+        self._loops = (self._heartbeats, self._checkpoints, self._watch_silence, *beside)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._seq = 0
+        self._phase: tuple[Phase | None, float] = (None, now())
+        self._saving = Saving(settings.save_interval)
+        self._group_gone = False
+        self._clean = False
+        self._drain = asyncio.Lock()
+        self._news = asyncio.Event()  # something the coordinator should hear now
+        self._work = asyncio.Event()  # something may be saved
+        self._turned = asyncio.Event()  # something was finished or made durable, or never will be
+        self._finished = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the run is over. Raises the defect that ended it, if one did."""
+        self._tasks = [asyncio.create_task(self._guarded(each)) for each in self._loops]
+        try:
+            await self._finished.wait()
+        finally:
+            await self._end_tasks()
+        if self.defect is not None:
+            raise self.defect
+
+    # --- for the owner ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ending(self) -> bool:
+        """Whether nothing may be begun any more."""
+        return self.draining or bool(self.over)
+
+    @property
+    def joined(self) -> bool:
+        """Whether the coordinator has accepted a heartbeat of this run."""
+        return self.acknowledged_at is not None
+
+    @property
+    def left_over(self) -> bool:
+        """Whether something that was read is not finished, or not durable."""
+        return self.ledger.busy or bool(self.ledger.uncommitted())
+
+    def heartbeat_now(self) -> None:
+        """There is something that the coordinator should hear without delay."""
+        self._news.set()
+
+    def save(self, *, at_once: bool) -> None:
+        """Something was finished: make it durable, at once or when it is due."""
+        if at_once:
+            self._saving.hurry()
+        self._work.set()
+
+    def changed(self) -> None:
+        """Something was finished, put back, granted, revoked or made durable: see what can be released and must be saved."""
+        epochs = dict(self.ledger.held_epochs())
+        if released := self.ledger.release():
+            self._log_shards("released", {shard: epochs[shard] for shard in released})
+            self._owner.hear(Released(released))
+            self._news.set()
+        if self.ledger.leaving():
+            self._saving.hurry()
+        self._work.set()
+        self._turned.set()
+        self._owner.hear(Changed())
+
+    def end(self, reason: str) -> None:
+        """This run must stop now. Only the first reason counts."""
+        if self.over:
+            return
+        self.over = reason
+        log.error("stopping: %s", reason, extra=self.log_fields())
+        for event in (self._finished, self._news, self._work, self._turned):
+            event.set()
+        self._owner.hear(Ended(reason))
+
+    @property
+    def too_silent(self) -> bool:
+        """Whether the last acknowledged heartbeat is so long ago that nothing may be begun."""
+        return self.acknowledged_at is not None and self._now() - self.acknowledged_at >= self.settings.silence_limit
+
+    def end_if_too_silent(self) -> bool:
+        """Whether this run had to stop because the coordinator must believe it dead, or has been away for too long.
+
+        Whoever acts asks, too: the timers of a machine that was suspended are late.
+        """
+        if self.acknowledged_at is None or not self.too_silent or not self.ledger.holds_any:
+            return False
+        silent, limit = self._now() - self.acknowledged_at, self.settings.silence_limit
+        self.end(
+            f"no heartbeat of {self.settings.consumer} was acknowledged for {silent:.0f} s (limit {limit:.0f} s):"
+            " check that the operator runs and can be reached"
+        )
+        return True
+
+    async def drain(self, times: DrainTimes) -> bool:
+        """Wait for what is being read, save, release, and leave; the run is over then.
+
+        The owner begins nothing more once `ending` is true. Returns whether everything that was read is finished and durable.
+        Of several calls the later ones wait for the first.
+        """
+        self.draining = True
+        self._saving.hurry()
+        async with self._drain:
+            if not self.over:
+                await self._drain_once(times)
+        return self._clean
+
+    def log_fields(self, shard: ShardId | None = None, epoch: int | None = None) -> dict[str, Any]:
+        """The `extra` of a log record of this consumer."""
+        settings = self.settings
+        return fields(group=settings.group or settings.group_uid, shard=shard, consumer=settings.consumer, epoch=epoch)
+
+    # --- heartbeats ------------------------------------------------------------------------------------------------------
+
+    async def _heartbeats(self) -> None:
+        retries = Retries()
+        while not self.over:
+            self._seq += 1
+            self._news.clear()
+            message, sent_at = self._heartbeat(), self._now()
+            request = asyncio.ensure_future(self._coordinator.heartbeat(message, self.settings.heartbeat_interval))
+            # How a request ends that nobody waits for any more is of no interest.
+            request.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if not await _answered(request, self._news):
+                continue  # given up: the next one tells the news
+            try:
+                reply = request.result()
+            except ShardherdError as error:
+                self._owner.hear(HeartbeatEnded(error.code))
+                if self._ended_by(error):
+                    return
+                if self.trouble is None or self.trouble.code != error.code:
+                    log.warning(
+                        "heartbeat %d failed (%s), trying on: %s", self._seq, error.code, error, extra=self.log_fields()
+                    )
+                self.trouble = error
+                await _within(self._news, retries.pause())
+                continue
+            if self.trouble is not None:
+                log.info("the coordinator answers again", extra=self.log_fields())
+            self.trouble = None
+            retries.succeeded()
+            self._owner.hear(HeartbeatEnded(OK))
+            if self.end_if_too_silent():
+                # This machine stood still, and with it the watch over silence: what runs since then may be somebody else's.
+                return
+            self.acknowledged_at = sent_at
+            self._confirm(reply)
+            pause = pause_after(message, self._heartbeat(), self._now() - sent_at, reply.heartbeat_interval)
+            if pause > 0:
+                await _within(self._news, pause)
+
+    def _heartbeat(self) -> Heartbeat:
+        said, settings, ledger, now = self._owner.readiness(), self.settings, self.ledger, self._now()
+        if said.phase is not self._phase[0]:
+            self._phase = (said.phase, now)
+        return Heartbeat(
+            consumer=settings.consumer,
+            incarnation=settings.incarnation,
+            seq=self._seq,
+            revision=ledger.revision,
+            held=ledger.held(),
+            ready=said.ready,
+            draining=self.draining,
+            progress=ledger.progress,
+            group_uid=settings.group_uid,
+            zone=settings.zone,
+            capacity=settings.capacity,
+            phase=said.phase,
+            phase_age=0.0 if said.phase is None else now - self._phase[1],
+            goes_on_in=said.goes_on_in,
+        )
+
+    def _confirm(self, reply: HeartbeatReply) -> None:
+        before = self.ledger.readable_epochs()
+        self.ledger.confirm(reply)
+        self.settings = self.settings.answered(reply)
+        after = self.ledger.readable_epochs()
+        gained = {shard: epoch for shard, epoch in after.items() if before.get(shard) != epoch}
+        revoked = {shard: epoch for shard, epoch in before.items() if shard not in after}
+        self._log_shards("gained", gained)
+        self._log_shards("is to give up", revoked)
+        self._owner.hear(Assigned(gained, revoked))
+        self.changed()
+
+    # --- checkpoints -----------------------------------------------------------------------------------------------------
+
+    async def _checkpoints(self) -> None:
+        retries = Retries()
+        while not self.over:
+            pending = self.ledger.uncommitted()
+            due_in = self._saving.due_in(self._now(), pending=bool(pending))
+            if due_in is None or due_in > 0:
+                await _within(self._work, due_in)
+                self._work.clear()
+                continue
+            self._saving.sent(draining=self.draining)
+            self.unsaved = None
+            settings = self.settings
+            request = CheckpointRequest(settings.consumer, settings.incarnation, pending, settings.group_uid)
+            try:
+                reply = await self._coordinator.checkpoint(request)
+            except ShardherdError as error:
+                if self._ended_by(error):
+                    return
+                self._group_gone = isinstance(error, UnknownGroupError)
+                self.unsaved = error
+                if not retries.begun:
+                    log.warning(
+                        "checkpoint of %d shards failed (%s), will be sent again: %s",
+                        len(pending),
+                        error.code,
+                        error,
+                        extra=self.log_fields(),
+                    )
+                results: tuple[str, ...] = (FAILED,)
+            else:
+                self._group_gone = False
+                results = tuple(outcome.result.value for outcome in reply.outcomes)
+                epochs = {each.shard: each.owner_epoch for each in pending}
+                for shard in self.ledger.acknowledge(pending, reply):
+                    log.warning(
+                        "a shard was given to another consumer: dropped, its last checkpoint was refused",
+                        extra=self.log_fields(shard, epochs[shard]),
+                    )
+                    self._news.set()
+            self.rounds += 1
+            self._owner.hear(CheckpointEnded(results))
+            self.changed()
+            moved = self.unsaved is None and self.ledger.uncommitted() != pending
+            self._saving.answered(self._now(), moved=moved)
+            if moved:
+                retries.succeeded()
+            else:
+                await asyncio.sleep(retries.pause())
+
+    # --- the end ---------------------------------------------------------------------------------------------------------
+
+    def _ended_by(self, error: ShardherdError) -> bool:
+        """Whether this error is the end of the run."""
+        if not ends_run(error, joined=self.joined):
+            return False
+        consumer = self.settings.consumer
+        if meaning_of(error) is Refusal.OVER:
+            self.end(f"the coordinator says that this run of {consumer} is over: {error}")
+        else:
+            self.end(f"the coordinator refuses {consumer} ({error.code}): {error}")
+        return True
+
+    async def _watch_silence(self) -> None:
+        """Stop when the coordinator must believe us dead, or has been away for longer than was allowed."""
+        while not self.end_if_too_silent() and not self.over:
+            since = self.acknowledged_at if self.ledger.holds_any else None
+            wait = LOOK if since is None else since + self.settings.silence_limit - self._now()
+            await asyncio.sleep(min(LOOK, max(0.01, wait)))
+
+    async def _guarded(self, loop: Callable[[], Awaitable[None]]) -> None:
+        """A loop that ends while the run is not over has a defect, whatever it was."""
+        try:
+            try:
+                await loop()
+            except asyncio.CancelledError as cancelled:
+                task = asyncio.current_task()
+                if self.over or (task is not None and task.cancelling()):
+                    raise
+                raise RuntimeError("a request was cancelled, and not by the session") from cancelled
+        except Exception as defect:
+            log.exception("a defect ends this consumer", extra=self.log_fields())
+            self.defect = defect
+            self.end(f"a defect of shardherd, or of what it was given: {type(defect).__name__}: {defect}")
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _drain_once(self, times: DrainTimes) -> None:
+        dropped = self.ledger.dropped
+        self._news.set()
+        self.changed()
+        await self._settle(times)
+        self._clean = not self.left_over and self.ledger.dropped == dropped
+        # Nothing may be on its way when we leave: its answer would be that this run is over, before that of the leave.
+        await self._end_tasks()
+        if self.over:
+            return
+        self.over = HAS_LEFT
+        try:
+            stopped = await self._owner.cease(times.leaving)
+            settings = self.settings
+            await self._leave(Leave(settings.consumer, settings.incarnation, settings.group_uid, stopped), times.leaving)
+        finally:
+            self._finished.set()
+        log.info("drained %s", "with nothing left over" if self._clean else "with work left over", extra=self.log_fields())
+
+    async def _settle(self, times: DrainTimes) -> None:
+        """Wait until a drain has nothing to wait for any more, as long as there is time."""
+        while self._unfinished and not self.over:
+            left = (times.reading if self.ledger.busy else times.saving) - self._now()
+            if left <= 0:
+                return
+            self._turned.clear()
+            await _within(self._turned, left)
+
+    @property
+    def _unfinished(self) -> bool:
+        """Whether a drain has something to wait for. A group that was deleted takes no checkpoint any more."""
+        ledger = self.ledger
+        return ledger.busy or bool(ledger.adrift) or (bool(ledger.uncommitted()) and not self._group_gone)
+
+    async def _leave(self, request: Leave, deadline: float) -> None:
+        """Say so again and again while there is time: otherwise only our silence tells it, much later."""
+        retries = Retries()
+        while True:
+            try:
+                await self._coordinator.leave(request)
+                return
+            except ShardherdError as error:
+                log.warning("leaving of %s failed (%s): %s", request.consumer, error.code, error, extra=self.log_fields())
+                pause = retries.pause()
+                if not may_pass(error) or self._now() + pause > deadline:
+                    return
+            await asyncio.sleep(pause)
+
+    def _log_shards(self, what: str, shards: Mapping[ShardId, int]) -> None:
+        for shard, epoch in sorted(shards.items()):
+            log.info(what, extra=self.log_fields(shard, epoch))
+
+
+async def _answered(request: asyncio.Future[HeartbeatReply], news: asyncio.Event) -> bool:
+    """Wait for the answer, or give the request up because there is news. Returns whether it was answered."""
+    noticed = asyncio.ensure_future(news.wait())
+    try:
+        both: list[asyncio.Future[Any]] = [request, noticed]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        return request.done()
+    finally:
+        noticed.cancel()
+        if not request.done():
+            request.cancel()
+
+
+async def _within(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait for it, but no longer than so many seconds; None: for ever."""
+    with contextlib.suppress(TimeoutError):
+        # Not wait_for: in Python 3.11 it can swallow a cancellation.
+        async with asyncio.timeout(seconds):
+            await event.wait()
