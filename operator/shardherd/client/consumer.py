@@ -21,12 +21,12 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
-from shardherd.adapters.clock import boot_time
 from shardherd.client import leaving, news
 from shardherd.client.aio import Coordinator
 from shardherd.client.holdings import Grant, Holdings
 from shardherd.client.in_hand import ShardInHand
 from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
+from shardherd.clock import boot_time
 from shardherd.core.model.errors import RUN_IS_OVER, ConsumerStoppedError, CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model.nouns import (
     CheckpointRequest,

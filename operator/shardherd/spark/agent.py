@@ -16,16 +16,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardherd.adapters.clock import boot_time
 from shardherd.client import leaving, news
 from shardherd.client.aio import Coordinator
 from shardherd.client.leaving import FIRST_RETRY, LAST_RETRY
+from shardherd.clock import boot_time
 from shardherd.core.consumer.tracker import Tracker
 from shardherd.core.model.errors import RUN_IS_OVER, ShardherdError, UnknownGroupError
 from shardherd.core.model.nouns import LONGEST_WAIT, CheckpointRequest, Heartbeat, HeartbeatReply, Leave, Offset, Phase, ShardId
+from shardherd.source.kafka.leader_epochs import Ends, epochs_in
 from shardherd.spark.adoption import Adoption
 from shardherd.spark.flow import Limits
-from shardherd.spark.lineage import Ends, epochs_in, leaders_of
+from shardherd.spark.logged_epochs import leaders_of
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.pace import Pace
 from shardherd.spark.surroundings import AgentSettings, EndsKnown, Observer

@@ -14,10 +14,10 @@ from kafka.structs import TopicPartition
 
 from dev.cluster import Cluster
 from shardherd.core.model.nouns import ShardId
-from shardherd.spark import wire
-from shardherd.spark.brokers import Brokers
-from shardherd.spark.planning import ShardRange
-from shardherd.spark.reader import read_ranges
+from shardherd.source.kafka import wide_reads as wire
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.reading.range_reader import read_ranges
+from shardherd.source.reading.ranges import ShardRange
 from tests.integration.spark.drivers import until
 
 Create = Callable[..., str]

@@ -27,11 +27,11 @@ from kafka.errors import (
 )
 from kafka.net.selector import NetworkSelector
 
-from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.access import Access
-from shardherd.adapters.kafka.errors import CredentialsError
-from shardherd.adapters.kafka.manager import PLAINTEXT, ClientManager, Failure, told
+from shardherd.clock import boot_time
 from shardherd.ports import SourceUnavailableError
+from shardherd.source.kafka.connection_manager import PLAINTEXT, ClientManager, Failure, told
+from shardherd.source.security.credential_errors import CredentialsError
 
 log = logging.getLogger(__name__)
 
