@@ -16,7 +16,7 @@ ROOT = Path(shardherd.__file__).parent
 
 OTHERS = {
     "clock.py": "the one place",
-    "source/kafka/connection_manager.py": "what is left of a time that kafka-python has counted by this clock",
+    "source/kafka_python/private.py": "what is left of a time that kafka-python has counted by this clock",
 }
 """Who may ask for `time.monotonic`, and why."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardherd.core.model.security import Security
-from shardherd.source.security.aws_msk_iam import AccessKeys, Key, MskIam
+from shardherd.source.security.aws_msk_iam import AccessKeys, Key, msk_mechanism
 from shardherd.source.security.credential_errors import CredentialsError
 from shardherd.source.security.credentials import ClientSettings, Credentials
 
@@ -43,11 +43,23 @@ def test_a_key_of_a_secret_takes_nothing_of_amazons(aws: pytest.MonkeyPatch) -> 
     provider = settings()["sasl_oauth_token_provider"]
 
     assert current(provider) == Key("AKIA1", SECRET)
-    sent = json.loads(MskIam(host="b-1.example", **settings()).auth_bytes())
+    sent = json.loads(msk_mechanism(host="b-1.example", **settings()).auth_bytes())
     assert (sent["host"], sent["action"]) == ("b-1.example", "kafka-cluster:Connect")
     assert sent["x-amz-credential"].startswith("AKIA1/")
     assert sent["x-amz-credential"].endswith("/eu-west-1/kafka-cluster/aws4_request")
     assert SECRET not in repr(vars(provider)) + repr(provider.keeper.current()) + json.dumps(sent)
+
+
+@pytest.mark.parametrize(("answer", "accepted"), [(b'{"version":"2020_10_22"}', True), (b"", False)])
+def test_the_brokers_answer_says_whether_the_key_was_accepted(answer: bytes, accepted: bool) -> None:
+    provider = ClientSettings(MSK, lambda: Credentials("AKIA1", SECRET))()["sasl_oauth_token_provider"]
+    mechanism = msk_mechanism(host="b-1.example", sasl_oauth_token_provider=provider)
+    before = mechanism.is_done()
+
+    mechanism.receive(answer)
+
+    assert (before, mechanism.is_done(), mechanism.is_authenticated()) == (False, True, accepted)
+    assert mechanism.auth_details().endswith(f"AWS_MSK_IAM {answer.decode()}")
 
 
 def test_a_key_that_is_empty_is_not_taken_for_the_pods(aws: pytest.MonkeyPatch) -> None:
@@ -160,6 +172,6 @@ def test_whoever_uses_the_client_by_itself_finds_its_own_way_unchanged(aws: pyte
     aws.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     aws.setenv("AWS_DEFAULT_REGION", "eu-west-2")
 
-    sent = json.loads(MskIam(host="b-1.example", security_protocol="SASL_SSL").auth_bytes())
+    sent = json.loads(msk_mechanism(host="b-1.example", security_protocol="SASL_SSL").auth_bytes())
 
     assert sent["x-amz-credential"].startswith("AKIA3/")

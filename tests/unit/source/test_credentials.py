@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import ssl
@@ -138,7 +137,7 @@ def test_while_the_cluster_is_looked_up_again_the_last_cause_is_still_known(monk
     monkeypatch.setattr(KafkaConnectionManager, "_do_bootstrap", look_up)
     for _ in causes:
         with contextlib.suppress(KafkaTimeoutError):
-            asyncio.run(manager._do_bootstrap(None))
+            manager.run(manager.bootstrap_async)
 
     assert said == [(), ("refused",), ("refused",), ("reset",)]
     assert manager.failures() == (), "it was found"

@@ -13,7 +13,7 @@ from shardherd.adapters.memory import SimulatedClock
 from shardherd.core.model.security import Security
 from shardherd.source.security.credential_errors import CredentialsError
 from shardherd.source.security.credentials import ClientSettings, Credentials
-from shardherd.source.security.kerberos import AGAIN, Gssapi, Tickets
+from shardherd.source.security.kerberos import AGAIN, Tickets, gssapi_mechanism
 
 KEYTAB = b"\x05\x02 keys of clicks"
 SECURITY = Security("SASL_PLAINTEXT", "GSSAPI", username="clicks@EXAMPLE", keytab_file="/keytab")
@@ -87,7 +87,7 @@ def test_each_broker_gets_a_ticket_beforehand_and_authentication_asks_nobody(lib
     assert [want(tickets, host) for host in ("broker-1", "broker-1", "broker-2", "broker-1")] == [False, True, False, True]
     assert library.keytabs == [KEYTAB, KEYTAB]
     given = list(library.given)
-    mechanism = Gssapi(host="broker-2", **settings())
+    mechanism = gssapi_mechanism(host="broker-2", **settings())
 
     assert (mechanism.auth_id, mechanism.auth_bytes()) == ("kafka@broker-2", b"for broker-2")
     assert library.given == [*given, "broker-2"], "by the ticket that is there"

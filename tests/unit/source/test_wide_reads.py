@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import kafka.errors as errors
@@ -12,7 +11,7 @@ import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.frame import KafkaBytes
 
-from shardherd.source.kafka import wide_reads as wire
+from shardherd.source.kafka import wide_reads
 from shardherd.source.kafka.wide_reads import RawFetch
 
 _Topic = FetchRequest.FetchTopic
@@ -84,37 +83,37 @@ def test_the_answer_is_what_kafka_python_takes_it_for() -> None:
 def pair() -> Iterator[tuple[socket.socket, Any]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    yield theirs, SimpleNamespace(_sock=ours)
+    yield theirs, ours
     ours.close()
     theirs.close()
 
 
-def received(transport: Any) -> tuple[bytes, Exception | None]:
-    data, error = wire._receive(transport)
+def received(sock: Any) -> tuple[bytes, Exception | None]:
+    data, error = wide_reads.receive(sock)
     return bytes(data), error
 
 
 def test_what_has_arrived_is_read_at_once(pair: tuple[socket.socket, Any]) -> None:
-    peer, transport = pair
+    peer, sock = pair
     peer.sendall(b"x" * 100_000)
 
-    assert received(transport) == (b"x" * 100_000, None)
-    assert received(transport) == (b"", None)
+    assert received(sock) == (b"x" * 100_000, None)
+    assert received(sock) == (b"", None)
 
 
 def test_one_read_ends_even_if_more_keeps_arriving(pair: tuple[socket.socket, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "READ_BYTES", 1000)
-    peer, transport = pair
+    monkeypatch.setattr(wide_reads, "READ_BYTES", 1000)
+    peer, sock = pair
     peer.sendall(b"x" * 5000)
 
-    assert [len(wire._receive(transport)[0]) for _ in range(6)] == [1000, 1000, 1000, 1000, 1000, 0]
+    assert [len(wide_reads.receive(sock)[0]) for _ in range(6)] == [1000, 1000, 1000, 1000, 1000, 0]
 
 
 def test_a_closed_connection_is_an_error_after_its_last_bytes(pair: tuple[socket.socket, Any]) -> None:
-    peer, transport = pair
+    peer, sock = pair
     peer.sendall(b"last")
     peer.close()
 
-    data, error = received(transport)
+    data, error = received(sock)
 
     assert (data, type(error)) == (b"last", errors.KafkaConnectionError)

@@ -7,17 +7,15 @@ deadline, makes no topics, and keeps what goes over the wire out of the logs. De
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as errors
 from kafka.future import Future
-from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from shardherd.core.model.security import Security
+from shardherd.source.kafka_python.private import HookedManager, allow_answers, milliseconds_until
 from shardherd.source.security.credential_errors import CredentialsError
 from shardherd.source.security.credentials import ClientSettings, of_files
 
@@ -51,7 +49,7 @@ class Failure:
         return f"{who}: {told(self.error)}"
 
 
-class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
+class ClientManager(HookedManager):
     """Connections to one cluster. `settings` gives the security settings of the next connection, or raises CredentialsError."""
 
     def __init__(self, net: NetworkSelector, settings: ClientSettings = PLAINTEXT, **configuration: Any) -> None:
@@ -59,6 +57,7 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         self._settings = settings
         self._failures: dict[Any, Failure] = {}
         self._failures_before: dict[Any, Failure] = {}
+        self._looking_up: Any = None
         # Asking for a topic must not make it, least of all one that was just deleted.
         self.cluster.config["allow_auto_create_topics"] = False
 
@@ -67,7 +66,7 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         return tuple((self._failures or self._failures_before).values())
 
     def get_connection(self, node_id: Any, *arguments: Any, **options: Any) -> Any:
-        known = self._conns.get(node_id)
+        known = self.connection_to(node_id)
         if known is None and self.connection_delay(node_id) == 0:
             try:
                 self.config.update(self._settings())
@@ -78,8 +77,7 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         found = super().get_connection(node_id, *arguments, **options)
         if found is not known:
             found.config["receive_message_max_bytes"] = GREETING_BYTES
-            found.connection_made = _hearing_last_words(found.connection_made)
-            found.init_future.add_callback(lambda _: self._let_large_answers_in(found))
+            found.init_future.add_callback(lambda _: allow_answers(found, self.config["receive_message_max_bytes"]))
             found.close_future.add_errback(lambda error: self._note(node_id, error))
             found.init_future.add_callback(lambda _: self._forget(node_id))
         return found
@@ -92,17 +90,16 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             self.cluster.request_update()
             return Future().failure(errors.NodeNotReadyError(f"broker {node_id} is not part of the cluster now"))
 
-    async def _do_bootstrap(self, deadline: float | None) -> Any:
-        # What failed before the cluster was looked up anew says nothing of how it is now, but is the cause until more is known:
-        # a caller's time may be over before the first address was tried again.
-        self._failures_before = self._failures or self._failures_before
-        self._failures = {}
-        found = await super()._do_bootstrap(deadline)
-        self._failures_before = {}
+    def bootstrap_async(self, timeout_ms: int | None = None, refresh: bool = True) -> Any:
+        found = super().bootstrap_async(timeout_ms, refresh)
+        if found is not self._looking_up:
+            # What failed before the cluster was looked up anew says nothing of how it is now, but is the cause until more is
+            # known: a caller's time may be over before the first address was tried again.
+            self._looking_up = found
+            self._failures_before = self._failures or self._failures_before
+            self._failures = {}
+            found.add_callback(lambda _: self._failures_before.clear())
         return found
-
-    def _let_large_answers_in(self, connection: Any) -> None:
-        connection.parser._max_frame_size = self.config["receive_message_max_bytes"]
 
     def _forget(self, node_id: Any) -> None:
         self._failures.pop(node_id, None)
@@ -119,20 +116,8 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         address = f"{node.host}:{node.port}" if node is not None else str(node_id)
         self._failures[node_id] = Failure(address, node_id if isinstance(node_id, int) else None, error)
 
-    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        """As kafka-python does it, but a peer that accepts and says nothing during the TLS handshake does not hang us.
-
-        Credentials that expire are there first: authentication takes them at once, or fails.
-        """
-        await self._credentials(node.host, timeout_at)
-        building = self.call_soon(super()._build_transport, node, timeout_at)
-        left = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
-        try:
-            return await self.wait_for(building, left)
-        except errors.KafkaTimeoutError as error:
-            raise errors.KafkaConnectionError("no connection was made in time") from error
-
-    async def _credentials(self, host: str, timeout_at: float | None) -> None:
+    async def before_connecting(self, host: str, timeout_at: float | None) -> None:
+        """Credentials that expire are there first: authentication takes them at once, or fails."""
         keeper = self._settings.keeper
         if keeper is None:
             return
@@ -140,14 +125,13 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
 
         def tell() -> None:
             try:
-                self._net.call_soon_threadsafe(lambda: known.success(None))
+                self.net.call_soon_threadsafe(lambda: known.success(None))
             except RuntimeError:
                 log.debug("credentials came after the connections were closed")
 
         if not keeper.ready(tell, self._settings.enough_for(host)):
-            left = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
             try:
-                await self.wait_for(known, left)
+                await self.wait_for(known, milliseconds_until(timeout_at))
             except errors.KafkaTimeoutError as error:
                 raise CredentialsError("no credentials came in time: check that where they come from can be reached") from error
         keeper.current()
@@ -157,25 +141,6 @@ class ClientManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
         if node_id is None and (keeper := self._settings.keeper) is not None:
             keeper.close()
         super().close(node_id, timeout_ms)
-
-
-def _hearing_last_words(connection_made: Callable[[Any], None]) -> Callable[[Any], None]:
-    """A broker says why it refuses us and closes at once; kafka-python drops what comes together with the end of a connection.
-
-    What was received is handed on first, and the end is met again by the next read.
-    """
-
-    def made(transport: Any) -> None:
-        receive = transport._sock_recv
-
-        def read() -> tuple[bytes, Any]:
-            data, error = receive()
-            return (data, None) if data else (data, error)
-
-        transport._sock_recv = read
-        connection_made(transport)
-
-    return made
 
 
 def told(error: BaseException) -> str:

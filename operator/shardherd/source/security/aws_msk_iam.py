@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka.net.sasl import register_sasl_mechanism
+from kafka.net.sasl.abc import SaslMechanism
 from kafka.net.sasl.msk import AwsMskIamClient, SaslMechanismAwsMskIam
 
 from shardherd.core.model.security import AWS_MSK_IAM
@@ -73,25 +74,38 @@ class AccessKeys:
         return Key(frozen.access_key, frozen.secret_key, frozen.token)
 
 
-class MskIam(SaslMechanismAwsMskIam):  # type: ignore[misc]  # kafka-python has no types
-    """kafka-python's mechanism with our keys; for whoever gives none of ours it is as it was."""
+class MskIam(SaslMechanism):  # type: ignore[misc]  # kafka-python has no types
+    """The mechanism with our keys. kafka-python's own wants botocore, which a key in a Secret does not take."""
 
-    def __init__(self, **config: Any) -> None:
-        keys = config.get("sasl_oauth_token_provider")
-        self._keys = keys if isinstance(keys, AccessKeys) else None
-        if self._keys is None:
-            super().__init__(**config)
-            return
-        # Its constructor wants botocore, which a key in a Secret does not take.
-        self.host = config["host"]
-        self._auth = None
-        self._is_done = self._is_authenticated = False
+    def __init__(self, host: str, keys: AccessKeys) -> None:
+        self._host = host
+        self._keys = keys
+        self._answer: bytes | None = None
 
-    def _build_client(self) -> Any:
-        if self._keys is None:
-            return super()._build_client()
+    def auth_bytes(self) -> bytes:
         key = self._keys.keeper.current()
-        return AwsMskIamClient(self.host, key.access_key, key.secret_key, self._keys.region, key.token)
+        signed: bytes = AwsMskIamClient(
+            self._host, key.access_key, key.secret_key, self._keys.region, key.token
+        ).first_message()
+        return signed
+
+    def receive(self, auth_bytes: bytes) -> None:
+        self._answer = auth_bytes
+
+    def is_done(self) -> bool:
+        return self._answer is not None
+
+    def is_authenticated(self) -> bool:
+        return bool(self._answer)
+
+    def auth_details(self) -> str:
+        return f"Authenticated via SASL / {AWS_MSK_IAM} {(self._answer or b'').decode()}"
 
 
-register_sasl_mechanism(AWS_MSK_IAM, MskIam, overwrite=True)
+def msk_mechanism(**config: Any) -> SaslMechanism:
+    """The mechanism for keys of ours; for whoever gives none it is kafka-python's."""
+    keys = config.get("sasl_oauth_token_provider")
+    return MskIam(config["host"], keys) if isinstance(keys, AccessKeys) else SaslMechanismAwsMskIam(**config)
+
+
+register_sasl_mechanism(AWS_MSK_IAM, msk_mechanism, overwrite=True)

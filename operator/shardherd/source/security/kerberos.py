@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka.net.sasl import register_sasl_mechanism
+from kafka.net.sasl.abc import SaslMechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 
 from shardherd.clock import boot_time
 from shardherd.core.model.security import GSSAPI
+from shardherd.source.kafka_python.private import BegunGssapi
 from shardherd.source.security.credential_errors import CredentialsError
 from shardherd.source.security.credential_keeper import Fresh, Keeper
 from shardherd.source.security.secret_file import in_memory
@@ -108,21 +110,17 @@ def _said(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-class Gssapi(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-python has no types
+def gssapi_mechanism(**config: Any) -> SaslMechanism:
     """kafka-python's mechanism with our tickets; for whoever gives none of ours it is as it was."""
+    tickets = config.get("sasl_oauth_token_provider")
+    if not isinstance(tickets, Tickets):
+        return SaslMechanismGSSAPI(**config)
+    import gssapi
 
-    def __init__(self, **config: Any) -> None:
-        tickets = config.get("sasl_oauth_token_provider")
-        if not isinstance(tickets, Tickets):
-            super().__init__(**config)
-            return
-        import gssapi
-
-        self._is_done = self._is_authenticated = False
-        self.gssapi_name, credentials = tickets.to(config["host"])
-        self.auth_id = f"{tickets.service}@{config['host']}"
-        self._client_ctx = gssapi.SecurityContext(name=self.gssapi_name, creds=credentials, usage="initiate")
-        self._next_token = self._client_ctx.step(None)
+    host = config["host"]
+    name, credentials = tickets.to(host)
+    context = gssapi.SecurityContext(name=name, creds=credentials, usage="initiate")
+    return BegunGssapi(name, f"{tickets.service}@{host}", context)
 
 
-register_sasl_mechanism(GSSAPI, Gssapi, overwrite=True)
+register_sasl_mechanism(GSSAPI, gssapi_mechanism, overwrite=True)
