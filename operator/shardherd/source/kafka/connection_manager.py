@@ -15,7 +15,7 @@ from kafka.future import Future
 from kafka.net.selector import NetworkSelector
 
 from shardherd.core.model.security import Security
-from shardherd.source.kafka_python.private import HookedManager, allow_answers, milliseconds_until
+from shardherd.source.kafka_python.private import DIRECT, HookedManager, allow_answers, milliseconds_until
 from shardherd.source.security.credential_errors import CredentialsError
 from shardherd.source.security.credentials import ClientSettings, of_files
 
@@ -53,7 +53,7 @@ class ClientManager(HookedManager):
     """Connections to one cluster. `settings` gives the security settings of the next connection, or raises CredentialsError."""
 
     def __init__(self, net: NetworkSelector, settings: ClientSettings = PLAINTEXT, **configuration: Any) -> None:
-        super().__init__(net, **configuration)
+        super().__init__(net, **{"proxy_url": DIRECT, **configuration})
         self._settings = settings
         self._failures: dict[Any, Failure] = {}
         self._failures_before: dict[Any, Failure] = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as errors
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 from kafka.net.selector import NetworkSelector
@@ -33,6 +34,9 @@ _MANAGER = "kafka.net.manager.KafkaConnectionManager"
 _TRANSPORT = "kafka.net.transport.KafkaTCPTransport"
 _GSSAPI = "kafka.net.sasl.gssapi.SaslMechanismGSSAPI"
 _NO_CONTEXT = "it takes no security context, and its constructor would look for a ticket by itself"
+
+DIRECT = "direct://"
+"""No proxy, by kafka-python's registry of ways to connect."""
 
 RELIED_UPON = (
     Private(_MANAGER, "_conns", "nobody says whether a connection will be made anew: then the credentials are read again"),
@@ -93,6 +97,24 @@ class HookedManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             raise errors.KafkaConnectionError("no connection was made in time") from error
         transport._sock_recv = _hearing_last_words(transport, self.receive)
         return transport
+
+
+class ClosingSockets(KafkaNetSocket):  # type: ignore[misc]
+    """Sockets that are closed when no connection comes of them. A client has them whose `proxy_url` is DIRECT.
+
+    kafka-python leaves one that is refused, or that times out, to the garbage collector, which may take minutes to come by:
+    while a broker is away, each attempt keeps a file open.
+    """
+
+    SCHEMES = ("direct",)
+
+    async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
+        """The socket, connected. Raises what kafka-python raises, and OSError."""
+        try:
+            return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
 
 
 def milliseconds_until(timeout_at: float | None) -> float | None:
