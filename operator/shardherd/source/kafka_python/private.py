@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as errors
+from kafka.future import Future
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
@@ -90,10 +91,20 @@ class HookedManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         """As kafka-python does it, but a peer that accepts and says nothing during the TLS handshake does not hang us."""
         await self.before_connecting(node.host, timeout_at)
-        building = self.call_soon(super()._build_transport, node, timeout_at)
+        own, built = super()._build_transport, Future()
+
+        async def build() -> None:
+            try:
+                built.success(await own(node, timeout_at))
+            except Exception as error:  # noqa: BLE001 - whoever waits for it raises it
+                built.failure(error)
+
+        building = self.net.call_soon(build)
         try:
-            transport = await self.wait_for(building, milliseconds_until(timeout_at))
+            transport = await self.wait_for(built, milliseconds_until(timeout_at))
         except errors.KafkaTimeoutError as error:
+            # Else it would wait for the handshake for ever, and keep its socket open.
+            self.net.cancel(building)
             raise errors.KafkaConnectionError("no connection was made in time") from error
         transport._sock_recv = _hearing_last_words(transport, self.receive)
         return transport
