@@ -102,8 +102,8 @@ COPY --from=code /opt/venv /opt/venv
 # For every processor that is shipped for, whatever this one is: workers load what is there and compile nothing. What was compiled
 # of the same sources before is not compiled again.
 RUN --mount=type=cache,target=/var/cache/objects \
-    python -m shardherd.spark.compiling /var/cache/objects \
- && cp -R /var/cache/objects /opt/venv/lib/python3.11/site-packages/shardherd/spark/
+    python -m shardherd.source.compiled.compiling /var/cache/objects \
+ && cp -R /var/cache/objects /opt/venv/lib/python3.11/site-packages/shardherd/source/compiled/
 COPY docker/driver-entrypoint.sh docker/executor-entrypoint.sh /opt/shardherd/
 COPY spark_apps /opt/shardherd/apps
 USER 10001:10001

@@ -18,7 +18,6 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from shardherd.adapters.clock import SystemClock
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.memory import (
     MemoryConnector,
@@ -29,6 +28,7 @@ from shardherd.adapters.memory import (
     MemoryTokens,
 )
 from shardherd.cli import GC_THRESHOLDS
+from shardherd.clock import SystemClock
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, Incarnation, KafkaSource

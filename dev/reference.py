@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from shardherd.spark.kafka_settings import SETTINGS
+from shardherd.source.security.kafka_settings import SETTINGS
 from shardherd.spark.option_table import OPTIONS, Mode
 from shardherd.spark.schema import MEANINGS, columns
 from shardherd.telemetry import metrics

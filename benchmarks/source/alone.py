@@ -11,9 +11,9 @@ import time
 
 from benchmarks.source.cases import KAFKA_COLUMNS
 from shardherd.core.model.nouns import ShardId
-from shardherd.spark.brokers import Brokers
-from shardherd.spark.planning import ShardRange
-from shardherd.spark.reader import read_ranges
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.reading.range_reader import read_ranges
+from shardherd.source.reading.ranges import ShardRange
 
 
 def main(servers: str, topic: str, partitions: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
-from shardherd.spark.values import ValueFormat
+from shardherd.source.values.value_format import ValueFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -51,7 +51,7 @@ STOP_TIMEOUT = 60.0
 LINES = 20
 """Of a log, where a step failed."""
 
-COMPILE = "from shardherd.spark.native import LIBRARIES\nfor library in LIBRARIES: library.prepare()"
+COMPILE = "from shardherd.source.decoding.compiled_records import LIBRARIES\nfor library in LIBRARIES: library.prepare()"
 """A program that has the loops compiled which every worker of a driver needs."""
 
 

@@ -135,7 +135,6 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
     from shardherd.adapters.assignors import load_assignors
-    from shardherd.adapters.clock import SystemClock
     from shardherd.adapters.kafka.connector import KafkaConnector
     from shardherd.adapters.kubernetes.api import KubernetesApi
     from shardherd.adapters.kubernetes.cluster import KubernetesCluster
@@ -147,6 +146,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
     from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
     from shardherd.adapters.kubernetes.seen import Seen
+    from shardherd.clock import SystemClock
     from shardherd.controller import handlers
     from shardherd.controller.guard import Guard
     from shardherd.controller.manifests import Manifests

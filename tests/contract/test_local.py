@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from shardherd.adapters.clock import SystemClock
 from shardherd.adapters.local.database import Database, DatabaseError
 from shardherd.adapters.local.events import LocalSecrets, SqliteEvents, events
 from shardherd.adapters.local.identity import FileLeadership, SignedTokens, holder, secret_of
 from shardherd.adapters.local.objects import GROUP, POD, SECRET, STATEFUL_SET, LocalCluster, Objects
 from shardherd.adapters.local.ownership import SqliteOwnership
+from shardherd.clock import SystemClock
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import GroupIdentity, ShardId
 from shardherd.ports import Caller, StoredOwnership

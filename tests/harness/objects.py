@@ -18,7 +18,7 @@ FOLDER = paths.cache() / "objects"
 def objects() -> Path:
     """The folder with all of them."""
     # Every test reads FOLDER; few need what compiles.
-    from shardherd.spark.compiling import build
+    from shardherd.source.compiled.compiling import build
 
     build(FOLDER)
     return FOLDER

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 import pyarrow as pa
 from pyspark.sql import types as sql
 
-from shardherd.spark import records
-from shardherd.spark.processors import here
-from shardherd.spark.values.avro_column import AvroColumn
-from shardherd.spark.values.json_column import JsonColumn
+from shardherd.source.compiled.processors import here
+from shardherd.source.decoding import record_batches as records
+from shardherd.source.values.avro_column import AvroColumn
+from shardherd.source.values.json_column import JsonColumn
 from tests.harness import avro, documents
 from tests.property import record_damage
 

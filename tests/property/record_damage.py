@@ -14,9 +14,9 @@ from collections import Counter
 from kafka.record.util import encode_varint
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.spark import records
-from shardherd.spark.transactions import Aborted
-from tests.unit.spark.kafka_bytes import CODECS, Record, batch_of, control_batch, legacy_batch, sealed, transactional
+from shardherd.source.decoding import record_batches as records
+from shardherd.source.decoding.transactions import Aborted
+from tests.unit.source.kafka_bytes import CODECS, Record, batch_of, control_batch, legacy_batch, sealed, transactional
 
 SHARD = ShardId("clicks/3")
 ALL = tuple(records.SCHEMA.names)

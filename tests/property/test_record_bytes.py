@@ -16,10 +16,11 @@ from kafka.record.memory_records import MemoryRecords
 
 from dev.cluster.paths import cache
 from shardherd.core.model.nouns import ShardId
-from shardherd.spark import layout, records
+from shardherd.source.decoding import record_batches as records
+from shardherd.source.decoding import record_layout as layout
 from tests.harness.long import LONG
 from tests.property import record_damage
-from tests.unit.spark.kafka_bytes import CODECS, Record, legacy_batch
+from tests.unit.source.kafka_bytes import CODECS, Record, legacy_batch
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = 2000 if LONG else 40

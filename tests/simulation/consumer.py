@@ -16,9 +16,10 @@ from shardherd.consumer.ports import Coordinator
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import GroupSpec, Incarnation, Leave, Offset, ShardId
+from shardherd.source.reading.ranges import ShardRange
 from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets, parse
-from shardherd.spark.planning import ShardRange, plan_tasks
+from shardherd.spark.task_planning import plan_tasks
 from tests.simulation import calls
 from tests.simulation.books import CANCEL_GRACE, Run
 from tests.simulation.ledger import Ledger

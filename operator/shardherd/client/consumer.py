@@ -21,8 +21,8 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
-from shardherd.adapters.clock import boot_time
 from shardherd.client.in_hand import ShardInHand
+from shardherd.clock import boot_time
 from shardherd.consumer.notices import Changed, CheckpointEnded, Ended, Notice
 from shardherd.consumer.ports import Coordinator, Readiness
 from shardherd.consumer.session import Session

@@ -12,7 +12,7 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 
-from shardherd.adapters.clock import boot_time
+from shardherd.clock import boot_time
 
 INTERVAL, TIMEOUT = 1.0, 5.0
 """Seconds between two attempts, and for each."""

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shardherd.adapters.clock import SystemClock, boot_time
 from shardherd.adapters.local.containers import Container
 from shardherd.adapters.local.database import DatabaseError
 from shardherd.adapters.local.identity import FileLeadership, holder
 from shardherd.adapters.local.objects import GROUP, POD, Json, Objects
+from shardherd.clock import SystemClock, boot_time
 from shardherd.local import operator, report
 from shardherd.local.manifest import Declared, ManifestError, declare, drop_others, scaled
 from shardherd.local.operator import Asked, CannotRunError

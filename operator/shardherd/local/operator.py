@@ -18,7 +18,6 @@ from importlib.metadata import version
 from typing import Any
 
 from shardherd.adapters.assignors import load_assignors
-from shardherd.adapters.clock import SystemClock
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.local.events import LocalSecrets, SqliteEvents
 from shardherd.adapters.local.identity import FileLeadership, SignedTokens, secret_of
@@ -26,6 +25,7 @@ from shardherd.adapters.local.machine import Machine, free_port
 from shardherd.adapters.local.node import Node
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Feed, Json, LocalCluster, Objects
 from shardherd.adapters.local.ownership import SqliteOwnership
+from shardherd.clock import SystemClock
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.reconcile import Controller
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shardherd.spark.kafka_package import leave_unfinished
+from shardherd.source.kafka_python.unfinished_package import leave_unfinished
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from shardherd.spark.tally import Counts
+    from shardherd.spark.decode_stats import Counts
 
 __all__ = ["register", "session", "values_read"]
 

@@ -14,16 +14,17 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from shardherd.adapters.clock import boot_time
+from shardherd.clock import boot_time
 from shardherd.consumer.notices import Assigned, Changed, CheckpointEnded, Ended, HeartbeatEnded, Notice, Released
 from shardherd.consumer.ports import Coordinator, Readiness
 from shardherd.consumer.session import Session
 from shardherd.core.consumer.settings import SessionSettings, with_room_to_leave
 from shardherd.core.consumer.tracker import Tracker
 from shardherd.core.model.nouns import LONGEST_WAIT, Offset, Phase, ShardId
+from shardherd.source.kafka.leader_epochs import Ends, epochs_in
 from shardherd.spark.adoption import Adoption
 from shardherd.spark.flow import Limits
-from shardherd.spark.lineage import Ends, epochs_in, leaders_of
+from shardherd.spark.logged_epochs import leaders_of
 from shardherd.spark.offsets import Offsets
 from shardherd.spark.pace import Pace
 from shardherd.spark.surroundings import EndsKnown, Observer

@@ -28,10 +28,10 @@ MODULES = (
     "pyspark.worker",
     "shardherd.spark.source",
     "shardherd.spark.reader",
-    "shardherd.spark.values.json_column",
-    "shardherd.spark.values.avro_column",
+    "shardherd.source.values.json_column",
+    "shardherd.source.values.avro_column",
 )
-LIBRARIES = ("shardherd.spark.native", "shardherd.spark.values.native")
+LIBRARIES = ("shardherd.source.decoding.compiled_records", "shardherd.source.values.compiled_values")
 
 
 def load() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.spark.tally import Desk
+from shardherd.spark.decode_stats import Desk
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from shardherd.core.model.nouns import ShardId
+from shardherd.spark.decode_stats import Desk
 from shardherd.spark.flow import Limits
 from shardherd.spark.holder import Facts, Latest
-from shardherd.spark.tally import Desk
 
 SOCKET_VARIABLE = "SHARDHERD_AGENT_SOCKET"
 """Environment variable with the path of the agent's socket; `application` sets it before Spark starts."""

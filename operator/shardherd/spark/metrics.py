@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from shardherd.adapters.clock import boot_time
+from shardherd.clock import boot_time
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.spark.tally import PATH, Counts, Ledger
+from shardherd.spark.decode_stats import PATH, Counts, Ledger
 from shardherd.telemetry import metrics as names
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers
 

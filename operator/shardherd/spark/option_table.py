@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from shardherd.spark.turns import FETCH_MEMORY, LEAST_MEMORY
+from shardherd.source.kafka.fetch_memory import FETCH_MEMORY, LEAST_MEMORY
 
 
 class Mode(Enum):

@@ -11,15 +11,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from shardherd.core.model.naming import split
-from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
-from shardherd.spark import kafka_settings
+from shardherd.source.kafka.fetch_memory import FETCH_MEMORY, LEAST_MEMORY
+from shardherd.source.kafka.partitions import EARLIEST, LATEST
+from shardherd.source.kafka.selection import Selection
+from shardherd.source.reading.start_positions import Place, by_offset, by_time, shards_of
+from shardherd.source.security import kafka_settings
+from shardherd.source.values.value_format import ValueFormat, from_options
 from shardherd.spark.flow import Limits
 from shardherd.spark.option_table import ALONE, MEANINGLESS, OPTIONS, Mode
-from shardherd.spark.places import EARLIEST, LATEST, Place, by_offset, by_time, shards_of
-from shardherd.spark.turns import FETCH_MEMORY, LEAST_MEMORY
-from shardherd.spark.values import ValueFormat, from_options
 
 
 class OptionError(ValueError):
@@ -29,27 +29,6 @@ class OptionError(ValueError):
 _WAYS = ("subscribe", "subscribePattern", "assign")
 _STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What is read: topics by name or by pattern, or single shards."""
-
-    topics: tuple[str, ...] = ()
-    pattern: str = ""
-    shards: tuple[ShardId, ...] = ()
-
-    def names(self) -> tuple[str, ...]:
-        """The topics that must be there; none with a pattern."""
-        return tuple(sorted({split(shard)[0] for shard in self.shards})) or self.topics
-
-    def reads(self, topic: str) -> bool:
-        """Whether this topic is read. The user's own process matches the user's own pattern, as Spark's source does."""
-        return re.fullmatch(self.pattern, topic) is not None if self.pattern else topic in self.names()
-
-    def takes(self, shard: ShardId) -> bool:
-        """Whether this shard of a selected topic is read."""
-        return not self.shards or shard in self.shards
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardherd.core.model.nouns import ConsumerId, Incarnation
 from shardherd.core.model.security import Security, SecurityError
-from shardherd.spark.kafka_settings import ISOLATION_LEVELS
+from shardherd.source.security.kafka_settings import ISOLATION_LEVELS
 
 REQUIRED = (
     "SHARDHERD_GROUP",

@@ -1,8 +1,7 @@
-"""Reads ranges of shards from Kafka as Arrow record batches, in Spark's Python workers.
+"""What Spark's Python workers read with: the connections of their process, and the values as their session wants them.
 
-Called by `source` for every task. One task reads several ranges at once: one Fetch a broker for all of them, and the next one
-is under way while the last one is decoded, within the memory that it is told. It reads exactly what it is told, knows nothing
-of ownership, and keeps one set of connections for the life of its process.
+Called by `source` for every task; `source.reading.range_reader` reads the ranges. It keeps one set of connections, and a
+decoder for each format of values, for the life of its process.
 """
 
 from __future__ import annotations
@@ -10,46 +9,29 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 
-from shardherd.adapters.clock import boot_time
-from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
-from shardherd.spark import records
-from shardherd.spark.appetite import Appetite
-from shardherd.spark.brokers import Brokers, BrokersUnavailableError
-from shardherd.spark.fetching import Fetched
-from shardherd.spark.lineage import Lineage, Mark
-from shardherd.spark.losses import Losses
-from shardherd.spark.planning import ShardRange
-from shardherd.spark.schema import RAW_VALUES
-from shardherd.spark.turns import FETCH_MEMORY, Room
-from shardherd.spark.typed import decoding
-from shardherd.spark.values import ValueFormat
+from shardherd.source.decoding import record_batches
+from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError
+from shardherd.source.reading.range_reader import REQUEST_TIMEOUT, Decode
+from shardherd.source.reading.typed_values import typed
+from shardherd.source.values.decoded_values import Decoder
+from shardherd.source.values.value_format import ValueFormat
+from shardherd.spark.decode_stats import mine
 
 log = logging.getLogger(__name__)
-
-REQUEST_TIMEOUT = 20.0
-"""Seconds to wait for one Fetch, connecting included."""
-
-STALL_TIMEOUT = 120.0
-"""Seconds without any progress after which a task fails; Spark then tries it again or ends the query. As Spark's own source."""
-
-RETRY_DELAY = 0.1
-"""Seconds between tries while no broker can be reached."""
-
 
 ZONE_VARIABLE = "SHARDHERD_ZONE"
 """Environment variable with the zone of the pod that this process is in."""
 
 _open: dict[tuple[int, str, str, bool, str], Brokers] = {}
-
-
-_appetite = Appetite()
 
 
 def brokers_of(
@@ -82,89 +64,31 @@ def declared(batches: Iterator[pa.RecordBatch], not_null: frozenset[str]) -> Ite
         yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
 
 
-def _held_back(shard: ShardId, fetched: Sequence[Fetched]) -> str:
-    """Why nothing came although the brokers answer, if that is known."""
-    held = [part.end for part in fetched if part.shard == shard and part.written > part.end]
-    return f": a transaction that is still open holds them back from offset {held[0]} on" if held else ""
+def decoding(values: ValueFormat, columns: Sequence[str]) -> Decode:
+    """How a task decodes: with the column `value` typed, where it is wanted and has a format. What is typed is counted."""
+    decoder = _decoder(values, session_time_zone()) if "value" in columns else None
+    return record_batches.decode if decoder is None else typed(decoder, mine().add)
 
 
-def read_ranges(
-    brokers: Brokers,
-    ranges: Sequence[ShardRange],
-    columns: Sequence[str],
-    *,
-    topic_ids: Mapping[str, str] | None = None,
-    fail_on_data_loss: bool = True,
-    values: ValueFormat = RAW_VALUES,
-    fetch_bytes: int = FETCH_MEMORY,
-    marks: Mapping[ShardId, Sequence[Mark]] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Every record of every range as Arrow batches; records of one shard come in order.
+@lru_cache(maxsize=16)
+def _decoder(values: ValueFormat, time_zone: str) -> Decoder | None:
+    return values.decoder(time_zone)
 
-    A range may end in offsets that hold no record (compacted, aborted, or a transaction's marker): it is complete when its end
-    was passed. `topic_ids` are those of the topics that the ranges were planned for, if they are known. Records that are no
-    more are a RangeLostError, or a warning without `fail_on_data_loss`. Raises CorruptRecordsError, SourceRefusedError, and
-    BrokersUnavailableError once nothing came for STALL_TIMEOUT; each names the shard. `values` says what the column `value` is
-    decoded into: MalformedValueError, RegistryError. `fetch_bytes` bounds the memory of Kafka's answers.
-    `marks` are what must hold of the logs; a log of which one does not hold has lost records.
+
+def session_time_zone() -> str:
+    """The time zone of the Spark session that runs this task: Spark hands its settings on, but not its defaults.
+
+    The default is the zone of the machine, as Java finds it.
     """
-    decode = decoding(values, columns)
-    stops = {each.shard: each.stop for each in ranges}
-    left = {each.shard: each.start for each in ranges if each.start < each.stop}
-    lineage = Lineage(marks)
-    losses = Losses(stops, topic_ids or {}, lineage, fail=fail_on_data_loss)
-    progress_at = boot_time()
-    hungry: set[ShardId] = set()
-
-    def fetch() -> Callable[[], Sequence[Fetched]] | None:
-        if not left:
-            return None
-        sizes = _appetite.wanted(left, stops, hungry)
-        room = Room(fetch_bytes, _appetite.largest_batch(left))
-        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes, room=room, lineage=lineage)
-
-    answer = fetch()
-    while answer is not None:
-        try:
-            fetched: Sequence[Fetched] = answer()
-            trouble: BrokersUnavailableError | None = None
-        except BrokersUnavailableError as error:
-            fetched, trouble = (), error
-            time.sleep(RETRY_DELAY)
-        progressed = False
-        scans = []
-        if any(part.start is not None or part.diverged is not None for part in fetched):
-            # These are answered at once; what may be over soon is not asked for at once again.
-            time.sleep(RETRY_DELAY)
-        for part in fetched:
-            resume = losses.resume(part, boot_time())
-            if resume is not None:
-                progressed = True
-                del left[part.shard]
-                if resume < stops[part.shard]:
-                    left[part.shard] = resume
-            elif part.data:
-                scans.append((part, records.scan(part.shard, part.data, part.asked, aborted=part.aborted)))
-        hungry = {part.shard for part in fetched} & left.keys()
-        for part, scanned in scans:
-            if scanned.next_offset > part.asked:
-                progressed = True
-                hungry.discard(part.shard)
-                covered = scanned.next_offset - part.asked
-                _appetite.learn(part.shard, scanned.size, covered, scanned.largest_batch)
-            # Moved to the back: a batch larger than a Fetch comes whole only for the first shard of a request.
-            del left[part.shard]
-            if scanned.next_offset < stops[part.shard]:
-                left[part.shard] = scanned.next_offset
-        answer = fetch()
-        for part, scanned in scans:
-            # A batch may begin below the offset asked for: with records that the range has not, or that were deleted.
-            yield from decode(part.shard, scanned, part.asked, stops[part.shard], columns)
-        if progressed:  # counted from here: the time that Spark takes for the rows is no stall
-            progress_at = boot_time()
-        elif left and boot_time() - progress_at > STALL_TIMEOUT:
-            shard, position = next(iter(left.items()))
-            raise BrokersUnavailableError(
-                f"shard {shard}: no record from offset {position} on for {STALL_TIMEOUT:g} s, wanted up to {stops[shard]}"
-                + (f": {trouble}" if trouble else _held_back(shard, fetched))
-            )
+    context = TaskContext.get()
+    zone = None if context is None else context.getLocalProperty("spark.sql.session.timeZone")
+    if zone:
+        return zone
+    if zone := os.environ.get("TZ", "").removeprefix(":"):
+        return zone
+    link = Path("/etc/localtime")
+    if link.is_symlink():
+        _, _, name = str(link.resolve()).partition("/zoneinfo/")
+        if name:
+            return name
+    return "UTC"

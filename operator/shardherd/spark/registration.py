@@ -12,8 +12,8 @@ from pyspark import Accumulator, SparkContext
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
+from shardherd.spark.decode_stats import Counts, CountsParam
 from shardherd.spark.source import ShardherdSource
-from shardherd.spark.tally import Counts, CountsParam
 from shardherd.spark.warming import start_workers
 
 _counters: dict[str, Accumulator[Counts]] = {}

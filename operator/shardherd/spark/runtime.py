@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from shardherd.adapters.clock import boot_time
 from shardherd.client import AsyncConsumerClient
+from shardherd.clock import boot_time
 from shardherd.core.consumer.settings import SessionSettings
+from shardherd.source.kafka.batch_headers import event_times
+from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
+from shardherd.source.kafka.end_offsets import EndWatcher
+from shardherd.source.reading.range_reader import REQUEST_TIMEOUT, STALL_TIMEOUT
 from shardherd.spark import tasks
 from shardherd.spark.agent import Agent
-from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
-from shardherd.spark.ends import EndWatcher
+from shardherd.spark.decode_stats import Ledger, open_desk
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import OffsetsError, parse
 from shardherd.spark.pod import Pod
-from shardherd.spark.reader import REQUEST_TIMEOUT, STALL_TIMEOUT
-from shardherd.spark.samples import event_times
 from shardherd.spark.serve import ReaderServer
 from shardherd.spark.slots import Slots
-from shardherd.spark.tally import Ledger, open_desk
 from shardherd.spark.triggers import trigger_interval
 from shardherd.telemetry.scrapers import Scrapers, digest_in
 

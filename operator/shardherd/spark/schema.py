@@ -1,7 +1,7 @@
 """The source's columns, and which of them a query wants.
 
 `source` checks a user's schema with it when a query starts. A column that is not wanted is not built: every column costs time
-on its way into the JVM. Their values are `records`' business.
+on its way into the JVM. Their values are the business of `source.decoding`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from shardherd.spark.values import ValueFormat
+from shardherd.source.values.value_format import ValueFormat
 
 RAW_VALUES = ValueFormat()
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shardherd.adapters.clock import boot_time
+from shardherd.clock import boot_time
+from shardherd.source.security.kafka_settings import ISOLATION_LEVELS
 from shardherd.spark.agent import Agent
 from shardherd.spark.flow import Limits
-from shardherd.spark.kafka_settings import ISOLATION_LEVELS
 from shardherd.spark.offsets import OffsetsError, parse
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 Spark runs these classes in four kinds of processes (the driver's planner, one process for the life of a query, a second planner
 and the executors' workers); nothing is shared between them but what is pickled. Which records a micro-batch has is the holder's
-decision (the agent's, or without a ConsumerGroup `standalone`'s); tasks are made by `planning` and read by `reader`.
+decision (the agent's, or without a ConsumerGroup `standalone`'s); tasks are made by `task_planning` and read by `reader`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.kafka.fetch_memory import FETCH_MEMORY
+from shardherd.source.kafka.leader_epochs import Mark
+from shardherd.source.reading.ranges import ShardRange
+from shardherd.source.values.value_format import RAW
+from shardherd.spark.decode_stats import Counts, Desk, added, told
 from shardherd.spark.holder import Holder
-from shardherd.spark.lineage import Mark, marks_of
 from shardherd.spark.link import AgentLink
+from shardherd.spark.logged_epochs import marks_of
 from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.option_table import Mode
 from shardherd.spark.options import Settings, check_names, read_options, value_format, wants_headers
-from shardherd.spark.planning import ShardRange, Splitting, plan_tasks
 from shardherd.spark.schema import Wanted, choose, columns
-from shardherd.spark.tally import Counts, Desk, added, told
-from shardherd.spark.turns import FETCH_MEMORY
-from shardherd.spark.values.format import RAW
+from shardherd.spark.task_planning import Splitting, plan_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,7 +146,8 @@ def read_slice(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in an executor's worker."""
     # numba and pyarrow are for the workers alone: the planner's processes start once a query and must start fast.
-    from shardherd.spark.reader import brokers_of, declared, read_ranges, warm_up
+    from shardherd.source.reading.range_reader import read_ranges
+    from shardherd.spark.reader import brokers_of, declared, decoding, warm_up
 
     if not isinstance(partition, Slice):  # Spark's own, for a batch without a task
         return iter(())
@@ -157,7 +160,7 @@ def read_slice(
         wanted.names,
         topic_ids=partition.topic_ids,
         fail_on_data_loss=partition.fail_on_data_loss,
-        values=wanted.values,
+        decode=decoding(wanted.values, wanted.names),
         fetch_bytes=partition.fetch_bytes,
         marks=partition.marks,
     )

@@ -12,17 +12,19 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from shardherd.adapters.clock import boot_time
+from shardherd.clock import boot_time
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.spark.brokers import Brokers, BrokersUnavailableError
+from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError
+from shardherd.source.kafka.leader_epochs import UNKNOWN, Ends, Mark, epochs_in
+from shardherd.source.kafka.listing import Listed, Listing
+from shardherd.source.kafka.partitions import LATEST
+from shardherd.source.reading.start_positions import PlaceError
 from shardherd.spark.holder import Facts, Latest
-from shardherd.spark.lineage import UNKNOWN, Ends, Mark, epochs_in, leaders_of
-from shardherd.spark.listing import Listed, Listing
+from shardherd.spark.logged_epochs import leaders_of
 from shardherd.spark.offsets import STANDALONE, Offsets, parse
 from shardherd.spark.options import Settings
-from shardherd.spark.places import LATEST, PlaceError
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ def _job(spark: SparkSession, count: int) -> None:
 def _load(_number: Any) -> bool:
     """In a worker: import what reading takes. It compiles nothing: the processes that Spark starts meanwhile must not wait."""
     importlib.import_module("shardherd.spark.reader")
-    kernels = importlib.import_module("shardherd.spark.native").KERNELS
+    kernels = importlib.import_module("shardherd.source.decoding.compiled_records").KERNELS
     if kernels.compiled():
         kernels.functions()
     return True

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shardherd.adapters.clock import boot_time
 from shardherd.client import AsyncConsumerClient
+from shardherd.clock import boot_time
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.errors import ConsumerStoppedError

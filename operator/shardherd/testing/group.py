@@ -17,7 +17,6 @@ from pathlib import Path
 from time import sleep
 from typing import Any, TypeVar
 
-from shardherd.adapters.clock import SystemClock, boot_time
 from shardherd.adapters.memory import (
     MemoryConnector,
     MemoryEvents,
@@ -27,6 +26,7 @@ from shardherd.adapters.memory import (
     MemoryTokens,
 )
 from shardherd.client import AsyncConsumer, AsyncConsumerClient, Consumer, ConsumerClient
+from shardherd.clock import SystemClock, boot_time
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.core.assignors import ASSIGNORS, Assignor
 from shardherd.core.model.nouns import (

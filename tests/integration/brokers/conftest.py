@@ -9,7 +9,7 @@ import pytest
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.model.security import Security
-from shardherd.spark.brokers import Brokers
+from shardherd.source.kafka.brokers import Brokers
 from tests.harness.kafka import KafkaLab
 
 Connect = Callable[..., Brokers]

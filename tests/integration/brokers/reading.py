@@ -12,10 +12,10 @@ import pytest
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.ports import SourceUnavailableError
-from shardherd.spark.brokers import Brokers, BrokersUnavailableError
-from shardherd.spark.lineage import Mark
-from shardherd.spark.planning import ShardRange
-from shardherd.spark.reader import read_ranges
+from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError
+from shardherd.source.kafka.leader_epochs import Mark
+from shardherd.source.reading.range_reader import read_ranges
+from shardherd.source.reading.ranges import ShardRange
 
 COLUMNS = ("shard", "offset", "value")
 

@@ -23,13 +23,14 @@ from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.core.model.security import Security
 from shardherd.ports import SourceUnavailableError
-from shardherd.spark import brokers as brokers_module
-from shardherd.spark import losses, reader
-from shardherd.spark.appetite import Appetite
-from shardherd.spark.brokers import BrokersUnavailableError, RangeLostError
-from shardherd.spark.lineage import Mark
-from shardherd.spark.planning import ShardRange
-from shardherd.spark.wire import RawFetch
+from shardherd.source.kafka import brokers as brokers_module
+from shardherd.source.kafka.brokers import BrokersUnavailableError, RangeLostError
+from shardherd.source.kafka.leader_epochs import Mark
+from shardherd.source.kafka.wide_reads import RawFetch
+from shardherd.source.reading import lost_records as losses
+from shardherd.source.reading import range_reader
+from shardherd.source.reading.fetch_sizing import FetchSizing
+from shardherd.source.reading.ranges import ShardRange
 from tests.harness.kafka import KafkaLab
 from tests.harness.long import long
 from tests.integration.brokers.conftest import Connect, Coordinate
@@ -37,7 +38,7 @@ from tests.integration.brokers.reading import Reading, operators_refusal, read, 
 from tests.integration.contract.labs import eventually
 
 
-class Sparing(Appetite):
+class Sparing(FetchSizing):
     """Asks for a little of every shard, whatever was seen of it."""
 
     def wanted(
@@ -49,7 +50,7 @@ class Sparing(Appetite):
 @pytest.fixture(autouse=True)
 def _small_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Fetch brings a few batches of a shard, so that reading a topic takes many."""
-    monkeypatch.setattr(reader, "_appetite", Sparing())
+    monkeypatch.setattr(range_reader, "_sizing", Sparing())
 
 
 def several(kafka: KafkaLab, *on: int, partitions: int = 2, count: int = 200) -> str:
@@ -242,7 +243,7 @@ def test_a_topic_that_is_made_anew_in_the_middle_of_a_batch_is_never_read_for_th
 def test_a_topic_that_is_deleted_is_named_in_the_end(
     trio: KafkaTrio, kafka: KafkaLab, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "STALL_TIMEOUT", 5.0)
+    monkeypatch.setattr(range_reader, "STALL_TIMEOUT", 5.0)
     topic = several(kafka, 2, 3)
     reading = Reading(connect(trio.bootstrap()), *whole(topic, 2, 200))
     reading.step()

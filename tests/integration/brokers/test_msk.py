@@ -9,10 +9,10 @@ import pytest
 
 from dev.cluster.kafka import NODES
 from shardherd.adapters.kafka import connection
-from shardherd.adapters.kafka.msk import AccessKeys
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
 from shardherd.core.model.security import KafkaSecurity, SecretKey, Security
 from shardherd.ports import SourceUnavailableError
+from shardherd.source.security.aws_msk_iam import AccessKeys
 from tests.harness.kafka import NAMESPACE, KafkaLab
 from tests.harness.msk import Gateway
 from tests.integration.brokers.conftest import Connect, Coordinate

@@ -17,7 +17,7 @@ from dev.cluster.kafka import LIMITED
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.core.model.nouns import GroupSpec, ShardId
 from shardherd.ports import SourceUnavailableError
-from shardherd.spark.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
+from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from tests.harness.kafka import KafkaLab
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, sent, whole

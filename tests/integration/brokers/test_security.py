@@ -17,8 +17,8 @@ from shardherd.adapters.kafka import connection
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.core.model.nouns import GroupSpec, ShardId
 from shardherd.core.model.security import Security
-from shardherd.spark.brokers import BrokersUnavailableError
-from shardherd.spark.planning import ShardRange
+from shardherd.source.kafka.brokers import BrokersUnavailableError
+from shardherd.source.reading.ranges import ShardRange
 from shardherd.spark.source import Slice
 from tests.harness.kafka import NAMESPACE, KafkaLab
 from tests.integration.brokers.conftest import Connect, Coordinate

@@ -15,7 +15,6 @@ import pytest
 from kubernetes.client.configuration import Configuration
 
 from dev.cluster import Cluster
-from shardherd.adapters.clock import SystemClock
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
@@ -25,6 +24,7 @@ from shardherd.adapters.kubernetes.ownership import LATE, ConfigMapOwnership
 from shardherd.adapters.kubernetes.parts import Parts
 from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
+from shardherd.clock import SystemClock
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import GroupIdentity, ShardId
 from shardherd.ports import (

@@ -17,12 +17,12 @@ from kubernetes.client.configuration import Configuration
 from prometheus_client import CollectorRegistry
 
 from dev.cluster import Cluster
-from shardherd.adapters.clock import SystemClock
 from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, ApiError, KubernetesApi
 from shardherd.adapters.kubernetes.cluster import KubernetesCluster
 from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.login import connection
 from shardherd.adapters.kubernetes.seen import Seen
+from shardherd.clock import SystemClock
 from shardherd.controller import handlers
 from shardherd.controller.manifests import Manifests
 from shardherd.controller.merge import merge

@@ -10,11 +10,11 @@ from pathlib import Path
 from cryptography import x509
 
 from shardherd.adapters import certificates
-from shardherd.adapters.clock import SystemClock
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.cluster import KubernetesCluster
 from shardherd.adapters.kubernetes.serving import ServingCertificate
 from shardherd.client import AsyncConsumerClient
+from shardherd.clock import SystemClock
 from shardherd.controller.trust import Trust
 from shardherd.coordinator import Tls
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Heartbeat, Incarnation

@@ -10,7 +10,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from dev.cluster import Cluster
-from shardherd.adapters.clock import SystemClock
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.kubernetes.api import KubernetesApi
 from shardherd.adapters.kubernetes.events import KubernetesEvents
@@ -18,6 +17,7 @@ from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.adapters.kubernetes.tokens import KubernetesTokens
 from shardherd.adapters.memory import MemoryLeadership
 from shardherd.client import AsyncConsumerClient
+from shardherd.clock import SystemClock
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer, Tls
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.metrics import OperatorCounters

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
-from shardherd.adapters.clock import SystemClock
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.adapters.memory import MemoryEvents, MemoryLeadership, MemoryOwnership, MemoryTokens
+from shardherd.clock import SystemClock
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSettings, GroupSpec, GroupView, Incarnation, KafkaSource

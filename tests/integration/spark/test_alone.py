@@ -13,10 +13,10 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.structs import TopicPartition
 
 from dev.cluster import Cluster
+from shardherd.source.kafka.brokers import RangeLostError
+from shardherd.source.kafka.listing import TopicMissingError
+from shardherd.source.reading.start_positions import PlaceError
 from shardherd.spark import standalone
-from shardherd.spark.brokers import RangeLostError
-from shardherd.spark.listing import TopicMissingError
-from shardherd.spark.places import PlaceError
 from shardherd.spark.source import ShardherdSource
 from shardherd.spark.standalone import DataLostError
 from tests.integration.spark.drivers import grow, produce, until
@@ -129,7 +129,7 @@ def test_a_batch_is_bounded_by_offsets_or_by_times(cluster: Cluster, create: Cal
 def test_topics_that_do_not_exist_are_named_and_not_made(
     cluster: Cluster, create: Callable[..., str], admin: KafkaAdminClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardherd.spark.listing.APPEARS_WITHIN", 0.2)
+    monkeypatch.setattr("shardherd.source.kafka.listing.APPEARS_WITHIN", 0.2)
     topic = create()
     absent = f"absent-{topic}"
 

@@ -12,10 +12,10 @@ from kafka.structs import TopicPartition
 
 from dev.cluster import Cluster
 from shardherd.core.model.nouns import ShardId
-from shardherd.spark import brokers as brokers_module
-from shardherd.spark.brokers import Brokers, BrokersUnavailableError, RangeLostError
-from shardherd.spark.planning import ShardRange
-from shardherd.spark.reader import read_ranges
+from shardherd.source.kafka import brokers as brokers_module
+from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, RangeLostError
+from shardherd.source.reading.range_reader import read_ranges
+from shardherd.source.reading.ranges import ShardRange
 from tests.integration.spark.drivers import grow, until
 
 Create = Callable[..., str]

@@ -18,8 +18,8 @@ import pytest
 
 from dev.cluster import Cluster
 from dev.cluster.paths import cache
-from shardherd.spark.compiling import libraries
-from shardherd.spark.processors import shipped
+from shardherd.source.compiled.compiling import libraries
+from shardherd.source.compiled.processors import shipped
 from tests.harness.long import long
 from tests.integration.spark.drivers import produce
 from tests.integration.spark.page import ten_lines
@@ -64,7 +64,9 @@ def test_the_wheel_with_its_extra_is_all_that_the_ten_lines_need(
     ours = {str(path.relative_to(PACKAGE.parent)) for path in files}
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert packed == ours
-    objects = {f"shardherd/spark/objects/{each.file_name(processor)}" for each in libraries() for processor in shipped()}
+    objects = {
+        f"shardherd/source/compiled/objects/{each.file_name(processor)}" for each in libraries() for processor in shipped()
+    }
     assert {name for name in packed if name.endswith(".o")} == objects != set()
 
     place = tmp_path / "environment"

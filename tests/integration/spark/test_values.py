@@ -23,9 +23,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sql
 from pyspark.sql.avro.functions import from_avro
 
-from shardherd.spark.values import MalformedValueError, ValueFormat
-from shardherd.spark.values.avro_column import AvroColumn
-from shardherd.spark.values.json_column import JsonColumn
+from shardherd.source.values.avro_column import AvroColumn
+from shardherd.source.values.decoded_values import MalformedValueError
+from shardherd.source.values.json_column import JsonColumn
+from shardherd.source.values.value_format import ValueFormat
 from tests.harness import avro, documents
 from tests.harness.long import LONG
 from tests.harness.registry import SchemaRegistry, framed

@@ -14,10 +14,10 @@ from kafka.structs import TopicPartition
 
 from dev.cluster import Cluster
 from shardherd.core.model.nouns import ShardId
-from shardherd.spark import wire
-from shardherd.spark.brokers import Brokers
-from shardherd.spark.planning import ShardRange
-from shardherd.spark.reader import read_ranges
+from shardherd.source.kafka import wide_reads
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.reading.range_reader import read_ranges
+from shardherd.source.reading.ranges import ShardRange
 from tests.integration.spark.drivers import until
 
 Create = Callable[..., str]
@@ -224,14 +224,15 @@ def test_large_answers_come_in_large_reads(
         producer.send(topic, value=b"x" * 100_000, partition=0)
     producer.flush()
     sizes: list[int] = []
-    receive = wire._receive
 
-    def counted(transport: Any) -> tuple[memoryview, Exception | None]:
-        data, error = receive(transport)
+    receive = wide_reads.receive
+
+    def counted(sock: Any) -> tuple[memoryview, Exception | None]:
+        data, error = receive(sock)
         sizes.append(len(data))
         return data, error
 
-    monkeypatch.setattr(wire, "_receive", counted)
+    monkeypatch.setattr(wide_reads, "receive", counted)
 
     assert len(ours(cluster, topic, committed=False)[1]) == 40
     assert sum(sizes) > 4_000_000

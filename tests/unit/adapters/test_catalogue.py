@@ -18,6 +18,7 @@ from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.source import KafkaShardSource
 from shardherd.core.model.nouns import KafkaSource, ShardId, ShardInfo
 from shardherd.ports import Discovered, SourceUnavailableError
+from shardherd.source.kafka.partitions import EARLIEST
 
 INTERESTS = frozenset({Interest(("t", "u"))})
 
@@ -236,7 +237,7 @@ class Wires:
         if node in self.down | self.refused:
             raise errors.NodeNotReadyError(f"broker {node}")
         asked = [each.partition_index for topic in request.topics for each in topic.partitions]
-        offset = 0 if request.topics[0].partitions[0].timestamp == module.EARLIEST else self.end
+        offset = 0 if request.topics[0].partitions[0].timestamp == EARLIEST else self.end
         answers = [SimpleNamespace(partition_index=at, error_code=0, offset=offset) for at in asked]
         return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=answers)])
 

@@ -25,8 +25,8 @@ from shardherd.core.model.nouns import (
     Leave,
     ShardId,
 )
+from shardherd.source.kafka.leader_epochs import Ends
 from shardherd.spark.agent import Agent
-from shardherd.spark.lineage import Ends
 
 T = TypeVar("T")
 GROUP = "group-uid"

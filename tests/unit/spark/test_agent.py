@@ -17,9 +17,10 @@ from shardherd.core.model.errors import (
     UnknownGroupError,
 )
 from shardherd.core.model.nouns import CheckpointResult, ConfirmedShard, ShardId
+from shardherd.source.kafka.leader_epochs import Mark
 from shardherd.spark.agent import EVENT_WAIT
 from shardherd.spark.flow import Limits
-from shardherd.spark.lineage import Mark, marks_of
+from shardherd.spark.logged_epochs import marks_of
 from shardherd.spark.offsets import Offsets
 from tests.unit.spark.simulated import GROUP, Scene, SimulatedLoop, story
 

@@ -4,11 +4,13 @@ import pytest
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import OAuth, Security
+from shardherd.source.kafka.partitions import EARLIEST, LATEST
+from shardherd.source.kafka.selection import Selection
+from shardherd.source.reading.start_positions import Place, PlaceError
+from shardherd.source.security.kafka_settings import KafkaSettingError
 from shardherd.spark.flow import Limits
-from shardherd.spark.kafka_settings import KafkaSettingError
 from shardherd.spark.option_table import MEANINGLESS, OPTIONS, Mode
-from shardherd.spark.options import OptionError, Selection, Settings, read_options
-from shardherd.spark.places import EARLIEST, LATEST, Place, PlaceError
+from shardherd.spark.options import OptionError, Settings, read_options
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
 ALONE = {"kafka.bootstrap.servers": "kafka:9092", "subscribe": "clicks"}

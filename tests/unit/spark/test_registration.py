@@ -10,9 +10,9 @@ from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkAttributeError
 
 from shardherd.spark import registration, values_read, warming
+from shardherd.spark.decode_stats import Counts
 from shardherd.spark.registration import NotCountedError, register_source
 from shardherd.spark.source import ShardherdSource
-from shardherd.spark.tally import Counts
 from shardherd.spark.warming import start_workers
 
 

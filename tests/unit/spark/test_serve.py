@@ -14,22 +14,22 @@ import pytest
 
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ShardId
-from shardherd.spark import ends as ends_module
+from shardherd.source.kafka import end_offsets as ends_module
+from shardherd.source.kafka.batch_headers import event_times
+from shardherd.source.kafka.brokers import BrokersUnavailableError
+from shardherd.source.kafka.end_offsets import EndWatcher
+from shardherd.source.kafka.fetching import Fetched
 from shardherd.spark import serve
 from shardherd.spark.agent import Agent
-from shardherd.spark.brokers import BrokersUnavailableError
-from shardherd.spark.ends import EndWatcher
-from shardherd.spark.fetching import Fetched
+from shardherd.spark.decode_stats import Ledger, open_desk
 from shardherd.spark.flow import Limits
 from shardherd.spark.holder import Facts, Latest
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
-from shardherd.spark.samples import event_times
 from shardherd.spark.slots import Slots
-from shardherd.spark.tally import Ledger, open_desk
 from shardherd.telemetry.scrapers import Scrapers, digest, digest_in
-from tests.unit.spark.kafka_bytes import Record, batch_of
+from tests.unit.source.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
 A = ShardId("clicks/0")

@@ -16,12 +16,12 @@ from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from shardherd.spark.decode_stats import Desk
 from shardherd.spark.flow import Limits
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError
 from shardherd.spark.options import OptionError, read_options
 from shardherd.spark.schema import SCHEMA, Wanted, columns
 from shardherd.spark.source import ShardherdSource, ShardherdStreamReader, Slice
-from shardherd.spark.tally import Desk
 
 DESK = Desk("127.0.0.1", 9091, "a-token")
 FACTS = {"group": "uid", "bootstrapServers": "kafka:9092", "slots": 2, "kafka": {}, "desk": DESK.as_dict()}

@@ -9,14 +9,15 @@ import pytest
 
 from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import ShardId
+from shardherd.source.kafka.brokers import BrokersUnavailableError
+from shardherd.source.kafka.leader_epochs import Ends, Mark
+from shardherd.source.kafka.listing import Listed
+from shardherd.source.kafka.partitions import EARLIEST, LATEST
+from shardherd.source.reading.start_positions import PlaceError
 from shardherd.spark import standalone
-from shardherd.spark.brokers import BrokersUnavailableError
 from shardherd.spark.holder import Facts
-from shardherd.spark.lineage import Ends, Mark
-from shardherd.spark.listing import Listed
 from shardherd.spark.offsets import STANDALONE, Offsets
 from shardherd.spark.options import Settings, read_options
-from shardherd.spark.places import EARLIEST, LATEST, PlaceError
 from shardherd.spark.standalone import DataLostError, Standalone, ranges_between
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")

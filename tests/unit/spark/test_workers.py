@@ -69,8 +69,9 @@ def test_a_session_has_it_and_whoever_names_another_one_wins() -> None:
 
 FORKING = """
 import os, sys
-from shardherd.spark import daemon, machine_code
-from shardherd.spark.compiling import libraries
+from shardherd.spark import daemon
+from shardherd.source.compiled import machine_code
+from shardherd.source.compiled.compiling import libraries
 for library in libraries():
     library.prepare()
 with daemon._stdout_aside():
@@ -92,8 +93,9 @@ def forked(work):
     return os.fdopen(reading).read()
 
 def work():
-    from shardherd.spark import native, reader, source
-    from shardherd.spark.values import ValueFormat
+    from shardherd.spark import reader, source
+    from shardherd.source.decoding import compiled_records as native
+    from shardherd.source.values.value_format import ValueFormat
     import pyspark.worker
     found = native.count_batches(numpy.zeros(5, numpy.uint8))
     json = ValueFormat("json", "a string").decoder("UTC").decode(pyarrow.array([b'{"a":"x"}'])).values.to_pylist()

@@ -10,11 +10,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from shardherd.adapters.clock import boot_time
-from shardherd.adapters.kafka.credentials import ClientSettings, Credentials, as_text
-from shardherd.adapters.kafka.errors import CredentialsError
+from shardherd.clock import boot_time
 from shardherd.core.model.security import AWS_MSK_IAM, KafkaSecurity, SecretKey
 from shardherd.ports import SecretReader, SecretRefusedError, SecretUnavailableError, SourceUnavailableError
+from shardherd.source.security.credential_errors import CredentialsError
+from shardherd.source.security.credentials import ClientSettings, Credentials, as_text
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ from kafka.protocol.admin import DescribeLogDirsRequest, ListGroupsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
-from shardherd.adapters.kafka.shards import Partition, shard_of
+from shardherd.clock import boot_time
 from shardherd.core.group.topics import PatternError, check, selects
 from shardherd.core.model.nouns import ShardInfo
 from shardherd.ports import SourceUnavailableError
+from shardherd.source.kafka.partitions import EARLIEST, LATEST, Partition, shard_of
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,6 @@ SIZES_MAX_AGE = 20.0
 
 GROUPS_MAX_AGE = 1.0
 """A broker lists all of its groups to show one; a list this young (seconds) serves others too."""
-
-EARLIEST, LATEST = -2, -1
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,12 @@ from kafka.errors import (
 )
 from kafka.net.selector import NetworkSelector
 
-from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kafka.access import Access
-from shardherd.adapters.kafka.errors import CredentialsError
-from shardherd.adapters.kafka.manager import PLAINTEXT, ClientManager, Failure, told
+from shardherd.clock import boot_time
 from shardherd.ports import SourceUnavailableError
+from shardherd.source.kafka.connection_manager import PLAINTEXT, ClientManager, Failure, told
+from shardherd.source.kafka_python.private import crash_of
+from shardherd.source.security.credential_errors import CredentialsError
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class Wire:
         return any(failure.broker == node and _is_refusal(failure) for failure in self._manager.failures())
 
     async def sleep(self, seconds: float) -> None:
-        await self._manager._net.sleep(seconds)
+        await self._manager.net.sleep(seconds)
 
     def expired(self, after: float = 0.0) -> bool:
         """Whether the time is over, or will be in so many seconds."""
@@ -126,8 +127,8 @@ class KafkaConnection:
         async with self._opening:
             if self._closed:
                 raise SourceUnavailableError(f"Kafka at {self.servers}: the connection was closed")
-            if self._net is not None and self._net._exception is not None:
-                log.error("kafka-python's loop for %s has crashed (%r); starting another", self.servers, self._net._exception)
+            if self._net is not None and (crash := crash_of(self._net)) is not None:
+                log.error("kafka-python's loop for %s has crashed (%r); starting another", self.servers, crash)
                 self._net.close()
                 self._net, self._manager = None, None
             if self._access is not None:
@@ -225,7 +226,7 @@ def _client(servers: str, access: Access | None) -> tuple[Any, Any]:
 
 
 def _shut(net: Any, manager: Any) -> None:
-    if net._exception is None:
+    if crash_of(net) is None:
         manager.call_soon(manager.close)
     # A name that resolves slowly can hold the thread; it is a daemon and may end later.
     net.stop(timeout_ms=1000)

@@ -18,9 +18,9 @@ from kafka.protocol.producer import AddOffsetsToTxnRequest, EndTxnRequest, InitP
 
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.coordinators import TRANSACTION, ask_coordinator
-from shardherd.adapters.kafka.shards import partition_of, shard_of
 from shardherd.core.model.nouns import KafkaSource, Offset, ShardId
 from shardherd.ports import CommitFencedError, OutcomeUnknownError, SourceUnavailableError
+from shardherd.source.kafka.partitions import partition_of, shard_of
 
 TAKE_OVER_TIMEOUT = 15.0
 """Seconds; a fresh cluster creates its transaction log first."""

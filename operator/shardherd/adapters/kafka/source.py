@@ -12,10 +12,10 @@ from kafka.protocol.admin import DescribeGroupsRequest
 from shardherd.adapters.kafka.catalogue import Catalogue, Interest
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.coordinators import ask_coordinator
-from shardherd.adapters.kafka.shards import partition_of, shard_of
 from shardherd.adapters.kafka.times import RecordTimes
 from shardherd.core.model.nouns import KafkaSource, Offset, ShardId
 from shardherd.ports import Discovered, SourceUnavailableError
+from shardherd.source.kafka.partitions import partition_of, shard_of
 
 MEMBERS_TIMEOUT = 10.0
 """Seconds for the look at the group's members; a fresh cluster creates its internal topic first."""

@@ -18,7 +18,7 @@ from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
 
 from shardherd.adapters.kafka.connection import Wire
-from shardherd.adapters.kafka.shards import Partition
+from shardherd.source.kafka.partitions import Partition
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
-from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kubernetes.api import APPLY, ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.seen import BUDGET, GROUP, GROUP_LABEL, POD, SERVICE, STATEFUL_SET, Key, Seen, group_of, slim
+from shardherd.clock import boot_time
 from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import ClusterChangedError, ClusterRefusedError, ClusterUnavailableError, GroupObjects, Manifest
 

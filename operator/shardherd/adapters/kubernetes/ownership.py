@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardherd.adapters.clock import boot_time
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.configmaps import foreign, metadata, owned, path
 from shardherd.adapters.kubernetes.copies import ConfigMapCopies
 from shardherd.adapters.kubernetes.parts import Index, Parts, PartsDamagedError, digest, fresh
+from shardherd.clock import boot_time
 from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import (
     GROWTH_LIMIT,

@@ -1,7 +1,7 @@
 """How clients of a Kafka cluster prove who they are and know whom they talk to, without any secret in it.
 
 `KafkaSecurity` is what a ConsumerGroup says: keys of Secrets. `Security` is what a process on the data path gets: names of
-files. Both may be logged, pickled and shown. Who reads the values is `adapters.kafka.credentials`.
+files. Both may be logged, pickled and shown. Who reads the values is `source.security.credentials`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,221 @@
+"""Loops that numba compiled, loaded as machine code without numba.
+
+Importing numba takes longer than everything else that a Python worker does before its first row, and compiling many times that.
+So object files for a few processors (`processors`) are shipped in the folder `objects` beside this module; llvmlite alone loads
+them. Where there is none for this machine (a source checkout, a processor older than all of them), `compiling` makes it, and it
+is kept in NUMBA_CACHE_DIR, or else in `__pycache__` beside this module. `decoding.compiled_records` and
+`values.compiled_values` have the libraries.
+
+With NUMBA_BOUNDSCHECK=1 numba runs them, and an access outside of an array raises IndexError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+import numpy.typing as npt
+
+from shardherd.source.compiled.processors import COMPILER, Processor, here, missing, shipped, system
+
+log = logging.getLogger(__name__)
+
+_HERE = Path(__file__).parent
+_SOURCE = _HERE.parent
+
+SHIPPED_FOLDER = _HERE / "objects"
+"""What the build of a wheel or an image has compiled."""
+
+# What decides, beside a library's own sources, what is compiled.
+_COMPILING = "compiled/compiling.py"
+
+_KINDS = {
+    "B": (np.dtype(np.uint8), 1),
+    "I": (np.dtype(np.int32), 1),
+    "L": (np.dtype(np.int64), 1),
+    "T": (np.dtype(np.int64), 2),
+}
+
+
+@dataclass(frozen=True)
+class Library:
+    """Functions that are compiled together.
+
+    `module` has them in SIGNATURES: name -> (numba's signature, function); it is imported to compile, and never to load. All
+    return an integer and allocate nothing. `arguments` is what each takes, in numba's order, by a letter for each: B, I and L
+    are arrays of bytes, 32- and 64-bit integers, T a table of 64-bit integers, n a number. `sources` are the files, below
+    the folder of the source, that the code depends on.
+    """
+
+    name: str
+    module: str
+    sources: tuple[str, ...]
+    arguments: Mapping[str, str]
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def file_name(self, processor: Processor) -> str:
+        """Of the object file: for what it is, and a digest of all that it depends on."""
+        return _file_name(self, processor)
+
+    def functions(self) -> Mapping[str, Callable[..., int]]:
+        """All of them, ready to be called."""
+        return _functions(self)
+
+    def compiled(self) -> bool:
+        """Whether they can be loaded at once."""
+        return existing(self.file_name(here())) is not None
+
+    def prepare(self) -> Path | None:
+        """Compile it for this machine if need be; the object file, or None if no folder for it can be written."""
+        name = self.file_name(here())
+        if existing(name) is None:
+            kept(name, _compiled(self))
+        return existing(name)
+
+    def checked(self) -> dict[str, Callable[..., int]]:
+        """The functions as numba runs them, with bounds checks."""
+        import numba
+
+        njit: Any = numba.njit
+        return {name: njit(signature, cache=True)(function) for name, (signature, function) in self.signatures().items()}
+
+    def signatures(self) -> Mapping[str, tuple[Any, Callable[..., Any]]]:
+        """What is compiled: by name, numba's signature and the function."""
+        found: Mapping[str, tuple[Any, Callable[..., Any]]] = importlib.import_module(self.module).SIGNATURES
+        return found
+
+
+@cache
+def _functions(library: Library) -> Mapping[str, Callable[..., int]]:
+    if os.environ.get("NUMBA_BOUNDSCHECK") == "1":
+        return library.checked()
+    name = library.file_name(here())
+    path = existing(name)
+    if path is not None:
+        code = path.read_bytes()
+    else:
+        code = _compiled(library)
+        kept(name, code)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    # It loads what is compiled and compiles nothing, so it need not know the processor.
+    loading = llvm.Target.from_default_triple().create_target_machine(reloc="pic", codemodel="small", jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), loading)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return {name: _callable(engine, name, letters) for name, letters in library.arguments.items()}
+
+
+@cache
+def _file_name(library: Library, processor: Processor) -> str:
+    parts = [repr((sorted(COMPILER.items()), processor.cpu, processor.flags)).encode()]
+    parts += [(_SOURCE / each).read_bytes() for each in (*library.sources, _COMPILING)]
+    digest = hashlib.sha256(b"/".join(parts)).hexdigest()[:20]
+    return f"shardherd-{library.name}-{system()}-{processor.name}-{digest}.o"
+
+
+def _compiled(library: Library) -> bytes:
+    from shardherd.source.compiled.compiling import compiled
+
+    _say_why()
+    return compiled([library], here())[library.name]
+
+
+@cache
+def _say_why() -> None:
+    """Once a process. What is shipped compiles nowhere, so this is for whoever wonders about the seconds."""
+    processor = here()
+    if processor in shipped():
+        made = "they are made by `python -m shardherd.source.compiled.compiling`"
+        why = f"{SHIPPED_FOLDER} has none for {processor.name} ({system()}): {made}"
+    elif shipped():
+        lacks = ", ".join(sorted(missing()))
+        oldest = f"{shipped()[-1].name}, the oldest that is shipped for"
+        why = f"this processor, {processor.cpu}, is older than {oldest}: it lacks {lacks}"
+    else:
+        why = f"none are shipped for {system()}"
+    log.warning("compiling the decoder's loops, which takes some seconds for each format: no object files, as %s", why)
+
+
+def _callable(engine: Any, name: str, letters: str) -> Callable[..., int]:
+    """One kernel, called by numba's own convention: the result and a failure by reference, arrays as their parts."""
+    parts: list[Any] = [ctypes.c_void_p, ctypes.c_void_p]
+    for letter in letters:
+        if letter == "n":
+            parts.append(ctypes.c_int64)
+        else:
+            # Owner, parent, number of items, size of one, where they are, and per dimension the length and the stride.
+            dimensions = _KINDS[letter][1]
+            parts += [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+            parts += [ctypes.c_int64] * (2 * dimensions)
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, *parts)(engine.get_function_address(name))
+
+    def call(*arguments: Any) -> int:
+        assert engine  # it owns the code
+        result, failure = ctypes.c_int64(), ctypes.c_void_p()
+        flat: list[Any] = [ctypes.addressof(result), ctypes.addressof(failure)]
+        for letter, given in zip(letters, arguments, strict=True):
+            if letter == "n":
+                flat.append(given)
+            else:
+                _flatten(given, letter, flat)
+        if status := function(*flat):
+            raise RuntimeError(f"kernel {name} failed with {status}")
+        return result.value
+
+    return call
+
+
+def _flatten(array: npt.NDArray[Any], letter: str, into: list[Any]) -> None:
+    """An array's parts. Raises TypeError for one that the kernel was not compiled for: it would read beyond it."""
+    dtype, dimensions = _KINDS[letter]
+    if array.dtype != dtype or array.ndim != dimensions or not array.flags.c_contiguous:
+        raise TypeError(f"an array of {dtype} with {dimensions} dimensions is needed, not of {array.dtype} with {array.ndim}")
+    into += [None, None, array.size, array.itemsize, array.__array_interface__["data"][0], *array.shape, *array.strides]
+
+
+# --- the object files ---------------------------------------------------------------------------------------------------------
+
+
+def _folders() -> list[Path]:
+    """Where object files are kept that a worker has compiled, best first."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    return [*([Path(given)] if given else []), _HERE / "__pycache__"]
+
+
+def existing(name: str) -> Path | None:
+    """The object file of this name, if there is one."""
+    return next((path for path in (folder / name for folder in (SHIPPED_FOLDER, *_folders())) if path.exists()), None)
+
+
+def kept(name: str, code: bytes) -> Path | None:
+    """Write an object file where that is possible."""
+    for folder in _folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return write(folder, name, code)
+        except OSError:
+            continue
+    return None
+
+
+def write(folder: Path, name: str, code: bytes) -> Path:
+    """Write an object file, at once whole: other workers may be looking for it."""
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as scratch:
+        scratch.write(code)
+    # A temporary file is its maker's alone; an image is built by one user and run by another.
+    Path(scratch.name).chmod(0o644)
+    return Path(scratch.name).rename(folder / name)

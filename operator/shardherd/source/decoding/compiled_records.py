@@ -1,0 +1,48 @@
+"""The inner loops of decoding (`record_kernels`) as functions to call, loaded without numba: see `compiled.machine_code`.
+
+`record_batches` and `record_columns` call them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from shardherd.source.compiled.machine_code import Library
+
+Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int32]
+
+KERNELS = Library(
+    "kernels",
+    "shardherd.source.decoding.record_kernels",
+    ("decoding/record_layout.py", "decoding/record_kernels.py"),
+    {
+        "count_batches": "B",
+        "scan": "BT",
+        "count_headers": "BBTn",
+        "records": "BBTnnnn" + "LLI" + "IBB" + "IBB" + "IB" + "IB" + "IBB" + "L",
+    },
+)
+LIBRARIES = (KERNELS,)
+
+
+def count_batches(data: Bytes) -> int:
+    """See `record_kernels.count_batches`."""
+    return KERNELS.functions()["count_batches"](data)
+
+
+def scan(data: Bytes, batches: Longs) -> int:
+    """See `record_kernels.scan`."""
+    return KERNELS.functions()["scan"](data, batches)
+
+
+def count_headers(data: Bytes, plain: Bytes, batches: Longs, last: int) -> int:
+    """See `record_kernels.count_headers`."""
+    return KERNELS.functions()["count_headers"](data, plain, batches, last)
+
+
+def records(*arguments: Bytes | Longs | Ints | int) -> int:
+    """See `record_kernels.records`."""
+    return KERNELS.functions()["records"](*arguments)

@@ -1,0 +1,261 @@
+"""Turns the raw bytes of a Fetch answer into Arrow record batches: all formats, codecs, transactions and gaps.
+
+Decides which records of a shard's bytes are in a range and visible; `range_reader` calls it in Spark's Python workers. It does
+no input or output. Damaged bytes end in a CorruptRecordsError that names the shard and the batch's offset, never in other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.decoding import codecs, compiled_records
+from shardherd.source.decoding import legacy_formats as legacy
+from shardherd.source.decoding import record_layout as layout
+from shardherd.source.decoding.record_columns import SCHEMA, Columns, schema_of
+from shardherd.source.decoding.transactions import Aborted, Batch, hidden
+
+__all__ = ["REASONS", "SCHEMA", "CorruptRecordsError", "Scan", "decode", "scan", "schema_of"]
+
+ARROW_BYTES = 16 * 1024 * 1024
+"""Uncompressed bytes after which an Arrow batch is closed; a larger Kafka batch makes a larger one."""
+
+ARROW_ROWS = 128 * 1024
+"""Rows after which an Arrow batch is closed."""
+
+GROUP_BYTES = 1024 * 1024
+"""Uncompressed bytes that are decompressed before they are decoded: they should still be in the processor's cache."""
+
+REASONS = {
+    layout.BAD_LENGTH: "it is shorter than its header",
+    layout.BAD_FORMAT: "its format is unknown",
+    layout.BAD_COUNT: "its offsets and record count contradict each other",
+    layout.BAD_VARINT: "a number in it is cut off or too long",
+    layout.BAD_RECORD: "a record's lengths contradict each other",
+    layout.BAD_OFFSET: "a record's offset is not in its batch, or not above the one before it",
+    layout.TRAILING_BYTES: "bytes are left over after its last record",
+    layout.BAD_BATCH_ORDER: "it starts below the end of the batch before it",
+    layout.BAD_TIMESTAMP: "a record's time is beyond what Spark's timestamps can say",
+    layout.BAD_HEADERS: "a record's headers do not fit the record",
+}
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+class CorruptRecordsError(ValueError):
+    """The bytes of a shard are not what Kafka promises. Names the shard, the offset, and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The batches in one shard's bytes that may hold visible records, and where the next Fetch goes on.
+
+    `next_offset` is past the last whole batch, visible or not; the asked offset if there is none. `size` is
+    how many bytes the whole batches have together, `largest_batch` how many the largest one has.
+    """
+
+    data: npt.NDArray[np.uint8]
+    batches: npt.NDArray[np.int64]
+    next_offset: Offset
+    size: int = 0
+    largest_batch: int = 0
+
+
+def scan(
+    shard: ShardId,
+    data: bytes | memoryview,
+    asked: Offset,
+    *,
+    aborted: Collection[Aborted] = (),
+    checksums: bool = True,
+) -> Scan:
+    """Find the whole batches that a Fetch from offset `asked` returned, and leave out those that hold no visible record.
+
+    `aborted` are the aborted transactions that came with the answer (read_committed); without them every record is visible.
+    Raises CorruptRecordsError.
+    """
+    view = np.frombuffer(data, dtype=np.uint8)
+    table = np.zeros((compiled_records.count_batches(view) + 1, layout.BATCH_FIELDS), dtype=np.int64)
+    count = compiled_records.scan(view, table)
+    if count < 0:
+        fault = table[-1]
+        reason = REASONS[count]
+        if count == layout.BAD_FORMAT:
+            reason = f"format {fault[layout.FORMAT]} is none of 0, 1 and 2"
+        raise _corrupt(shard, int(fault[layout.BASE_OFFSET]), reason, asked=asked)
+    found = table[:count]
+    next_offset = max(asked, int(found[-1, layout.LAST_OFFSET]) + 1) if count else asked
+    if checksums:
+        for row in found.tolist():
+            _verify(shard, view, row)
+    size = int(found[-1, layout.END]) if count else 0
+    largest = int(np.diff(found[:, layout.END], prepend=0).max()) if count else 0
+    return Scan(view, _visible(shard, view, found, aborted), next_offset, size, largest)
+
+
+def _verify(shard: ShardId, data: npt.NDArray[np.uint8], row: Sequence[int]) -> None:
+    """Compare a batch's checksum with its bytes."""
+    position, end = row[layout.POSITION], row[layout.END]
+    if row[layout.FORMAT] == 2:
+        # From the attributes, the first field after the checksum, to the end.
+        actual = google_crc32c.value(data[position - layout.HEADER_SIZE + 21 : end])
+    else:
+        actual = legacy.checksum(data.data[position:end])
+    if actual != row[layout.CHECKSUM]:
+        raise _corrupt(shard, row[layout.BASE_OFFSET], "its checksum does not match")
+
+
+def _visible(
+    shard: ShardId, data: npt.NDArray[np.uint8], batches: npt.NDArray[np.int64], aborted: Collection[Aborted]
+) -> npt.NDArray[np.int64]:
+    """The batches that hold records which a consumer may see, as Kafka's own consumer chooses them."""
+    control = (batches[:, layout.ATTRIBUTES] & layout.CONTROL) != 0
+    # In formats 0 and 1 that bit has no meaning.
+    control &= batches[:, layout.FORMAT] == 2
+    keep = ~control & (batches[:, layout.COUNT] > 0)
+    if aborted:
+        seen = [
+            Batch(
+                row[layout.LAST_OFFSET],
+                row[layout.PRODUCER],
+                bool(row[layout.ATTRIBUTES] & layout.TRANSACTIONAL),
+                bool(is_control),
+            )
+            for row, is_control in zip(batches.tolist(), control.tolist(), strict=True)
+        ]
+        keep[hidden(seen, aborted, lambda at: _is_abort(shard, data, batches[at : at + 1]))] = False
+    visible: npt.NDArray[np.int64] = batches[keep]
+    return visible
+
+
+def _is_abort(shard: ShardId, data: npt.NDArray[np.uint8], batch: npt.NDArray[np.int64]) -> bool:
+    """Whether a control batch ends a transaction by aborting it: the key of its one record says so."""
+    keys = [key for rows in _decoded(shard, data, batch.copy(), 0, 1 << 62, ("key",)) for key in rows.column(0).to_pylist()]
+    return bool(keys) and keys[0] is not None and len(keys[0]) >= 4 and int.from_bytes(keys[0][2:4], "big") == 0
+
+
+def decode(shard: ShardId, scanned: Scan, start: Offset, stop: Offset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The visible records with start <= offset < stop, in order, as Arrow batches of `columns` (of SCHEMA, in that order).
+
+    Nothing in the range gives no batch. Raises CorruptRecordsError; what came before the damage has then been given.
+    """
+    batches = scanned.batches
+    inside = (batches[:, layout.LAST_OFFSET] >= start) & (
+        (batches[:, layout.BASE_OFFSET] < stop) | (batches[:, layout.FORMAT] < 2)
+    )
+    yield from _decoded(shard, scanned.data, batches[inside], start, stop, columns)
+
+
+def _decoded(
+    shard: ShardId,
+    data: npt.NDArray[np.uint8],
+    batches: npt.NDArray[np.int64],
+    start: Offset,
+    stop: Offset,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    arena = codecs.Arena()
+    pending: Columns | None = None
+    done, rows = 0, batches.tolist()
+    left = sum(row[layout.COUNT] for row in rows)
+    while done < len(rows):
+        if rows[done][layout.FORMAT] < 2:
+            if pending is not None:
+                yield from pending.batches()
+                pending = None
+            yield from _legacy(shard, data, rows[done], arena, start, stop, columns)
+            done += 1
+            continue
+        # As many batches as fit the cache are decompressed, and then decoded by one call.
+        first, announced, size = done, 0, 0
+        arena.clear()
+        while done < len(rows) and rows[done][layout.FORMAT] == 2 and (done == first or size < GROUP_BYTES):
+            taken = _decompressed(shard, data, batches, done, rows[done], arena)
+            announced += rows[done][layout.COUNT]
+            size += taken
+            done += 1
+        if pending is None or not pending.takes(announced, size):
+            if pending is not None:
+                yield from pending.batches()
+            pending = _room(shard, columns, announced, size, left)
+        status, at = pending.append(data, arena.data, batches[first:done], size, start, stop)
+        if status < 0:
+            raise _corrupt(shard, rows[first + at][layout.BASE_OFFSET], REASONS[status])
+        left -= announced
+    if pending is not None:
+        yield from pending.batches()
+
+
+def _room(shard: ShardId, columns: Sequence[str], rows: int, size: int, left: int) -> Columns:
+    """Room for `rows` records of `size` bytes, and as far as an Arrow batch may grow for the `left` ones, if they are alike."""
+    like_these = int(1.25 * size / max(rows, 1) * left)
+    return Columns(shard, columns, max(rows, min(left, ARROW_ROWS)), max(size, min(like_these, ARROW_BYTES)))
+
+
+def _decompressed(
+    shard: ShardId,
+    data: npt.NDArray[np.uint8],
+    batches: npt.NDArray[np.int64],
+    index: int,
+    row: Sequence[int],
+    arena: codecs.Arena,
+) -> int:
+    """Put one batch's records into the arena, if they are compressed, and note where; how many bytes they take."""
+    codec, position, end = row[layout.ATTRIBUTES] & layout.CODEC_MASK, row[layout.POSITION], row[layout.END]
+    if codec != codecs.NONE:
+        try:
+            position, end = codecs.decompress(codec, data.data[position:end], arena)
+        except codecs.CodecError as error:
+            raise _corrupt(shard, row[layout.BASE_OFFSET], str(error)) from error
+        batches[index, layout.POSITION], batches[index, layout.END] = position, end
+        batches[index, layout.IN_PLACE] = 0
+    if row[layout.COUNT] > (end - position) // layout.SMALLEST_RECORD:
+        raise _corrupt(shard, row[layout.BASE_OFFSET], f"{row[layout.COUNT]} records cannot be in {end - position} bytes")
+    return end - position
+
+
+def _legacy(
+    shard: ShardId,
+    data: npt.NDArray[np.uint8],
+    row: Sequence[int],
+    arena: codecs.Arena,
+    start: Offset,
+    stop: Offset,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    try:
+        found = legacy.messages(data.data[row[layout.POSITION] : row[layout.END]], arena)
+    except (legacy.LegacyError, codecs.CodecError) as error:
+        raise _corrupt(shard, row[layout.BASE_OFFSET], f"format {row[layout.FORMAT]}: {error}") from error
+    rows = [each for each in found if start <= each.offset < stop]
+    if not rows:
+        return
+    topic, _, partition = shard.rpartition("/")
+    try:
+        lists: dict[str, list[Any]] = {
+            "key": [each.key for each in rows],
+            "value": [each.value for each in rows],
+            "topic": [topic] * len(rows),
+            "partition": [int(partition)] * len(rows),
+            "offset": [each.offset for each in rows],
+            "timestamp": [each.timestamp * 1000 for each in rows],
+            "timestampType": [each.timestamp_type for each in rows],
+            "headers": [None] * len(rows),
+            "shard": [shard] * len(rows),
+        }
+        table = pa.Table.from_pydict({name: lists[name] for name in columns}, schema=schema_of(columns))
+    except OverflowError as error:
+        raise _corrupt(shard, row[layout.BASE_OFFSET], REASONS[layout.BAD_TIMESTAMP]) from error
+    yield from table.to_batches()
+
+
+def _corrupt(shard: ShardId, offset: Offset, reason: str, *, asked: Offset | None = None) -> CorruptRecordsError:
+    fetched = "" if asked is None else f" (fetched from offset {asked})"
+    return CorruptRecordsError(f"shard {shard}, batch at offset {offset}{fetched}: {reason}")

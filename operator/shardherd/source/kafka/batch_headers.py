@@ -1,0 +1,47 @@
+"""What single record batches say of themselves: how large records are, and how old.
+
+Called where micro-batches are planned (for `maxBytesPerTrigger`), and by the agent (for its metrics). It asks for the headers
+of batches only and decodes no record.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.kafka.fetching import Fetched
+
+SAMPLE_BYTES = 1024
+"""Bytes that are fetched of a shard: a header is enough, but Kafka sends the first shard's batch whole."""
+
+HEADER = struct.Struct(">8xi23xq14xi")
+"""Length, newest time (milliseconds) and number of records of a batch (format 2): its first 61 bytes."""
+
+BATCH_OVERHEAD = 12
+"""Bytes of a batch before its length counts."""
+
+
+class Sampled(Protocol):
+    """Where records are: `brokers.Brokers`."""
+
+    def begin_fetch(
+        self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int
+    ) -> Callable[[], list[Fetched]]: ...
+
+
+def sizes_at(brokers: Sampled, positions: Mapping[ShardId, Offset], timeout: float) -> dict[ShardId, float]:
+    """Bytes a record, compressed, of the batch at each position. Raises BrokersUnavailableError, SourceRefusedError."""
+    found = _headers(brokers, positions, timeout)
+    return {shard: (length + BATCH_OVERHEAD) / records for shard, (length, _, records) in found.items() if records > 0}
+
+
+def event_times(brokers: Sampled, positions: Mapping[ShardId, Offset], timeout: float) -> dict[ShardId, float]:
+    """Seconds since 1970 of the newest record in the batch at each position. Raises as `sizes_at`."""
+    return {shard: newest / 1000 for shard, (_, newest, _) in _headers(brokers, positions, timeout).items() if newest >= 0}
+
+
+def _headers(brokers: Sampled, positions: Mapping[ShardId, Offset], timeout: float) -> dict[ShardId, tuple[int, int, int]]:
+    parts = brokers.begin_fetch(positions, timeout, shard_bytes=SAMPLE_BYTES)()
+    return {part.shard: HEADER.unpack_from(part.data) for part in parts if len(part.data) >= HEADER.size}

@@ -1,0 +1,149 @@
+"""Watches the ends of the shards that this consumer holds, so that nobody has to ask Kafka while a micro-batch is planned.
+
+The agent says which shards; a thread asks Kafka a few times a second and calls back when something grew. Errors are logged
+once and tried again: the consumer then simply sees nothing new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from shardherd.clock import boot_time
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.kafka.batch_headers import sizes_at
+from shardherd.source.kafka.brokers import BrokersUnavailableError, SourceRefusedError
+from shardherd.source.kafka.fetching import Fetched
+from shardherd.source.kafka.leader_epochs import Ends, epochs_in
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 0.1
+"""Seconds between two looks: a tenth of a small micro-batch, and one small request a broker."""
+
+TIMEOUT = 10.0
+"""Seconds to wait for Kafka's answer."""
+
+RETRY_DELAY = 1.0
+"""Seconds until Kafka is asked again after it could not be."""
+
+STALE = 30.0
+"""Seconds after the last answer that told the ends of all shards at which there may be more to read than is known."""
+
+
+class EndSource(Protocol):
+    """Says where shards end (with `committed`, before the first open transaction), and what the next records are."""
+
+    committed: bool
+
+    def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
+
+    def begin_fetch(
+        self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int
+    ) -> Callable[[], list[Fetched]]: ...
+
+
+class EndWatcher:
+    """The newest known ends. `changed` is called in the watcher's thread."""
+
+    def __init__(self, source: EndSource, changed: Callable[[], None], interval: float = INTERVAL) -> None:
+        self._source = source
+        self._changed = changed
+        self._interval = interval
+        self._wanted: tuple[ShardId, ...] = ()
+        self._known = Ends()
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self._failing = False
+        self._complete_at: float | None = None
+        self._thread = threading.Thread(target=self._run, name="shardherd-ends", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._wake.set()
+        self._thread.join(TIMEOUT)
+
+    def watch(self, shards: Iterable[ShardId]) -> None:
+        """From now on, these are the shards whose ends are wanted; new ones are asked for at once."""
+        wanted = tuple(shards)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._complete_at = None
+            self._wake.set()
+
+    def known(self) -> Mapping[ShardId, Offset]:
+        return self._known
+
+    def failing(self) -> bool:
+        if not self._wanted:
+            return False
+        # A leader that is silent leaves its shards out of an answer, and a look that hangs says nothing at all.
+        return self._complete_at is None or boot_time() - self._complete_at > STALE
+
+    def read_committed(self, committed: bool) -> None:
+        """Whether ends are those of decided transactions from now on. What is known until then is forgotten."""
+        if committed != self._source.committed:
+            self._source.committed = committed
+            self._known = Ends()
+            self._wake.set()
+
+    async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
+        """Bytes a record at each position; none if Kafka does not say."""
+        try:
+            return await asyncio.to_thread(sizes_at, self._source, positions, TIMEOUT) if positions else {}
+        except (BrokersUnavailableError, SourceRefusedError) as error:
+            log.warning("cannot learn how large the next records are, maxBytesPerTrigger has no effect now: %s", error)
+            return {}
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            wanted = self._wanted
+            self._wake.wait(self._interval if wanted else None)
+            self._wake.clear()
+            if wanted := self._wanted:
+                self._look(wanted)
+
+    def _ask(self, wanted: tuple[ShardId, ...]) -> Mapping[ShardId, Offset] | None:
+        """The ends that the source says; None if it could not be learned, and the reason is logged."""
+        try:
+            return self._source.ends(wanted, TIMEOUT)
+        except (BrokersUnavailableError, SourceRefusedError) as error:
+            if not self._failing:
+                log.warning("cannot learn where the shards end, trying on: %s", error)
+        except Exception:
+            # Without this thread no new record would ever be seen again.
+            log.exception("a failure of ours while learning where the shards end, trying on")
+        return None
+
+    def _look(self, wanted: tuple[ShardId, ...]) -> None:
+        committed = self._source.committed
+        found = self._ask(wanted)
+        if committed != self._source.committed:
+            return
+        if found is None:
+            self._failing = True
+            self._closed.wait(RETRY_DELAY)
+            return
+        if self._failing:
+            log.info("Kafka answers again")
+        self._failing = False
+        if wanted == self._wanted and found.keys() >= set(wanted):
+            self._complete_at = boot_time()
+        merged = Ends()
+        for shard in wanted:
+            # An end and the epoch under which it was told stay together.
+            look = found if shard in found else self._known
+            if shard in look:
+                merged[shard] = look[shard]
+                if shard in (epochs := epochs_in(look)):
+                    merged.leaders[shard] = epochs[shard]
+        grown = merged != self._known
+        self._known = merged
+        if grown:
+            self._changed()

@@ -1,0 +1,23 @@
+"""Kafka's names and numbers: a shard is `topic/partition`, and two times stand for its ends. Decides nothing."""
+
+from __future__ import annotations
+
+from shardherd.core.model.nouns import ShardId
+
+Partition = tuple[str, int]
+"""A topic and a partition number."""
+
+EARLIEST, LATEST = -2, -1
+"""Kafka's own numbers for the beginning and the end of a partition, in place of a time."""
+
+
+def shard_of(topic: str, partition: int) -> ShardId:
+    return ShardId(f"{topic}/{partition}")
+
+
+def partition_of(shard: ShardId) -> Partition:
+    """The topic and the partition of a shard. Raises ValueError for a name that is not of this form."""
+    topic, slash, number = shard.rpartition("/")
+    if not slash or not topic or not number.isascii() or not number.isdigit():
+        raise ValueError(f"shard {shard!r} is not of the form topic/partition")
+    return topic, int(number)

@@ -1,0 +1,88 @@
+"""Large answers from kafka-python's connections, without most of the copying.
+
+kafka-python reads 4 KiB at a time and copies an answer four times before it is decoded, which takes longer than decompressing
+it. `brokers` uses this for its connections: fewer and larger reads, and one copy. What is on the wire, and everything about
+connecting, stays kafka-python's.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.api_header import RequestHeader
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+
+from shardherd.source.kafka.connection_manager import ClientManager
+from shardherd.source.kafka_python.private import Received
+
+READ_BYTES = 256 * 1024
+"""Most bytes of one read: what fits the processor's cache until it is copied into the answer."""
+
+TLS_RECORD = 64 * 1024
+"""More than TLS can have decrypted and not handed out when READ_BYTES are read."""
+
+_LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+_mine = threading.local()
+"""The memory that a thread reads into. kafka-python keeps what it has read last of every connection, and there may be many."""
+
+
+def receive(sock: Any) -> tuple[memoryview, Exception | None]:
+    """What a socket has now, about READ_BYTES at most, and what is wrong with it: see `kafka_python.private.Received`.
+
+    It is there until the next call in this thread: by then kafka-python has copied it.
+    """
+    buffer = _mine.__dict__.setdefault("buffer", bytearray(READ_BYTES + TLS_RECORD))
+    view, size = memoryview(buffer), 0
+    try:
+        # TLS gives one record of at most 16 KiB at a time, and keeps others where the selector does not see them.
+        while size < READ_BYTES or (_pending(sock) and size < len(buffer)):
+            got = sock.recv_into(view[size:], max(READ_BYTES - size, 0) or len(buffer) - size)
+            if not got:
+                return view[:size], errors.KafkaConnectionError("socket disconnected")
+            size += got
+    except _LATER:
+        pass
+    except OSError as error:
+        return view[:size], errors.KafkaConnectionError(error)
+    return view[:size], None
+
+
+def _pending(sock: Any) -> bool:
+    return isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+
+
+class FetchManager(ClientManager):
+    """A ClientManager whose connections, plain and TLS, read widely."""
+
+    def receive(self, sock: Any, own: Callable[[], Received]) -> Received:  # noqa: ARG002
+        return receive(sock)
+
+
+class _Response:
+    """FetchResponse of one version, decoded from where the answer was read to."""
+
+    def __init__(self, version: int) -> None:
+        self._versioned = FetchResponse[version]
+
+    def parse_header(self, data: Any) -> Any:
+        return self._versioned.parse_header(data)
+
+    def decode(self, data: Any) -> Any:
+        return self._versioned.decode(memoryview(data)[data.tell() :])
+
+
+class _Header(RequestHeader, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
+    def get_response_class(self) -> _Response:
+        return _Response(self.request_api_version)
+
+
+class RawFetch(FetchRequest, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
+    """A FetchRequest whose answer is copied once: into the bytes of each shard."""
+
+    header_class = _Header

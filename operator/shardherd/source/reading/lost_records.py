@@ -1,0 +1,91 @@
+"""What a task does when records that it was told to read are no more: ends with an error, or goes on without them.
+
+Called by `range_reader` with every part of an answer. Kafka loses records by retention, by an unclean election, and when a
+topic is deleted and made anew under its name. Which records a task reads is not decided here, and ownership is not known here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.kafka.brokers import RangeLostError
+from shardherd.source.kafka.fetching import Fetched
+from shardherd.source.kafka.leader_epochs import Diverged, Lineage
+
+log = logging.getLogger(__name__)
+
+TRUNCATED_AFTER = 20.0
+"""Seconds for which a shard must end below the range that was planned: a new leader learns its end a moment after it leads."""
+
+REMEDY = (
+    "set failOnDataLoss to false to go on without them, or move the position: that of a group by a forced checkpoint, that of "
+    "a query by itself with another checkpointLocation"
+)
+
+
+class Losses:
+    """Looks out for records that are lost in one task's ranges, whose ends are `stops` and whose logs are as `lineage` says.
+
+    `topic_ids` are the ids of the topics that the ranges were planned for, as far as they are known; any other id that is seen
+    first counts as that of a topic without one. With `fail` a loss is an error, otherwise a warning.
+    """
+
+    def __init__(
+        self, stops: Mapping[ShardId, Offset], topic_ids: Mapping[str, str], lineage: Lineage | None = None, *, fail: bool
+    ) -> None:
+        self._stops = stops
+        self._lineage = Lineage() if lineage is None else lineage
+        self._ids = dict(topic_ids)
+        self._fail = fail
+        self._short_since: dict[ShardId, float] = {}
+
+    def resume(self, part: Fetched, now: float) -> Offset | None:
+        """Where to go on in a shard that lost records; None if it lost none. Raises RangeLostError."""
+        shard, asked, stop = part.shard, part.asked, self._stops[part.shard]
+        topic = shard.rpartition("/")[0]
+        if part.topic_id and (planned := self._ids.setdefault(topic, part.topic_id)) != part.topic_id:
+            why = f"topic {topic!r} was deleted and made anew (its id was {planned} and is {part.topic_id})"
+            return self._lost(shard, asked, stop, why)
+        if part.diverged is not None:
+            self._rewritten(part, part.diverged, stop, now)
+            return None
+        if part.start is not None and asked < part.start:
+            return self._lost(shard, asked, min(part.start, stop), f"it starts at {part.start} now: retention deleted them")
+        # What an open transaction holds back, and what an answer had no room for, is not lost.
+        if part.start is None and (part.data or part.end > asked or max(part.end, part.written) >= stop):
+            self._short_since.pop(shard, None)
+            return None
+        if now - self._short_since.setdefault(shard, now) < TRUNCATED_AFTER:
+            return None
+        return self._lost(
+            shard, asked, stop, f"it ends at {part.end} now: an unclean election cut it off, or it is a new topic"
+        )
+
+    def _rewritten(self, part: Fetched, diverged: Diverged, stop: Offset, now: float) -> None:
+        """The log was cut off, and may have grown since. What it has now is read, as it is what there is."""
+        shard, asked = part.shard, part.asked
+        under = f"it was led under epoch {diverged.epoch} when they were there, and is under {diverged.now}"
+        if diverged.at is None:
+            if now - self._short_since.setdefault(shard, now) < TRUNCATED_AFTER:
+                return
+            what = f"the records before offset {stop} are not those that were there ({under}): it is a new topic"
+        elif diverged.at >= stop:
+            return
+        else:
+            what = (
+                f"an unclean election cut its log off at offset {diverged.at}; the records from there up to offset "
+                f"{max(asked, stop)} are lost, and others may be in their place ({under})"
+            )
+        if self._fail:
+            raise RangeLostError(f"shard {shard}: {what}; {REMEDY}")
+        log.warning("shard %s: %s; reading from offset %d on what there is, as failOnDataLoss is false", shard, what, asked)
+        self._lineage.forget((shard,))
+
+    def _lost(self, shard: ShardId, first: Offset, stop: Offset, why: str) -> Offset:
+        what = f"shard {shard}: the records from offset {first} up to {stop} are lost; {why}"
+        if self._fail:
+            raise RangeLostError(f"{what}; {REMEDY}")
+        log.warning("%s; going on without them, as failOnDataLoss is false", what)
+        return stop

@@ -1,0 +1,126 @@
+"""The thread that learns where the shards end outlives whatever happens to it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+import pytest
+
+from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.kafka import end_offsets as ends
+from shardherd.source.kafka.brokers import BrokersUnavailableError
+from shardherd.source.kafka.end_offsets import EndWatcher
+from shardherd.source.kafka.fetching import Fetched
+from shardherd.source.kafka.leader_epochs import Ends, epochs_in
+
+SHARD, OTHER = ShardId("clicks/0"), ShardId("clicks/1")
+
+
+class Source:
+    """Raises what it is given, one after the other; then answers. Two of the seven records are in an open transaction."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.committed = False
+        self.silent: frozenset[ShardId] = frozenset()
+
+    def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
+        if self.errors:
+            raise self.errors.pop(0)
+        if self.silent >= set(shards):
+            raise BrokersUnavailableError("away")
+        return {shard: 5 if self.committed else 7 for shard in shards if shard not in self.silent}
+
+    def begin_fetch(
+        self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int
+    ) -> Callable[[], list[Fetched]]:
+        raise AssertionError("nobody asks how large records are")
+
+
+def test_neither_brokers_that_are_away_nor_a_defect_end_the_looks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ends, "RETRY_DELAY", 0.001)
+    changed = threading.Event()
+    watcher = EndWatcher(Source(BrokersUnavailableError("away"), KeyError("a defect")), changed.set, 0.001)
+    watcher.start()
+    try:
+        watcher.watch((SHARD,))
+        assert changed.wait(5)
+        assert watcher.known() == {SHARD: 7}
+    finally:
+        watcher.close()
+    assert "a failure of ours" in caplog.text
+
+
+def test_a_query_that_reads_committed_records_sees_where_the_decided_transactions_end() -> None:
+    changed = threading.Event()
+    watcher = EndWatcher(Source(), changed.set, 0.001)
+    watcher.start()
+    try:
+        watcher.watch((SHARD,))
+        assert changed.wait(5)
+        assert watcher.known() == {SHARD: 7}
+        changed.clear()
+        watcher.read_committed(True)
+        assert changed.wait(5)
+        assert watcher.known() == {SHARD: 5}
+    finally:
+        watcher.close()
+
+
+def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen_and_long_after_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(ends, "boot_time", lambda: now)
+    monkeypatch.setattr(ends, "RETRY_DELAY", 0.0)
+    source = Source()
+    watcher = EndWatcher(source, lambda: None)
+    assert not watcher.failing(), "nothing is watched"
+    watcher.watch((SHARD, OTHER))
+    assert watcher.failing(), "nobody has looked yet"
+    watcher._look((SHARD, OTHER))
+    assert not watcher.failing()
+    for silent in (frozenset({OTHER}), frozenset({SHARD, OTHER})):
+        now += ends.STALE
+        source.silent = silent
+        watcher._look((SHARD, OTHER))
+        assert not watcher.failing(), "a leader may have moved"
+        now += 1.0
+        assert watcher.failing(), f"{silent} was not seen for {ends.STALE:g} s"
+        source.silent = frozenset()
+        watcher._look((SHARD, OTHER))
+        assert not watcher.failing()
+    watcher.watch((SHARD,))
+    watcher._look((SHARD, OTHER))
+    assert watcher.failing(), "that was an answer to an earlier question"
+
+
+def test_an_end_is_kept_with_the_epoch_under_which_it_was_told() -> None:
+    told: list[Mapping[ShardId, Offset]] = [
+        Ends({SHARD: 7, OTHER: 9}, {SHARD: 3, OTHER: 4}),
+        Ends({SHARD: 7}, {SHARD: 5}),
+        {SHARD: 8},
+    ]
+    source, grown = Source(), 0
+
+    def changed() -> None:
+        nonlocal grown
+        grown += 1
+
+    watcher = EndWatcher(source, changed)
+    watcher.watch((SHARD, OTHER))
+    seen = []
+    for each in told:
+        source.ends = lambda *_, each=each: each  # type: ignore[method-assign]
+        watcher._look((SHARD, OTHER))
+        seen.append((dict(watcher.known()), epochs_in(watcher.known())))
+
+    assert seen == [
+        ({SHARD: 7, OTHER: 9}, {SHARD: 3, OTHER: 4}),
+        ({SHARD: 7, OTHER: 9}, {SHARD: 5, OTHER: 4}),
+        ({SHARD: 8, OTHER: 9}, {OTHER: 4}),
+    ]
+    assert grown == 2, "another leader alone is no news"

@@ -1,0 +1,68 @@
+"""Which of the errors that a broker answers with end a query, and which are worth another try."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import kafka.errors as kafka_errors
+import pytest
+
+from shardherd.core.model.nouns import ShardId
+from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, SourceRefusedError, topic_partition
+from shardherd.source.kafka.fetch_memory import Turns
+from shardherd.source.kafka.replicas import Replicas
+
+A = ShardId("clicks/0")
+
+
+class Done:
+    """What kafka-python's manager gives for a coroutine, once that has ended."""
+
+    def __init__(self, coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self.value, self.exception = None, None
+        try:
+            self.value = asyncio.run(coroutine())
+        except kafka_errors.KafkaError as error:
+            self.exception = error
+
+    def add_both(self, callback: Callable[[object], None]) -> None:
+        callback(None)
+
+
+def brokers(code: int) -> Brokers:
+    """Connections to one broker, which answers every request for a shard with this error."""
+    part = SimpleNamespace(partition_index=0, error_code=code)
+    topic = SimpleNamespace(topic="clicks", name="clicks", topic_id=None, partitions=[part])
+    answer = SimpleNamespace(error_code=0, responses=[topic], topics=[topic])
+
+    async def send(_request: object, *, node_id: int) -> Any:
+        return answer
+
+    async def by_leader(_shards: object) -> Any:
+        return {1: [(A, topic_partition(A))]}, []
+
+    cluster = SimpleNamespace(request_update=lambda: None, topic_id=lambda _: None, leader_epoch_for_partition=lambda _: None)
+    made: Any = Brokers.__new__(Brokers)
+    made._manager = SimpleNamespace(send=send, cluster=cluster, call_soon=Done, failures=lambda: ())
+    made.committed, made._by_leader, made.bootstrap_servers = False, by_leader, "kafka:9092"
+    made._found, made._silent, made._turns, made._replicas = True, frozenset(), Turns(), Replicas()
+    return made  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("error", [kafka_errors.UnknownError, kafka_errors.NotLeaderForPartitionError])
+def test_what_may_be_over_at_the_next_try_is_no_refusal(error: Any) -> None:
+    with pytest.raises(BrokersUnavailableError, match="shard clicks/0"):
+        brokers(error.errno).begin_fetch({A: 5}, 1.0)()
+    with pytest.raises(BrokersUnavailableError, match="shard clicks/0"):
+        brokers(error.errno).ends((A,), 1.0)
+
+
+@pytest.mark.parametrize("error", [kafka_errors.TopicAuthorizationFailedError, kafka_errors.InvalidTopicError])
+def test_what_stays_so_is_a_refusal(error: Any) -> None:
+    with pytest.raises(SourceRefusedError, match=f"shard clicks/0: Kafka refuses to read it: {error.__name__}"):
+        brokers(error.errno).begin_fetch({A: 5}, 1.0)()
+    with pytest.raises(SourceRefusedError, match=f"shard clicks/0: Kafka refuses its end: {error.__name__}"):
+        brokers(error.errno).ends((A,), 1.0)
