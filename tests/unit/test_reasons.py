@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from shardherd.core.planning import diagnosis
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator" / "shardherd"
+CHART = ROOT / "charts" / "shardherd"
 VALUES = {reason.value for reason in REASONS}
 TEXTS = [*(text for reason in REASONS for text in (reason.meaning, reason.remedy)), *EVENTS.values(), *REBALANCES.values()]
 
@@ -125,3 +127,26 @@ def test_the_number_of_consumers_is_as_it_is_for_the_reasons_that_are_listed() -
     named = {node.id for tree in deciding.values() for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert len(deciding) == 2
     assert {value for name, value in constants(reasons).items() if name in named} == listed
+
+
+IN_THE_CHART = ("templates/prometheusrule.yaml", "templates/NOTES.txt", "files/dashboard.json")
+
+
+@pytest.mark.parametrize("file", IN_THE_CHART)
+def test_the_chart_names_conditions_and_reasons_that_there_are(file: str) -> None:
+    text = (CHART / file).read_text()
+    if file.endswith(".json"):
+        json.loads(text)
+    alerts = set(re.findall(r'\(dict "name" "(\w+)"', text))
+    kinds = {"AppVersion", "ConfigMaps", "ConsumerGroup", "PrometheusRule", "StatefulSets"}
+    conditions = {*re.findall(r'condition=\\+"(\w+)', text), *re.findall(r"\bcondition ([A-Z]\w+)", text)}
+    compound = set(re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", text))
+    assert conditions - CONDITIONS.keys() == set()
+    assert compound - alerts - kinds - CONDITIONS.keys() - VALUES - EVENTS.keys() - REBALANCES.keys() == set()
+
+
+def test_the_alerts_and_the_dashboard_name_conditions() -> None:
+    """The test above would notice nothing if they were looked for in the wrong way."""
+    named = {file: set(re.findall(r'condition=\\+"(\w+)', (CHART / file).read_text())) for file in IN_THE_CHART}
+    assert {"CheckpointLost", "ScalingLimited", "Ready"} <= named["templates/prometheusrule.yaml"]
+    assert "Ready" in named["files/dashboard.json"]
