@@ -2,6 +2,7 @@
 
 Given by `core.group`, `core.planning`, the coordinator and the controller; the tables of docs/operations.md are made from them.
 A reason is a plain string, a `Reason` is what is said of it. Users see the values, so none ever changes. Decides nothing.
+It is one table, and long because each row is what a user reads.
 """
 
 from __future__ import annotations
