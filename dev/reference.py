@@ -1,4 +1,5 @@
-"""Writes the tables of the documentation from what they describe: the resource definition, the metrics, the source's options.
+"""Writes the tables of the documentation from what they describe: the resource definition, the metrics, the source's options,
+the reasons that a group's status, its Events and its rebalances give.
 
 `python -m dev.reference` rewrites the files; a test fails while one is out of date. It changes nothing outside of its markers.
 """
@@ -12,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from shardherd.core.model.event_reasons import EVENTS, REBALANCES
+from shardherd.core.model.reasons import CONDITIONS, REASONS, SCALING, STUCK_SHARDS
 from shardherd.source.security.kafka_settings import SETTINGS
 from shardherd.spark.option_table import OPTIONS, Mode
 from shardherd.spark.schema import MEANINGS, columns
@@ -20,7 +23,8 @@ from shardherd.telemetry import metrics
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference.md"
 SOURCE = ROOT / "docs" / "source.md"
-DOCUMENTS = (REFERENCE, SOURCE)
+OPERATIONS = ROOT / "docs" / "operations.md"
+DOCUMENTS = (REFERENCE, SOURCE, OPERATIONS)
 DEFINITION = ROOT / "crds" / "consumergroup.yaml"
 
 
@@ -90,6 +94,32 @@ def columns_table() -> str:
     return "\n".join(rows + [f"| `{name}` | {kind} | {MEANINGS[name]} |" for name, kind in kinds.items()])
 
 
+def reasons_table() -> str:
+    """Every reason of a condition, the conditions that it may stand in, and what to do."""
+    rows = ["| reason | condition | cause | remedy |", "|---|---|---|---|"]
+    for reason in REASONS:
+        if conditions := [f"`{place}`" for place in reason.places if place in CONDITIONS]:
+            rows.append(f"| `{reason.value}` | {', '.join(conditions)} | {reason.meaning} | {reason.remedy} |")
+    return "\n".join(rows)
+
+
+def scaling_table() -> str:
+    """Every reason for the number of consumers that no condition has."""
+    return meanings("reason", {reason.value: reason.meaning for reason in REASONS if reason.places == (SCALING,)})
+
+
+def stuck_shards_table() -> str:
+    """Every reason why a shard stands still."""
+    found = [reason for reason in REASONS if STUCK_SHARDS in reason.places]
+    rows = ["| reason | meaning | remedy |", "|---|---|---|"]
+    return "\n".join(rows + [f"| `{reason.value}` | {reason.meaning} | {reason.remedy} |" for reason in found])
+
+
+def meanings(head: str, table: Mapping[str, str], heading: str = "meaning") -> str:
+    """A table of names and what each means."""
+    return "\n".join([f"| {head} | {heading} |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in table.items())])
+
+
 TABLES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     REFERENCE: {
         "spec": lambda: definition_table("spec"),
@@ -97,6 +127,14 @@ TABLES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "metrics": metrics_table,
     },
     SOURCE: {"options": options_table, "kafka settings": kafka_settings_table, "columns": columns_table},
+    OPERATIONS: {
+        "conditions": lambda: meanings("condition", CONDITIONS, "True means"),
+        "reasons": reasons_table,
+        "scaling": scaling_table,
+        "stuck shards": stuck_shards_table,
+        "events": lambda: meanings("Event", EVENTS),
+        "rebalances": lambda: meanings("reason", REBALANCES),
+    },
 }
 
 

@@ -5,16 +5,13 @@ Called by an operator of a world in the place of a recorder of events and of met
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from shardherd.core.model.event_reasons import EVENTS
 from shardherd.core.model.nouns import GroupIdentity
+from shardherd.core.model.reasons import REASONS
 from tests.simulation.books import BrokenError
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 PLAIN = frozenset(
     {
@@ -71,15 +68,13 @@ OPERATIONS = frozenset(
 """Requests to a source, as the metrics name them."""
 
 
-@functools.cache
-def documented() -> frozenset[str]:
-    """Every word of the documentation that may be a reason."""
-    return frozenset(word for page in DOCS.rglob("*.md") for word in re.findall(r"\b[A-Z][A-Za-z]+\b", page.read_text()))
+DOCUMENTED = EVENTS.keys() | {reason.value for reason in REASONS}
+"""Reasons of Events, and those of conditions that are told as Events: docs/operations.md has a row of each."""
 
 
 def event(reason: str, message: str, *, warning: bool) -> None:
     """A user is told of something."""
-    if reason not in documented() or not isinstance(message, str) or not message:
+    if reason not in DOCUMENTED or not isinstance(message, str) or not message:
         raise BrokenError(f"an event has a reason that no page of the documentation has: {reason!r}: {message!r}")
     if warning is not (reason not in PLAIN) and reason not in EITHER:
         raise BrokenError(f"an event of reason {reason} is told as a {'warning' if warning else 'matter of course'}: {message}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
 import re
@@ -17,11 +16,12 @@ from dev.reference import DOCUMENTS, SOURCE, rendered
 from shardherd.adapters.kafka import times
 from shardherd.controller import manifests, needs
 from shardherd.coordinator import ages as lag_age
-from shardherd.coordinator import facts
 from shardherd.core.group import ages
-from shardherd.core.model import errors, reasons
+from shardherd.core.model import errors
+from shardherd.core.model.event_reasons import EVENTS, REBALANCES
 from shardherd.core.model.nouns import ResetState
-from shardherd.core.planning import catchup, conditions, diagnosis, rollout, sizing
+from shardherd.core.model.reasons import CONDITIONS, REASONS, ROLLED_BACK
+from shardherd.core.planning import rollout
 from shardherd.settings import Settings
 from shardherd.source.security import kafka_settings
 from shardherd.source.security.kafka_settings import SETTINGS
@@ -33,12 +33,6 @@ from tests.unit.spark.test_pod import EXECUTORS, POD
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
-
-
-def constants(module: object) -> set[str]:
-    """The reasons that a module defines."""
-    values = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
-    return values - {"True", "False", "Unknown"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.name))
@@ -159,37 +153,18 @@ def test_the_policy_on_security_says_what_the_chart_does_by_default_with_plain_h
 
 
 def test_every_reason_is_explained() -> None:
-    found = (
-        constants(conditions)
-        | constants(sizing)
-        | constants(catchup)
-        | constants(diagnosis)
-        | constants(rollout)
-        | constants(facts)
-        | constants(reasons)
-    )
-    assert {reason for reason in found if f"`{reason}`" not in OPERATIONS} == set()
+    assert {reason.value for reason in REASONS if f"| `{reason.value}` | " not in OPERATIONS} == set()
+    assert {each for each in REBALANCES if f"| `{each}` | " not in OPERATIONS} == set()
 
 
-def told(*packages: str) -> set[str]:
-    """The reasons of the Events that these packages tell, where they are written out."""
-    found = set()
-    for package in packages:
-        for path in (ROOT / "operator" / "shardherd" / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call):
-                    name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-                    at = {"Told": 0, "Event": 0, "record": 1, "Condition": 0}.get(name)
-                    reason = node.args[at] if at is not None and len(node.args) > at else None
-                    if isinstance(reason, ast.Constant):
-                        found.add(str(reason.value))
-    return found
+def test_every_state_of_a_rollout_is_explained() -> None:
+    said = OPERATIONS.partition("`status.rollout.state` is ")[2].partition("(")[0]
+    assert re.findall(r"`(\w+)`", said) == [rollout.PROGRESSING, rollout.COMPLETE, ROLLED_BACK]
 
 
 def test_every_event_is_explained() -> None:
-    reasons = told("core", "coordinator", "controller")
-    assert {"ResetDone", "OwnershipLost", "Resetting", "CheckpointRestored"} <= reasons
-    assert {reason for reason in reasons if f"`{reason}`" not in OPERATIONS} == set()
+    assert {"ResetDone", "OwnershipLost", "CheckpointRestored"} <= EVENTS.keys()
+    assert {event for event in EVENTS if f"| `{event}` | " not in OPERATIONS} == set()
 
 
 def test_every_state_of_a_reset_is_explained() -> None:
@@ -205,10 +180,8 @@ def test_every_alert_has_a_section_with_what_to_do() -> None:
 
 
 def test_every_condition_is_explained() -> None:
-    rules = (ROOT / "operator" / "shardherd" / "core" / "planning" / "conditions.py").read_text()
-    types = set(re.findall(r'(?:Finding\(\s*|def finding.*\n.*Finding\()"(\w+)"', rules))
-    assert {"Ready", "Stalled", "CheckpointLost", "OrderPreserved"} <= types
-    assert {name for name in types if f"| `{name}` | " not in OPERATIONS} == set()
+    assert {"Ready", "Stalled", "CheckpointLost", "OrderPreserved"} <= CONDITIONS.keys()
+    assert {name for name in CONDITIONS if f"| `{name}` | " not in OPERATIONS} == set()
 
 
 def test_every_error_code_is_explained() -> None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardherd.controller import names
+from shardherd.core.model import reasons
 from shardherd.core.model.nouns import ConsumerId, Incarnation
-from shardherd.core.planning import conditions
 from shardherd.core.planning.observed import ConsumerPod, ExecutorPod, Trouble
 from shardherd.core.planning.status import ROLE_LABEL
 
@@ -92,23 +92,23 @@ def trouble(pod: Pod, log: str) -> Trouble | None:
         # What the kubelet says may be long and comes last: an Event is cut off.
         detail = f" The kubelet says: {waiting['message']}" if waiting.get("message") else ""
         return Trouble(
-            conditions.IMAGE_UNAVAILABLE,
+            reasons.IMAGE_UNAVAILABLE,
             f'Pod {name} cannot get the image "{image}" ({waiting["reason"]}). {remedy}{detail}',
         )
     if waiting.get("reason") in _CONFIG:
         return Trouble(
-            conditions.CONTAINER_CONFIG_INVALID,
+            reasons.CONTAINER_CONFIG_INVALID,
             f"Pod {name} cannot start its container ({waiting['reason']}): {waiting.get('message', '')}",
         )
     ended = crashed(pod)
     if ended is not None:
         # The kubelet calls the wait for the first restart CrashLoopBackOff too: once is an accident, and is being mended.
         again = status.get("restartCount", 0) > 0
-        reason = conditions.CRASH_LOOPING if again else conditions.CONSUMER_ENDED
+        reason = reasons.CRASH_LOOPING if again else reasons.CONSUMER_ENDED
         return Trouble(reason, _crash(name, status, ended, log))
     for condition in pod["status"].get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return Trouble(conditions.UNSCHEDULABLE, f"Pod {name} has no node: {condition.get('message', '')}")
+            return Trouble(reasons.UNSCHEDULABLE, f"Pod {name} has no node: {condition.get('message', '')}")
     return None
 
 

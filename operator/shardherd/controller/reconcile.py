@@ -21,6 +21,7 @@ from shardherd.controller.observe import observe
 from shardherd.controller.trust import Trust
 from shardherd.controller.wanted import Renderings
 from shardherd.controller.worklist import Key, Worklist
+from shardherd.core.model.event_reasons import SCALE_RECOMMENDED, SCALED_DOWN, SCALED_UP
 from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.planning.observed import Memory, Observation
 from shardherd.core.planning.plan import Event, Plan, ReportDeath, after_refusals, plan
@@ -58,7 +59,7 @@ _REPLICAS = {
 }
 """Kinds of the replicas metric, and the fields of the status that they show."""
 
-_DIRECTIONS = {"ScaledUp": "up", "ScaledDown": "down", "ScaleRecommended": "recommended"}
+_DIRECTIONS = {SCALED_UP: "up", SCALED_DOWN: "down", SCALE_RECOMMENDED: "recommended"}
 """Events that are counted as decisions on the number of consumers."""
 
 

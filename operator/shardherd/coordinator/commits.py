@@ -18,6 +18,7 @@ from shardherd.coordinator.refresh import Refresh
 from shardherd.coordinator.timed import Timed
 from shardherd.core.group.group import Group
 from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.event_reasons import CHECKPOINT_RESTORED
 from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
 from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed, CheckpointsLost
 from shardherd.ports import (
@@ -215,7 +216,7 @@ class Committer:
         told = ", ".join(self._moved[:5])
         message = f"somebody else changed or removed committed positions, which are restored: {told}{more}"
         log.warning("group %s: %s", self._identity, message)
-        self._ports.events.record(self._identity, "CheckpointRestored", message, warning=True)
+        self._ports.events.record(self._identity, CHECKPOINT_RESTORED, message, warning=True)
 
     async def _commit(self, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
         """The positions of these shards that are durable afterwards; none of a shard that was surely not written."""

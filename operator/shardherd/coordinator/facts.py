@@ -1,6 +1,6 @@
 """What the runtime knows that keeps a group from being granted shards or from committing, as the core wants to hear it.
 
-Called by a group's runner. Each condition has a documented reason constant and a sentence with the remedy.
+Called by a group's runner. Each condition has a reason of `core.model.reasons` and a sentence with the remedy.
 """
 
 from __future__ import annotations
@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shardherd.core.model.event_reasons import SOURCE_REACHABLE
 from shardherd.core.model.nouns import Condition, KafkaSource, ShardId
-from shardherd.core.model.reasons import SHARDS_UNAVAILABLE, SNAPSHOT_TOO_LARGE, TOPIC_MISSING
+from shardherd.core.model.reasons import (
+    GROUP_HAS_LIVE_MEMBERS,
+    GROUP_ID_IN_USE,
+    SHARDS_UNAVAILABLE,
+    SNAPSHOT_TOO_LARGE,
+    SOURCE_UNAVAILABLE,
+    TOPIC_MISSING,
+)
 from shardherd.core.model.requests import ConditionsChanged
 from shardherd.core.model.words import some, verb
 from shardherd.ports import Discovered, SourceUnavailableError
-
-GROUP_HAS_LIVE_MEMBERS = "GroupHasLiveMembers"
-GROUP_ID_IN_USE = "GroupIdInUse"
-SOURCE_REACHABLE = "SourceReachable"
-SOURCE_UNAVAILABLE = "SourceUnavailable"
-OWNERSHIP_UNREADABLE = "OwnershipUnreadable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.core.group.group import Group, Result, Told
 from shardherd.core.model.errors import CoordinatorUnavailableError, ShardherdError
+from shardherd.core.model.event_reasons import REBALANCED, SHARDS_FORGOTTEN
 from shardherd.core.model.nouns import GroupIdentity, GroupView, Heartbeat, Offset, ShardId
 from shardherd.core.model.requests import ClockGap, ConditionsChanged, Request, SettingsChanged, Tick
 from shardherd.ports import OwnershipTooLargeError, OwnershipUnavailableError
@@ -308,9 +309,9 @@ class Mailbox:
         for told in result.told:
             log.info("group %s: %s: %s", self._identity, told.reason, told.message)
             self._ports.events.record(self._identity, told.reason, told.message, warning=told.warning)
-            if told.reason == "Rebalanced":
+            if told.reason == REBALANCED:
                 self._count(told)
-            elif told.reason == "ShardsForgotten":
+            elif told.reason == SHARDS_FORGOTTEN:
                 self._forgot(told.shards)
 
     def _count(self, told: Told) -> None:

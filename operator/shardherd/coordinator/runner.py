@@ -17,7 +17,7 @@ from shardherd.coordinator.ages import LagAge
 from shardherd.coordinator.cleaning import Cleaning
 from shardherd.coordinator.commits import Committer
 from shardherd.coordinator.copies import Copies
-from shardherd.coordinator.facts import OWNERSHIP_UNREADABLE, Facts, check_whole
+from shardherd.coordinator.facts import Facts, check_whole
 from shardherd.coordinator.items import Ask, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
@@ -30,6 +30,7 @@ from shardherd.core.group.group import Group
 from shardherd.core.group.notes import outdated
 from shardherd.core.group.records import Ownership
 from shardherd.core.model.errors import CoordinatorUnavailableError, OwnershipFormatError
+from shardherd.core.model.event_reasons import OWNERSHIP_DAMAGED
 from shardherd.core.model.nouns import (
     Condition,
     GroupSpec,
@@ -41,6 +42,7 @@ from shardherd.core.model.nouns import (
     ShardId,
     ShardView,
 )
+from shardherd.core.model.reasons import OWNERSHIP_UNREADABLE
 from shardherd.core.model.requests import Reply, Request, SettingsChanged, ShardsDiscovered
 from shardherd.ports import OwnershipUnavailableError, ShardSource, SourceUnavailableError
 
@@ -375,7 +377,7 @@ class GroupRunner:
     def _report_loss(self, why: str) -> None:
         message = f"{why}; who holds which shard is found out from the committed positions and from the consumers"
         log.error("group %s: %s", self.spec.identity, message)
-        self._ports.events.record(self.spec.identity, "OwnershipDamaged", message, warning=True)
+        self._ports.events.record(self.spec.identity, OWNERSHIP_DAMAGED, message, warning=True)
 
     async def _prove(self) -> None:
         proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()

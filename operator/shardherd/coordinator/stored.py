@@ -5,9 +5,10 @@ Called by the group's runner. Nothing here is known to be true now, so no positi
 
 from __future__ import annotations
 
-from shardherd.coordinator.facts import OWNERSHIP_UNREADABLE, Facts
+from shardherd.coordinator.facts import Facts
 from shardherd.core.group.records import Ownership
 from shardherd.core.model.nouns import Condition, GroupView, ShardView
+from shardherd.core.model.reasons import OWNERSHIP_UNREADABLE
 
 
 def view_of_stored(stored: Ownership | None, facts: Facts, problem: str, unreadable: str) -> GroupView:

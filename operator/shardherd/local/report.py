@@ -13,6 +13,7 @@ from typing import Any
 from shardherd.adapters.local.events import events
 from shardherd.adapters.local.identity import SignedTokens, holder, secret_of
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Json, Objects
+from shardherd.core.model.reasons import ConditionType
 from shardherd.local.operator import API, HOST, METRICS
 from shardherd.local.state import State
 from shardherd.protocol import PROTOCOL_HEADER, PROTOCOL_VERSION
@@ -83,7 +84,7 @@ def _held(state: State, objects: Objects, groups: Iterable[Json]) -> Counter[tup
 
 def _group(group: Json) -> tuple[object, ...]:
     metadata, seen = group["metadata"], group.get("status", {})
-    ready: Json = next((each for each in seen.get("conditions", ()) if each["type"] == "Ready"), {})
+    ready: Json = next((each for each in seen.get("conditions", ()) if each["type"] == ConditionType.READY), {})
     counts = seen.get("shards", {})
     return (
         f"{metadata['namespace']}/{metadata['name']}",

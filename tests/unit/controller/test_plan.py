@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardherd.core.model.nouns import Condition, ConsumerId, GroupSpec, Incarnation, Reset, ResetTo
-from shardherd.core.planning.conditions import IMAGE_UNAVAILABLE
+from shardherd.core.model.reasons import IMAGE_UNAVAILABLE
 from shardherd.core.planning.observed import ExecutorPod, Memory, Owned, OwnedSet, Pauses, Scaling, ScalingMode, Trouble
 from shardherd.core.planning.plan import (
     REPLACE_AFTER,

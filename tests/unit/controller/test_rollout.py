@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardherd.core.model.nouns import ConsumerId, GroupSettings, ShardState
-from shardherd.core.planning.conditions import CRASH_LOOPING
+from shardherd.core.model.reasons import CRASH_LOOPING
 from shardherd.core.planning.observed import (
     ConsumerPod,
     Memory,

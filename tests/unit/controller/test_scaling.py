@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core.model.nouns import ConsumerId, GroupSettings, Incarnation, ShardState
-from shardherd.core.model.reasons import PAUSED
+from shardherd.core.model.reasons import PAUSED, WAITING_FOR_SHARDS
 from shardherd.core.planning.observed import Memory, OwnedSet, Scaling, ScalingMode
 from shardherd.core.planning.scaling import SETTLE, Scale, remember, scale
-from shardherd.core.planning.sizing import WAITING_FOR_SHARDS
 from tests.unit.controller.builders import NOW, consumers, declared, observation, pods, shards, view
 
 C1, C2 = ConsumerId("clicks-1"), ConsumerId("clicks-2")

@@ -12,6 +12,7 @@ from shardherd.core.assignors.problem import Indexes, names_array
 from shardherd.core.assignors.weighted import HYSTERESIS
 from shardherd.core.group import eligible, grants, rates
 from shardherd.core.group.state import State, Told
+from shardherd.core.model.event_reasons import SHARD_SIZES_UNKNOWN, WEIGHTS_CHANGED
 from shardherd.core.model.nouns import ConsumerId, ShardId, ShardState, Weights, Zones
 from shardherd.core.model.reasons import ASSIGNOR_FAILED
 
@@ -35,12 +36,12 @@ def note_rates(state: State, now: float) -> None:
         state.put_rates(rates.first(state.infos, now, unit))
     elif before.unit is not unit:
         state.put_rates(rates.in_unit(before, state.infos, unit))
-        grants.want_rebalance(state, "WeightsChanged")
+        grants.want_rebalance(state, WEIGHTS_CHANGED)
     elif before.due(now):
         after = rates.again(before, state.infos, now)
         state.put_rates(after)
         if not before.known or _drifted(state, after):
-            grants.want_rebalance(state, "WeightsChanged")
+            grants.want_rebalance(state, WEIGHTS_CHANGED)
     _note_sizes(state)
 
 
@@ -153,7 +154,7 @@ def _note_sizes(state: State) -> None:
             "the source does not show how many bytes its shards have, so they weigh their records per second;"
             " Kafka needs the right Describe on the Cluster for it"
         )
-        state.tell(Told("ShardSizesUnknown", told, warning=True))
+        state.tell(Told(SHARD_SIZES_UNKNOWN, told, warning=True))
 
 
 def _zones(state: State, shards: list[ShardId], consumers: list[ConsumerId]) -> tuple[Indexes, Indexes] | tuple[None, None]:

@@ -12,6 +12,7 @@ from shardherd.core.group import grants, lineage, liveness, rebuild, resets
 from shardherd.core.group.records import InFlight
 from shardherd.core.group.state import State, Told
 from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError, UnknownShardError
+from shardherd.core.model.event_reasons import CHECKPOINT_FORCED, CHECKPOINT_FOUND, SHARD_REVIVED, SHARDS_APPEARED
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
@@ -98,11 +99,11 @@ def committed(state: State, request: CheckpointsCommitted, now: float) -> None:
         state.put_position(shard, offset)
         if lost and not grants.checkpoint_lost(state, record):
             # While it was lost the balance left the shard out.
-            grants.want_rebalance(state, "CheckpointFound")
+            grants.want_rebalance(state, CHECKPOINT_FOUND)
         advanced = advanced or before is None or offset > before
         if not record.started:
             state.put_shard(record._replace(started=True))
-            grants.want_rebalance(state, "ShardsAppeared")
+            grants.want_rebalance(state, SHARDS_APPEARED)
         if flight is not None and set_by_force:
             _forced(state, shard, flight.source_id, now)
             forced.append(shard)
@@ -189,8 +190,8 @@ def revive(state: State, shard: ShardId, now: float) -> None:
         return
     told = f"finished shard {shard} is read again from {state.positions[shard]}"
     warning = _order_warning(state, shard)
-    state.tell(Told("ShardRevived", f"{told}; {warning}" if warning else told, shards=(shard,), warning=bool(warning)))
-    grants.want_rebalance(state, "CheckpointForced")
+    state.tell(Told(SHARD_REVIVED, f"{told}; {warning}" if warning else told, shards=(shard,), warning=bool(warning)))
+    grants.want_rebalance(state, CHECKPOINT_FORCED)
 
 
 def _validate_one(
@@ -258,13 +259,13 @@ def _forced(state: State, shard: ShardId, source_id: str, now: float) -> None:
     _accept(state, shard, source_id)
     if shard not in (state.clocks.unset or ()):
         # A reset is told of once, not for every shard.
-        state.tell(Told("CheckpointForced", f"checkpoint of shard {shard} was set to {offset}", shards=(shard,), warning=True))
+        state.tell(Told(CHECKPOINT_FORCED, f"checkpoint of shard {shard} was set to {offset}", shards=(shard,), warning=True))
     record = state.shards[shard]
     if record.state in grants.HELD:
         grants.fence_holder(state, record)
     else:
         revive(state, shard, now)
-        grants.want_rebalance(state, "CheckpointForced")
+        grants.want_rebalance(state, CHECKPOINT_FORCED)
 
 
 def _accept(state: State, shard: ShardId, source_id: str) -> None:

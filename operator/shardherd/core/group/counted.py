@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from shardherd.core.assignors import Problem
 from shardherd.core.group import eligible, grants
 from shardherd.core.group.state import CONSUMERS, GROUP, IN_FLIGHT, POSITIONS, SESSIONS, SHARDS, Put, State
+from shardherd.core.model.event_reasons import SHARDS_GONE, SHARDS_RETURNED
 from shardherd.core.model.nouns import ShardId, ShardState
 
 ACTIVE = (ShardState.NOT_ALLOC, *grants.HELD)
@@ -49,14 +50,14 @@ def returned(state: State) -> None:
     """After any request: ask for a rebalance if a shard that was left out counts again."""
     left_out = state.clocks.left_out
     if left_out and any(counts(state, shard) for shard in _touched(state, left_out)):
-        grants.want_rebalance(state, "ShardsReturned")
+        grants.want_rebalance(state, SHARDS_RETURNED)
 
 
 def gone(state: State, shards: Iterable[ShardId]) -> None:
     """These do not count any more: ask for a rebalance if the last one counted any of them in somebody's hands."""
     left_out = state.clocks.left_out
     if any(shard not in left_out and _is_held(state, shard) for shard in shards):
-        grants.want_rebalance(state, "ShardsGone")
+        grants.want_rebalance(state, SHARDS_GONE)
 
 
 def _is_held(state: State, shard: ShardId) -> bool:

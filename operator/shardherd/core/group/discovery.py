@@ -11,6 +11,13 @@ from shardherd.core.group import absence, balance, checkpoints, counted, grants,
 from shardherd.core.group.notes import Note, of_group, parse
 from shardherd.core.group.records import InFlight, ShardRecord
 from shardherd.core.group.state import State, Told
+from shardherd.core.model.event_reasons import (
+    CHECKPOINT_FOUND,
+    CONDITIONS_CLEARED,
+    SETTINGS_CHANGED,
+    SHARD_CLOSED,
+    SHARDS_APPEARED,
+)
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.model.reasons import PARTITION_GROWTH, SOURCE_RECREATED
@@ -42,7 +49,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     closed = [info.shard for info in request.shards if not info.open]
     newly = tuple(shard for shard in closed if shard in before and before[shard].open)
     for shard in newly:
-        state.tell(Told("ShardClosed", f"shard {shard} is closed at {infos[shard].end}", shards=(shard,)))
+        state.tell(Told(SHARD_CLOSED, f"shard {shard} is closed at {infos[shard].end}", shards=(shard,)))
     vanished = before.keys() - infos.keys()
     if fresh or newly or vanished:
         state.put_record(group_epoch=state.record.group_epoch + 1)
@@ -61,7 +68,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     balance.note_rates(state, now)
     _commit_starts(state, now)
     if any(grants.grantable(state, state.shards[shard]) for shard in state.by_state[ShardState.NOT_ALLOC]):
-        grants.want_rebalance(state, "ShardsAppeared")
+        grants.want_rebalance(state, SHARDS_APPEARED)
 
 
 def settings_changed(state: State, request: SettingsChanged, now: float) -> None:
@@ -79,7 +86,7 @@ def settings_changed(state: State, request: SettingsChanged, now: float) -> None
         state.put_clocks(resumed_at=now)
     resets.declared_changed(state, before.reset)
     if _asked(before) != _asked(after):
-        grants.want_rebalance(state, "SettingsChanged")
+        grants.want_rebalance(state, SETTINGS_CHANGED)
 
 
 def _asked(spec: GroupSpec) -> tuple[object, ...]:
@@ -103,7 +110,7 @@ def conditions_changed(state: State, request: ConditionsChanged, now: float) -> 
     if not ran and request.source_reachable and request.commits:
         state.put_clocks(resumed_at=now)
     if was_blocked and not grants.blocked(state):
-        grants.want_rebalance(state, "ConditionsCleared")
+        grants.want_rebalance(state, CONDITIONS_CLEARED)
 
 
 def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, ShardInfo]) -> None:
@@ -186,7 +193,7 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
         state.put_clocks(unnoted=state.clocks.unnoted | unnoted)
     if above := {shard: copy for shard, copy in copies.items() if copy > request.durable.get(shard, copy)}:
         state.put_clocks(copies=above)
-    state.tell(Told("ShardsAppeared", f"{count(len(fresh), 'new shard')}: {some(fresh, 5)}", shards=tuple(fresh)))
+    state.tell(Told(SHARDS_APPEARED, f"{count(len(fresh), 'new shard')}: {some(fresh, 5)}", shards=tuple(fresh)))
 
 
 def _read_to_its_end(info: ShardInfo, position: Offset | None) -> bool:
@@ -203,7 +210,7 @@ def _adopt(state: State, durable: Mapping[ShardId, Offset], fresh: frozenset[Sha
         state.put_position(shard, position)
         if not grants.checkpoint_lost(state, state.shards[shard]):
             # While it was lost the balance left the shard out.
-            grants.want_rebalance(state, "CheckpointFound")
+            grants.want_rebalance(state, CHECKPOINT_FOUND)
 
 
 def _commit_starts(state: State, now: float) -> None:

@@ -10,10 +10,14 @@ from shardherd.core.group import lineage
 from shardherd.core.group.fsm import Cause, step
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import State, Told
+from shardherd.core.model.event_reasons import CONSUMER_JOINED, SHARD_OVER
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerId, ResetState, ShardId, ShardInfo, ShardState
 
 HELD = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
+
+_HIDDEN = ("", CONSUMER_JOINED)
+"""What the next reason of a rebalance takes the place of."""
 
 
 def movable(state: State, shard: ShardId) -> bool:
@@ -100,7 +104,7 @@ def blocked(state: State) -> bool:
 
 def want_rebalance(state: State, reason: str) -> None:
     """Ask for a rebalance. A join never hides another reason, which would not be gathered."""
-    if state.clocks.due in ("", "ConsumerJoined"):
+    if state.clocks.due in _HIDDEN:
         state.put_clocks(due=reason)
 
 
@@ -205,9 +209,9 @@ def finish_if_done(state: State, shard: ShardId, now: float) -> bool:
     if position < info.end or another(record, info):
         return False
     state.put_shard(_free(record)._replace(state=step(record.state, Cause.FINISHED), since=now))
-    state.tell(Told("ShardOver", f"shard {shard} is closed and consumed up to its end {info.end}", shards=(shard,)))
+    state.tell(Told(SHARD_OVER, f"shard {shard} is closed and consumed up to its end {info.end}", shards=(shard,)))
     wake_descendants(state, shard, now)
-    want_rebalance(state, "ShardOver")
+    want_rebalance(state, SHARD_OVER)
     return True
 
 

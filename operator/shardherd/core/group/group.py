@@ -35,6 +35,7 @@ from shardherd.core.group.records import Clocks, GroupRecord, Ownership, Session
 from shardherd.core.group.results import Result, result_of
 from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Event, Put, State, Table, Told
 from shardherd.core.group.topics import PatternError, selects
+from shardherd.core.model.event_reasons import RESTORED
 from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import (
     CheckpointRequest,
@@ -113,7 +114,7 @@ class Group:
         claims_until = now + spec.settings.session_timeout
         known = durable if notes is None else of_group(record.uid, notes)
         clocks = Clocks(
-            due="Restored",
+            due=RESTORED,
             settle_until=settle_until,
             resumed_at=now,
             copies=above,

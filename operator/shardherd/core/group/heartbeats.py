@@ -12,6 +12,13 @@ from shardherd.core.group import balance, eligible, grants, liveness, rebuild
 from shardherd.core.group.records import Session, ShardRecord
 from shardherd.core.group.state import State, Told
 from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.model.event_reasons import (
+    CAPACITY_CHANGED,
+    CONSUMER_DRAINING,
+    CONSUMER_JOINED,
+    CONSUMER_NOT_READY,
+    RESTORED,
+)
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import (
     LONGEST_WAIT,
@@ -53,7 +60,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     if new:
         state.tell(
             Told(
-                "ConsumerJoined",
+                CONSUMER_JOINED,
                 f"{request.consumer} joined: pod {request.incarnation.pod_uid}, start {request.incarnation.start}",
                 consumer=request.consumer,
                 incarnation=request.incarnation,
@@ -129,7 +136,7 @@ def replace_dropped(state: State, consumer: ConsumerId, now: float) -> None:
             continue
         if eligible.gives_up(state, consumer):
             grants.reclaim(state, row, now)
-            grants.want_rebalance(state, "ConsumerDraining")
+            grants.want_rebalance(state, CONSUMER_DRAINING)
         elif not eligible.is_draining(state, consumer):
             grants.regrant(state, row, now)
 
@@ -188,7 +195,7 @@ def _take_place(state: State, request: Heartbeat) -> None:
         return
     state.put_consumer(replace(record, zone=request.zone, capacity=request.capacity))
     if record.capacity != request.capacity and request.ready and balance.looks_at_weights(state):
-        grants.want_rebalance(state, "CapacityChanged")
+        grants.want_rebalance(state, CAPACITY_CHANGED)
 
 
 def _session(state: State, request: Heartbeat, before: Session | None, now: float) -> Session:
@@ -222,8 +229,8 @@ def _goes_on_at(request: Heartbeat, before: Session | None, now: float) -> float
 def _want_rebalance(state: State, request: Heartbeat, received: bool, was_draining: bool, unheard: bool) -> None:
     receives = eligible.receives(state, request.consumer)
     if request.draining and not was_draining:
-        grants.want_rebalance(state, "ConsumerDraining")
+        grants.want_rebalance(state, CONSUMER_DRAINING)
     elif receives and not received:
-        grants.want_rebalance(state, "Restored" if unheard else "ConsumerJoined")
+        grants.want_rebalance(state, RESTORED if unheard else CONSUMER_JOINED)
     elif received and not receives:
-        grants.want_rebalance(state, "ConsumerNotReady")
+        grants.want_rebalance(state, CONSUMER_NOT_READY)

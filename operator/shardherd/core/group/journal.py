@@ -52,10 +52,8 @@ class Put(NamedTuple):
 class Told:
     """Something worth telling users or counting; changes no state.
 
-    `reason` is a documented constant: ConsumerJoined, ConsumerLeft, ConsumerDied, SessionTimeout, ReleaseTimeout,
-    ProgressTimeout, Rebalanced, ShardsAppeared, ShardsGone, ShardsForgotten, ShardClosed, ShardOver, ShardRevived,
-    SourceRecreated, CheckpointForced, OwnershipLost, OwnershipRebuilt, ShardSizesUnknown, ResetWaits, ResetPlanned,
-    ResetRefused, ResetDone.
+    `reason` is one of `model.event_reasons`, or of `model.reasons` where the group's status gives it too. `cause` is why shards
+    were moved.
     """
 
     reason: str

@@ -11,6 +11,7 @@ from shardherd.core.group import eligible, grants
 from shardherd.core.group.records import ConsumerRecord, EndReason, ShardRecord
 from shardherd.core.group.state import State, Told
 from shardherd.core.model.errors import GroupReplacedError, InvalidRequestError, StaleIncarnationError
+from shardherd.core.model.event_reasons import CONSUMER_DIED, CONSUMER_LEFT, SESSION_TIMEOUT, SHARDS_FREED
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import CheckpointRequest, ConsumerId, Heartbeat, Incarnation, Leave, ShardId, ShardState
 from shardherd.core.model.requests import ConsumerDied
@@ -98,12 +99,12 @@ def leave(state: State, request: Leave) -> None:
     left_busy = record.end_reason == EndReason.LEFT_BUSY
     if record.has_ended(request.incarnation) and (left_busy or record.end_reason == EndReason.LEFT):
         if left_busy and request.stopped and record.ended == request.incarnation:
-            end(state, record, request.incarnation, EndReason.LEFT, "ConsumerLeft")
+            end(state, record, request.incarnation, EndReason.LEFT, CONSUMER_LEFT)
         return
     check(state, request.consumer, request.incarnation)
     if record.incarnation == request.incarnation:
         stopped = request.stopped or _lets_go_of_all(state, request.consumer, request.incarnation)
-        end(state, record, request.incarnation, EndReason.LEFT if stopped else EndReason.LEFT_BUSY, "ConsumerLeft")
+        end(state, record, request.incarnation, EndReason.LEFT if stopped else EndReason.LEFT_BUSY, CONSUMER_LEFT)
 
 
 def died(state: State, request: ConsumerDied) -> None:
@@ -119,7 +120,7 @@ def died(state: State, request: ConsumerDied) -> None:
     if dead.pod_uid == record.incarnation.pod_uid and not record.incarnation.supersedes(dead) and not over:
         # Of a start that was never heard, what is said of the one before it goes on to count.
         expired = record.end_reason in EndReason.WAS_EXPIRED and record.has_ended(record.incarnation)
-        end(state, record, dead, EndReason.EXPIRED_AND_DIED if expired else EndReason.DIED, "ConsumerDied")
+        end(state, record, dead, EndReason.EXPIRED_AND_DIED if expired else EndReason.DIED, CONSUMER_DIED)
     elif any(covers(dead, run) and not _proven(state, record, run) for run in _runs_that_hold(state, record)):
         state.put_consumer(replace(record, proven=(*record.proven, dead)))
 
@@ -136,7 +137,7 @@ def expire_session(state: State, record: ConsumerRecord) -> None:
     """Silent for too long: no consumer of the group any more. It may come back, but its shards move."""
     state.put_consumer(replace(record, present=False))
     timeout = state.spec.settings.session_timeout
-    _depart(state, record, "SessionTimeout", f"{record.consumer} was silent for {timeout:g} s", True)
+    _depart(state, record, SESSION_TIMEOUT, f"{record.consumer} was silent for {timeout:g} s", True)
 
 
 def forget_superseded(state: State, now: float) -> None:
@@ -300,7 +301,7 @@ def _depart(state: State, record: ConsumerRecord, told: str, message: str, was_p
             consumer=record.consumer,
             incarnation=run,
             shards=tuple(sorted(state.held.get(record.consumer, ()), key=shard_key)),
-            warning=told not in ("ConsumerLeft",),
+            warning=told != CONSUMER_LEFT,
         )
     )
     grants.want_rebalance(state, told)
@@ -314,7 +315,7 @@ def _move_on(state: State, consumer: ConsumerRecord, shard: ShardId, now: float)
         in_transfer = record.state is ShardState.TRANSFER
         if in_transfer or reclaimable_at(state, consumer.consumer, record.incarnation) <= now:
             grants.reclaim(state, record, now)
-            grants.want_rebalance(state, "ShardsFreed")
+            grants.want_rebalance(state, SHARDS_FREED)
         return
     if record.state is ShardState.TRANSFER:
         # The newer incarnation has never been told of it: nothing of it is held, so it can go to the next consumer at once.
@@ -323,7 +324,7 @@ def _move_on(state: State, consumer: ConsumerRecord, shard: ShardId, now: float)
         return
     if _yields(state, consumer, record.incarnation, now):
         grants.reclaim(state, record, now)
-        grants.want_rebalance(state, "ShardsFreed")
+        grants.want_rebalance(state, SHARDS_FREED)
         return
     grants.regrant(state, record, now)
 

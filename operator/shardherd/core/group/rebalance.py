@@ -12,6 +12,7 @@ from shardherd.core.assignors import Delta
 from shardherd.core.group import balance, counted, eligible, grants, heartbeats
 from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import State, Told
+from shardherd.core.model.event_reasons import CONSUMER_JOINED, REBALANCED, TRANSFER_ENDED
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerId, ShardId, ShardState
 from shardherd.core.model.words import count
@@ -42,7 +43,7 @@ def rebalance(state: State, now: float) -> None:
         return
     reason = state.clocks.due
     state.put_clocks(due="", replan=False, assign_at=None)
-    if reason == "ConsumerJoined":
+    if reason == CONSUMER_JOINED:
         state.put_clocks(gather_until=now + GATHER)
     steps = _take_steps(state, now)
     heartbeats.release_moving(state, tuple(state.moving), now)
@@ -56,14 +57,14 @@ def rebalance(state: State, now: float) -> None:
 def transfer_ended(state: State) -> None:
     """A transfer is over; if the target could not be reached before because of it, try again."""
     if state.clocks.replan:
-        grants.want_rebalance(state, "TransferEnded")
+        grants.want_rebalance(state, TRANSFER_ENDED)
 
 
 def _must_wait(state: State, now: float) -> bool:
     clocks = state.clocks
     if now < clocks.settle_until and not eligible.all_heard(state):
         return True
-    if clocks.due == "ConsumerJoined" and now < clocks.gather_until:
+    if clocks.due == CONSUMER_JOINED and now < clocks.gather_until:
         return True
     return not any(state.held.values()) and _first_assignment_waits(state, now)
 
@@ -135,7 +136,7 @@ def _report(state: State, steps: _Steps, reason: str, now: float) -> None:
     )
     state.tell(
         Told(
-            "Rebalanced",
+            REBALANCED,
             f"{count(steps.granted, 'shard')} granted and {steps.revoked} revoked, because of {reason}",
             cause=reason,
             moved=steps.moved,

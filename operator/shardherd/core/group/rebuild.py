@@ -18,6 +18,7 @@ from shardherd.core.group import grants
 from shardherd.core.group.notes import Note
 from shardherd.core.group.state import State, Told
 from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.event_reasons import OWNERSHIP_LOST, OWNERSHIP_REBUILT
 from shardherd.core.model.nouns import Heartbeat, Offset, ShardId, ShardState
 from shardherd.core.model.words import count, verb
 
@@ -48,7 +49,7 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
     state.put_clocks(claims_until=now + timeout)
     state.tell(
         Told(
-            "OwnershipLost",
+            OWNERSHIP_LOST,
             f"who holds which shard was lost, and is found out from {count(len(notes), 'committed position')} and from the "
             f"consumers; nothing is granted or committed for {timeout:g} s",
             warning=True,
@@ -128,8 +129,8 @@ def end_if_due(state: State, now: float) -> None:
     state.put_clocks(resumed_at=now)
     held = len(state.shards) - len(free)
     claimed = f"{count(held, 'shard')} {verb(held, 'was claimed by its holder', 'were claimed by their holders')}"
-    state.tell(Told("OwnershipRebuilt", f"{claimed}, {len(free)} {verb(len(free), 'is', 'are')} free"))
-    grants.want_rebalance(state, "OwnershipRebuilt")
+    state.tell(Told(OWNERSHIP_REBUILT, f"{claimed}, {len(free)} {verb(len(free), 'is', 'are')} free"))
+    grants.want_rebalance(state, OWNERSHIP_REBUILT)
 
 
 def _above(state: State, notes: Mapping[ShardId, Note]) -> int:
@@ -158,7 +159,7 @@ def _lost_as_told_by(state: State, request: Heartbeat, now: float) -> bool:
     state.put_clocks(claims_until=now + timeout)
     state.tell(
         Told(
-            "OwnershipLost",
+            OWNERSHIP_LOST,
             f"the stored ownership is an older copy: {request.consumer} was told of revision {request.revision}, or of epochs, "
             f"that it never gave out; who holds which shard is found out from the consumers, and nothing is granted or "
             f"committed for {timeout:g} s",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from shardherd.core.model import event_reasons
 from shardherd.core.model.nouns import (
     Condition,
     ConsumerId,
@@ -58,9 +59,9 @@ class EndReason:
     DIED = "Died"
     LEFT = "Left"
     LEFT_BUSY = "LeftBusy"
-    RELEASE_TIMEOUT = "ReleaseTimeout"
-    PROGRESS_TIMEOUT = "ProgressTimeout"
-    SINK_TIMEOUT = "SinkTimeout"
+    RELEASE_TIMEOUT = event_reasons.RELEASE_TIMEOUT
+    PROGRESS_TIMEOUT = event_reasons.PROGRESS_TIMEOUT
+    SINK_TIMEOUT = event_reasons.SINK_TIMEOUT
     EXPIRED_AND_DIED = "ExpiredAndDied"
     EXPIRED = frozenset({RELEASE_TIMEOUT, PROGRESS_TIMEOUT, SINK_TIMEOUT})
     WAS_EXPIRED = EXPIRED | {EXPIRED_AND_DIED}

@@ -14,6 +14,7 @@ from dataclasses import replace
 from shardherd.core.group import grants
 from shardherd.core.group.records import InFlight
 from shardherd.core.group.state import State, Told
+from shardherd.core.model.event_reasons import RESET_DONE, RESET_PLANNED, RESET_REFUSED, RESET_WAITS
 from shardherd.core.model.nouns import Offset, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardInfo
 from shardherd.core.model.requests import ResetDue
 from shardherd.core.model.words import count, some, verb
@@ -75,7 +76,7 @@ def declared_changed(state: State, before: Reset | None) -> None:
     if declared is None or declared == before or declared.id in state.record.reset_ids:
         return
     if applying(state) is None and _needs_pause(state, declared):
-        state.tell(Told("ResetWaits", f"reset {declared.id}: {PAUSE_FIRST}", warning=True))
+        state.tell(Told(RESET_WAITS, f"reset {declared.id}: {PAUSE_FIRST}", warning=True))
 
 
 def took(state: State, shards: Iterable[ShardId]) -> None:
@@ -248,8 +249,8 @@ def _left(state: State, begun: ResetReport, unset: frozenset[ShardId]) -> None:
     state.put_clocks(unset=None)
     by = f" (declared by field manager {begun.manager})" if begun.manager else ""
     shards = tuple(row.shard for row in done.rows)
-    state.tell(Told("ResetDone", f"reset {begun.id} to {begun.to}{by}: {done.message}", shards=shards, warning=True))
-    grants.want_rebalance(state, "ResetDone")
+    state.tell(Told(RESET_DONE, f"reset {begun.id} to {begun.to}{by}: {done.message}", shards=shards, warning=True))
+    grants.want_rebalance(state, RESET_DONE)
 
 
 def _is_set(state: State, row: ResetRow) -> bool:
@@ -275,7 +276,7 @@ def _conclude(state: State, declared: Reset, outcome: ResetReport) -> None:
     else:
         state.put_record(reset=outcome, reset_ids=_with_id(state, declared.id))
     refused = outcome.state is ResetState.REFUSED
-    reason = "ResetRefused" if refused else "ResetPlanned"
+    reason = RESET_REFUSED if refused else RESET_PLANNED
     state.tell(Told(reason, f"reset {declared.id} to {declared.to}: {outcome.message}", warning=refused))
 
 

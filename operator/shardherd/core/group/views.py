@@ -10,7 +10,15 @@ from shardherd.core.group.records import EndReason
 from shardherd.core.group.state import State
 from shardherd.core.model.naming import consumer_key
 from shardherd.core.model.nouns import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
-from shardherd.core.model.reasons import ASSIGNOR_FAILED, CHECKPOINT_LOST, PAUSED, SOURCE_RECREATED, UNKNOWN_ASSIGNOR
+from shardherd.core.model.reasons import (
+    ASSIGNOR_FAILED,
+    CHECKPOINT_LOST,
+    OWNERSHIP_REBUILDING,
+    PAUSED,
+    RESETTING,
+    SOURCE_RECREATED,
+    UNKNOWN_ASSIGNOR,
+)
 
 REBUILDING = (
     "who holds which shard was lost and is being found out from the consumers; nothing is granted or committed for one "
@@ -120,9 +128,9 @@ def _withheld(state: State) -> tuple[Condition, ...]:
     if state.spec.settings.paused:
         found.append(Condition(PAUSED, "spec.paused is true; nothing is granted or moved"))
     if state.record.rebuilding:
-        found.append(Condition("OwnershipRebuilding", REBUILDING))
+        found.append(Condition(OWNERSHIP_REBUILDING, REBUILDING))
     if (reset := resets.applying(state)) is not None:
-        found.append(Condition("Resetting", f"reset {reset.id} is being made; nothing is granted or moved until it is done"))
+        found.append(Condition(RESETTING, f"reset {reset.id} is being made; nothing is granted or moved until it is done"))
     assignor = state.spec.settings.assignor
     if assignor not in state.assignors:
         found.append(

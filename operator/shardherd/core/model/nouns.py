@@ -301,7 +301,7 @@ class ConsumerView:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that withholds grants or commits in a group: a documented reason constant and a sentence for the user."""
+    """Something that withholds grants or commits in a group: a reason of `reasons` and a sentence for the user."""
 
     reason: str
     message: str

@@ -11,6 +11,21 @@ import math
 from dataclasses import dataclass
 
 from shardherd.core.model.nouns import GroupView, ShardState
+from shardherd.core.model.reasons import (
+    CATCHING_UP,
+    FIRST_CONSUMERS,
+    KEEPING_UP,
+    LOAD_FELL,
+    MAX_REPLICAS,
+    MEASURING,
+    MIN_REPLICAS,
+    NO_GAIN,
+    PACE_UNKNOWN,
+    RECORDS_ARRIVED,
+    SCALE_OUT_UNDONE,
+    SOURCE_AWAY,
+    TOO_FEW_SHARDS,
+)
 from shardherd.core.model.words import count
 from shardherd.core.planning.observed import Ceiling, Observation, Sizing, Trial
 from shardherd.core.planning.traffic import INTERVAL, SPAN, WINDOW, Traffic
@@ -26,21 +41,6 @@ EVALUATE = WINDOW + SPAN
 
 NO_GAIN_FOR = 1800.0
 """Seconds for which a scale-out that did not help is not tried again."""
-
-MEASURING = "Measuring"
-SOURCE_AWAY = "SourceAway"
-KEEPING_UP = "KeepingUp"
-CATCHING_UP = "CatchingUp"
-LOAD_FELL = "LoadFell"
-PACE_UNKNOWN = "PaceUnknown"
-FIRST_CONSUMERS = "FirstConsumers"
-RECORDS_ARRIVED = "RecordsArrived"
-SCALE_OUT_UNDONE = "ScaleOutUndone"
-
-MAX_REPLICAS = "MaxReplicas"
-MIN_REPLICAS = "MinReplicas"
-TOO_FEW_SHARDS = "TooFewShards"
-NO_GAIN = "NoGain"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """The conditions of a group: what a user reads to know whether it works, and if not, why.
 
-Called by `status`. Every reason is a constant, here or where it comes from (`sizing`, `catchup`, `model.reasons`), and is
-documented; messages name the cause and, where there is one, the remedy. A condition keeps its transition time while its status
-stays the same.
+Called by `status`. Every reason is one of `model.reasons`; messages name the cause and, where there is one, the remedy. A
+condition keeps its transition time while its status stays the same.
 """
 
 from __future__ import annotations
@@ -11,79 +10,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardherd.core.assignors import EVEN
+from shardherd.core.model import reasons
 from shardherd.core.model.nouns import Phase, ShardState
-from shardherd.core.model.reasons import CHECKPOINT_LOST, GROUP_ID_TAKEN, PARTITION_GROWTH, SNAPSHOT_TOO_LARGE, TOO_MANY_GROUPS
+from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
 from shardherd.core.model.words import count, part, some, verb
-from shardherd.core.planning.catchup import SOURCE_AWAY
 from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import Observation, ScalingMode, Trouble
-from shardherd.core.planning.rollout import ROLLED_BACK
 from shardherd.core.planning.scaling import Scale
-from shardherd.core.planning.sizing import (
-    ACTIVE,
-    EXTERNAL,
-    FIXED,
-    FOLLOWING_SHARDS,
-    RECOMMEND_ONLY,
-    RECONCILE_PAUSED,
-    WAITING_FOR_SHARDS,
-)
+from shardherd.core.planning.sizing import ACTIVE
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
-# Ready
-CONSUMING = "Consuming"
-SHARDS_UNASSIGNED = "ShardsUnassigned"
-TRANSFER_OVERDUE = "TransferOverdue"
-DELETING = "Deleting"
-# Reconciling
-SETTLED = "Settled"
-SCALING_OUT = "ScalingOut"
-DRAINING = "Draining"
-DRAIN_TIMED_OUT = "DrainTimedOut"
-POD_SUPERSEDED = "PodSuperseded"
-ROLLING_OUT = "RollingOut"
-STARTING = "Starting"
-# Stalled
-NOT_STALLED = "NotStalled"
-NAME_TAKEN = "NameTaken"
-APPLY_REFUSED = "ApplyRefused"
-INVALID_SPEC = "InvalidSpec"
-# SourceReachable
-DISCOVERING = "Discovering"
-DISCOVERED = "Discovered"
-SOURCE_UNAVAILABLE = "SourceUnavailable"
-# ConsumersReady, besides STARTING
-ALL_READY = "AllReady"
-IMAGE_UNAVAILABLE = "ImageUnavailable"
-CRASH_LOOPING = "CrashLooping"
-CONSUMER_ENDED = "ConsumerEnded"
-CONSUMER_SILENT = "ConsumerSilent"
-PODS_REJECTED = "PodsRejected"
-QUOTA_EXCEEDED = "QuotaExceeded"
-UNSCHEDULABLE = "Unschedulable"
-CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid"
-# Balanced
-BALANCED = "Balanced"
-REBALANCING = "Rebalancing"
-UNEVEN = "Uneven"
-# ScalingActive, besides what `sizing` names
-FOLLOWING_LAG = "FollowingLag"
-# ScalingLimited, besides what `sizing` and `catchup` name
-WITHIN_LIMITS = "WithinLimits"
-# CheckpointLost
-CHECKPOINTS_KEPT = "CheckpointsKept"
-# Ready, of the sink
-SINK_BLOCKED = "SinkBlocked"
-# OrderPreserved
-ORDER_KEPT = "OrderKept"
-
-# Stalled or Ready, from the coordinator
-STALLING = frozenset({IMAGE_UNAVAILABLE, CRASH_LOOPING, PODS_REJECTED, QUOTA_EXCEEDED, CONTAINER_CONFIG_INVALID})
+STALLING = frozenset(
+    {
+        reasons.IMAGE_UNAVAILABLE,
+        reasons.CRASH_LOOPING,
+        reasons.PODS_REJECTED,
+        reasons.QUOTA_EXCEEDED,
+        reasons.CONTAINER_CONFIG_INVALID,
+    }
+)
 """Reasons why consumers are not ready that do not go away by waiting."""
 
-LASTING = frozenset({"OwnershipUnreadable", SNAPSHOT_TOO_LARGE, TOO_MANY_GROUPS, GROUP_ID_TAKEN})
+LASTING = frozenset({reasons.OWNERSHIP_UNREADABLE, reasons.SNAPSHOT_TOO_LARGE, reasons.TOO_MANY_GROUPS, reasons.GROUP_ID_TAKEN})
 """Reasons why the coordinator does not grant something, or anything, that do not go away by waiting."""
 
 
@@ -107,7 +57,10 @@ def findings(observation: Observation, course: Course) -> tuple[Finding, ...]:
 def unreadable(message: str) -> tuple[Finding, ...]:
     """What is found of a resource that cannot be read: until it is corrected its group goes on as it was declared before."""
     told = f"{message}; correct it: until then the group goes on as it was."
-    return (Finding("Ready", FALSE, INVALID_SPEC, told), Finding("Stalled", TRUE, INVALID_SPEC, told))
+    return (
+        Finding(ConditionType.READY, FALSE, reasons.INVALID_SPEC, told),
+        Finding(ConditionType.STALLED, TRUE, reasons.INVALID_SPEC, told),
+    )
 
 
 def dated(
@@ -141,32 +94,35 @@ def ready_consumers(observation: Observation) -> int:
 
 def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding]) -> Finding:
     if observation.declared.deleting:
-        return Finding("Ready", FALSE, DELETING, "The group is being deleted.")
+        return Finding(ConditionType.READY, FALSE, reasons.DELETING, "The group is being deleted.")
     # The deepest cause first: without a source nothing can be granted, without grants nothing is read.
-    source, view, stalled = found["SourceReachable"], observation.view, found["Stalled"]
+    source, view, stalled = found[ConditionType.SOURCE_REACHABLE], observation.view, found[ConditionType.STALLED]
     if stalled.reason in LASTING:
-        return Finding("Ready", FALSE, stalled.reason, stalled.message)
+        return Finding(ConditionType.READY, FALSE, stalled.reason, stalled.message)
     if source.status != TRUE or view is None:
-        return Finding("Ready", FALSE, source.reason, source.message)
+        return Finding(ConditionType.READY, FALSE, source.reason, source.message)
     if view.withheld:
-        return Finding("Ready", FALSE, view.withheld[0].reason, " ".join(cause.message for cause in view.withheld))
-    for cause in (found["Stalled"], found["ConsumersReady"]):
-        if cause.status != (FALSE if cause.type == "Stalled" else TRUE):
-            return Finding("Ready", FALSE, cause.reason, cause.message)
+        return Finding(ConditionType.READY, FALSE, view.withheld[0].reason, " ".join(cause.message for cause in view.withheld))
+    for cause in (found[ConditionType.STALLED], found[ConditionType.CONSUMERS_READY]):
+        if cause.status != (FALSE if cause.type == ConditionType.STALLED else TRUE):
+            return Finding(ConditionType.READY, FALSE, cause.reason, cause.message)
     if blocked := _sink_blocked(observation):
-        return Finding("Ready", FALSE, SINK_BLOCKED, blocked)
+        return Finding(ConditionType.READY, FALSE, reasons.SINK_BLOCKED, blocked)
     unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC and shard.present]
     if unassigned:
-        return Finding("Ready", FALSE, SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
+        return Finding(ConditionType.READY, FALSE, reasons.SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
     limit = observation.declared.settings.release_timeout
     there = (shard for shard in view.shards if shard.present)
     overdue = [shard.shard for shard in there if shard.state is ShardState.TRANSFER and shard.state_age > limit]
     if overdue:
         return Finding(
-            "Ready", FALSE, TRANSFER_OVERDUE, f"{_shards(overdue)} on the way to another consumer for over {limit:g} s."
+            ConditionType.READY,
+            FALSE,
+            reasons.TRANSFER_OVERDUE,
+            f"{_shards(overdue)} on the way to another consumer for over {limit:g} s.",
         )
     reading = f"{count(scale.desired, 'consumer')} {verb(scale.desired, 'reads', 'read')}"
-    return Finding("Ready", TRUE, CONSUMING, f"{reading} {count(view.shards_in(*ACTIVE), 'shard')}.")
+    return Finding(ConditionType.READY, TRUE, reasons.CONSUMING, f"{reading} {count(view.shards_in(*ACTIVE), 'shard')}.")
 
 
 def _sink_blocked(observation: Observation) -> str:
@@ -197,35 +153,35 @@ def _reconciling(observation: Observation, course: Course) -> Finding:
     scale = course.scale
 
     def finding(reason: str, message: str) -> Finding:
-        return Finding("Reconciling", TRUE, reason, message)
+        return Finding(ConditionType.RECONCILING, TRUE, reason, message)
 
     current = observation.replicas
-    if scale.held == RECONCILE_PAUSED:
-        return Finding("Reconciling", FALSE, RECONCILE_PAUSED, scale.decision.message)
+    if scale.held == reasons.RECONCILE_PAUSED:
+        return Finding(ConditionType.RECONCILING, FALSE, reasons.RECONCILE_PAUSED, scale.decision.message)
     if scale.overdue:
         timeout = observation.declared.drain_timeout
         return finding(
-            DRAIN_TIMED_OUT,
+            reasons.DRAIN_TIMED_OUT,
             f"{', '.join(scale.overdue)} did not give up all shards within spec.drainTimeout ({timeout:g} s) and "
             f"{verb(len(scale.overdue), 'is', 'are')} ended.",
         )
-    if scale.held == WAITING_FOR_SHARDS and observation.stateful_set is None:
-        return finding(WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
+    if scale.held == reasons.WAITING_FOR_SHARDS and observation.stateful_set is None:
+        return finding(reasons.WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
     if scale.leaving:
         given_up = verb(len(scale.leaving), "it has given up its", "they have given up their")
-        return finding(DRAINING, f"{', '.join(sorted(scale.leaving))} must go: waiting until {given_up} shards.")
+        return finding(reasons.DRAINING, f"{', '.join(sorted(scale.leaving))} must go: waiting until {given_up} shards.")
     if scale.replicas > current:
-        return finding(SCALING_OUT, f"Going from {current} to {count(scale.desired, 'consumer')}.")
+        return finding(reasons.SCALING_OUT, f"Going from {current} to {count(scale.desired, 'consumer')}.")
     old = [consumer.name for consumer in observation.consumers if not consumer.current]
     if old:
         roll = course.rolling
         next_ = f" {roll.draining} gives up its shards first." if roll.draining is not None else ""
         still = f"{some(old, 5)} still {verb(len(old), 'runs', 'run')} what was declared before."
         new = part(roll.updated, roll.total, "consumer", "runs", "run")
-        return finding(ROLLING_OUT, f"{new} what is declared; {still}{next_}")
+        return finding(reasons.ROLLING_OUT, f"{new} what is declared; {still}{next_}")
     if len(observation.consumers) != current or any(consumer.deleting for consumer in observation.consumers):
-        return finding(STARTING, f"{part(len(observation.consumers), current, 'pod', 'exists', 'exist')}.")
-    return Finding("Reconciling", FALSE, SETTLED, f"{count(current, 'consumer')} as declared.")
+        return finding(reasons.STARTING, f"{part(len(observation.consumers), current, 'pod', 'exists', 'exist')}.")
+    return Finding(ConditionType.RECONCILING, FALSE, reasons.SETTLED, f"{count(current, 'consumer')} as declared.")
 
 
 def _stalled(observation: Observation, course: Course) -> Finding:
@@ -233,52 +189,71 @@ def _stalled(observation: Observation, course: Course) -> Finding:
     if observation.taken:
         name = observation.declared.identity.name
         return Finding(
-            "Stalled",
+            ConditionType.STALLED,
             TRUE,
-            NAME_TAKEN,
+            reasons.NAME_TAKEN,
             f'There already is a {" and a ".join(observation.taken)} named "{name}" that belongs to something else: '
             "delete it, or name the group differently.",
         )
     if observation.refusals:
-        return Finding("Stalled", TRUE, APPLY_REFUSED, " ".join(observation.refusals))
+        return Finding(ConditionType.STALLED, TRUE, reasons.APPLY_REFUSED, " ".join(observation.refusals))
     kept = [] if observation.view is None else [cause for cause in observation.view.withheld if cause.reason in LASTING]
     if kept:
-        return Finding("Stalled", TRUE, kept[0].reason, kept[0].message)
+        return Finding(ConditionType.STALLED, TRUE, kept[0].reason, kept[0].message)
     if observation.declared.rejected:
         why = observation.declared.rejected
-        return Finding("Stalled", TRUE, ROLLED_BACK, f"{why} All pods went back to what ran before: change spec.application.")
+        return Finding(
+            ConditionType.STALLED,
+            TRUE,
+            reasons.ROLLED_BACK,
+            f"{why} All pods went back to what ran before: change spec.application.",
+        )
     trouble = _trouble(observation)
     if trouble is not None and trouble.reason in STALLING and ready_consumers(observation) < scale.desired:
-        return Finding("Stalled", TRUE, trouble.reason, trouble.message)
-    return Finding("Stalled", FALSE, NOT_STALLED, "Nothing is in the way.")
+        return Finding(ConditionType.STALLED, TRUE, trouble.reason, trouble.message)
+    return Finding(ConditionType.STALLED, FALSE, reasons.NOT_STALLED, "Nothing is in the way.")
 
 
 def _source_reachable(observation: Observation, _course: Course) -> Finding:
     view = observation.view
     if view is None:
-        return Finding("SourceReachable", UNKNOWN, DISCOVERING, "The coordinator has not loaded the group yet.")
+        return Finding(
+            ConditionType.SOURCE_REACHABLE, UNKNOWN, reasons.DISCOVERING, "The coordinator has not loaded the group yet."
+        )
     if not view.source_reachable and (view.source_error or view.discovered):
-        return Finding("SourceReachable", FALSE, SOURCE_UNAVAILABLE, view.source_error or "The source does not answer.")
+        return Finding(
+            ConditionType.SOURCE_REACHABLE,
+            FALSE,
+            reasons.SOURCE_UNAVAILABLE,
+            view.source_error or "The source does not answer.",
+        )
     if not view.discovered:
-        return Finding("SourceReachable", UNKNOWN, DISCOVERING, "The source has not been read yet.")
-    return Finding("SourceReachable", TRUE, DISCOVERED, f"{count(view.shards_in(*ShardState), 'shard')} found.")
+        return Finding(ConditionType.SOURCE_REACHABLE, UNKNOWN, reasons.DISCOVERING, "The source has not been read yet.")
+    return Finding(
+        ConditionType.SOURCE_REACHABLE, TRUE, reasons.DISCOVERED, f"{count(view.shards_in(*ShardState), 'shard')} found."
+    )
 
 
 def _consumers_ready(observation: Observation, course: Course) -> Finding:
     scale = course.scale
     ready = ready_consumers(observation)
     told = f"{part(ready, scale.desired, 'consumer', 'is', 'are')} ready."
-    if ready >= scale.desired and (scale.held != WAITING_FOR_SHARDS or observation.stateful_set is not None):
-        return Finding("ConsumersReady", TRUE, ALL_READY, told)
+    if ready >= scale.desired and (scale.held != reasons.WAITING_FOR_SHARDS or observation.stateful_set is not None):
+        return Finding(ConditionType.CONSUMERS_READY, TRUE, reasons.ALL_READY, told)
     trouble = _trouble(observation)
     if trouble is not None:
-        return Finding("ConsumersReady", FALSE, trouble.reason, trouble.message)
-    if scale.held == WAITING_FOR_SHARDS and observation.stateful_set is None:
-        return Finding("ConsumersReady", FALSE, WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
+        return Finding(ConditionType.CONSUMERS_READY, FALSE, trouble.reason, trouble.message)
+    if scale.held == reasons.WAITING_FOR_SHARDS and observation.stateful_set is None:
+        return Finding(
+            ConditionType.CONSUMERS_READY,
+            FALSE,
+            reasons.WAITING_FOR_SHARDS,
+            "No consumer is started before the shards are known.",
+        )
     hanging = [pod.name for pod in observation.hanging()]
     if hanging:
-        return Finding("ConsumersReady", FALSE, CONSUMER_SILENT, _silence(hanging, observation))
-    return Finding("ConsumersReady", FALSE, STARTING, f"{told}{_without_executors(observation)}")
+        return Finding(ConditionType.CONSUMERS_READY, FALSE, reasons.CONSUMER_SILENT, _silence(hanging, observation))
+    return Finding(ConditionType.CONSUMERS_READY, FALSE, reasons.STARTING, f"{told}{_without_executors(observation)}")
 
 
 def _silence(hanging: Sequence[str], observation: Observation) -> str:
@@ -300,44 +275,48 @@ def _without_executors(observation: Observation) -> str:
 def _balanced(observation: Observation, _course: Course) -> Finding:
     view = observation.view
     if view is None or not view.discovered:
-        return Finding("Balanced", UNKNOWN, DISCOVERING, "The shards are not known yet.")
+        return Finding(ConditionType.BALANCED, UNKNOWN, reasons.DISCOVERING, "The shards are not known yet.")
     moving = view.shards_in(ShardState.TRANSFER)
     waiting = view.shards_in(ShardState.NOT_ALLOC)
     if moving or waiting:
-        return Finding("Balanced", FALSE, REBALANCING, f"{count(moving, 'shard')} moving, {waiting} held by nobody.")
+        return Finding(
+            ConditionType.BALANCED, FALSE, reasons.REBALANCING, f"{count(moving, 'shard')} moving, {waiting} held by nobody."
+        )
     counts = [
         consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining and not consumer.cordoned
     ]
     if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor in EVEN:
-        return Finding("Balanced", FALSE, UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards.")
+        return Finding(
+            ConditionType.BALANCED, FALSE, reasons.UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards."
+        )
     most = count(max(counts, default=0), "shard")
     held = f"{min(counts)} to {most}" if counts and min(counts) != max(counts) else most
     each = "" if len(counts) == 1 else " each"
-    return Finding("Balanced", TRUE, BALANCED, f"{count(len(counts), 'consumer')} with {held}{each}.")
+    return Finding(ConditionType.BALANCED, TRUE, reasons.BALANCED, f"{count(len(counts), 'consumer')} with {held}{each}.")
 
 
 def _scaling_active(observation: Observation, course: Course) -> Finding:
     scale = course.scale
     decision = scale.decision
-    if decision.held or decision.reason in (FIXED, EXTERNAL, RECOMMEND_ONLY, SOURCE_AWAY):
-        return Finding("ScalingActive", FALSE, decision.reason, decision.message)
-    reason = FOLLOWING_LAG if observation.declared.scaling.mode is ScalingMode.LAG else FOLLOWING_SHARDS
-    return Finding("ScalingActive", TRUE, reason, decision.message)
+    if decision.held or decision.reason in (reasons.FIXED, reasons.EXTERNAL, reasons.RECOMMEND_ONLY, reasons.SOURCE_AWAY):
+        return Finding(ConditionType.SCALING_ACTIVE, FALSE, decision.reason, decision.message)
+    reason = reasons.FOLLOWING_LAG if observation.declared.scaling.mode is ScalingMode.LAG else reasons.FOLLOWING_SHARDS
+    return Finding(ConditionType.SCALING_ACTIVE, TRUE, reason, decision.message)
 
 
 def _scaling_limited(_observation: Observation, course: Course) -> Finding:
     scale = course.scale
     if scale.decision.limit is not None:
-        return Finding("ScalingLimited", TRUE, *scale.decision.limit)
-    return Finding("ScalingLimited", FALSE, WITHIN_LIMITS, "No limit is in the way.")
+        return Finding(ConditionType.SCALING_LIMITED, TRUE, *scale.decision.limit)
+    return Finding(ConditionType.SCALING_LIMITED, FALSE, reasons.WITHIN_LIMITS, "No limit is in the way.")
 
 
 def _checkpoint_lost(observation: Observation, _course: Course) -> Finding:
     withheld = observation.view.withheld if observation.view is not None else ()
     for cause in withheld:
-        if cause.reason == CHECKPOINT_LOST:
-            return Finding("CheckpointLost", TRUE, CHECKPOINT_LOST, cause.message)
-    return Finding("CheckpointLost", FALSE, CHECKPOINTS_KEPT, "No durable position is missing.")
+        if cause.reason == reasons.CHECKPOINT_LOST:
+            return Finding(ConditionType.CHECKPOINT_LOST, TRUE, reasons.CHECKPOINT_LOST, cause.message)
+    return Finding(ConditionType.CHECKPOINT_LOST, FALSE, reasons.CHECKPOINTS_KEPT, "No durable position is missing.")
 
 
 def _order_preserved(observation: Observation) -> Finding:
@@ -347,13 +326,13 @@ def _order_preserved(observation: Observation) -> Finding:
             first = ", ".join(f"{shard} below {end}" for shard, end in growth.ends[:3])
             more = f" and {len(growth.ends) - 3} more" if len(growth.ends) > 3 else ""
             return Finding(
-                "OrderPreserved",
+                ConditionType.ORDER_PRESERVED,
                 FALSE,
-                PARTITION_GROWTH,
+                reasons.PARTITION_GROWTH,
                 f"Topic {growth.topic} grew from {growth.before} to {growth.after} partitions, and keys moved between them: "
                 f"records may be read out of order until these are read: {first}{more}.",
             )
-    return Finding("OrderPreserved", TRUE, ORDER_KEPT, "Every shard waits for its parents.")
+    return Finding(ConditionType.ORDER_PRESERVED, TRUE, reasons.ORDER_KEPT, "Every shard waits for its parents.")
 
 
 # kstatus goes by the first of Reconciling and Stalled that is True: what will not get better by waiting must not be waited for.
@@ -374,8 +353,10 @@ def _trouble(observation: Observation) -> Trouble | None:
     if observation.warnings and len(observation.consumers) < observation.replicas:
         _, message = observation.warnings[-1]
         if "exceeded quota" in message:
-            return Trouble(QUOTA_EXCEEDED, f"Pods cannot be made: {message}. Raise the quota, or declare fewer consumers.")
-        return Trouble(PODS_REJECTED, f"Pods cannot be made: {message}")
+            return Trouble(
+                reasons.QUOTA_EXCEEDED, f"Pods cannot be made: {message}. Raise the quota, or declare fewer consumers."
+            )
+        return Trouble(reasons.PODS_REJECTED, f"Pods cannot be made: {message}")
     troubles = [consumer.trouble for consumer in observation.consumers if consumer.trouble is not None]
     return min(troubles, key=lambda trouble: trouble.reason not in STALLING, default=None)
 

@@ -1,7 +1,7 @@
 """Why shards do not move on: the few that a user should look at first, each with a reason and a sentence.
 
 Called by `status`, so that `kubectl describe` answers it; rows of all shards are in the coordinator's API and in the metrics.
-Every reason is a constant here and documented. What is told says since when, not for how long: it must not change by itself.
+Every reason is one of `model.reasons`. What is told says since when, not for how long: it must not change by itself.
 """
 
 from __future__ import annotations
@@ -10,9 +10,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shardherd.core.model.nouns import ConsumerId, GroupView, Phase, ShardState, ShardView
-from shardherd.core.model.reasons import GROUP_ID_TAKEN, PAUSED, TOO_MANY_GROUPS
+from shardherd.core.model.reasons import (
+    GROUP_HAS_LIVE_MEMBERS,
+    GROUP_ID_IN_USE,
+    GROUP_ID_TAKEN,
+    NO_HOLDER,
+    NO_PROGRESS,
+    NOT_GIVEN_UP,
+    OWNERSHIP_REBUILDING,
+    PAUSED,
+    RESETTING,
+    SINK_BLOCKED,
+    TOO_MANY_GROUPS,
+    WAITS_FOR_PARENTS,
+)
 from shardherd.core.model.times import rfc3339
-from shardherd.core.planning.conditions import SINK_BLOCKED
 from shardherd.core.planning.observed import Observation
 from shardherd.core.planning.traffic import Traffic
 
@@ -24,11 +36,6 @@ PATIENCE = 60.0
 
 GRANTING = 10.0
 """Seconds that a grant or a transfer may take without being worth a word."""
-
-NO_PROGRESS = "NoProgress"
-NO_HOLDER = "NoHolder"
-NOT_GIVEN_UP = "NotGivenUp"
-WAITS_FOR_PARENTS = "WaitsForParents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class Stuck:
 
 
 STOPPED_FOR_ALL = frozenset(
-    {PAUSED, GROUP_ID_TAKEN, TOO_MANY_GROUPS, "GroupHasLiveMembers", "GroupIdInUse", "OwnershipRebuilding", "Resetting"}
+    {PAUSED, GROUP_ID_TAKEN, TOO_MANY_GROUPS, GROUP_HAS_LIVE_MEMBERS, GROUP_ID_IN_USE, OWNERSHIP_REBUILDING, RESETTING}
 )
 """What withholds grants and keeps every holder from getting on, too."""
 
@@ -57,7 +64,7 @@ def stuck_shards(observation: Observation, traffic: Traffic | None) -> tuple[lis
         for entry in (written if isinstance(written, list) else [])
         if isinstance(entry, Mapping)
     }
-    found = sorted(_found(observation, view, traffic), key=lambda stuck: _ORDER.index(stuck.reason))
+    found = sorted(_found(observation, view, traffic), key=lambda stuck: ORDER.index(stuck.reason))
     told: list[dict[str, object]] = [
         {
             "shard": stuck.shard,
@@ -71,7 +78,7 @@ def stuck_shards(observation: Observation, traffic: Traffic | None) -> tuple[lis
     return told, len(found)
 
 
-_ORDER = (NO_PROGRESS, SINK_BLOCKED, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
+ORDER = (NO_PROGRESS, SINK_BLOCKED, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
 """The reasons, those first that somebody has to do something about."""
 
 

@@ -115,7 +115,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a consumer is not ready: a documented reason of `conditions` and a sentence that names the cause."""
+    """Why a consumer is not ready: a reason of `model.reasons` and a sentence that names the cause."""
 
     reason: str
     message: str

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from shardherd.core.model import event_reasons
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation
+from shardherd.core.model.reasons import CONSUMING, DRAIN_TIMED_OUT, RECOMMEND_ONLY, STARTING, WAITING_FOR_SHARDS, ConditionType
 from shardherd.core.model.words import count, part, some
-from shardherd.core.planning.conditions import CONSUMING, DRAIN_TIMED_OUT, POD_SUPERSEDED, STARTING, Finding, findings
+from shardherd.core.planning.conditions import Finding, findings
 from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import ConsumerPod, Memory, Observation
-from shardherd.core.planning.rollout import COMPLETE, PROGRESSING, ROLLED_BACK, Rolling
+from shardherd.core.planning.rollout import COMPLETE, PROGRESSING, Rolling
 from shardherd.core.planning.scaling import Scale, remember
-from shardherd.core.planning.sizing import RECOMMEND_ONLY, WAITING_FOR_SHARDS, Decision
+from shardherd.core.planning.sizing import Decision
 from shardherd.core.planning.status import status
 
 REPLACE_AFTER = 20.0
@@ -293,8 +295,16 @@ WHILE_PAUSED: tuple[Policy, ...] = (_tell_coordinator, _report_deaths, _publish_
 just started has to know of the group, a death stays a death, and consumers have to believe the coordinator.
 """
 
-_WORTH_AN_EVENT = frozenset({"Ready", "Stalled", "SourceReachable", "ConsumersReady", "CheckpointLost"})
-_ABNORMAL = frozenset({"Stalled", "CheckpointLost"})
+_WORTH_AN_EVENT = frozenset(
+    {
+        ConditionType.READY,
+        ConditionType.STALLED,
+        ConditionType.SOURCE_REACHABLE,
+        ConditionType.CONSUMERS_READY,
+        ConditionType.CHECKPOINT_LOST,
+    }
+)
+_ABNORMAL = frozenset({ConditionType.STALLED, ConditionType.CHECKPOINT_LOST})
 
 
 def _scale_events(observation: Observation, scaled: Scale, actions: Iterable[Action]) -> Iterable[Event]:
@@ -302,7 +312,7 @@ def _scale_events(observation: Observation, scaled: Scale, actions: Iterable[Act
     for action in actions:
         if not isinstance(action, ApplyStatefulSet) or action.replicas == observation.replicas:
             continue
-        reason = "ScaledUp" if action.replicas > observation.replicas else "ScaledDown"
+        reason = event_reasons.SCALED_UP if action.replicas > observation.replicas else event_reasons.SCALED_DOWN
         moved = f"From {observation.replicas} to {count(action.replicas, 'consumer')}"
         yield Event(reason, f"{moved}. {scaled.decision.message}", cause=scaled.decision.reason)
         timeout = observation.declared.drain_timeout
@@ -318,7 +328,7 @@ def _superseded_events(observation: Observation) -> Iterable[Event]:
         return
     for pod in _superseded(observation):
         told = f"Pod {pod.name} (UID {pod.uid}) is refused by the coordinator: another pod of its name was heard after it"
-        yield Event(POD_SUPERSEDED, f"{told}. It is deleted, and made anew.", warning=True)
+        yield Event(event_reasons.POD_SUPERSEDED, f"{told}. It is deleted, and made anew.", warning=True)
 
 
 def _held_by(observation: Observation, consumer: ConsumerId) -> str:
@@ -332,17 +342,17 @@ def _decision_events(observation: Observation, scaled: Scale) -> Iterable[Event]
     before, decision = observation.previous.get("scaling"), scaled.decision
     known = before if isinstance(before, Mapping) else {}
     if decision.reason == RECOMMEND_ONLY and decision.recommended != observation.previous.get("recommendedReplicas"):
-        yield Event("ScaleRecommended", decision.message, cause=RECOMMEND_ONLY)
+        yield Event(event_reasons.SCALE_RECOMMENDED, decision.message, cause=RECOMMEND_ONLY)
     elif observation.stateful_set is not None and decision.desired < int(known.get("desired", 0)):
         fewer = f"From {known['desired']} to {count(decision.desired, 'consumer')}, once the last have drained"
         message = f"{fewer}. {decision.message}"
-        yield Event("Draining", message, cause=decision.reason)
+        yield Event(event_reasons.DRAINING, message, cause=decision.reason)
 
 
 def _rollout_events(observation: Observation, course: Course) -> Iterable[Event]:
     """A rollout goes back. That it is done is told by what turned."""
     if course.rolling.back and not observation.declared.pauses.reconcile:
-        yield Event(ROLLED_BACK, f"{course.rolling.why} All pods go back to what ran before.", warning=True)
+        yield Event(event_reasons.ROLLED_BACK, f"{course.rolling.why} All pods go back to what ran before.", warning=True)
 
 
 def _rolled_out(observation: Observation, now: Rolling) -> Iterable[Event]:
@@ -351,7 +361,7 @@ def _rolled_out(observation: Observation, now: Rolling) -> Iterable[Event]:
         return
     if now.state == COMPLETE:
         new = part(now.updated, now.total, "consumer", "runs", "run")
-        yield Event("RolledOut", f"{new} what generation {observation.declared.generation} declares.")
+        yield Event(event_reasons.ROLLED_OUT, f"{new} what generation {observation.declared.generation} declares.")
 
 
 def _condition_events(observation: Observation, found: Iterable[Finding]) -> Iterable[Event]:
@@ -364,9 +374,9 @@ def _condition_events(observation: Observation, found: Iterable[Finding]) -> Ite
             continue
         bad = finding.status == ("True" if finding.type in _ABNORMAL else "False")
         # Ready repeats the reason of another condition; only its turning True is news of its own.
-        if finding.type == "Ready" and finding.reason == CONSUMING:
-            yield Event("Ready", finding.message)
-        elif finding.type != "Ready" and bad and finding.reason not in (STARTING, WAITING_FOR_SHARDS):
+        if finding.type == ConditionType.READY and finding.reason == CONSUMING:
+            yield Event(event_reasons.READY, finding.message)
+        elif finding.type != ConditionType.READY and bad and finding.reason not in (STARTING, WAITING_FOR_SHARDS):
             yield Event(finding.reason, finding.message, warning=True)
 
 

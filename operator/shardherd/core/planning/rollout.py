@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardherd.core.model.nouns import ConsumerId, ShardState
+from shardherd.core.model.reasons import ROLLED_BACK
 from shardherd.core.model.times import seconds_since_1970
 from shardherd.core.planning.observed import ConsumerPod, Observation, RolloutStrategy
 from shardherd.core.planning.scaling import SETTLE, Scale
 
 PROGRESSING = "Progressing"
 COMPLETE = "Complete"
-ROLLED_BACK = "RolledBack"
+"""States of a rollout, with ROLLED_BACK, which is a reason too."""
 
 
 @dataclass(frozen=True, slots=True)

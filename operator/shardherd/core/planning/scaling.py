@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardherd.core.model.nouns import ConsumerId
+from shardherd.core.model.reasons import WAITING_FOR_SHARDS
 from shardherd.core.planning.observed import Memory, Observation
-from shardherd.core.planning.sizing import WAITING_FOR_SHARDS, Decision, decide
+from shardherd.core.planning.sizing import Decision, decide
 
 
 @dataclass(frozen=True, slots=True)

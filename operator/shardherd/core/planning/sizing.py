@@ -1,8 +1,7 @@
 """How many consumers a group should have, and why: one decision from one observation.
 
 Called by `scaling`, which gets there without repeating a record. Each mode is a function; what keeps its answer from being
-followed (limits, pauses, `recommendOnly`) is applied after it, the same for all. Every reason is a constant, and documented;
-that of a paused group is in `model.reasons`.
+followed (limits, pauses, `recommendOnly`) is applied after it, the same for all. Every reason is one of `model.reasons`.
 """
 
 from __future__ import annotations
@@ -11,27 +10,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from shardherd.core.model.nouns import GroupView, ShardState
-from shardherd.core.model.reasons import PAUSED
+from shardherd.core.model.reasons import (
+    EXTERNAL,
+    FIXED,
+    FOLLOWING_SHARDS,
+    IDLE,
+    MAX_REPLICAS,
+    MIN_REPLICAS,
+    PAUSED,
+    RECOMMEND_ONLY,
+    RECONCILE_PAUSED,
+    SCALE_IN_PAUSED,
+    SCALE_OUT_PAUSED,
+    WAITING_FOR_SHARDS,
+)
 from shardherd.core.model.times import seconds_since_1970
 from shardherd.core.model.words import count, verb
 from shardherd.core.planning import catchup
-from shardherd.core.planning.catchup import MAX_REPLICAS, MIN_REPLICAS, Wish
+from shardherd.core.planning.catchup import Wish
 from shardherd.core.planning.observed import Ceiling, Observation, ScalingMode, Sizing, Trial
 from shardherd.core.planning.traffic import watched
 
 ACTIVE = (ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
 """States of shards that somebody should read now; WAIT and OVER need nobody."""
-
-FOLLOWING_SHARDS = "FollowingShards"
-FIXED = "Fixed"
-EXTERNAL = "External"
-WAITING_FOR_SHARDS = "WaitingForShards"
-RECONCILE_PAUSED = "ReconcilePaused"
-RECOMMEND_ONLY = "RecommendOnly"
-IDLE = "Idle"
-# What is in the way, besides what `catchup` names.
-SCALE_IN_PAUSED = "ScaleInPaused"
-SCALE_OUT_PAUSED = "ScaleOutPaused"
 
 AUTOMATIC = (ScalingMode.SHARDS, ScalingMode.LAG)
 """Modes in which shardherd chooses the number."""

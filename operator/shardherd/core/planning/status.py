@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shardherd.core.model.nouns import GroupView, ResetReport, ShardState
+from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
 from shardherd.core.planning.conditions import Finding, dated, ready_consumers
 from shardherd.core.planning.conditions import unreadable as conditions_of_unreadable
@@ -192,7 +193,7 @@ def _stalled(value: Mapping[str, object]) -> bool:
     """Whether waiting does not help: of that a user is told at once."""
     conditions = value.get("conditions")
     return isinstance(conditions, list) and any(
-        condition["type"] == "Stalled" and condition["status"] == "True" for condition in conditions
+        condition["type"] == ConditionType.STALLED and condition["status"] == "True" for condition in conditions
     )
 
 
