@@ -41,8 +41,8 @@ class Session:
 
     `settings` are renewed by every answer. `over` is why the run is over, empty while it is not; `defect` is the exception that
     ended it, if one did. `trouble` is what the last heartbeat failed with, `unsaved` what the last request for checkpoints did.
-    `rounds` counts those requests. `beside` are loops of the owner that run for as long as the session's own, and end the run
-    in the same way if they fail.
+    `rounds` counts those requests. `clean` is what a drain has returned, False before. `beside` are loops of the owner that run
+    for as long as the session's own, and end the run in the same way if they fail.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Session:
         self.over = ""
         self.defect: Exception | None = None
         self.draining = False
+        self.clean = False
         self.acknowledged_at: float | None = None
         self.trouble: ShardherdError | None = None
         self.unsaved: ShardherdError | None = None
@@ -72,7 +73,6 @@ class Session:
         self._phase: tuple[Phase | None, float] = (None, now())
         self._saving = Saving(settings.save_interval)
         self._group_gone = False
-        self._clean = False
         self._drain = asyncio.Lock()
         self._news = asyncio.Event()  # something the coordinator should hear now
         self._work = asyncio.Event()  # something may be saved
@@ -169,7 +169,7 @@ class Session:
         async with self._drain:
             if not self.over:
                 await self._drain_once(times)
-        return self._clean
+        return self.clean
 
     def log_fields(self, shard: ShardId | None = None, epoch: int | None = None) -> dict[str, Any]:
         """The `extra` of a log record of this consumer."""
@@ -345,7 +345,7 @@ class Session:
         self._news.set()
         self.changed()
         await self._settle(times)
-        self._clean = not self.left_over and self.ledger.dropped == dropped
+        self.clean = not self.left_over and self.ledger.dropped == dropped
         # Nothing may be on its way when we leave: its answer would be that this run is over, before that of the leave.
         await self._end_tasks()
         if self.over:
@@ -357,7 +357,7 @@ class Session:
             await self._leave(Leave(settings.consumer, settings.incarnation, settings.group_uid, stopped), times.leaving)
         finally:
             self._finished.set()
-        log.info("drained %s", "with nothing left over" if self._clean else "with work left over", extra=self.log_fields())
+        log.info("drained %s", "with nothing left over" if self.clean else "with work left over", extra=self.log_fields())
 
     async def _settle(self, times: DrainTimes) -> None:
         """Wait until a drain has nothing to wait for any more, as long as there is time."""
