@@ -3,7 +3,8 @@
 `runtime` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
 SIGTERM call `finished` and `drain`. It decides when the consumer is warm, what the next micro-batch has, and what it does when
 the run is over; when requests go out is `consumer.session`'s business, what is held `core.consumer.tracker`'s. It never reads
-records and never touches Spark: stopping is a callback.
+records and never touches Spark: stopping is a callback. It is long because what the session tells and what the stream reader
+asks wake each other at every step.
 """
 
 from __future__ import annotations
