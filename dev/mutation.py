@@ -18,7 +18,7 @@ from pathlib import Path
 from dev.cluster.paths import REPOSITORY, cache
 
 CORE = REPOSITORY / "operator" / "shardherd" / "core"
-TESTS = ("unit/core", "unit/controller", "unit/spark/test_tracker.py", "unit/client/test_holdings.py")
+TESTS = ("unit/core", "unit/controller", "unit/spark/test_tracker.py")
 READ_BY_TESTS = ("crds", "charts", "docs")
 NOTICED = ("killed", "timeout")
 NOT_ON_MUTANTS = ("tests/unit/core/test_fsm.py::test_only_the_table_says_what_state_a_shard_enters",)

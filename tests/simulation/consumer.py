@@ -213,7 +213,7 @@ class ConsumerRun:
     def _boot(self) -> None:
         loop = self.process.loop
         self.agent = Agent(self._settings, self._client, Ends(self, self.world), Silent(), self._stop, loop.time, self._running)
-        self.agent.pace.bound = 1000
+        self.agent.batch_sizing.bound = 1000
         loop.create_task(self.agent.run())
         self._engine = loop.create_task(self._query(self.world.rng.uniform(0.5, 4.0)))
 

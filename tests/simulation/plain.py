@@ -113,5 +113,5 @@ class PlainRun(ConsumerRun):
         self.exit("drained")
 
     def _leaves(self) -> None:
-        if self._consumer is not None and not self._consumer.session._clean:
+        if self._consumer is not None and not self._consumer.session.clean:
             self.run.violent = self.run.violent or "drained with work left over"

@@ -11,13 +11,13 @@ heartbeats would read what has long been somebody else's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from shardherd.consumer.notices import FAILED, OK, Assigned, Changed, CheckpointEnded, Ended, HeartbeatEnded, Released
 from shardherd.consumer.ports import Coordinator, Owner
+from shardherd.consumer.waiting import answered, within
 from shardherd.core.consumer.heartbeats import pause_after
 from shardherd.core.consumer.ledger import Ledger
 from shardherd.core.consumer.refusals import Refusal, Retries, ends_run, may_pass, meaning_of
@@ -41,8 +41,8 @@ class Session:
 
     `settings` are renewed by every answer. `over` is why the run is over, empty while it is not; `defect` is the exception that
     ended it, if one did. `trouble` is what the last heartbeat failed with, `unsaved` what the last request for checkpoints did.
-    `rounds` counts those requests. `beside` are loops of the owner that run for as long as the session's own, and end the run
-    in the same way if they fail.
+    `rounds` counts those requests. `clean` is what a drain has returned, False before. `beside` are loops of the owner that run
+    for as long as the session's own, and end the run in the same way if they fail.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Session:
         self.over = ""
         self.defect: Exception | None = None
         self.draining = False
+        self.clean = False
         self.acknowledged_at: float | None = None
         self.trouble: ShardherdError | None = None
         self.unsaved: ShardherdError | None = None
@@ -72,7 +73,6 @@ class Session:
         self._phase: tuple[Phase | None, float] = (None, now())
         self._saving = Saving(settings.save_interval)
         self._group_gone = False
-        self._clean = False
         self._drain = asyncio.Lock()
         self._news = asyncio.Event()  # something the coordinator should hear now
         self._work = asyncio.Event()  # something may be saved
@@ -169,7 +169,7 @@ class Session:
         async with self._drain:
             if not self.over:
                 await self._drain_once(times)
-        return self._clean
+        return self.clean
 
     def log_fields(self, shard: ShardId | None = None, epoch: int | None = None) -> dict[str, Any]:
         """The `extra` of a log record of this consumer."""
@@ -187,7 +187,7 @@ class Session:
             request = asyncio.ensure_future(self._coordinator.heartbeat(message, self.settings.heartbeat_interval))
             # How a request ends that nobody waits for any more is of no interest.
             request.add_done_callback(lambda done: done.cancelled() or done.exception())
-            if not await _answered(request, self._news):
+            if not await answered(request, self._news):
                 continue  # given up: the next one tells the news
             try:
                 reply = request.result()
@@ -200,7 +200,7 @@ class Session:
                         "heartbeat %d failed (%s), trying on: %s", self._seq, error.code, error, extra=self.log_fields()
                     )
                 self.trouble = error
-                await _within(self._news, retries.pause())
+                await within(self._news, retries.pause())
                 continue
             if self.trouble is not None:
                 log.info("the coordinator answers again", extra=self.log_fields())
@@ -214,7 +214,7 @@ class Session:
             self._confirm(reply)
             pause = pause_after(message, self._heartbeat(), self._now() - sent_at, reply.heartbeat_interval)
             if pause > 0:
-                await _within(self._news, pause)
+                await within(self._news, pause)
 
     def _heartbeat(self) -> Heartbeat:
         said, settings, ledger, now = self._owner.readiness(), self.settings, self.ledger, self._now()
@@ -257,7 +257,7 @@ class Session:
             pending = self.ledger.uncommitted()
             due_in = self._saving.due_in(self._now(), pending=bool(pending))
             if due_in is None or due_in > 0:
-                await _within(self._work, due_in)
+                await within(self._work, due_in)
                 self._work.clear()
                 continue
             self._saving.sent(draining=self.draining)
@@ -345,7 +345,7 @@ class Session:
         self._news.set()
         self.changed()
         await self._settle(times)
-        self._clean = not self.left_over and self.ledger.dropped == dropped
+        self.clean = not self.left_over and self.ledger.dropped == dropped
         # Nothing may be on its way when we leave: its answer would be that this run is over, before that of the leave.
         await self._end_tasks()
         if self.over:
@@ -357,7 +357,7 @@ class Session:
             await self._leave(Leave(settings.consumer, settings.incarnation, settings.group_uid, stopped), times.leaving)
         finally:
             self._finished.set()
-        log.info("drained %s", "with nothing left over" if self._clean else "with work left over", extra=self.log_fields())
+        log.info("drained %s", "with nothing left over" if self.clean else "with work left over", extra=self.log_fields())
 
     async def _settle(self, times: DrainTimes) -> None:
         """Wait until a drain has nothing to wait for any more, as long as there is time."""
@@ -366,7 +366,7 @@ class Session:
             if left <= 0:
                 return
             self._turned.clear()
-            await _within(self._turned, left)
+            await within(self._turned, left)
 
     @property
     def _unfinished(self) -> bool:
@@ -391,24 +391,3 @@ class Session:
     def _log_shards(self, what: str, shards: Mapping[ShardId, int]) -> None:
         for shard, epoch in sorted(shards.items()):
             log.info(what, extra=self.log_fields(shard, epoch))
-
-
-async def _answered(request: asyncio.Future[HeartbeatReply], news: asyncio.Event) -> bool:
-    """Wait for the answer, or give the request up because there is news. Returns whether it was answered."""
-    noticed = asyncio.ensure_future(news.wait())
-    try:
-        both: list[asyncio.Future[Any]] = [request, noticed]
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        return request.done()
-    finally:
-        noticed.cancel()
-        if not request.done():
-            request.cancel()
-
-
-async def _within(event: asyncio.Event, seconds: float | None) -> None:
-    """Wait for it, but no longer than so many seconds; None: for ever."""
-    with contextlib.suppress(TimeoutError):
-        # Not wait_for: in Python 3.11 it can swallow a cancellation.
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -3,7 +3,8 @@
 `runtime` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
 SIGTERM call `finished` and `drain`. It decides when the consumer is warm, what the next micro-batch has, and what it does when
 the run is over; when requests go out is `consumer.session`'s business, what is held `core.consumer.tracker`'s. It never reads
-records and never touches Spark: stopping is a callback.
+records and never touches Spark: stopping is a callback. It is long because what the session tells and what the stream reader
+asks wake each other at every step.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from shardherd.core.consumer.tracker import Tracker
 from shardherd.core.model.nouns import LONGEST_WAIT, Offset, Phase, ShardId
 from shardherd.source.kafka.leader_epochs import Ends, epochs_in
 from shardherd.spark.adoption import Adoption
+from shardherd.spark.agent_ports import EndsKnown, Observer
+from shardherd.spark.batch_sizing import BatchSizing
 from shardherd.spark.flow import Limits
 from shardherd.spark.logged_epochs import leaders_of
 from shardherd.spark.offsets import Offsets
-from shardherd.spark.pace import Pace
-from shardherd.spark.surroundings import EndsKnown, Observer
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Agent:
         self.ready = False
         self.refusal = ""
         self.hears_events = False
-        self.pace = Pace(TARGET_SECONDS)
+        self.batch_sizing = BatchSizing(TARGET_SECONDS)
         self.limits = Limits()
         self._ends = ends
         self._observer = observer
@@ -312,7 +313,7 @@ class Agent:
         self._accepted = False
         self._adoption.query_began()
         self.limits = limits
-        self.pace.target = limits.target_seconds or TARGET_SECONDS
+        self.batch_sizing.target = limits.target_seconds or TARGET_SECONDS
 
     async def _sizes(self) -> Mapping[ShardId, float]:
         """How many bytes the next records have, if the user bounds them."""
@@ -339,7 +340,7 @@ class Agent:
         if handed:
             # An empty one, which only keeps workers warm, is none that a user's trigger waits for.
             self._records_at = self.batch_at
-        self.pace.begin(sum(each.stop - each.start for each in handed.values()), self._now())
+        self.batch_sizing.begin(sum(each.stop - each.start for each in handed.values()), self._now())
         self.session.changed()
         ranges = handed or self.tracker.standing()
         leaders = leaders_of(start, ranges, ends)
@@ -357,7 +358,7 @@ class Agent:
             return {}
         # Trigger.AvailableNow reads what there was, in batches as large as the user allows.
         paced = self._bounds is None or limits.max_records is None
-        counts = limits.share(available, sizes, self.pace.bound if paced else None)
+        counts = limits.share(available, sizes, self.batch_sizing.bound if paced else None)
         return {**ends, **{shard: at + counts.get(shard, 0) for shard, at in self.tracker.positions().items()}}
 
     def _available(self, ends: Mapping[ShardId, Offset]) -> dict[ShardId, int]:
@@ -375,7 +376,7 @@ class Agent:
         before = self.tracker.in_flight
         self.tracker.finish(end.shards)
         if before and not self.tracker.busy:
-            took = self.pace.end(self._now())
+            took = self.batch_sizing.end(self._now())
             self.batch_at = self._records_at = self._now()
             self._observer.batch(before, took or 0.0)
         if before != self.tracker.in_flight:
@@ -389,7 +390,7 @@ class Agent:
         dropped = sorted(shard for shard, each in end.shards.items() if each.start < each.stop and shard not in ours)
         self._tell("replaying", {shard: each.epoch for shard, each in ours.items()})
         self._tell("dropping the logged range of", {shard: end.shards[shard].epoch for shard in dropped})
-        self.pace.forget()
+        self.batch_sizing.forget()
         self.session.changed()
         return tuple(ours)
 
@@ -419,7 +420,7 @@ class Agent:
         """
         leaves = self._bounds is None and not self.draining
         self._bounds = None
-        self.pace.forget()
+        self.batch_sizing.forget()
         self.tracker.abandon()
         self.session.changed()
         return leaves

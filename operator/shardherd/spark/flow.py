@@ -1,7 +1,7 @@
 """How much of what there is the next micro-batch gets: the limits that the user set.
 
 The agent and the standalone side ask before they hand out. Pure: what there is and the time are arguments. How long a
-micro-batch takes is `pace`'s business.
+micro-batch takes is `batch_sizing`'s business.
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ class Coordinator:
         self.refusals: list[ShardherdError] = []
         self.checkpoints: list[CheckpointRequest] = []
         self.heartbeats = 0
+        self.said: list[Heartbeat] = []
+        self.defect: Exception | None = None
         self.hasty = False
         self.goodbye = asyncio.Event()
         self.goodbye.set()
@@ -48,6 +50,7 @@ class Coordinator:
     async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
         self._fail()
         self.heartbeats += 1
+        self.said.append(heartbeat)
         result = self.play.ask(heartbeat)
         until = asyncio.get_running_loop().time() + wait
         while not self.hasty and self.play.group.may_park(heartbeat) and asyncio.get_running_loop().time() < until:
@@ -72,6 +75,8 @@ class Coordinator:
         await self.goodbye.wait()
 
     def _fail(self) -> None:
+        if self.defect is not None:
+            raise self.defect
         if self.failing is not None:
             raise self.failing
 
@@ -476,3 +481,37 @@ async def test_an_answer_after_a_suspension_past_the_session_does_not_let_it_go_
         with pytest.raises(ConsumerStoppedError, match="no heartbeat of me was acknowledged for 3600 s"):
             await asyncio.wait_for(reading, 5)
         assert group.heartbeats <= before + 1, "the first answer was the end"
+
+
+async def test_a_block_that_is_cancelled_in_its_drain_leaves_no_task_behind(group: Coordinator) -> None:
+    before = asyncio.all_tasks()
+
+    async def program() -> None:
+        async with consumer_of(group) as consumer:
+            in_hand = consumer.take()
+            await asyncio.create_task(in_hand.__aenter__())
+
+    running = asyncio.create_task(program())
+    await becomes(lambda: group.play.group.ownership.consumers.get(NAME) is not None and len(group.play.counts()) == 1)
+    await becomes(lambda: any(each.draining for each in group.said[-1:]))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_defect_is_the_cause_of_what_a_reader_is_told_and_is_raised_at_the_end(group: Coordinator) -> None:
+    causes: list[BaseException | None] = []
+
+    async def program() -> None:
+        async with consumer_of(group) as consumer:
+            try:
+                async with consumer.take() as each:
+                    group.defect = KeyError("offset")
+                    await each.save_checkpoint(7, now=True)
+            except ConsumerStoppedError as stopped:
+                causes.append(stopped.__cause__)
+
+    with pytest.raises(KeyError, match="offset"):
+        await program()
+    assert causes == [group.defect]
+    assert group.play.counts() == {"me": 2}, "who has a defect does not know what it leaves behind, and does not leave"

@@ -93,7 +93,7 @@ async def test_a_stream_reader_reads_what_the_agent_holds(agent: Agent, server: 
     assert answer == Latest({"group": GROUP, "shards": {A: [0, 60, 4]}, "v": 1, "warm": 1}, {A: 100})
     assert link.facts == Facts(GROUP, "kafka:9092", 1, {})
     assert not link.ordered
-    assert agent.pace.target == 2.5
+    assert agent.batch_sizing.target == 2.5
     assert await replayed(link) == frozenset()
     link.close()
     link.close()

@@ -16,7 +16,7 @@ MEMORY = 0.7
 """Weight of a batch once the next one is there: a JVM that is still warming up is soon forgotten."""
 
 
-class Pace:
+class BatchSizing:
     """Bounds micro-batches to about `target` seconds each. Starts small and follows the measured durations."""
 
     def __init__(self, target: float) -> None:
