@@ -18,6 +18,7 @@ from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.adapters.kafka.source import KafkaShardSource
 from shardherd.core.model.nouns import KafkaSource, ShardId, ShardInfo
 from shardherd.ports import Discovered, SourceUnavailableError
+from shardherd.source.kafka import lookup
 from shardherd.source.kafka.partitions import EARLIEST
 
 INTERESTS = frozenset({Interest(("t", "u"))})
@@ -180,8 +181,7 @@ class OneTopic:
         monkeypatch.setattr(module, "boot_time", lambda: self.now)
 
     async def _topics(self, _wire: Any, _interests: Any) -> Any:
-        partitions = [SimpleNamespace(partition_index=number, leader_id=-number) for number in (0, 1)]
-        return [SimpleNamespace(name="t", error_code=0, topic_id=self.id, partitions=partitions)], {}
+        return lookup.Topics({"t": self.id}, {}, {("t", 0): 0}, {("t", 1)})
 
     async def _offsets(self, _wire: Any, _leaders: Any, _which: int, *, read_committed: bool) -> dict[Any, int]:
         return {}
@@ -238,7 +238,7 @@ class Wires:
             raise errors.NodeNotReadyError(f"broker {node}")
         asked = [each.partition_index for topic in request.topics for each in topic.partitions]
         offset = 0 if request.topics[0].partitions[0].timestamp == EARLIEST else self.end
-        answers = [SimpleNamespace(partition_index=at, error_code=0, offset=offset) for at in asked]
+        answers = [SimpleNamespace(partition_index=at, error_code=0, offset=offset, leader_epoch=-1) for at in asked]
         return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=answers)])
 
     def refused_by(self, node: int) -> bool:

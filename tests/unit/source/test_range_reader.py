@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka.brokers import SHARD_FETCH_BYTES, BrokersUnavailableError, RangeLostError, topic_partition
+from shardherd.source.kafka.brokers import SHARD_FETCH_BYTES, BrokersUnavailableError, RangeLostError
 from shardherd.source.kafka.fetch_memory import Room
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.kafka.leader_epochs import Lineage
+from shardherd.source.kafka.partitions import partition_of
 from shardherd.source.reading import lost_records as losses
 from shardherd.source.reading import range_reader
 from shardherd.source.reading.fetch_sizing import UNKNOWN, FetchSizing
@@ -247,6 +248,6 @@ def test_an_empty_range_asks_nobody() -> None:
 
 
 def test_a_shard_is_named_topic_and_partition() -> None:
-    assert topic_partition(ShardId("a.b-c/12")) == ("a.b-c", 12)
+    assert partition_of(ShardId("a.b-c/12")) == ("a.b-c", 12)
     with pytest.raises(ValueError, match="'clicks' is not of the form topic/partition"):
-        topic_partition(ShardId("clicks"))
+        partition_of(ShardId("clicks"))

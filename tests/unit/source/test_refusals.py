@@ -11,8 +11,9 @@ import kafka.errors as kafka_errors
 import pytest
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, SourceRefusedError, topic_partition
+from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from shardherd.source.kafka.fetch_memory import Turns
+from shardherd.source.kafka.partitions import partition_of
 from shardherd.source.kafka.replicas import Replicas
 
 A = ShardId("clicks/0")
@@ -42,7 +43,7 @@ def brokers(code: int) -> Brokers:
         return answer
 
     async def by_leader(_shards: object) -> Any:
-        return {1: [(A, topic_partition(A))]}, []
+        return {partition_of(A): 1}, []
 
     cluster = SimpleNamespace(request_update=lambda: None, topic_id=lambda _: None, leader_epoch_for_partition=lambda _: None)
     made: Any = Brokers.__new__(Brokers)

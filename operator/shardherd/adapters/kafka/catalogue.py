@@ -10,18 +10,16 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.admin import DescribeLogDirsRequest, ListGroupsRequest
-from kafka.protocol.consumer import ListOffsetsRequest
-from kafka.protocol.metadata import MetadataRequest
 
 from shardherd.adapters.kafka.connection import KafkaConnection, Wire
 from shardherd.clock import boot_time
 from shardherd.core.group.topics import PatternError, check, selects
 from shardherd.core.model.nouns import ShardInfo
 from shardherd.ports import SourceUnavailableError
+from shardherd.source.kafka import lookup
 from shardherd.source.kafka.partitions import EARLIEST, LATEST, Partition, shard_of
 
 log = logging.getLogger(__name__)
@@ -188,21 +186,8 @@ class Catalogue:
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 
     async def _take(self, wire: Wire, interests: frozenset[Interest]) -> Look:
-        topics, racks = await _topics(wire, interests)
-        ids: dict[str, str] = {}
-        refused: dict[str, str] = {}
-        leaders: dict[Partition, int] = {}
-        leaderless: set[Partition] = set()
-        for topic in topics:
-            if topic.error_code:
-                refused[topic.name] = errors.for_code(topic.error_code).__name__
-                continue
-            ids[topic.name] = str(topic.topic_id)
-            for partition in topic.partitions:
-                if partition.leader_id >= 0:
-                    leaders[topic.name, partition.partition_index] = partition.leader_id
-                else:
-                    leaderless.add((topic.name, partition.partition_index))
+        found = await _topics(wire, interests)
+        ids, leaders, leaderless = found.ids, found.leaders, found.leaderless
         taken = boot_time()
         begins = await self._begin_offsets(wire, leaders, ids)
         ends = await _offsets(wire, leaders, LATEST, read_committed=self._read_committed)
@@ -217,7 +202,8 @@ class Catalogue:
             elif partition[0] in grown:
                 extents[partition] = Extent(0, 0)
         missing = frozenset((leaders.keys() | leaderless) - extents.keys())
-        zones = {partition: racks.get(node, "") for partition, node in leaders.items()}
+        refused = {topic: error.__name__ for topic, error in found.refused.items()}
+        zones = {partition: found.racks.get(node, "") for partition, node in leaders.items()}
         before = self._last.shards if self._last is not None else {}
         return Look(taken, interests, ids, extents, refused, missing, leaders, _shards(extents, ids, zones, before))
 
@@ -268,65 +254,46 @@ async def _groups(wire: Wire, node: int) -> dict[str, ListedGroup]:
     }
 
 
-async def _topics(wire: Wire, interests: Iterable[Interest]) -> tuple[list[Any], dict[int, str]]:
-    """Metadata of every topic of interest, each once; and the racks of the brokers."""
+async def _topics(wire: Wire, interests: Iterable[Interest]) -> lookup.Topics:
+    """Metadata of every topic of interest."""
     everything = any(interest.pattern for interest in interests)
     names = sorted({name for interest in interests for name in interest.topics})
-    wanted = None if everything else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    response = await wire.send(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
-    found = {topic.name: topic for topic in response.topics if not topic.is_internal}
-    if everything and names:
-        absent = [name for name in names if name not in found]
-        request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in absent], allow_auto_topic_creation=False
-        )
-        if absent:
-            found |= {topic.name: topic for topic in (await wire.send(request)).topics}
-    racks = {broker.node_id: broker.rack for broker in response.brokers if broker.rack}
-    return [topic for name, topic in sorted(found.items()) if any(interest.matches(name) for interest in interests)], racks
+
+    def wanted(name: str, internal: bool) -> bool:
+        return not internal and any(interest.matches(name) for interest in interests)
+
+    found = lookup.Topics()
+    response = await wire.send(lookup.topics_request(None if everything else names))
+    lookup.add_topics(found, response, wanted)
+    if everything and (absent := sorted(set(names) - {topic.name for topic in response.topics if not topic.is_internal})):
+        # A topic that a name means may be one of Kafka's own; one that does not exist is told as such.
+        lookup.add_topics(found, await wire.send(lookup.topics_request(absent)), lambda _name, _internal: True)
+    return found
 
 
 async def _offsets(wire: Wire, leaders: Mapping[Partition, int], which: int, *, read_committed: bool) -> dict[Partition, int]:
     """The earliest or latest offsets of the partitions, or their first since a time in milliseconds, -1 if they have none.
 
-    One request a leader. A partition is left out whose leader has moved, or cannot be asked while another can.
+    A partition is left out whose leader has moved, or cannot be asked while another can.
     """
-    kind, level = ListOffsetsRequest.ListOffsetsTopic, int(read_committed)
-    results: dict[Partition, int] = {}
-    nodes = _by_node(leaders)
-    failed: list[errors.KafkaError] = []
-    for node, by_topic in nodes.items():
-        topics = [
-            kind(name=topic, partitions=[kind.ListOffsetsPartition(partition_index=p, timestamp=which) for p in partitions])
-            for topic, partitions in by_topic.items()
-        ]
-        # From version 2 on a broker is told the isolation level.
-        request = ListOffsetsRequest(isolation_level=level, topics=topics, min_version=1 + level)
-        try:
-            response = await wire.send(request, node)
-        except errors.KafkaError as error:
-            if wire.refused_by(node):
-                raise
-            # A broker that has just stopped still leads for those who have not heard of it. The others are looked at.
-            failed.append(error)
-            continue
-        for answer in response.topics:
-            for partition in answer.partitions:
-                found = errors.for_code(partition.error_code)
-                if found is errors.NoError:
-                    results[answer.name, partition.partition_index] = partition.offset
-                elif not issubclass(found, errors.RetriableError):
-                    raise found(f"offsets of {answer.name}/{partition.partition_index}")
-    if failed and len(failed) == len(nodes):
-        raise failed[-1]
-    return results
+    found = await lookup.offsets(wire.send, leaders, which, committed=read_committed)
+    for node, error in found.failed.items():
+        if wire.refused_by(node):
+            raise error
+    # A broker that has just stopped still leads for those who have not heard of it. The others are looked at.
+    if found.failed and len(found.failed) == len(set(leaders.values())):
+        raise list(found.failed.values())[-1]
+    for (topic, number), refusal in found.refused.items():
+        if not issubclass(refusal, errors.RetriableError):
+            raise refusal(f"offsets of {topic}/{number}")
+    return found.offsets
 
 
 async def _sizes(wire: Wire, leaders: Mapping[Partition, int]) -> dict[Partition, int]:
     """Bytes of the partitions at their leaders, one request a leader. None of those whose broker refuses."""
     kind = DescribeLogDirsRequest.DescribableLogDirTopic
     results: dict[Partition, int] = {}
-    for node, by_topic in _by_node(leaders).items():
+    for node, by_topic in lookup.by_node(leaders).items():
         topics = [kind(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()]
         response = await wire.send(DescribeLogDirsRequest(topics=topics), node)
         refused = {code for code in (response.error_code, *(each.error_code for each in response.results)) if code}
@@ -339,11 +306,3 @@ async def _sizes(wire: Wire, leaders: Mapping[Partition, int]) -> dict[Partition
                     if not partition.is_future_key:
                         results[topic.name, partition.partition_index] = partition.partition_size
     return results
-
-
-def _by_node(leaders: Mapping[Partition, int]) -> dict[int, dict[str, list[int]]]:
-    """The partitions of each node, by topic."""
-    nodes: dict[int, dict[str, list[int]]] = {}
-    for (topic, partition), node in leaders.items():
-        nodes.setdefault(node, {}).setdefault(topic, []).append(partition)
-    return nodes

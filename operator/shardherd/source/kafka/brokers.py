@@ -13,22 +13,22 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.net import NetworkSelector
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.structs import TopicPartition
 
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.core.model.security import Security
+from shardherd.source.kafka import lookup
 from shardherd.source.kafka.connection_manager import told
 from shardherd.source.kafka.fetch_memory import Room, Turns
 from shardherd.source.kafka.fetching import Asked, Fetched, fetched, request_for
 from shardherd.source.kafka.leader_epochs import UNKNOWN, Diverged, Ends, Lineage, Mark
-from shardherd.source.kafka.partitions import EARLIEST, LATEST
+from shardherd.source.kafka.partitions import EARLIEST, LATEST, Partition, partition_of, shard_of
 from shardherd.source.kafka.replicas import BEHIND_FOR, Replicas
 from shardherd.source.kafka.wide_reads import FetchManager
 from shardherd.source.security.credentials import of_files
@@ -60,13 +60,8 @@ _TRANSIENT = (
     kafka_errors.IllegalSaslStateError,
 )
 
-_Leaders = dict[int, list[tuple[ShardId, TopicPartition]]]
-"""Shards by the broker that leads them."""
-
-_EpochTopic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-_EpochPartition = _EpochTopic.OffsetForLeaderPartition
-_EndsTopic = ListOffsetsRequest.ListOffsetsTopic
-_EndsPartition = _EndsTopic.ListOffsetsPartition
+_Leaders = dict[Partition, int]
+"""The broker that leads each partition."""
 
 
 class BrokersUnavailableError(Exception):
@@ -79,14 +74,6 @@ class RangeLostError(Exception):
 
 class SourceRefusedError(Exception):
     """Kafka refuses us a shard for good, for example for lack of rights. Names the shard and Kafka's reason."""
-
-
-def topic_partition(shard: ShardId) -> TopicPartition:
-    """Kafka's name of a shard."""
-    topic, _, partition = shard.rpartition("/")
-    if not topic or not partition.isdigit():
-        raise ValueError(f"shard {shard!r} is not of the form topic/partition")
-    return TopicPartition(topic, int(partition))
 
 
 class Brokers:
@@ -230,30 +217,29 @@ class Brokers:
         self._found = True
 
     async def _by_leader(self, shards: Iterable[ShardId]) -> tuple[_Leaders, list[Any]]:
-        """Shards by the broker that leads them, and what is wrong with the others. Raises SourceRefusedError."""
-        named = [(shard, topic_partition(shard)) for shard in shards]
+        """The brokers that lead these shards, and what is wrong with the others. Raises SourceRefusedError."""
+        partitions = [partition_of(shard) for shard in shards]
         cluster = self._manager.cluster
-        self._topics.update(tp.topic for _, tp in named)
+        self._topics.update(topic for topic, _ in partitions)
         cluster.set_topics(sorted(self._topics))
         await self._connect()
-        if any(_leader(cluster, tp) is None for _, tp in named):
+        if any(_leader(cluster, each) is None for each in partitions):
             # Should that fail too, the shards that have a leader are still read.
             with contextlib.suppress(*_TRANSIENT):
                 await cluster.refresh_metadata()
         leaders: _Leaders = {}
         troubles: list[Any] = []
-        for shard, tp in named:
-            leader = _leader(cluster, tp)
+        for each in partitions:
+            leader, (topic, _) = _leader(cluster, each), each
+            shard = shard_of(*each)
             if leader is not None:
-                leaders.setdefault(leader, []).append((shard, tp))
-            elif tp.topic in cluster.unauthorized_topics:
+                leaders[each] = leader
+            elif topic in cluster.unauthorized_topics:
                 raise SourceRefusedError(
-                    f"shard {shard}: Kafka does not show its topic to this client: allow it READ on topic {tp.topic!r}"
+                    f"shard {shard}: Kafka does not show its topic to this client: allow it READ on topic {topic!r}"
                 )
-            elif cluster.partitions_for_topic(tp.topic) is None:
-                troubles.append(
-                    kafka_errors.UnknownTopicOrPartitionError(f"topic {tp.topic!r} of shard {shard} does not exist")
-                )
+            elif cluster.partitions_for_topic(topic) is None:
+                troubles.append(kafka_errors.UnknownTopicOrPartitionError(f"topic {topic!r} of shard {shard} does not exist"))
             else:
                 troubles.append(kafka_errors.LeaderNotAvailableError(f"shard {shard} has no leader now"))
         return leaders, troubles
@@ -262,26 +248,26 @@ class Brokers:
         self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int], room: Room, lineage: Lineage
     ) -> list[Fetched]:
         leaders, troubles = await self._by_leader(positions)
-        leader_of = {shard: node for node, shards in leaders.items() for shard, _ in shards}
+        leader_of = {shard: leaders[led] for shard in positions if (led := partition_of(shard)) in leaders}
         route = self._replicas.route(leader_of, self._has, boot_time())
         at_once, answer_bytes = room.among(len(route.shards))
         turn = {node: route.shards[node] for node in self._turns.next(route.shards, at_once)}
         # One look at the epochs for all that follows: what is read is what was verified.
-        epochs = {shard: self._epoch(topic_partition(shard)) for shards in turn.values() for shard in shards}
+        epochs = {shard: self._epoch(partition_of(shard)) for shards in turn.values() for shard in shards}
         unread = await self._verify(leaders, epochs, positions, lineage, troubles)
         found = [part for part in unread.values() if part is not None]
         futures = []
         for node, shards in turn.items():
             most = {shard: shard_bytes if isinstance(shard_bytes, int) else shard_bytes[shard] for shard in shards}
             wanted = [shard for shard in shards if shard not in unread]
-            asked = [Asked(topic_partition(shard), positions[shard], most[shard], epochs[shard]) for shard in wanted]
+            asked = [Asked(partition_of(shard), positions[shard], most[shard], epochs[shard]) for shard in wanted]
             if asked:
-                ids = {each.partition.topic: self._topic_id(each.partition.topic) for each in asked}
+                ids = {topic: self._topic_id(topic) for topic in {each.partition[0] for each in asked}}
                 rack = self._replicas.rack_for(node, route)
                 request = request_for(asked, ids, answer_bytes, committed=self.committed, rack=rack)
                 names = {topic_id: name for name, topic_id in ids.items()}
                 futures.append((node, wanted, names, self._manager.send(request, node_id=node)))
-        outside: _Leaders = {}
+        outside: dict[Partition, int] = {}
         for node, wanted, names, future in futures:
             followed = [shard for shard in wanted if leader_of[shard] != node]
             try:
@@ -313,7 +299,7 @@ class Brokers:
                         # Its leader is asked the same, and what that one says counts.
                         self._replicas.failed(shard, boot_time())
                     elif code is kafka_errors.OffsetOutOfRangeError:
-                        outside.setdefault(node, []).append((shard, TopicPartition(name, part.partition_index)))
+                        outside[name, part.partition_index] = node
                     elif issubclass(code, _TRANSIENT):
                         troubles.append(code(f"shard {shard}"))
                     else:
@@ -329,7 +315,7 @@ class Brokers:
 
     def _has(self, shard: ShardId, node: int) -> bool:
         """Whether a broker is part of the cluster and has a replica of a shard, as far as the metadata says."""
-        return self._manager.cluster.is_replica_node(topic_partition(shard), node) is not None
+        return self._manager.cluster.is_replica_node(TopicPartition(*partition_of(shard)), node) is not None
 
     async def _verify(
         self,
@@ -366,12 +352,12 @@ class Brokers:
         return found
 
     def _diverged(self, shard: ShardId, at: Offset, diverged: Diverged) -> Fetched:
-        topic_id = self._topic_id(topic_partition(shard).topic)
+        topic_id = self._topic_id(partition_of(shard)[0])
         return Fetched(shard, at, b"", at, str(topic_id) if topic_id else "", diverged=diverged)
 
     async def _cuts(self, marks: Mapping[ShardId, Mark]) -> dict[ShardId, Offset]:
         leaders, troubles = await self._by_leader(marks)
-        epochs = {shard: self._epoch(tp) for shards in leaders.values() for shard, tp in shards}
+        epochs = {shard_of(*partition): self._epoch(partition) for partition in leaders}
         told, more = await self._ends_of_epochs(leaders, epochs, marks)
         self._settle(troubles + more, bool(told))
         return told
@@ -385,43 +371,31 @@ class Brokers:
 
         Raises SourceRefusedError.
         """
-        futures = []
-        for node, named in leaders.items():
-            topics: dict[str, list[Any]] = {}
-            for shard, tp in named:
-                if shard in marks:
-                    part = _EpochPartition(
-                        partition=tp.partition, current_leader_epoch=epochs[shard], leader_epoch=marks[shard].epoch
-                    )
-                    topics.setdefault(tp.topic, []).append(part)
-            if topics:
-                request = OffsetForLeaderEpochRequest(
-                    replica_id=-1, topics=[_EpochTopic(topic=topic, partitions=parts) for topic, parts in topics.items()]
-                )
-                futures.append(self._manager.send(request, node_id=node))
-        found: dict[ShardId, Offset] = {}
-        troubles: list[Any] = []
-        async for response in _answers(futures, troubles):
-            for topic in response.topics:
-                for part in topic.partitions:
-                    shard = ShardId(f"{topic.topic}/{part.partition}")
-                    if self._tells(shard, topic.topic, part, troubles):
-                        found[shard] = part.end_offset
-        return found, troubles
+        found = await lookup.ends_of_epochs(
+            self._send,
+            leaders,
+            {partition_of(shard): epoch for shard, epoch in epochs.items()},
+            {partition_of(shard): mark.epoch for shard, mark in marks.items()},
+        )
+        return {shard_of(*partition): offset for partition, offset in found.offsets.items()}, self._troubles_in(found)
 
-    def _tells(self, shard: ShardId, topic: str, part: Any, troubles: list[Any]) -> bool:
-        """Whether a shard's part of an answer is no error. Raises SourceRefusedError."""
-        code = kafka_errors.for_code(part.error_code)
-        if code is kafka_errors.NoError:
-            return True
-        if not issubclass(code, _TRANSIENT):
-            raise SourceRefusedError(f"shard {shard}: Kafka refuses its end: {_refusal(code, topic)}")
-        troubles.append(code(f"shard {shard}"))
-        return False
+    def _send(self, request: Any, node: int) -> Any:
+        return self._manager.send(request, node_id=node)
 
-    def _epoch(self, partition: TopicPartition) -> int:
-        """Under which epoch a shard is led, as far as the metadata says."""
-        epoch = self._manager.cluster.leader_epoch_for_partition(partition)
+    def _troubles_in(self, found: lookup.Answers) -> list[Any]:
+        """What is wrong with what was not answered. Raises what is not over at the next try."""
+        for error in found.failed.values():
+            if not isinstance(error, _TRANSIENT):
+                raise error
+        for (topic, number), refusal in found.refused.items():
+            if not issubclass(refusal, _TRANSIENT):
+                raise SourceRefusedError(f"shard {shard_of(topic, number)}: Kafka refuses its end: {_refusal(refusal, topic)}")
+        refused = (refusal(f"shard {shard_of(*partition)}") for partition, refusal in found.refused.items())
+        return [*found.failed.values(), *refused]
+
+    def _epoch(self, partition: Partition) -> int:
+        """Under which epoch a partition is led, as far as the metadata says."""
+        epoch = self._manager.cluster.leader_epoch_for_partition(TopicPartition(*partition))
         return UNKNOWN if epoch is None else int(epoch)
 
     async def _ends(self, shards: Iterable[ShardId]) -> Ends:
@@ -437,42 +411,21 @@ class Brokers:
 
     async def _offsets(self, times: Mapping[ShardId, int]) -> dict[ShardId, Offset]:
         leaders, troubles = await self._by_leader(times)
-        found, more = await self._list(leaders, times)
+        found, more = await self._list(leaders, {partition_of(shard): at for shard, at in times.items()})
         self._settle(troubles + more, bool(found))
         return found
 
-    async def _list(
-        self, leaders: Mapping[int, Iterable[tuple[ShardId, TopicPartition]]], which: int | Mapping[ShardId, int]
-    ) -> tuple[Ends, list[Any]]:
+    async def _list(self, leaders: _Leaders, at: int | Mapping[Partition, int]) -> tuple[Ends, list[Any]]:
         """The first offsets at a time (EARLIEST and LATEST too), and what is wrong with the missing ones.
 
         Raises SourceRefusedError.
         """
-        futures = []
-        for node, named in leaders.items():
-            topics: dict[str, list[Any]] = {}
-            for shard, tp in named:
-                at = which if isinstance(which, int) else which[shard]
-                topics.setdefault(tp.topic, []).append(
-                    _EndsPartition(partition_index=tp.partition, current_leader_epoch=-1, timestamp=at)
-                )
-            request = ListOffsetsRequest(
-                isolation_level=int(self.committed),
-                topics=[_EndsTopic(name=topic, partitions=parts) for topic, parts in topics.items()],
-                min_version=2 if self.committed else 1,  # from 2 on it says where the decided transactions end
-            )
-            futures.append(self._manager.send(request, node_id=node))
-        found = Ends()
-        troubles: list[Any] = []
-        async for response in _answers(futures, troubles):
-            for topic in response.topics:
-                for part in topic.partitions:
-                    shard = ShardId(f"{topic.name}/{part.partition_index}")
-                    if self._tells(shard, topic.name, part, troubles):
-                        found[shard] = part.offset
-                        if part.leader_epoch >= 0:
-                            found.leaders[shard] = part.leader_epoch
-        return found, troubles
+        found = await lookup.offsets(self._send, leaders, at, committed=self.committed)
+        ends = Ends(
+            {shard_of(*partition): offset for partition, offset in found.offsets.items()},
+            {shard_of(*partition): epoch for partition, epoch in found.epochs.items()},
+        )
+        return ends, self._troubles_in(found)
 
     def _topic_id(self, name: str) -> uuid.UUID | None:
         """The topic's id; None from a broker that is too old to have one."""
@@ -487,20 +440,9 @@ class Brokers:
             raise troubles[0]
 
 
-def _leader(cluster: Any, partition: TopicPartition) -> int | None:
-    leader = cluster.leader_for_partition(partition)
+def _leader(cluster: Any, partition: Partition) -> int | None:
+    leader = cluster.leader_for_partition(TopicPartition(*partition))
     return None if leader is None or leader < 0 else int(leader)
-
-
-async def _answers(futures: Iterable[Awaitable[Any]], troubles: list[Any]) -> AsyncIterator[Any]:
-    """What the brokers answer, in the order of the requests; what may be over at the next try becomes a trouble."""
-    for future in futures:
-        try:
-            answer = await future
-        except _TRANSIENT as error:
-            troubles.append(error)
-            continue
-        yield answer
 
 
 def _refusal(error: Any, topic: str) -> str:

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.structs import TopicPartition
-
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding.transactions import Aborted
 from shardherd.source.kafka.leader_epochs import Diverged
+from shardherd.source.kafka.partitions import Partition
 from shardherd.source.kafka.wide_reads import RawFetch
 
 FETCH_WAIT = 0.5
@@ -58,7 +57,7 @@ class Fetched:
 class Asked:
     """One shard of a request; `epoch` is the one under which its leader leads, as far as we know."""
 
-    partition: TopicPartition
+    partition: Partition
     offset: Offset
     most: int
     epoch: int
@@ -70,9 +69,10 @@ def request_for(
     """One broker's request, for at most `most` bytes. `ids` are those of the topics, None where there is none."""
     topics: dict[str, list[Any]] = {}
     for each in shards:
-        topics.setdefault(each.partition.topic, []).append(
+        topic, number = each.partition
+        topics.setdefault(topic, []).append(
             _Partition(
-                partition=each.partition.partition,
+                partition=number,
                 current_leader_epoch=each.epoch,
                 fetch_offset=each.offset,
                 last_fetched_epoch=-1,

@@ -9,17 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import kafka.errors as kafka_errors
-from kafka.protocol.metadata import MetadataRequest
 
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
+from shardherd.source.kafka import lookup
 from shardherd.source.kafka.batch_headers import sizes_at
 from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
 from shardherd.source.kafka.leader_epochs import Mark
-from shardherd.source.kafka.partitions import EARLIEST
+from shardherd.source.kafka.partitions import EARLIEST, shard_of
 from shardherd.source.kafka.selection import Selection
 
 T = TypeVar("T")
@@ -29,8 +29,6 @@ RETRY_DELAY = 0.1
 
 APPEARS_WITHIN = 5.0
 """Seconds that a topic that was just made may need to be known to every broker."""
-
-_Topic = MetadataRequest.MetadataRequestTopic
 
 
 class TopicMissingError(Exception):
@@ -57,24 +55,20 @@ class Listing:
 
     def now(self, timeout: float) -> Listed:
         """What there is now; topics that do not exist are left out. Raises SourceRefusedError."""
-        names = self._selection.names()
-        wanted = None if self._selection.pattern else [_Topic(name=name) for name in names]
-        # Ids are in version 10 and above; brokers before Kafka 2.8 have none, and answer an older version without.
-        response = self._brokers.send(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), timeout)
-        shards: set[ShardId] = set()
-        topics: dict[str, str] = {}
-        for topic in response.topics:
-            if (topic.is_internal and topic.name not in names) or not self._selection.reads(topic.name):
-                continue
-            error = kafka_errors.for_code(topic.error_code)
-            if issubclass(error, kafka_errors.RetriableError):
-                continue
-            if error is not kafka_errors.NoError:
-                raise SourceRefusedError(f"topic {topic.name!r}: Kafka refuses it: {error.__name__}: {error.description}")
-            topics[topic.name] = _id_of(topic)
-            named = (ShardId(f"{topic.name}/{each.partition_index}") for each in topic.partitions)
-            shards |= {shard for shard in named if self._selection.takes(shard)}
-        return Listed(frozenset(shards), topics)
+        selection = self._selection
+        names = selection.names()
+
+        def wanted(topic: str, internal: bool) -> bool:
+            return (not internal or topic in names) and selection.reads(topic)
+
+        found = lookup.Topics()
+        request = lookup.topics_request(None if selection.pattern else names)
+        lookup.add_topics(found, self._brokers.send(request, timeout), wanted)
+        for topic, error in found.refused.items():
+            if not issubclass(error, kafka_errors.RetriableError):
+                raise SourceRefusedError(f"topic {topic!r}: Kafka refuses it: {error.__name__}: {error.description}")
+        shards = (shard_of(*partition) for partition in (*found.leaders, *found.leaderless))
+        return Listed(frozenset(shard for shard in shards if selection.takes(shard)), found.ids)
 
     def complete(self, timeout: float) -> Listed:
         """The same, with everything that the options name. Raises TopicMissingError."""
@@ -125,11 +119,6 @@ class Listing:
     def sizes(self, positions: Mapping[ShardId, Offset], timeout: float) -> Mapping[ShardId, float]:
         """Bytes a record, as the broker keeps it, at each position; those that cannot be learned at once are left out."""
         return sizes_at(self._brokers, positions, timeout)
-
-
-def _id_of(topic: Any) -> str:
-    found = getattr(topic, "topic_id", None)
-    return "" if found is None or not getattr(found, "int", 1) else str(found)
 
 
 def _until(look: Callable[[], tuple[T | None, str]], timeout: float) -> tuple[T | None, str]:
