@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import types as sql
 
 from shardherd.source.compiled.processors import here
-from shardherd.source.decoding import record_batches as records
+from shardherd.source.decoding import record_batches
 from shardherd.source.values.avro_column import AvroColumn
 from shardherd.source.values.json_column import JsonColumn
 from tests.harness import avro, documents
@@ -32,12 +32,12 @@ def of_batches() -> Iterable[str]:
         if seed % 3 == 0:
             data, checksums, aborted = record_damage.whole(random.Random(seed)), True, ()
         try:
-            scanned = records.scan(record_damage.SHARD, data, 0, aborted=aborted, checksums=checksums)
-            for batch in records.decode(record_damage.SHARD, scanned, 0, 1 << 62, record_damage.ALL):
+            scanned = record_batches.scan(record_damage.SHARD, data, 0, aborted=aborted, checksums=checksums)
+            for batch in record_batches.decode(record_damage.SHARD, scanned, 0, 1 << 62, record_damage.ALL):
                 # Some times are beyond what Python has a datetime for.
                 whole = batch.set_column(TIMESTAMP, "timestamp", batch.column(TIMESTAMP).cast("int64"))
                 yield repr(whole.to_pydict())
-        except records.CorruptRecordsError as error:
+        except record_batches.CorruptRecordsError as error:
             yield str(error)
 
 

@@ -14,20 +14,20 @@ from collections import Counter
 from kafka.record.util import encode_varint
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.decoding import record_batches as records
+from shardherd.source.decoding import record_batches
 from shardherd.source.decoding.transactions import Aborted
 from tests.unit.source.kafka_bytes import CODECS, Record, batch_of, control_batch, legacy_batch, sealed, transactional
 
 SHARD = ShardId("clicks/3")
-ALL = tuple(records.SCHEMA.names)
+ALL = tuple(record_batches.SCHEMA.names)
 
 
 def outcome(data: bytes, *, checksums: bool, aborted: tuple[Aborted, ...] = ()) -> str:
     """Decode all of it: "rows", or the reason why it was refused."""
     try:
-        scanned = records.scan(SHARD, data, 0, aborted=aborted, checksums=checksums)
-        batches = list(records.decode(SHARD, scanned, 0, 1 << 62, ALL))
-    except records.CorruptRecordsError as error:
+        scanned = record_batches.scan(SHARD, data, 0, aborted=aborted, checksums=checksums)
+        batches = list(record_batches.decode(SHARD, scanned, 0, 1 << 62, ALL))
+    except record_batches.CorruptRecordsError as error:
         place, _, reason = str(error).rpartition(": ")
         return reason if place.startswith("shard clicks/3, batch at offset ") else f"no place is named: {error}"
     last = -1

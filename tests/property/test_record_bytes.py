@@ -16,7 +16,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from dev.cluster.paths import cache
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.decoding import record_batches as records
+from shardherd.source.decoding import record_batches
 from shardherd.source.decoding import record_layout as layout
 from tests.harness.long import LONG
 from tests.property import record_damage
@@ -82,7 +82,7 @@ def by_kafka_python(data: bytes) -> list[tuple[Any, ...]]:
 
 
 def ours(data: bytes) -> list[tuple[Any, ...]]:
-    scanned = records.scan(SHARD, data, 0)
+    scanned = record_batches.scan(SHARD, data, 0)
     return [
         (
             row["offset"],
@@ -92,7 +92,7 @@ def ours(data: bytes) -> list[tuple[Any, ...]]:
             row["value"],
             row["headers"] and [(each["key"], each["value"]) for each in row["headers"]],
         )
-        for batch in records.decode(SHARD, scanned, 0, 1 << 62, COLUMNS)
+        for batch in record_batches.decode(SHARD, scanned, 0, 1 << 62, COLUMNS)
         for row in batch.set_column(1, "timestamp", batch.column(1).cast("int64")).to_pylist()
     ]
 
@@ -110,10 +110,10 @@ def test_rows_are_those_of_kafka_pythons_own_decoder(data: bytes) -> None:
 def test_a_range_is_that_part_of_all_rows(data: bytes, start: int, length: int) -> None:
     everything = ours(data)
     start += everything[0][0] - 5
-    scanned = records.scan(SHARD, data, max(start, 0))
+    scanned = record_batches.scan(SHARD, data, max(start, 0))
     found = [
         row["offset"]
-        for batch in records.decode(SHARD, scanned, start, start + length, ("offset",))
+        for batch in record_batches.decode(SHARD, scanned, start, start + length, ("offset",))
         for row in batch.to_pylist()
     ]
 
@@ -128,7 +128,7 @@ def test_damage_ends_in_valid_rows_or_in_an_error_that_names_the_batch() -> None
     assert not [outcome for outcome in seen if outcome.startswith("no place")]
     # An unknown format is named by its number, and only a time that nobody sends is beyond Spark's timestamps.
     rare = {layout.BAD_FORMAT, layout.BAD_TIMESTAMP}
-    assert {reason for status, reason in records.REASONS.items() if status not in rare} - seen == set()
+    assert {reason for status, reason in record_batches.REASONS.items() if status not in rare} - seen == set()
 
 
 @pytest.mark.timeout(TIMEOUT)

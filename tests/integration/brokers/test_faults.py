@@ -27,8 +27,7 @@ from shardherd.source.kafka import brokers as brokers_module
 from shardherd.source.kafka.brokers import BrokersUnavailableError, RangeLostError
 from shardherd.source.kafka.leader_epochs import Mark
 from shardherd.source.kafka.wide_reads import RawFetch
-from shardherd.source.reading import lost_records as losses
-from shardherd.source.reading import range_reader
+from shardherd.source.reading import lost_records, range_reader
 from shardherd.source.reading.fetch_sizing import FetchSizing
 from shardherd.source.reading.ranges import ShardRange
 from tests.harness.kafka import KafkaLab
@@ -134,7 +133,7 @@ def test_a_leader_that_hangs_is_given_up(
 def test_a_log_that_lost_its_end_is_an_error_or_is_read_as_far_as_it_goes(
     trio: KafkaTrio, kafka: KafkaLab, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(losses, "TRUNCATED_AFTER", 1.0)
+    monkeypatch.setattr(lost_records, "TRUNCATED_AFTER", 1.0)
     topic = several(kafka, 2, partitions=1)
     early = connect(trio.bootstrap(nodes=[2]))
     trio.kill(2)

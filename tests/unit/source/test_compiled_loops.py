@@ -15,9 +15,9 @@ import pytest
 from shardherd.source.compiled import machine_code
 from shardherd.source.compiled.machine_code import Library
 from shardherd.source.compiled.processors import Processor, here
-from shardherd.source.decoding import compiled_records as native
+from shardherd.source.decoding import compiled_records
 from shardherd.source.decoding import record_layout as layout
-from shardherd.source.values import compiled_values as values_native
+from shardherd.source.values import compiled_values
 from tests.harness.objects import objects
 from tests.unit.source.kafka_bytes import Record, batch_of
 
@@ -42,9 +42,9 @@ def test_a_worker_loads_them_without_numba() -> None:
 
     code = (
         "import sys, numpy, pyarrow; from shardherd.spark import reader;"
-        "from shardherd.source.decoding import compiled_records as native;"
+        "from shardherd.source.decoding import compiled_records;"
         "from shardherd.source.values.value_format import ValueFormat;"
-        "print(native.count_batches(numpy.zeros(5, numpy.uint8)));"
+        "print(compiled_records.count_batches(numpy.zeros(5, numpy.uint8)));"
         "json = ValueFormat('json', 'a string').decoder('UTC');"
         'print(json.decode(pyarrow.array([b\'{"a":"x"}\'])).values.to_pylist());'
         'schema = \'{"type":"record","name":"r","fields":[{"name":"a","type":"long"}]}\';'
@@ -55,7 +55,7 @@ def test_a_worker_loads_them_without_numba() -> None:
     assert run(code).splitlines() == ["0", "[{'a': 'x'}]", "[{'a': 2}]", "False"]
 
 
-@pytest.mark.parametrize("library", [*native.LIBRARIES, *values_native.LIBRARIES], ids=lambda library: library.name)
+@pytest.mark.parametrize("library", [*compiled_records.LIBRARIES, *compiled_values.LIBRARIES], ids=lambda library: library.name)
 def test_a_library_has_what_is_called_and_depends_on_its_own_source(library: Library) -> None:
     assert library.functions().keys() == library.arguments.keys()
     others = {replace(library, sources=library.sources[:-1]).file_name(here()), library.file_name(ANOTHER)}
@@ -63,7 +63,7 @@ def test_a_library_has_what_is_called_and_depends_on_its_own_source(library: Lib
 
 
 def test_the_object_file_lies_where_numbas_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = native.KERNELS.prepare()
+    code = compiled_records.KERNELS.prepare()
     assert code is not None
     monkeypatch.setattr(machine_code, "_folders", lambda: [tmp_path / "new"])
 
@@ -83,9 +83,9 @@ def test_without_a_folder_to_write_to_nothing_is_kept(tmp_path: Path, monkeypatc
 
 
 def test_a_batch_is_found() -> None:
-    table = np.zeros((native.count_batches(DATA) + 1, layout.BATCH_FIELDS), np.int64)
+    table = np.zeros((compiled_records.count_batches(DATA) + 1, layout.BATCH_FIELDS), np.int64)
 
-    assert native.scan(DATA, table) == 1
+    assert compiled_records.scan(DATA, table) == 1
     assert table[0, [layout.BASE_OFFSET, layout.LAST_OFFSET, layout.COUNT, layout.END]].tolist() == [7, 9, 2, len(DATA)]
 
 
@@ -99,4 +99,4 @@ def test_a_batch_is_found() -> None:
 )
 def test_an_array_of_another_kind_is_refused_before_it_is_touched(table: npt.NDArray[np.int64]) -> None:
     with pytest.raises(TypeError, match="an array of int64 with 2 dimensions is needed"):
-        native.scan(DATA, table)
+        compiled_records.scan(DATA, table)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.source.kafka import end_offsets as ends
+from shardherd.source.kafka import end_offsets
 from shardherd.source.kafka.brokers import BrokersUnavailableError
 from shardherd.source.kafka.end_offsets import EndWatcher
 from shardherd.source.kafka.fetching import Fetched
@@ -41,7 +41,7 @@ class Source:
 def test_neither_brokers_that_are_away_nor_a_defect_end_the_looks(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ends, "RETRY_DELAY", 0.001)
+    monkeypatch.setattr(end_offsets, "RETRY_DELAY", 0.001)
     changed = threading.Event()
     watcher = EndWatcher(Source(BrokersUnavailableError("away"), KeyError("a defect")), changed.set, 0.001)
     watcher.start()
@@ -74,8 +74,8 @@ def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(ends, "boot_time", lambda: now)
-    monkeypatch.setattr(ends, "RETRY_DELAY", 0.0)
+    monkeypatch.setattr(end_offsets, "boot_time", lambda: now)
+    monkeypatch.setattr(end_offsets, "RETRY_DELAY", 0.0)
     source = Source()
     watcher = EndWatcher(source, lambda: None)
     assert not watcher.failing(), "nothing is watched"
@@ -84,12 +84,12 @@ def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen
     watcher._look((SHARD, OTHER))
     assert not watcher.failing()
     for silent in (frozenset({OTHER}), frozenset({SHARD, OTHER})):
-        now += ends.STALE
+        now += end_offsets.STALE
         source.silent = silent
         watcher._look((SHARD, OTHER))
         assert not watcher.failing(), "a leader may have moved"
         now += 1.0
-        assert watcher.failing(), f"{silent} was not seen for {ends.STALE:g} s"
+        assert watcher.failing(), f"{silent} was not seen for {end_offsets.STALE:g} s"
         source.silent = frozenset()
         watcher._look((SHARD, OTHER))
         assert not watcher.failing()

@@ -10,7 +10,7 @@ import pytest
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.kafka.brokers import Brokers, RangeLostError
 from shardherd.source.kafka.leader_epochs import Lineage, Mark
-from shardherd.source.reading import lost_records as losses
+from shardherd.source.reading import lost_records
 from shardherd.source.reading.range_reader import read_ranges
 from shardherd.source.reading.ranges import ShardRange
 from tests.unit.source.played_kafka import Log, PlayedKafka
@@ -126,7 +126,7 @@ def test_without_fail_on_data_loss_what_there_is_is_read_and_it_is_said_once(
 
     with caplog.at_level(logging.WARNING, "shardherd"):
         assert read(brokers, 100, 640, Mark(640, 3), fail=False) == list(range(100, 640))
-    assert [each.getMessage() for each in caplog.records if each.name == losses.__name__] == [
+    assert [each.getMessage() for each in caplog.records if each.name == lost_records.__name__] == [
         "shard clicks/0: an unclean election cut its log off at offset 320; the records from there up to offset 640 are lost, "
         "and others may be in their place (it was led under epoch 3 when they were there, and is under 4); reading from offset "
         "100 on what there is, as failOnDataLoss is false"
@@ -136,7 +136,7 @@ def test_without_fail_on_data_loss_what_there_is_is_read_and_it_is_said_once(
 def test_an_epoch_that_went_back_is_no_loss_at_once(
     kafka: PlayedKafka, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(losses, "TRUNCATED_AFTER", 0.3)
+    monkeypatch.setattr(lost_records, "TRUNCATED_AFTER", 0.3)
 
     with pytest.raises(
         RangeLostError, match=r"the records before offset 640 are not those that were there .*: it is a new topic"

@@ -10,7 +10,7 @@ from kafka.codec import gzip_encode
 from kafka.record.util import calc_crc32
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.decoding import record_batches as records
+from shardherd.source.decoding import record_batches
 from tests.unit.source.kafka_bytes import Record, batch_of, legacy_batch
 
 SHARD = ShardId("clicks/3")
@@ -23,8 +23,8 @@ RECORDS = [
 
 
 def rows(data: bytes, start: int = 0, stop: int = 1 << 40, columns: tuple[str, ...] = NAMES) -> list[tuple[Any, ...]]:
-    scanned = records.scan(SHARD, data, start)
-    found = [row for batch in records.decode(SHARD, scanned, start, stop, columns) for row in batch.to_pylist()]
+    scanned = record_batches.scan(SHARD, data, start)
+    found = [row for batch in record_batches.decode(SHARD, scanned, start, stop, columns) for row in batch.to_pylist()]
     return [tuple(row.values()) for row in found]
 
 
@@ -43,7 +43,7 @@ def test_old_messages_are_read_whatever_their_compression(magic: int, codec: str
         (9, b"", None, None, "clicks/3"),
     ]
     assert rows(data, 8, 9, ("offset",)) == [(8,)]
-    assert records.scan(SHARD, data, 7).next_offset == 10
+    assert record_batches.scan(SHARD, data, 7).next_offset == 10
 
 
 def test_format_0_has_no_time_and_format_1_that_of_the_producer_or_of_the_broker() -> None:
@@ -89,7 +89,7 @@ ONE = legacy_batch([Record(7, 1000, b"key", b"value")], magic=1)
     ],
 )
 def test_a_damaged_old_message_is_refused_with_its_offset(data: bytes, reason: str) -> None:
-    with pytest.raises(records.CorruptRecordsError, match=rf"shard clicks/3, batch at offset 7.*: .*{reason}"):
+    with pytest.raises(record_batches.CorruptRecordsError, match=rf"shard clicks/3, batch at offset 7.*: .*{reason}"):
         rows(data)
 
 
@@ -99,5 +99,5 @@ def test_a_compressed_message_in_a_compressed_one_is_refused() -> None:
     value = gzip_encode(inner)
     data = resealed(outer[:26] + struct.pack(">ii", -1, len(value)) + value)
 
-    with pytest.raises(records.CorruptRecordsError, match="a compressed message inside of a compressed one"):
+    with pytest.raises(record_batches.CorruptRecordsError, match="a compressed message inside of a compressed one"):
         rows(data)

@@ -47,15 +47,15 @@ event.register("numba:compile", Counting())
 
 COUNT_BATCHES = f"""
 import numpy
-from shardherd.source.decoding import compiled_records as native
-print(native.count_batches(numpy.frombuffer(bytes.fromhex({batch_of([Record(7), Record(9)]).hex()!r}), numpy.uint8)))
+from shardherd.source.decoding import compiled_records
+print(compiled_records.count_batches(numpy.frombuffer(bytes.fromhex({batch_of([Record(7), Record(9)]).hex()!r}), numpy.uint8)))
 """
 
 TEXT_BOUND = """
 import numpy
-from shardherd.source.values import compiled_values as native
+from shardherd.source.values import compiled_values
 for _ in range(2):
-    print(native.text_bound(numpy.zeros(2, numpy.int64), numpy.zeros(1, numpy.uint8), 0))
+    print(compiled_values.text_bound(numpy.zeros(2, numpy.int64), numpy.zeros(1, numpy.uint8), 0))
 """
 
 

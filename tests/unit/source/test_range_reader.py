@@ -14,8 +14,7 @@ from shardherd.source.kafka.fetch_memory import Room
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.kafka.leader_epochs import Lineage
 from shardherd.source.kafka.partitions import partition_of
-from shardherd.source.reading import lost_records as losses
-from shardherd.source.reading import range_reader
+from shardherd.source.reading import lost_records, range_reader
 from shardherd.source.reading.fetch_sizing import UNKNOWN, FetchSizing
 from shardherd.source.reading.range_reader import read_ranges
 from shardherd.source.reading.ranges import ShardRange
@@ -183,7 +182,7 @@ def test_an_open_transaction_that_holds_records_back_is_named(monkeypatch: pytes
 
 
 def test_a_shard_that_lost_its_end_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "TRUNCATED_AFTER", 0.02)
+    monkeypatch.setattr(lost_records, "TRUNCATED_AFTER", 0.02)
     brokers = FakeBrokers({A: log_of((0, 4))}, {A: 5})
 
     with pytest.raises(RangeLostError, match=r"shard clicks/0: the records from offset 5 up to 9 are lost; it ends at 5 now"):
@@ -191,7 +190,7 @@ def test_a_shard_that_lost_its_end_is_an_error_that_says_so(monkeypatch: pytest.
 
 
 def test_without_fail_on_data_loss_what_there_is_of_every_shard_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "TRUNCATED_AFTER", 0.0)
+    monkeypatch.setattr(lost_records, "TRUNCATED_AFTER", 0.0)
     brokers = FakeBrokers({A: log_of((0, 4)), B: log_of((0, 9))}, {A: 5, B: 10})
 
     rows = [

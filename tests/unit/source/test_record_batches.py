@@ -14,17 +14,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.decoding import record_batches as records
+from shardherd.source.decoding import record_batches
 from shardherd.spark.schema import SCHEMA as SPARK_SCHEMA
 from tests.unit.source.kafka_bytes import CODECS, Record, batch_of, control_batch, empty_batch, sealed
 
 SHARD = ShardId("clicks/3")
-ALL = tuple(records.SCHEMA.names)
+ALL = tuple(record_batches.SCHEMA.names)
 
 
 def rows(data: bytes, start: int = 0, stop: int = 1 << 40, columns: Sequence[str] = ALL) -> list[dict[str, Any]]:
-    scanned = records.scan(SHARD, data, start)
-    return [row for batch in records.decode(SHARD, scanned, start, stop, columns) for row in batch.to_pylist()]
+    scanned = record_batches.scan(SHARD, data, start)
+    return [row for batch in record_batches.decode(SHARD, scanned, start, stop, columns) for row in batch.to_pylist()]
 
 
 def offsets(data: bytes, start: int = 0, stop: int = 1 << 40) -> list[int]:
@@ -53,8 +53,8 @@ def test_the_arrow_schema_is_the_one_that_spark_demands() -> None:
     headers = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
     spark = StructType([field for field in SPARK_SCHEMA.fields if field.name != "headers"]).add("headers", headers)
 
-    assert to_arrow_schema(spark, timezone="UTC") == records.schema_of(spark.names)
-    assert sorted(spark.names) == sorted(records.SCHEMA.names)
+    assert to_arrow_schema(spark, timezone="UTC") == record_batches.schema_of(spark.names)
+    assert sorted(spark.names) == sorted(record_batches.SCHEMA.names)
 
 
 def test_only_the_asked_columns_are_made_in_the_asked_order() -> None:
@@ -102,18 +102,18 @@ def test_gaps_of_compaction_and_control_batches_are_no_rows_but_are_passed() -> 
     data = batch_of([Record(3), Record(6)], last_offset=9) + control_batch(10) + empty_batch(11, 15) + batch_of([Record(17)])
 
     assert offsets(data, 2) == [3, 6, 17]
-    assert records.scan(SHARD, data, 2).next_offset == 18
-    assert records.scan(SHARD, control_batch(10), 10).next_offset == 11
-    assert records.scan(SHARD, empty_batch(11, 15), 11).next_offset == 16
+    assert record_batches.scan(SHARD, data, 2).next_offset == 18
+    assert record_batches.scan(SHARD, control_batch(10), 10).next_offset == 11
+    assert record_batches.scan(SHARD, empty_batch(11, 15), 11).next_offset == 16
 
 
 def test_a_cut_off_last_batch_is_left_for_the_next_fetch() -> None:
     first, second = batch_of([Record(0), Record(1)]), batch_of([Record(2), Record(3)])
     for cut in range(1, len(second)):
-        scanned = records.scan(SHARD, first + second[:cut], 0)
+        scanned = record_batches.scan(SHARD, first + second[:cut], 0)
         assert (scanned.next_offset, len(scanned.batches)) == (2, 1)
-    assert records.scan(SHARD, second[:40], 2).next_offset == 2
-    assert records.scan(SHARD, b"", 2).next_offset == 2
+    assert record_batches.scan(SHARD, second[:40], 2).next_offset == 2
+    assert record_batches.scan(SHARD, b"", 2).next_offset == 2
 
 
 def test_log_append_time_is_the_batchs_time() -> None:
@@ -156,28 +156,30 @@ def test_a_headers_key_that_is_no_text_gets_replacement_characters() -> None:
 def test_a_time_beyond_sparks_timestamps_is_an_error_only_if_it_is_wanted() -> None:
     data = batch_of([Record(5, 1 << 62)])
 
-    with pytest.raises(records.CorruptRecordsError, match=r"shard clicks/3, batch at offset 5: a record's time is beyond"):
+    with pytest.raises(
+        record_batches.CorruptRecordsError, match=r"shard clicks/3, batch at offset 5: a record's time is beyond"
+    ):
         rows(data)
     assert rows(data, columns=("offset",)) == [{"offset": 5}]
 
 
 def test_a_long_answer_becomes_several_arrow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "ARROW_BYTES", 5000)
-    monkeypatch.setattr(records, "GROUP_BYTES", 1)
+    monkeypatch.setattr(record_batches, "ARROW_BYTES", 5000)
+    monkeypatch.setattr(record_batches, "GROUP_BYTES", 1)
     data = b"".join(batch_of([Record(i, value=b"x" * 2000)]) for i in range(7))
 
-    batches = list(records.decode(SHARD, records.scan(SHARD, data, 0), 0, 9, ALL))
+    batches = list(record_batches.decode(SHARD, record_batches.scan(SHARD, data, 0), 0, 9, ALL))
 
     assert [batch.num_rows for batch in batches] == [2, 2, 2, 1]
-    assert all(batch.schema == records.SCHEMA for batch in batches)
+    assert all(batch.schema == record_batches.SCHEMA for batch in batches)
     for batch in batches:
         batch.validate(full=True)
 
 
 @pytest.mark.parametrize("group_bytes", [1, 3000, 1 << 20])
 def test_rows_do_not_depend_on_how_batches_are_grouped(monkeypatch: pytest.MonkeyPatch, group_bytes: int) -> None:
-    monkeypatch.setattr(records, "GROUP_BYTES", group_bytes)
-    monkeypatch.setattr(records, "ARROW_ROWS", 40)
+    monkeypatch.setattr(record_batches, "GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(record_batches, "ARROW_ROWS", 40)
     produced = [Record(i, key=b"%d" % i, value=b"v" * (i % 50), headers=(("h", b"%d" % i),) * (i % 3)) for i in range(400)]
     names = sorted(CODECS)
     data = b"".join(batch_of(produced[at : at + 10], codec=names[at // 10 % 5]) for at in range(0, 400, 10))
@@ -212,7 +214,7 @@ def test_a_large_value_survives() -> None:
     ],
 )
 def test_broken_bytes_are_refused_with_the_shard_and_the_reason(bend: Any, reason: str) -> None:
-    with pytest.raises(records.CorruptRecordsError, match=reason) as raised:
+    with pytest.raises(record_batches.CorruptRecordsError, match=reason) as raised:
         rows(bend(batch_of([Record(0, value=b"one"), Record(1, value=b"two")])))
     assert "shard clicks/3, batch at offset 0" in str(raised.value)
 
@@ -228,9 +230,9 @@ def test_random_damage_either_raises_or_gives_whole_valid_columns(seed: int) -> 
         for _ in range(chance.randrange(1, 6)):
             damaged[chance.randrange(12, len(damaged))] = chance.randrange(256)
         try:
-            scanned = records.scan(SHARD, bytes(damaged), 0, checksums=False)
-            batches: list[pa.RecordBatch] = list(records.decode(SHARD, scanned, 0, 1 << 40, ALL))
-        except records.CorruptRecordsError:
+            scanned = record_batches.scan(SHARD, bytes(damaged), 0, checksums=False)
+            batches: list[pa.RecordBatch] = list(record_batches.decode(SHARD, scanned, 0, 1 << 40, ALL))
+        except record_batches.CorruptRecordsError:
             continue
         for batch in batches:
             batch.validate(full=True)

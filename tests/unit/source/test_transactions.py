@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.decoding import record_batches as records
+from shardherd.source.decoding import record_batches
 from shardherd.source.decoding.transactions import Aborted
 from tests.unit.source.kafka_bytes import Record, batch_of, control_batch, empty_batch, sealed, transactional
 
@@ -13,8 +13,8 @@ SHARD = ShardId("clicks/3")
 
 
 def offsets(data: bytes, aborted: Collection[Aborted], start: int = 0) -> list[int]:
-    scanned = records.scan(SHARD, data, start, aborted=aborted)
-    batches = records.decode(SHARD, scanned, start, 1 << 40, ("offset",))
+    scanned = record_batches.scan(SHARD, data, start, aborted=aborted)
+    batches = record_batches.decode(SHARD, scanned, start, 1 << 40, ("offset",))
     return [row["offset"] for batch in batches for row in batch.to_pylist()]
 
 
@@ -26,7 +26,7 @@ def test_aborted_records_are_left_out_and_passed() -> None:
     data = sent(5, 0, 1) + sent(5, 2, codec="lz4") + control_batch(3, producer=5, abort=True) + batch_of([Record(4)])
 
     assert offsets(data, [Aborted(5, 0)]) == [4]
-    assert records.scan(SHARD, data, 0, aborted=[Aborted(5, 0)]).next_offset == 5
+    assert record_batches.scan(SHARD, data, 0, aborted=[Aborted(5, 0)]).next_offset == 5
 
 
 def test_without_a_list_of_aborted_transactions_every_record_is_seen() -> None:

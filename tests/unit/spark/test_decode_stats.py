@@ -13,7 +13,7 @@ from pyspark.accumulators import Accumulator
 
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.decoding import record_batches as records
+from shardherd.source.decoding import record_batches
 from shardherd.source.reading import range_reader
 from shardherd.source.reading.ranges import ShardRange
 from shardherd.source.values.value_format import ValueFormat
@@ -43,7 +43,7 @@ def read(*values: bytes) -> Iterator[object]:
     data = batch_of([Record(at, value=value) for at, value in enumerate(values)])
     shard = ShardId("clicks/3")
     decode = reader.decoding(ValueFormat("json", "a int"), ("value",))
-    return decode(shard, records.scan(shard, data, 0), 0, 1 << 40, ("value",))
+    return decode(shard, record_batches.scan(shard, data, 0), 0, 1 << 40, ("value",))
 
 
 async def test_the_slow_share_of_typed_values_is_a_metric_of_the_driver(unused_tcp_port: int) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.decoding import record_batches as records
+from shardherd.source.decoding import record_batches
 from shardherd.source.reading import typed_values
 from shardherd.source.values.decoded_values import MalformedValueError
 from shardherd.source.values.value_format import ValueFormat
@@ -30,7 +30,7 @@ FORM = ValueFormat("json", "a int, b string")
 
 def read(form: ValueFormat, *values: bytes | None, columns: Sequence[str] = ("offset", "value"), start: int = 10) -> list[Any]:
     data = batch_of([Record(10 + at, value=value) for at, value in enumerate(values)])
-    scanned = records.scan(SHARD, data, start)
+    scanned = record_batches.scan(SHARD, data, start)
     return list(reader.decoding(form, columns)(SHARD, scanned, start, 1 << 40, columns))
 
 
@@ -76,7 +76,7 @@ def test_values_that_nobody_wants_are_not_decoded() -> None:
 
 
 def test_raw_values_stay_as_they_are() -> None:
-    assert reader.decoding(ValueFormat(), ("value",)) is records.decode
+    assert reader.decoding(ValueFormat(), ("value",)) is record_batches.decode
 
 
 def test_the_share_of_the_slow_path_is_logged(caplog: pytest.LogCaptureFixture) -> None:

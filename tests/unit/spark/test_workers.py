@@ -94,10 +94,10 @@ def forked(work):
 
 def work():
     from shardherd.spark import reader, source
-    from shardherd.source.decoding import compiled_records as native
+    from shardherd.source.decoding import compiled_records
     from shardherd.source.values.value_format import ValueFormat
     import pyspark.worker
-    found = native.count_batches(numpy.zeros(5, numpy.uint8))
+    found = compiled_records.count_batches(numpy.zeros(5, numpy.uint8))
     json = ValueFormat("json", "a string").decoder("UTC").decode(pyarrow.array([b'{"a":"x"}'])).values.to_pylist()
     return found, json, sorted(name for name in set(sys.modules) - before if name.startswith(OURS)), "numba" in sys.modules
 

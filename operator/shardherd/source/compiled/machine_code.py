@@ -40,22 +40,24 @@ SHIPPED_FOLDER = _HERE / "objects"
 # What decides, beside a library's own sources, what is compiled.
 _COMPILING = "compiled/compiling.py"
 
-_KINDS = {
+_KINDS: dict[str, tuple[np.dtype[Any], int]] = {
     "B": (np.dtype(np.uint8), 1),
     "I": (np.dtype(np.int32), 1),
     "L": (np.dtype(np.int64), 1),
     "T": (np.dtype(np.int64), 2),
 }
+_KINDS |= {letter.lower(): kind for letter, kind in _KINDS.items()}
+_NUMBER = "n"
 
 
 @dataclass(frozen=True)
 class Library:
     """Functions that are compiled together.
 
-    `module` has them in SIGNATURES: name -> (numba's signature, function); it is imported to compile, and never to load. All
-    return an integer and allocate nothing. `arguments` is what each takes, in numba's order, by a letter for each: B, I and L
-    are arrays of bytes, 32- and 64-bit integers, T a table of 64-bit integers, n a number. `sources` are the files, below
-    the folder of the source, that the code depends on.
+    `module` has them, as Python; it is imported to compile, and never to load. All return an integer and allocate nothing.
+    `arguments` is the one table of their signatures: a letter for each argument, in order. B, I, L are arrays of bytes, 32- and
+    64-bit integers, T a table of 64-bit integers; small letters are those that are written to; n is a number. `sources` are the
+    files, below the folder of the source, that the code depends on.
     """
 
     name: str
@@ -94,8 +96,24 @@ class Library:
 
     def signatures(self) -> Mapping[str, tuple[Any, Callable[..., Any]]]:
         """What is compiled: by name, numba's signature and the function."""
-        found: Mapping[str, tuple[Any, Callable[..., Any]]] = importlib.import_module(self.module).SIGNATURES
-        return found
+        module = importlib.import_module(self.module)
+        return {name: (_signature(letters), getattr(module, name)) for name, letters in self.arguments.items()}
+
+
+def _signature(letters: str) -> Any:
+    """numba's for these arguments."""
+    from numba import types
+
+    known: Any = types
+    scalars = {1: known.uint8, 4: known.int32, 8: known.int64}
+    arguments = []
+    for letter in letters:
+        if letter == _NUMBER:
+            arguments.append(known.int64)
+        else:
+            dtype, dimensions = _KINDS[letter]
+            arguments.append(known.Array(scalars[dtype.itemsize], dimensions, "C", readonly=letter.isupper()))
+    return known.int64(*arguments)
 
 
 @cache
@@ -122,6 +140,7 @@ def _functions(library: Library) -> Mapping[str, Callable[..., int]]:
 @cache
 def _file_name(library: Library, processor: Processor) -> str:
     parts = [repr((sorted(COMPILER.items()), processor.cpu, processor.flags)).encode()]
+    parts.append(repr(sorted(library.arguments.items())).encode())
     parts += [(_SOURCE / each).read_bytes() for each in (*library.sources, _COMPILING)]
     digest = hashlib.sha256(b"/".join(parts)).hexdigest()[:20]
     return f"shardherd-{library.name}-{system()}-{processor.name}-{digest}.o"
@@ -154,7 +173,7 @@ def _callable(engine: Any, name: str, letters: str) -> Callable[..., int]:
     """One kernel, called by numba's own convention: the result and a failure by reference, arrays as their parts."""
     parts: list[Any] = [ctypes.c_void_p, ctypes.c_void_p]
     for letter in letters:
-        if letter == "n":
+        if letter == _NUMBER:
             parts.append(ctypes.c_int64)
         else:
             # Owner, parent, number of items, size of one, where they are, and per dimension the length and the stride.
@@ -168,7 +187,7 @@ def _callable(engine: Any, name: str, letters: str) -> Callable[..., int]:
         result, failure = ctypes.c_int64(), ctypes.c_void_p()
         flat: list[Any] = [ctypes.addressof(result), ctypes.addressof(failure)]
         for letter, given in zip(letters, arguments, strict=True):
-            if letter == "n":
+            if letter == _NUMBER:
                 flat.append(given)
             else:
                 _flatten(given, letter, flat)

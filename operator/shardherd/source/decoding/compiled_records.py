@@ -20,9 +20,9 @@ KERNELS = Library(
     ("decoding/record_layout.py", "decoding/record_kernels.py"),
     {
         "count_batches": "B",
-        "scan": "BT",
-        "count_headers": "BBTn",
-        "records": "BBTnnnn" + "LLI" + "IBB" + "IBB" + "IB" + "IB" + "IBB" + "L",
+        "scan": "Bt",
+        "count_headers": "BBtn",
+        "records": "BBtnnnn" + "lli" + "ibb" + "ibb" + "ib" + "ib" + "ibb" + "l",
     },
 )
 LIBRARIES = (KERNELS,)

@@ -8,7 +8,6 @@ by its list of the columns' parts, which compiled functions take one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numba
@@ -73,11 +72,6 @@ Number: TypeAlias = Any
 _LARGEST_TIMESTAMP = 9_223_372_036_854_775
 """Milliseconds that still fit Spark's microseconds."""
 
-_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-_OUT_BYTES = types.uint8[::1]
-_OUT_LONGS = types.int64[::1]
-_OUT_INTS = types.int32[::1]
-_TABLE = types.int64[:, ::1]
 
 _intrinsic: Any = intrinsic
 _cgutils: Any = cgutils
@@ -387,20 +381,3 @@ def records(
     cursor[NULL_KEYS], cursor[NULL_VALUES] = null_keys, null_values
     cursor[HEADERS], cursor[HEADER_KEY_BYTES], cursor[HEADER_VALUE_BYTES] = header_at, header_key_at, header_value_at
     return 0
-
-
-SIGNATURES: dict[str, tuple[Any, Callable[..., Any]]] = {
-    "count_batches": (types.int64(_BYTES), count_batches),
-    "scan": (types.int64(_BYTES, _TABLE), scan),
-    "count_headers": (types.int64(_BYTES, _BYTES, _TABLE, types.int64), count_headers),
-    "records": (
-        types.int64(
-            _BYTES, _BYTES, _TABLE, types.int64, types.int64, types.int64, types.int64,
-            _OUT_LONGS, _OUT_LONGS, _OUT_INTS,
-            _OUT_INTS, _OUT_BYTES, _OUT_BYTES, _OUT_INTS, _OUT_BYTES, _OUT_BYTES,
-            _OUT_INTS, _OUT_BYTES, _OUT_INTS, _OUT_BYTES, _OUT_INTS, _OUT_BYTES, _OUT_BYTES, _OUT_LONGS,
-        ),
-        records,
-    ),
-}  # fmt: skip
-"""What is called from outside, with the types that it is compiled for."""

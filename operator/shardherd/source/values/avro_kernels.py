@@ -7,7 +7,6 @@ had not been there. It never reads outside of a value.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,11 +40,6 @@ from shardherd.source.values.avro_schema import (
     UNION,
 )
 from shardherd.source.values.bytes_kernels import (
-    BYTES as RAW,
-)
-from shardherd.source.values.bytes_kernels import (
-    OUT_BYTES,
-    WORDS,
     builtin,
     compiled,
     forget,
@@ -59,11 +53,22 @@ from shardherd.source.values.bytes_kernels import (
 from shardherd.source.values.value_layout import ABSENT, CHILD, DOMAIN, FAST, MAX_DEPTH, NODE_FIELDS, SLOW
 
 _MAX_KEYS = 64
-_MAX_LENGTH = 2**31 - 1
+
+_MORE = 0x80
+"""The bit of a varint's byte that says that another one follows."""
+
+_SIGN = 0x80
+"""The bit of a number's first byte that is its sign."""
+
+_LENGTH = 0xFFFFFFFF
+"""The half of a text's word that is its length; the other one is where it begins."""
+
+_LEAST_INT, _MOST_INT = -(2**31), 2**31 - 1
+
+_MOST_MILLIS = 9_223_372_036_854_775
+"""Milliseconds that still fit Spark's microseconds, before or after 1970."""
 
 _types: Any = types
-_TABLE = types.Array(types.int64, 2, "C", readonly=True)
-_CONST_WORDS = types.Array(types.int64, 1, "C", readonly=True)
 _PAIR = _types.UniTuple(types.int64, 2)
 _POWERS = np.array([10**k for k in range(19)], np.int64)
 _NONE = -(2**62)
@@ -88,8 +93,8 @@ def _varint(data: Any, at: Any, end: Any) -> Any:
     while at < end and shift < np.uint64(63):
         byte = np.uint64(load8(data, at))
         at += 1
-        value |= (byte & np.uint64(0x7F)) << shift
-        if byte < np.uint64(0x80):
+        value |= (byte & np.uint64(_MORE - 1)) << shift
+        if byte < np.uint64(_MORE):
             return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
         shift += np.uint64(7)
     return np.int64(0), np.int64(-1)
@@ -100,7 +105,7 @@ def _decimal(data: Any, at: Any, size: Any, precision: Any) -> Any:
     """The big-endian integer of up to eight bytes, _NONE if it is longer or has more digits than that."""
     if size < 1 or size > 8:
         return np.int64(_NONE)
-    value = np.int64(0) if load8(data, at) < 128 else np.int64(-1)
+    value = np.int64(0) if load8(data, at) < _SIGN else np.int64(-1)
     for i in range(size):
         value = (value << 8) | load8(data, at + i)
     if precision <= 18 and (value >= _POWERS[precision] or value <= -_POWERS[precision]):
@@ -117,10 +122,10 @@ def _repeated(data: Any, keys: Any, begin: Any, end: Any) -> Any:
         one = word_at(keys, i)
         for j in range(begin, i):
             other = word_at(keys, j)
-            if (one ^ other) & 0xFFFFFFFF:
+            if (one ^ other) & _LENGTH:
                 continue
             same = 1
-            for k in range(one & 0xFFFFFFFF):
+            for k in range(one & _LENGTH):
                 if load8(data, (one >> 32) + k) != load8(data, (other >> 32) + k):
                     same = 0
                     break
@@ -157,7 +162,7 @@ def _record(
             number, at = _varint(data, at, end)
             if at < 0:
                 return SLOW
-            if code == INT and (number < -(2**31) or number > 2**31 - 1):
+            if code == INT and (number < _LEAST_INT or number > _MOST_INT):
                 return SLOW
             if wanted:
                 form = _field(steps, step, SECOND)
@@ -166,7 +171,7 @@ def _record(
                 elif form == AS_FLOAT:
                     put_double(values, place, np.float64(np.float32(number)))
                 else:
-                    if first != 1 and (number > 9223372036854775 or number < -9223372036854775):
+                    if first != 1 and (number > _MOST_MILLIS or number < -_MOST_MILLIS):
                         return SLOW
                     put_word(values, place, number * first)
         elif code == BYTES or code == DECIMAL_BYTES:
@@ -337,15 +342,3 @@ def records(
             forget(nodes, bases, valid, counts, before, row)
         row += 1
     return row
-
-
-SIGNATURES: dict[str, tuple[Any, Callable[..., Any]]] = {
-    "records": (
-        _types.int64(
-            types.int64, types.Array(types.int32, 1, "C", readonly=True), types.int64, RAW, _CONST_WORDS, types.int64, _TABLE,
-            _CONST_WORDS, _TABLE, WORDS, WORDS, OUT_BYTES, WORDS, WORDS, types.int64[:, ::1], OUT_BYTES, WORDS,
-        ),
-        records,
-    ),
-}  # fmt: skip
-"""What is called from outside, with the types that it is compiled for."""

@@ -1,7 +1,7 @@
 """Compiled pieces that read and write memory by its address, for the readers of this package.
 
 Nothing here checks a bound: callers do. An address costs a call less than an array does, and no index is looked at twice.
-`compiled_values` compiles what is called from outside (SIGNATURES), with the pieces that it uses.
+`compiled_values` says what is called from outside, and by which signature.
 """
 
 from __future__ import annotations
@@ -16,16 +16,36 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from shardherd.source.values.json_bytes import (
+    BACKSLASH,
+    BACKSPACE,
+    BEYOND,
+    CARRIAGE_RETURN,
+    FORM_FEED,
+    HIGH_SURROGATES,
+    LINE_FEED,
+    LOW_SURROGATES,
+    LOWER_A,
+    LOWER_B,
+    LOWER_F,
+    LOWER_N,
+    LOWER_R,
+    LOWER_T,
+    LOWER_U,
+    NINE,
+    TAB,
+    UPPER_A,
+    UPPER_F,
+    ZERO,
+)
 from shardherd.source.values.value_layout import DOMAIN, ESCAPED
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _types: Any = types
 _njit: Any = numba.njit
-BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 OUT_BYTES = types.uint8[::1]
 WORDS = types.int64[::1]
-INTS = types.int32[::1]
 
 
 def compiled(*signature: Any, inline: bool = False) -> Callable[[F], F]:
@@ -169,12 +189,12 @@ def hex4(data: Any, at: Any) -> Any:
     value = np.int64(0)
     for i in range(4):
         c = load8(data, at + i)
-        if 48 <= c <= 57:
-            digit = c - 48
-        elif 65 <= c <= 70:
-            digit = c - 55
-        elif 97 <= c <= 102:
-            digit = c - 87
+        if ZERO <= c <= NINE:
+            digit = c - ZERO
+        elif UPPER_A <= c <= UPPER_F:
+            digit = c - UPPER_A + 10
+        elif LOWER_A <= c <= LOWER_F:
+            digit = c - LOWER_A + 10
         else:
             return np.int64(-1)
         value = value * 16 + digit
@@ -206,31 +226,31 @@ def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: 
                 stop = at + length
                 while at < stop:
                     c = load8(data, at)
-                    if c != 92:
+                    if c != BACKSLASH:
                         out[to] = c
                         to += 1
                         at += 1
                         continue
                     c = load8(data, at + 1)
                     at += 2
-                    if c == 117:
+                    if c == LOWER_U:
                         code = hex4(data, at)
                         at += 4
-                        if 0xD800 <= code < 0xDC00:
-                            code = 0x10000 + ((code - 0xD800) << 10) + (hex4(data, at + 2) - 0xDC00)
+                        if HIGH_SURROGATES <= code < LOW_SURROGATES:
+                            code = BEYOND + ((code - HIGH_SURROGATES) << 10) + (hex4(data, at + 2) - LOW_SURROGATES)
                             at += 6
                         to = put_utf8(out, to, code)
                         continue
-                    if c == 98:
-                        c = np.int64(8)
-                    elif c == 116:
-                        c = np.int64(9)
-                    elif c == 110:
-                        c = np.int64(10)
-                    elif c == 102:
-                        c = np.int64(12)
-                    elif c == 114:
-                        c = np.int64(13)
+                    if c == LOWER_B:
+                        c = np.int64(BACKSPACE)
+                    elif c == LOWER_T:
+                        c = np.int64(TAB)
+                    elif c == LOWER_N:
+                        c = np.int64(LINE_FEED)
+                    elif c == LOWER_F:
+                        c = np.int64(FORM_FEED)
+                    elif c == LOWER_R:
+                        c = np.int64(CARRIAGE_RETURN)
                     out[to] = c
                     to += 1
             elif at + length + 8 <= size:
@@ -259,12 +279,3 @@ def forget(nodes: Any, bases: Any, valid: Any, counts: Any, before: Any, row: An
                 valid[bases[node] + i] = 0
     for domain in range(1, len(counts)):
         counts[domain] = before[domain]
-
-
-SIGNATURES: dict[str, tuple[Any, Callable[..., Any]]] = {
-    "text_bound": (_types.int64(WORDS, OUT_BYTES, types.int64), text_bound),
-    "gather_text": (
-        _types.int64(types.int64, types.int64, WORDS, OUT_BYTES, types.int64, INTS, OUT_BYTES), gather_text,
-    ),
-}  # fmt: skip
-"""What is called from outside, with the types that it is compiled for."""

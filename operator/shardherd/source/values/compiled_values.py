@@ -14,25 +14,25 @@ Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 
-_BASE = ("values/value_layout.py", "values/bytes_kernels.py")
+_BASE = ("values/value_layout.py", "values/json_bytes.py", "values/bytes_kernels.py")
 
 TEXTS = Library(
     "texts",
     "shardherd.source.values.bytes_kernels",
     _BASE,
-    {"text_bound": "LBn", "gather_text": "nnLBnIB"},
+    {"text_bound": "lbn", "gather_text": "nnlbnib"},
 )
 JSON = Library(
     "json",
     "shardherd.source.values.json_kernels",
     (*_BASE, "values/json_tokens.py", "values/json_kernels.py"),
-    {"documents": "nIBnTBLLLBLLLLTLTLBL"},
+    {"documents": "nIBnTBLllbllLLtltlbl"},
 )
 AVRO = Library(
     "avro",
     "shardherd.source.values.avro_kernels",
     (*_BASE, "values/avro_schema.py", "values/avro_kernels.py"),
-    {"records": "nInBLnTLTLLBLLTBL"},
+    {"records": "nInBLnTLTllblltbl"},
 )
 LIBRARIES = (TEXTS, JSON, AVRO)
 

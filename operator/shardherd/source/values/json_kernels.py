@@ -8,16 +8,12 @@ not been there. Malformed bytes never make it read outside of its document.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import types
 
 from shardherd.source.values.bytes_kernels import (
-    BYTES,
-    OUT_BYTES,
-    WORDS,
     compiled,
     forget,
     load8,
@@ -26,13 +22,32 @@ from shardherd.source.values.bytes_kernels import (
     store8,
     word_at,
 )
+from shardherd.source.values.json_bytes import (
+    BACKSLASH,
+    CLOSE_BRACE,
+    CLOSE_BRACKET,
+    COLON,
+    COMMA,
+    FIRST_OF_MANY,
+    FIRST_PRINTABLE,
+    LOWER_F,
+    LOWER_N,
+    LOWER_T,
+    MINUS,
+    NINE,
+    OPEN_BRACE,
+    OPEN_BRACKET,
+    QUOTE,
+    ZERO,
+)
 from shardherd.source.values.json_tokens import (
     CONST_WORDS,
+    HAS_ESCAPES,
     MAX_NAME,
     MAX_TEXT,
     NOTHING,
-    TABLE,
     TENS,
+    WITHOUT_ESCAPES,
     as_decimal,
     read_date,
     read_number,
@@ -57,6 +72,7 @@ from shardherd.source.values.value_layout import (
     FIRST,
     FLOAT,
     HASH_AT,
+    HASH_BITS,
     HASH_FACTOR,
     HASH_MASK,
     INTEGER,
@@ -94,7 +110,7 @@ def _document(
     at = skip_space(data, at, end)
     if at >= end:
         return EMPTY
-    if load8(data, at) != 123:
+    if load8(data, at) != OPEN_BRACE:
         return SLOW
     at += 1
     stamp = word_at(cursor, 1) + 1
@@ -108,7 +124,7 @@ def _document(
         if at >= end:
             return SLOW
         c = load8(data, at)
-        if (c == 93 and kind == ARRAY) or (c == 125 and kind != ARRAY):
+        if (c == CLOSE_BRACKET and kind == ARRAY) or (c == CLOSE_BRACE and kind != ARRAY):
             at += 1
             if kind != STRUCT:
                 put_word(
@@ -126,7 +142,7 @@ def _document(
             first = False
             continue
         if not first:
-            if c != 44:
+            if c != COMMA:
                 return SLOW
             at = skip_space(data, at + 1, end)
             if at >= end:
@@ -140,7 +156,7 @@ def _document(
             child_slot = word_at(counts, domain)
             put_word(counts, domain, child_slot + 1)
         else:
-            if c != 34:
+            if c != QUOTE:
                 return SLOW
             at += 1
             name_at = at
@@ -148,19 +164,19 @@ def _document(
                 code = np.int64(0)
                 while at < end:
                     c = load8(data, at)
-                    if c == 34 or c == 92 or c < 32 or c >= 128:
+                    if c == QUOTE or c == BACKSLASH or c < FIRST_PRINTABLE or c >= FIRST_OF_MANY:
                         break
-                    code = (code * HASH_FACTOR + np.int64(c)) & 0x7FFFFFFF
+                    code = (code * HASH_FACTOR + np.int64(c)) & HASH_BITS
                     at += 1
                 if at >= end:
                     return SLOW
-                if load8(data, at) != 34:
+                if load8(data, at) != QUOTE:
                     # Not plain ASCII: proven again from its start, and hashed as it is.
                     close = text_end(data, name_at, end)
-                    if close < 0 or close >> 62:
+                    if close < 0 or close & HAS_ESCAPES:
                         return SLOW
                     while at < close:
-                        code = (code * HASH_FACTOR + load8(data, at)) & 0x7FFFFFFF
+                        code = (code * HASH_FACTOR + load8(data, at)) & HASH_BITS
                         at += 1
                 if at - name_at > MAX_NAME:
                     return SLOW
@@ -182,18 +198,18 @@ def _document(
                 close = text_end(data, at, end)
                 if close < 0:
                     return SLOW
-                at = close & 0x3FFFFFFFFFFFFFFF
+                at = close & WITHOUT_ESCAPES
                 if at - name_at > MAX_NAME:
                     return SLOW
                 domain = node_field(nodes, child, DOMAIN)
                 child_slot = word_at(counts, domain)
                 put_word(counts, domain, child_slot + 1)
-                flag = np.int64(ESCAPED) if close >> 62 else np.int64(0)
+                flag = np.int64(ESCAPED) if close & HAS_ESCAPES else np.int64(0)
                 put_word(values, word_at(bases, child) + child_slot, (name_at << 32) | flag | (at - name_at))
                 store8(valid, word_at(bases, child) + child_slot, 1)
                 child += 1
             at = skip_space(data, at + 1, end)
-            if at >= end or load8(data, at) != 58:
+            if at >= end or load8(data, at) != COLON:
                 return SLOW
             at = skip_space(data, at + 1, end)
             if at >= end:
@@ -209,7 +225,7 @@ def _document(
                 put_word(seen, child, stamp)
             c = load8(data, at)
         # --- the value of `child` at `child_slot`
-        if c == 110:
+        if c == LOWER_N:
             at = word_end(data, at, end)
             if at < 0:
                 return SLOW
@@ -217,17 +233,17 @@ def _document(
         wanted = node_field(nodes, child, KIND)
         place = word_at(bases, child) + child_slot
         if wanted == STRING:
-            if c == 34:
+            if c == QUOTE:
                 close = text_end(data, at + 1, end)
                 if close < 0:
                     return SLOW
-                stop = close & 0x3FFFFFFFFFFFFFFF
+                stop = close & WITHOUT_ESCAPES
                 if stop - at > MAX_TEXT:
                     return SLOW
-                flag = np.int64(ESCAPED) if close >> 62 else np.int64(0)
+                flag = np.int64(ESCAPED) if close & HAS_ESCAPES else np.int64(0)
                 put_word(values, place, ((at + 1) << 32) | flag | (stop - at - 1))
                 at = stop + 1
-            elif c == 45 or 48 <= c <= 57:
+            elif c == MINUS or ZERO <= c <= NINE:
                 stop, mantissa, _power, whole, _count = read_number(data, at, end)
                 # A fraction is written anew by Java, and so is an integer's negative zero.
                 if stop < 0 or not whole or (mantissa == 0 and stop - at != 1):
@@ -235,7 +251,7 @@ def _document(
                 put_word(values, place, (at << 32) | (stop - at))
                 at = stop
             else:
-                if c != 116 and c != 102:
+                if c != LOWER_T and c != LOWER_F:
                     return SLOW
                 stop = word_end(data, at, end)
                 if stop < 0:
@@ -269,7 +285,7 @@ def _document(
                 number = np.float64(abs(mantissa))
                 number = number / TENS[-power] if power < 0 else number * TENS[power]
                 number = number if wanted == DOUBLE else np.float64(np.float32(number))
-                put_double(values, place, -number if c == 45 else number)
+                put_double(values, place, -number if c == MINUS else number)
             else:
                 count = word_at(cursor, 0)
                 put_word(deferred, 3 * count, child)
@@ -279,15 +295,15 @@ def _document(
             store8(valid, place, 1)
             at = stop
         elif wanted == BOOLEAN:
-            if c != 116 and c != 102:
+            if c != LOWER_T and c != LOWER_F:
                 return SLOW
             at = word_end(data, at, end)
             if at < 0:
                 return SLOW
-            put_word(values, place, np.int64(c == 116))
+            put_word(values, place, np.int64(c == LOWER_T))
             store8(valid, place, 1)
         elif wanted == STRUCT or wanted == ARRAY or wanted == MAP:
-            if c != (91 if wanted == ARRAY else 123) or depth >= MAX_DEPTH - 1:
+            if c != (OPEN_BRACKET if wanted == ARRAY else OPEN_BRACE) or depth >= MAX_DEPTH - 1:
                 return SLOW
             put_word(stack, 4 * depth, node)
             put_word(stack, 4 * depth + 1, slot)
@@ -303,9 +319,9 @@ def _document(
                 begin = word_at(counts, node_field(nodes, node_field(nodes, child, CHILD), DOMAIN))
             first = True
             at += 1
-        elif c == 34:
+        elif c == QUOTE:
             close = text_end(data, at + 1, end)
-            if close < 0 or close >> 62:
+            if close < 0 or close & HAS_ESCAPES:
                 return SLOW
             found = np.int64(NOTHING)
             if wanted == TIMESTAMP:
@@ -381,16 +397,3 @@ def documents(
             forget(nodes, bases, valid, counts, before, row)
         row += 1
     return row
-
-
-SIGNATURES: dict[str, tuple[Any, Callable[..., Any]]] = {
-    "documents": (
-        _types.int64(
-            types.int64, types.Array(types.int32, 1, "C", readonly=True), BYTES, types.int64, TABLE, BYTES, CONST_WORDS,
-            WORDS, WORDS, OUT_BYTES, WORDS, WORDS, CONST_WORDS, CONST_WORDS, types.int64[:, ::1], WORDS, types.int64[:, ::1],
-            WORDS, OUT_BYTES, WORDS,
-        ),
-        documents,
-    ),
-}  # fmt: skip
-"""What is called from outside, with the types that it is compiled for."""

@@ -18,6 +18,44 @@ from shardherd.source.values.bytes_kernels import (
     load64,
     trailing_zeros,
 )
+from shardherd.source.values.json_bytes import (
+    AFTER_SURROGATES,
+    BACKSLASH,
+    CARRIAGE_RETURN,
+    CLOSE_BRACE,
+    CLOSE_BRACKET,
+    COLON,
+    COMMA,
+    FIRST_OF_MANY,
+    FIRST_PRINTABLE,
+    HIGH_SURROGATES,
+    LINE_FEED,
+    LOW_SURROGATES,
+    LOWER_A,
+    LOWER_B,
+    LOWER_E,
+    LOWER_F,
+    LOWER_L,
+    LOWER_N,
+    LOWER_R,
+    LOWER_S,
+    LOWER_T,
+    LOWER_U,
+    MINUS,
+    NINE,
+    OPEN_BRACE,
+    OPEN_BRACKET,
+    PLUS,
+    POINT,
+    QUOTE,
+    SLASH,
+    SPACE,
+    TAB,
+    UPPER_E,
+    UPPER_T,
+    UPPER_Z,
+    ZERO,
+)
 from shardherd.source.values.value_layout import (
     MAX_DEPTH,
 )
@@ -27,7 +65,10 @@ MAX_NAME = 4096
 _MAX_NUMBER = 300
 MAX_TEXT = 10_000_000
 
-TABLE = types.Array(types.int64, 2, "C", readonly=True)
+HAS_ESCAPES = 1 << 62
+WITHOUT_ESCAPES = HAS_ESCAPES - 1
+"""A bit that `text_end` sets beside a position, and the mask of the position."""
+
 CONST_WORDS = types.Array(types.int64, 1, "C", readonly=True)
 
 _LOW = np.uint64(0x0101010101010101)
@@ -43,9 +84,9 @@ _MONTHS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64
 
 @compiled(_types.int64(types.int64, types.int64, types.int64), inline=True)
 def skip_space(data: Any, at: Any, end: Any) -> Any:
-    while at < end and load8(data, at) <= 32:
+    while at < end and load8(data, at) <= SPACE:
         c = load8(data, at)
-        if c != 32 and c != 10 and c != 13 and c != 9:
+        if c != SPACE and c != LINE_FEED and c != CARRIAGE_RETURN and c != TAB:
             return at
         at += 1
     return at
@@ -77,7 +118,7 @@ def _sequence(data: Any, at: Any, end: Any) -> Any:
 def text_end(data: Any, at: Any, end: Any) -> Any:
     """The position of a string's closing quote, from the position after its opening one; -1 if it is not proven.
 
-    If there are escapes, it is the position with its bit 62 set.
+    If there are escapes, it is the position with HAS_ESCAPES set.
     """
     escaped = np.int64(0)
     while True:
@@ -94,36 +135,45 @@ def text_end(data: Any, at: Any, end: Any) -> Any:
         if at >= end:
             return np.int64(-1)
         c = load8(data, at)
-        if c == 34:
+        if c == QUOTE:
             return at | escaped
-        if c == 92:
-            escaped = np.int64(1) << 62
+        if c == BACKSLASH:
+            escaped = np.int64(HAS_ESCAPES)
             if at + 1 >= end:
                 return np.int64(-1)
             c = load8(data, at + 1)
-            if c == 117:
+            if c == LOWER_U:
                 if at + 6 > end:
                     return np.int64(-1)
                 code = hex4(data, at + 2)
-                if code < 0 or 0xDC00 <= code < 0xE000:
+                if code < 0 or LOW_SURROGATES <= code < AFTER_SURROGATES:
                     return np.int64(-1)
                 at += 6
-                if 0xD800 <= code < 0xDC00:
-                    if at + 6 > end or load8(data, at) != 92 or load8(data, at + 1) != 117:
+                if HIGH_SURROGATES <= code < LOW_SURROGATES:
+                    if at + 6 > end or load8(data, at) != BACKSLASH or load8(data, at + 1) != LOWER_U:
                         return np.int64(-1)
                     code = hex4(data, at + 2)
-                    if code < 0xDC00 or code >= 0xE000:
+                    if code < LOW_SURROGATES or code >= AFTER_SURROGATES:
                         return np.int64(-1)
                     at += 6
-            elif c == 34 or c == 92 or c == 47 or c == 98 or c == 102 or c == 110 or c == 114 or c == 116:
+            elif (
+                c == QUOTE
+                or c == BACKSLASH
+                or c == SLASH
+                or c == LOWER_B
+                or c == LOWER_F
+                or c == LOWER_N
+                or c == LOWER_R
+                or c == LOWER_T
+            ):
                 at += 2
             else:
                 return np.int64(-1)
-        elif c >= 0x80:
+        elif c >= FIRST_OF_MANY:
             at = _sequence(data, at, end)
             if at < 0:
                 return np.int64(-1)
-        elif c < 32:
+        elif c < FIRST_PRINTABLE:
             return np.int64(-1)
         else:
             at += 1
@@ -139,50 +189,50 @@ def read_number(data: Any, at: Any, end: Any) -> Any:
     The integer has its sign, and is right for at most 18 digits; zeros before the first other digit do not count.
     """
     begin = at
-    negative = at < end and load8(data, at) == 45
+    negative = at < end and load8(data, at) == MINUS
     if negative:
         at += 1
-    if at >= end or load8(data, at) < 48 or load8(data, at) > 57:
+    if at >= end or load8(data, at) < ZERO or load8(data, at) > NINE:
         return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     mantissa = np.int64(0)
     digits = np.int64(0)
-    if load8(data, at) == 48:
+    if load8(data, at) == ZERO:
         at += 1
-        if at < end and 48 <= load8(data, at) <= 57:
+        if at < end and ZERO <= load8(data, at) <= NINE:
             return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     else:
-        while at < end and 48 <= load8(data, at) <= 57:
+        while at < end and ZERO <= load8(data, at) <= NINE:
             if digits < 18:
-                mantissa = mantissa * 10 + (load8(data, at) - 48)
+                mantissa = mantissa * 10 + (load8(data, at) - ZERO)
             digits += 1
             at += 1
     power = np.int64(0)
     whole = np.int64(1)
-    if at < end and load8(data, at) == 46:
+    if at < end and load8(data, at) == POINT:
         whole = np.int64(0)
         at += 1
         point = at
-        while at < end and 48 <= load8(data, at) <= 57:
+        while at < end and ZERO <= load8(data, at) <= NINE:
             if digits < 18:
-                mantissa = mantissa * 10 + (load8(data, at) - 48)
-            if digits > 0 or load8(data, at) != 48:
+                mantissa = mantissa * 10 + (load8(data, at) - ZERO)
+            if digits > 0 or load8(data, at) != ZERO:
                 digits += 1
             at += 1
         power = point - at
         if at == point:
             return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    if at < end and (load8(data, at) == 101 or load8(data, at) == 69):
+    if at < end and (load8(data, at) == LOWER_E or load8(data, at) == UPPER_E):
         whole = np.int64(0)
         at += 1
         down = False
-        if at < end and (load8(data, at) == 43 or load8(data, at) == 45):
-            down = load8(data, at) == 45
+        if at < end and (load8(data, at) == PLUS or load8(data, at) == MINUS):
+            down = load8(data, at) == MINUS
             at += 1
         point = at
         exponent = np.int64(0)
-        while at < end and 48 <= load8(data, at) <= 57:
+        while at < end and ZERO <= load8(data, at) <= NINE:
             if exponent < 100_000:
-                exponent = exponent * 10 + (load8(data, at) - 48)
+                exponent = exponent * 10 + (load8(data, at) - ZERO)
             at += 1
         if at == point:
             return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
@@ -196,20 +246,29 @@ def read_number(data: Any, at: Any, end: Any) -> Any:
 def word_end(data: Any, at: Any, end: Any) -> Any:
     """The position after true, false or null, -1 for anything else. What follows is looked at by whoever goes on."""
     c = load8(data, at)
-    if c == 116:
-        if at + 4 <= end and load8(data, at + 1) == 114 and load8(data, at + 2) == 117 and load8(data, at + 3) == 101:
+    if c == LOWER_T:
+        if (
+            at + 4 <= end
+            and load8(data, at + 1) == LOWER_R
+            and load8(data, at + 2) == LOWER_U
+            and load8(data, at + 3) == LOWER_E
+        ):
             return at + 4
-    elif c == 102:
+    elif c == LOWER_F:
         if (
             at + 5 <= end
-            and load8(data, at + 1) == 97
-            and load8(data, at + 2) == 108
-            and load8(data, at + 3) == 115
-            and load8(data, at + 4) == 101
+            and load8(data, at + 1) == LOWER_A
+            and load8(data, at + 2) == LOWER_L
+            and load8(data, at + 3) == LOWER_S
+            and load8(data, at + 4) == LOWER_E
         ):
             return at + 5
     elif (
-        c == 110 and at + 4 <= end and load8(data, at + 1) == 117 and load8(data, at + 2) == 108 and load8(data, at + 3) == 108
+        c == LOWER_N
+        and at + 4 <= end
+        and load8(data, at + 1) == LOWER_U
+        and load8(data, at + 2) == LOWER_L
+        and load8(data, at + 3) == LOWER_L
     ):
         return at + 4
     return np.int64(-1)
@@ -229,26 +288,26 @@ def value_end(data: Any, at: Any, end: Any) -> Any:
         closing = False
         if depth > 0:
             inside = (objects >> np.uint64(depth)) & np.uint64(1)
-            if c == 125 or c == 93:
-                if (c == 125) != (inside == 1):
+            if c == CLOSE_BRACE or c == CLOSE_BRACKET:
+                if (c == CLOSE_BRACE) != (inside == 1):
                     return np.int64(-1)
                 closing = True
             else:
                 if not first:
-                    if c != 44:
+                    if c != COMMA:
                         return np.int64(-1)
                     at = skip_space(data, at + 1, end)
                     if at >= end:
                         return np.int64(-1)
                     c = load8(data, at)
                 if inside == 1:
-                    if c != 34:
+                    if c != QUOTE:
                         return np.int64(-1)
                     close = text_end(data, at + 1, end)
-                    if close < 0 or (close & 0x3FFFFFFFFFFFFFFF) - at > MAX_NAME:
+                    if close < 0 or (close & WITHOUT_ESCAPES) - at > MAX_NAME:
                         return np.int64(-1)
-                    at = skip_space(data, (close & 0x3FFFFFFFFFFFFFFF) + 1, end)
-                    if at >= end or load8(data, at) != 58:
+                    at = skip_space(data, (close & WITHOUT_ESCAPES) + 1, end)
+                    if at >= end or load8(data, at) != COLON:
                         return np.int64(-1)
                     at = skip_space(data, at + 1, end)
                     if at >= end:
@@ -258,20 +317,20 @@ def value_end(data: Any, at: Any, end: Any) -> Any:
         if closing:
             depth -= 1
             at += 1
-        elif c == 34:
+        elif c == QUOTE:
             close = text_end(data, at + 1, end)
             if close < 0:
                 return np.int64(-1)
-            at = (close & 0x3FFFFFFFFFFFFFFF) + 1
-        elif c == 123 or c == 91:
+            at = (close & WITHOUT_ESCAPES) + 1
+        elif c == OPEN_BRACE or c == OPEN_BRACKET:
             depth += 1
             if depth > MAX_DEPTH:
                 return np.int64(-1)
             bit = np.uint64(1) << np.uint64(depth)
-            objects = (objects | bit) if c == 123 else (objects & ~bit)
+            objects = (objects | bit) if c == OPEN_BRACE else (objects & ~bit)
             first = True
             at += 1
-        elif c == 45 or 48 <= c <= 57:
+        elif c == MINUS or ZERO <= c <= NINE:
             at = read_number(data, at, end)[0]
         else:
             at = word_end(data, at, end)
@@ -285,7 +344,7 @@ def value_end(data: Any, at: Any, end: Any) -> Any:
 def _digits(data: Any, at: Any, count: Any) -> Any:
     value = np.int64(0)
     for i in range(count):
-        digit = load8(data, at + i) - 48
+        digit = load8(data, at + i) - ZERO
         if digit < 0 or digit > 9:
             return np.int64(-1)
         value = value * 10 + digit
@@ -299,7 +358,7 @@ NOTHING = -(2**62)
 def read_date(data: Any, at: Any) -> Any:
     """Days since 1970-01-01 of the ten bytes yyyy-mm-dd, NOTHING if they are no date."""
     year, month, day = _digits(data, at, 4), _digits(data, at + 5, 2), _digits(data, at + 8, 2)
-    if year < 0 or month < 1 or month > 12 or day < 1 or load8(data, at + 4) != 45 or load8(data, at + 7) != 45:
+    if year < 0 or month < 1 or month > 12 or day < 1 or load8(data, at + 4) != MINUS or load8(data, at + 7) != MINUS:
         return np.int64(NOTHING)
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _MONTHS[month] and not (month == 2 and day == 29 and leap):
@@ -326,17 +385,21 @@ def read_timestamp(data: Any, at: Any, stop: Any, zone_from: Any, zone_offset: A
     hour, minute, second = _digits(data, at + 11, 2), _digits(data, at + 14, 2), _digits(data, at + 17, 2)
     if days == NOTHING or hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
         return np.int64(NOTHING)
-    if (load8(data, at + 10) != 84 and load8(data, at + 10) != 32) or load8(data, at + 13) != 58 or load8(data, at + 16) != 58:
+    if (
+        (load8(data, at + 10) != UPPER_T and load8(data, at + 10) != SPACE)
+        or load8(data, at + 13) != COLON
+        or load8(data, at + 16) != COLON
+    ):
         return np.int64(NOTHING)
     local = days * 86_400 + hour * 3600 + minute * 60 + second
     at += 19
     micros = np.int64(0)
-    if at < stop and load8(data, at) == 46:
+    if at < stop and load8(data, at) == POINT:
         at += 1
         digits = 0
-        while at < stop and 48 <= load8(data, at) <= 57:
+        while at < stop and ZERO <= load8(data, at) <= NINE:
             if digits < 6:
-                micros = micros * 10 + (load8(data, at) - 48)
+                micros = micros * 10 + (load8(data, at) - ZERO)
             digits += 1
             at += 1
         if digits == 0 or digits > 9:
@@ -355,14 +418,14 @@ def read_timestamp(data: Any, at: Any, stop: Any, zone_from: Any, zone_offset: A
         if low == 0 or low == len(zone_from):
             return np.int64(NOTHING)
         offset = zone_offset[low - 1]
-    elif load8(data, at) == 90 and at + 1 == stop:
+    elif load8(data, at) == UPPER_Z and at + 1 == stop:
         offset = np.int64(0)
-    elif (load8(data, at) == 43 or load8(data, at) == 45) and at + 6 == stop and load8(data, at + 3) == 58:
+    elif (load8(data, at) == PLUS or load8(data, at) == MINUS) and at + 6 == stop and load8(data, at + 3) == COLON:
         hours, minutes = _digits(data, at + 1, 2), _digits(data, at + 4, 2)
         if hours < 0 or hours > 17 or minutes < 0 or minutes > 59:
             return np.int64(NOTHING)
         offset = hours * 3600 + minutes * 60
-        if load8(data, at) == 45:
+        if load8(data, at) == MINUS:
             offset = -offset
     else:
         return np.int64(NOTHING)

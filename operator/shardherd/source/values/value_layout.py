@@ -30,6 +30,7 @@ ESCAPED = 1 << 31
 """In a string's word: there are escapes in its bytes. The word is start << 32 | ESCAPED | length."""
 
 HASH_FACTOR = 31
+HASH_BITS = 0x7FFFFFFF
 
 # What became of a value: read, only white space, to be read the slow way, or not there.
 FAST, EMPTY, SLOW, ABSENT = 0, 1, 2, 3
@@ -118,7 +119,7 @@ def hash_of(name: bytes) -> int:
     """The hash that the compiled readers compute while they scan a name."""
     value = 0
     for byte in name:
-        value = (value * HASH_FACTOR + byte) & 0x7FFFFFFF
+        value = (value * HASH_FACTOR + byte) & HASH_BITS
     return value
 
 
