@@ -95,7 +95,7 @@ SOURCE_UNAVAILABLE = _reason(
 # The consumers and their pods.
 WAITING_FOR_SHARDS = _reason(
     "WaitingForShards",
-    (_CONSUMERS, _RECONCILING, _ACTIVE, _READY, SCALING),
+    (_CONSUMERS, _RECONCILING, _ACTIVE, SCALING),
     meaning="consumers start when the shards are known",
 )
 STARTING = _reason(
