@@ -230,6 +230,8 @@ class ConsumerRun:
 
     async def _drain(self) -> None:
         await self.agent.drain(self.process.loop.time() + 80.0)
+        # Also of one that had been silent for too long before it was told to drain, and so did not leave.
+        self._leaves()
         self.exit("drained")
 
     def _leaves(self) -> None:

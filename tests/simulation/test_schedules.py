@@ -44,7 +44,7 @@ from tests.simulation import ahead, campaign, seeds
 from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard
 from tests.simulation.bugs import DIRECTED, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, meet, planned
-from tests.simulation.consumer import Leaving
+from tests.simulation.consumer import ConsumerRun, Leaving
 from tests.simulation.exhaustive import explore
 from tests.simulation.judging import TOLD
 from tests.simulation.ledger import Ledger
@@ -362,6 +362,22 @@ def test_the_ledger_sees_records_that_are_written_again_for_no_reason() -> None:
         books.write(T0, 3, 6, 2, other)
     run.violent = "killed"
     books.write(T0, 3, 6, 2, other)
+
+
+async def test_what_a_consumer_leaves_over_that_could_not_drain_may_be_written_again() -> None:
+    async def drain(_deadline: float) -> bool:
+        return False
+
+    consumer = object.__new__(ConsumerRun)
+    consumer.run = Run(ConsumerId("g-0"), Incarnation("uid", 1))
+    ended: list[str] = []
+    consumer.__dict__.update(
+        agent=SimpleNamespace(drain=drain, left_over=True),
+        process=SimpleNamespace(loop=SimpleNamespace(time=lambda: 0.0)),
+        exit=ended.append,
+    )
+    await consumer._drain()
+    assert (ended, consumer.run.violent) == (["drained"], "drained with work left over")
 
 
 async def test_what_a_consumer_leaves_over_may_be_written_again_before_it_hears_that_it_has_left() -> None:
