@@ -19,7 +19,8 @@ from pyspark import TaskContext
 
 from shardherd.core.model.security import Security
 from shardherd.source.decoding import record_batches
-from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.reading.range_reader import REQUEST_TIMEOUT, Decode
 from shardherd.source.reading.typed_values import typed
 from shardherd.source.values.decoded_values import Decoder

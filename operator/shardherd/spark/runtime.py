@@ -20,7 +20,8 @@ from shardherd.client import AsyncConsumerClient
 from shardherd.clock import boot_time
 from shardherd.core.consumer.settings import SessionSettings
 from shardherd.source.kafka.batch_headers import event_times
-from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from shardherd.source.kafka.end_offsets import EndWatcher
 from shardherd.source.reading.range_reader import REQUEST_TIMEOUT, STALL_TIMEOUT
 from shardherd.spark import tasks

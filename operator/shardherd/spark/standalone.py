@@ -16,7 +16,8 @@ from shardherd.clock import boot_time
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.leader_epochs import UNKNOWN, Ends, Mark, epochs_in
 from shardherd.source.kafka.listing import Listed, Listing
 from shardherd.source.kafka.partitions import LATEST

@@ -12,7 +12,8 @@ import pytest
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.ports import SourceUnavailableError
-from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.leader_epochs import Mark
 from shardherd.source.reading.range_reader import read_ranges
 from shardherd.source.reading.ranges import ShardRange

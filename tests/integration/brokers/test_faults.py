@@ -23,12 +23,13 @@ from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.core.model.security import Security
 from shardherd.ports import SourceUnavailableError
-from shardherd.source.kafka import brokers as brokers_module
-from shardherd.source.kafka.brokers import BrokersUnavailableError, RangeLostError
+from shardherd.source.kafka import cluster_connection
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.leader_epochs import Mark
 from shardherd.source.kafka.wide_reads import RawFetch
 from shardherd.source.reading import lost_records, range_reader
 from shardherd.source.reading.fetch_sizing import FetchSizing
+from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.source.reading.ranges import ShardRange
 from tests.harness.kafka import KafkaLab
 from tests.harness.long import long
@@ -120,7 +121,7 @@ def test_a_leader_that_is_killed_is_noticed_by_the_others(trio: KafkaTrio, kafka
 def test_a_leader_that_hangs_is_given_up(
     trio: KafkaTrio, kafka: KafkaLab, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(brokers_module, "ANSWER_TIMEOUT", 2.0)
+    monkeypatch.setattr(cluster_connection, "ANSWER_TIMEOUT", 2.0)
     topic = several(kafka, 3, 1)
     reading = Reading(connect(trio.bootstrap()), *whole(topic, 2, 200))
     reading.step()

@@ -19,7 +19,7 @@ from shardherd.adapters.memory import MemorySecrets
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, GroupSpec, KafkaSource, ShardId
 from shardherd.core.model.security import KafkaSecurity, SecretKey, Security
 from shardherd.ports import SourceUnavailableError
-from shardherd.source.kafka.brokers import BrokersUnavailableError
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from tests.harness.cluster import Tell
 from tests.harness.kafka import NAMESPACE
 from tests.harness.long import long

@@ -14,7 +14,8 @@ from shardherd.adapters.kafka.source import KafkaShardSource
 from shardherd.core.model.nouns import ShardId, ShardInfo
 from shardherd.core.model.security import OAuth
 from shardherd.ports import SourceUnavailableError
-from shardherd.source.kafka.brokers import Brokers, SourceRefusedError
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.cluster_connection import SourceRefusedError
 from tests.harness.issuer import Issuer
 from tests.harness.kafka import NAMESPACE, KafkaLab
 from tests.integration.brokers.conftest import Connect, Coordinate

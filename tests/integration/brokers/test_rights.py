@@ -17,7 +17,8 @@ from dev.cluster.kafka import LIMITED
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.core.model.nouns import GroupSpec, ShardId
 from shardherd.ports import SourceUnavailableError
-from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from tests.harness.kafka import KafkaLab
 from tests.integration.brokers.conftest import Connect, Coordinate
 from tests.integration.brokers.reading import Reading, sent, whole

@@ -17,7 +17,7 @@ from shardherd.adapters.kafka import connection
 from shardherd.adapters.kafka.connector import KafkaConnector
 from shardherd.core.model.nouns import GroupSpec, ShardId
 from shardherd.core.model.security import Security
-from shardherd.source.kafka.brokers import BrokersUnavailableError
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.reading.ranges import ShardRange
 from shardherd.spark.source import Slice
 from tests.harness.kafka import NAMESPACE, KafkaLab

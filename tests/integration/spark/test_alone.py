@@ -13,8 +13,8 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.structs import TopicPartition
 
 from dev.cluster import Cluster
-from shardherd.source.kafka.brokers import RangeLostError
 from shardherd.source.kafka.listing import TopicMissingError
+from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.source.reading.start_positions import PlaceError
 from shardherd.spark import standalone
 from shardherd.spark.source import ShardherdSource

@@ -12,8 +12,10 @@ from kafka.structs import TopicPartition
 
 from dev.cluster import Cluster
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka import brokers as brokers_module
-from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, RangeLostError
+from shardherd.source.kafka import cluster_connection
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
+from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.source.reading.range_reader import read_ranges
 from shardherd.source.reading.ranges import ShardRange
 from tests.integration.spark.drivers import grow, until
@@ -134,7 +136,7 @@ def test_an_unreachable_kafka_is_named() -> None:
 
 
 def test_a_call_that_ends_before_the_next_try_names_the_cause_of_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brokers_module, "BOOTSTRAP_TIMEOUT", 1.0)
+    monkeypatch.setattr(cluster_connection, "BOOTSTRAP_TIMEOUT", 1.0)
     brokers = Brokers("127.0.0.1:9")
     try:
         for timeout in (20.0, 0.01):

@@ -9,7 +9,7 @@ import pytest
 
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka import end_offsets
-from shardherd.source.kafka.brokers import BrokersUnavailableError
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.end_offsets import EndWatcher
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.kafka.leader_epochs import Ends, epochs_in

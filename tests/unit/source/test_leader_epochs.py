@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka.brokers import Brokers, RangeLostError
+from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.leader_epochs import Lineage, Mark
 from shardherd.source.reading import lost_records
+from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.source.reading.range_reader import read_ranges
 from shardherd.source.reading.ranges import ShardRange
 from tests.unit.source.played_kafka import Log, PlayedKafka

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka.brokers import RangeLostError
 from shardherd.source.kafka.fetching import Fetched
-from shardherd.source.reading.lost_records import TRUNCATED_AFTER, Losses
+from shardherd.source.reading.lost_records import TRUNCATED_AFTER, Losses, RangeLostError
 
 A = ShardId("clicks/0")
 PART = Fetched(A, 40, b"batches", 100, topic_id="id-1")

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka.brokers import SHARD_FETCH_BYTES, BrokersUnavailableError, RangeLostError
+from shardherd.source.kafka.brokers import SHARD_FETCH_BYTES
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.fetch_memory import Room
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.kafka.leader_epochs import Lineage
 from shardherd.source.kafka.partitions import partition_of
 from shardherd.source.reading import lost_records, range_reader
 from shardherd.source.reading.fetch_sizing import UNKNOWN, FetchSizing
+from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.source.reading.range_reader import read_ranges
 from shardherd.source.reading.ranges import ShardRange
 from shardherd.spark.reader import warm_up

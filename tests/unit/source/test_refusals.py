@@ -11,7 +11,8 @@ import kafka.errors as kafka_errors
 import pytest
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from shardherd.source.kafka.fetch_memory import Turns
 from shardherd.source.kafka.partitions import partition_of
 from shardherd.source.kafka.replicas import Replicas
@@ -48,7 +49,7 @@ def brokers(code: int) -> Brokers:
     cluster = SimpleNamespace(request_update=lambda: None, topic_id=lambda _: None, leader_epoch_for_partition=lambda _: None)
     made: Any = Brokers.__new__(Brokers)
     made._manager = SimpleNamespace(send=send, cluster=cluster, call_soon=Done, failures=lambda: ())
-    made.committed, made._by_leader, made.bootstrap_servers = False, by_leader, "kafka:9092"
+    made.committed, made.by_leader, made.bootstrap_servers = False, by_leader, "kafka:9092"
     made._found, made._silent, made._turns, made._replicas = True, frozenset(), Turns(), Replicas()
     return made  # type: ignore[no-any-return]
 

@@ -16,7 +16,7 @@ from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.kafka import end_offsets
 from shardherd.source.kafka.batch_headers import event_times
-from shardherd.source.kafka.brokers import BrokersUnavailableError
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.end_offsets import EndWatcher
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.spark import serve

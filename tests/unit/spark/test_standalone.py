@@ -9,7 +9,7 @@ import pytest
 
 from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka.brokers import BrokersUnavailableError
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.leader_epochs import Ends, Mark
 from shardherd.source.kafka.listing import Listed
 from shardherd.source.kafka.partitions import EARLIEST, LATEST

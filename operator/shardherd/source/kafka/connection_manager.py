@@ -98,8 +98,11 @@ class ClientManager(HookedManager):
             self._looking_up = found
             self._failures_before = self._failures or self._failures_before
             self._failures = {}
-            found.add_callback(lambda _: self._failures_before.clear())
+            found.add_callback(self._looked_up)
         return found
+
+    def _looked_up(self, _found: object) -> None:
+        self._failures_before = {}
 
     def _forget(self, node_id: Any) -> None:
         self._failures.pop(node_id, None)

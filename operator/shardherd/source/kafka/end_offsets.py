@@ -15,7 +15,7 @@ from typing import Protocol
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.batch_headers import sizes_at
-from shardherd.source.kafka.brokers import BrokersUnavailableError, SourceRefusedError
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.kafka.leader_epochs import Ends, epochs_in
 

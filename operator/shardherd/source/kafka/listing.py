@@ -17,7 +17,8 @@ from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka import lookup
 from shardherd.source.kafka.batch_headers import sizes_at
-from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError, SourceRefusedError
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from shardherd.source.kafka.leader_epochs import Mark
 from shardherd.source.kafka.partitions import EARLIEST, shard_of
 from shardherd.source.kafka.selection import Selection

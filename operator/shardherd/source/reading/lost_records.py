@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping
 
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.source.kafka.brokers import RangeLostError
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.kafka.leader_epochs import Diverged, Lineage
 
@@ -23,6 +22,10 @@ REMEDY = (
     "set failOnDataLoss to false to go on without them, or move the position: that of a group by a forced checkpoint, that of "
     "a query by itself with another checkpointLocation"
 )
+
+
+class RangeLostError(Exception):
+    """A shard no longer has records that it had: retention, an unclean election, or a topic made anew. Names the shard."""
 
 
 class Losses:

@@ -15,7 +15,8 @@ import pyarrow as pa
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding import record_batches
-from shardherd.source.kafka.brokers import Brokers, BrokersUnavailableError
+from shardherd.source.kafka.brokers import Brokers
+from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.fetch_memory import FETCH_MEMORY, Room
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.source.kafka.leader_epochs import Lineage, Mark
