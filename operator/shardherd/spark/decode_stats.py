@@ -2,8 +2,8 @@
 
 `typed` counts in Spark's Python workers. At the end of a task `source` adds what is new to an accumulator of Spark's, where
 `register` has made one. In a ConsumerGroup it tells the agent by HTTP: the agent's class goes to Spark before there is an
-accumulator. What is told is the worker's whole count, so that a message that was lost does no harm. Nothing depends on it but
-metrics: a driver that cannot be told is logged, and the task goes on.
+accumulator. What is reported is the worker's whole count, so that a message that was lost does no harm. Nothing but metrics
+depends on it: a driver that cannot be reached is logged, and the task goes on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CountsParam(AccumulatorParam[Counts]):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class CountsAddress:
     """Where the agent takes counts, and what shows that it is one of its own workers who tells them."""
 
     host: str
@@ -68,13 +68,13 @@ class Desk:
     token: str
 
     def as_dict(self) -> dict[str, Any]:
-        """For the agent's socket; `Desk(**...)` is the way back."""
+        """For the agent's socket; `CountsAddress(**...)` is the way back."""
         return asdict(self)
 
 
-def open_desk(host: str, port: int) -> Desk:
+def new_address(host: str, port: int) -> CountsAddress:
     """One of this agent, with a token that nobody else knows."""
-    return Desk(host, port, secrets.token_urlsafe(16))
+    return CountsAddress(host, port, secrets.token_urlsafe(16))
 
 
 # --- in a worker --------------------------------------------------------------------------------------------------------------
@@ -99,22 +99,22 @@ def added(batches: Iterator[T], total: Accumulator[Counts]) -> Iterator[T]:
     total.add(Counts(now.values - before.values, now.slow - before.slow, now.malformed - before.malformed))
 
 
-def told(batches: Iterator[T], desk: Desk) -> Iterator[T]:
-    """The same batches; after the last one the agent is told what this process has counted."""
+def reported(batches: Iterator[T], address: CountsAddress) -> Iterator[T]:
+    """The same batches; after the last one what this process has counted is reported to the agent."""
     # The planner's processes import this module as well, and must start fast.
     from http.client import NO_CONTENT, HTTPConnection, HTTPException
 
     yield from batches
     name, counts = _own()
     body = json.dumps({"worker": name, **asdict(counts)})
-    line = HTTPConnection(desk.host, desk.port, timeout=TIMEOUT)
+    line = HTTPConnection(address.host, address.port, timeout=TIMEOUT)
     try:
-        line.request("POST", PATH, body, {"Authorization": f"Bearer {desk.token}", "Content-Type": "application/json"})
+        line.request("POST", PATH, body, {"Authorization": f"Bearer {address.token}", "Content-Type": "application/json"})
         answer = line.getresponse()
         if answer.status != NO_CONTENT:
             log.warning("the agent does not take the count of typed values: %d %s", answer.status, answer.read(200))
     except (OSError, HTTPException) as error:
-        log.warning("cannot tell the agent at %s:%d how many typed values there were: %s", desk.host, desk.port, error)
+        log.warning("cannot tell the agent at %s:%d how many typed values there were: %s", address.host, address.port, error)
     finally:
         line.close()
 
@@ -122,16 +122,16 @@ def told(batches: Iterator[T], desk: Desk) -> Iterator[T]:
 # --- in the agent -------------------------------------------------------------------------------------------------------------
 
 
-class Ledger:
-    """What each worker told last."""
+class ReceivedCounts:
+    """What each worker reported last."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, address: CountsAddress) -> None:
+        self._address = address
         self._last: dict[str, Counts] = {}
 
     def admits(self, authorization: str) -> bool:
         """Whether this header is that of a worker of ours."""
-        return secrets.compare_digest(authorization.encode(), f"Bearer {self._desk.token}".encode())
+        return secrets.compare_digest(authorization.encode(), f"Bearer {self._address.token}".encode())
 
     def take(self, message: Mapping[str, Any]) -> Counts:
         """What is new in a worker's message. Raises ValueError for one that is none."""

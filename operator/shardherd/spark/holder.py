@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.spark.decode_stats import Desk
+from shardherd.spark.decode_stats import CountsAddress
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a query is told once. `slots`: tasks that can run at once, None if not known; it may be told anew later.
 
-    `security` is `core.model.security.Security.as_dict()`. `desk`: who counts typed values, None if nobody does. `committed`:
-    only committed records are read.
+    `security` is `core.model.security.Security.as_dict()`. `counts_address`: where decoded values are counted, None if
+    nowhere. `committed`: only committed records are read.
     """
 
     group: str
     bootstrap_servers: str
     slots: int | None
     security: Mapping[str, Any] = field(default_factory=dict)
-    desk: Desk | None = None
+    counts_address: CountsAddress | None = None
     committed: bool = False
 
 

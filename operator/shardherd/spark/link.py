@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardherd.core.model.nouns import ShardId
-from shardherd.spark.decode_stats import Desk
+from shardherd.spark.decode_stats import CountsAddress
 from shardherd.spark.flow import Limits
 from shardherd.spark.holder import Facts, Latest
 
@@ -90,8 +90,10 @@ class AgentLink:
         self._socket = line
         self._lines = line.makefile("rb")
         said = self._exchange({"op": "hello", "limits": self._limits.as_dict(), "committed": self._committed})
-        desk = Desk(**said["desk"]) if said.get("desk") else None
-        self._facts = Facts(said["group"], said["bootstrapServers"], said["slots"], said["kafka"], desk, said["committed"])
+        counts_address = CountsAddress(**said["countsAddress"]) if said.get("countsAddress") else None
+        self._facts = Facts(
+            said["group"], said["bootstrapServers"], said["slots"], said["kafka"], counts_address, said["committed"]
+        )
 
     def _exchange(self, question: dict[str, Any]) -> dict[str, Any]:
         assert self._socket is not None

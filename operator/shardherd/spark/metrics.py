@@ -14,7 +14,7 @@ from aiohttp import web
 from shardherd.clock import boot_time
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import Offset, ShardId
-from shardherd.spark.decode_stats import PATH, Counts, Ledger
+from shardherd.spark.decode_stats import PATH, Counts, ReceivedCounts
 from shardherd.telemetry import metrics as names
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers
 
@@ -121,7 +121,7 @@ class AgentMetrics:
 
 
 async def serve_http(
-    agent: Agent, metrics: AgentMetrics, port: int, ledger: Ledger, scrapers: Scrapers | None = None
+    agent: Agent, metrics: AgentMetrics, port: int, received: ReceivedCounts, scrapers: Scrapers | None = None
 ) -> web.AppRunner:
     """Serve /metrics, and /readyz: 200 once the coordinator has answered and the consumer is warm; and take workers' counts.
 
@@ -145,10 +145,10 @@ async def serve_http(
         return web.Response(text="ready\n")
 
     async def count(request: web.Request) -> web.Response:
-        if not ledger.admits(request.headers.get("Authorization", "")):
+        if not received.admits(request.headers.get("Authorization", "")):
             return web.Response(status=403, text="only this application's own workers tell their counts here\n")
         try:
-            metrics.values(ledger.take(await request.json()))
+            metrics.values(received.take(await request.json()))
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
         return web.Response(status=204)

@@ -26,7 +26,7 @@ from shardherd.source.kafka.end_offsets import EndWatcher
 from shardherd.source.reading.range_reader import REQUEST_TIMEOUT, STALL_TIMEOUT
 from shardherd.spark import tasks
 from shardherd.spark.agent import Agent
-from shardherd.spark.decode_stats import Ledger, open_desk
+from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import OffsetsError, parse
 from shardherd.spark.pod import Pod
@@ -187,13 +187,13 @@ class AgentRuntime:
         agent = self._agent = Agent(settings, client, ends, metrics, self._stop, running=self._running)
         agent.hears_events = True
         metrics.watch(agent)
-        desk = open_desk(pod.worker_address, pod.metrics_port)
+        counts_address = new_address(pod.worker_address, pod.metrics_port)
         facts = {
             "group": pod.group_uid,
             "bootstrapServers": pod.bootstrap_servers,
             "slots": pod.slots,
             "kafka": pod.security.as_dict(),
-            "desk": desk.as_dict() if pod.metrics_port else None,
+            "countsAddress": counts_address.as_dict() if pod.metrics_port else None,
         }
         slots = self._slots
         wanted = None if slots is None else lambda news: slots.wanted(news=news)
@@ -204,7 +204,7 @@ class AgentRuntime:
         if pod.metrics_port:
             asked = pod.metrics_digest_file
             scrapers = Scrapers(digest_in(asked)) if asked is not None else None
-            await serve_http(agent, metrics, pod.metrics_port, Ledger(desk), scrapers)
+            await serve_http(agent, metrics, pod.metrics_port, ReceivedCounts(counts_address), scrapers)
         ends.start()
         self._loop.add_reader(self._terminate_read, self._terminated)
         watching = [

@@ -30,7 +30,7 @@ from shardherd.source.kafka.fetch_memory import FETCH_MEMORY
 from shardherd.source.kafka.leader_epochs import Mark
 from shardherd.source.reading.ranges import ShardRange
 from shardherd.source.values.value_format import RAW
-from shardherd.spark.decode_stats import Counts, Desk, added, told
+from shardherd.spark.decode_stats import Counts, CountsAddress, added, reported
 from shardherd.spark.holder import Holder
 from shardherd.spark.link import AgentLink
 from shardherd.spark.logged_epochs import marks_of
@@ -97,7 +97,7 @@ class Slice(InputPartition):
         rack: str | None = None,
         fetch_bytes: int = FETCH_MEMORY,
         marks: Mapping[ShardId, tuple[Mark, ...]] | None = None,
-        desk: Desk | None = None,
+        counts_address: CountsAddress | None = None,
     ) -> None:
         super().__init__(None)
         self.ranges = ranges
@@ -109,7 +109,7 @@ class Slice(InputPartition):
         self.rack = rack
         self.fetch_bytes = fetch_bytes
         self.marks = marks or {}
-        self.desk = desk
+        self.counts_address = counts_address
 
 
 def _slices(
@@ -121,7 +121,7 @@ def _slices(
     *,
     committed: bool,
     before: Offsets,
-    desk: Desk | None = None,
+    counts_address: CountsAddress | None = None,
 ) -> list[InputPartition]:
     marks = marks_of(before, offsets)
     return [
@@ -135,7 +135,7 @@ def _slices(
             rack=settings.rack,
             fetch_bytes=settings.fetch_bytes,
             marks={each.shard: marks[each.shard] for each in task if each.shard in marks},
-            desk=desk,
+            counts_address=counts_address,
         )
         for task in tasks
     ]
@@ -168,8 +168,8 @@ def read_slice(
         batches = declared(batches, wanted.not_null)
     if wanted.values.kind == RAW or "value" not in wanted.names:
         return batches
-    if partition.desk is not None:
-        return told(batches, partition.desk)
+    if partition.counts_address is not None:
+        return reported(batches, partition.counts_address)
     return batches if counted is None else added(batches, counted)
 
 
@@ -275,7 +275,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             settings,
             committed=facts.committed,
             before=first,
-            desk=facts.desk,
+            counts_address=facts.counts_address,
         )
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:

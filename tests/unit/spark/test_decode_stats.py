@@ -17,22 +17,30 @@ from shardherd.source.decoding import record_batches
 from shardherd.source.reading import range_reader
 from shardherd.source.reading.ranges import ShardRange
 from shardherd.source.values.value_format import ValueFormat
-from shardherd.spark import decode_stats as tally
-from shardherd.spark import reader, source
+from shardherd.spark import decode_stats, reader, source
 from shardherd.spark.agent import Agent
-from shardherd.spark.decode_stats import MOST_WORKERS, Counts, CountsParam, Desk, Ledger, added, open_desk, told
+from shardherd.spark.decode_stats import (
+    MOST_WORKERS,
+    Counts,
+    CountsAddress,
+    CountsParam,
+    ReceivedCounts,
+    added,
+    new_address,
+    reported,
+)
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.schema import Wanted
 from tests.unit.source.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
-DESK = Desk("127.0.0.1", 1, "a-token")
+ADDRESS = CountsAddress("127.0.0.1", 1, "a-token")
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that has counted nothing."""
-    monkeypatch.setattr(tally, "_counted", {})
+    monkeypatch.setattr(decode_stats, "_counted", {})
 
 
 def message(worker: str, values: int, slow: int = 0, malformed: int = 0) -> dict[str, object]:
@@ -51,73 +59,73 @@ async def test_the_slow_share_of_typed_values_is_a_metric_of_the_driver(unused_t
         return
 
     agent = Agent(SessionSettings(GROUP, ME, RUN), FakeCoordinator(), FakeEnds({}), Observed(), nothing)
-    metrics, desk = AgentMetrics("demo", "clicks", "clicks-0"), open_desk("127.0.0.1", unused_tcp_port)
-    runner = await serve_http(agent, metrics, unused_tcp_port, Ledger(desk))
+    metrics, address = AgentMetrics("demo", "clicks", "clicks-0"), new_address("127.0.0.1", unused_tcp_port)
+    runner = await serve_http(agent, metrics, unused_tcp_port, ReceivedCounts(address))
 
     def count(name: str, **labels: str) -> float | None:
         own = {"namespace": "demo", "consumergroup": "clicks", "consumer": "clicks-0"}
         return metrics.registry.get_sample_value(name, own | labels)
 
-    await asyncio.to_thread(lambda: list(told(read(b'{"a":1}', b"{'a':1}", b'{"a":"x"}'), desk)))
-    await asyncio.to_thread(lambda: list(told(read(b'{"a":1}'), desk)))
+    await asyncio.to_thread(lambda: list(reported(read(b'{"a":1}', b"{'a':1}", b'{"a":"x"}'), address)))
+    await asyncio.to_thread(lambda: list(reported(read(b'{"a":1}'), address)))
     assert count("shardherd_source_values_total", path="fast") == 2
     assert count("shardherd_source_values_total", path="slow") == 2
     assert count("shardherd_source_malformed_values_total") == 1
 
-    await asyncio.to_thread(lambda: list(told(read(b"{"), replace(desk, token="another"))))
+    await asyncio.to_thread(lambda: list(reported(read(b"{"), replace(address, token="another"))))
     assert count("shardherd_source_values_total", path="slow") == 2, "a stranger's counts are not taken"
     await runner.cleanup()
 
 
 def test_a_driver_that_cannot_be_told_is_logged_and_the_task_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert list(told(iter([1, 2]), DESK)) == [1, 2]
+        assert list(reported(iter([1, 2]), ADDRESS)) == [1, 2]
 
     assert "cannot tell the agent at 127.0.0.1:1 how many typed values there were" in caplog.text
 
 
 def test_a_message_that_was_lost_does_no_harm() -> None:
-    ledger = Ledger(DESK)
+    received = ReceivedCounts(ADDRESS)
 
-    assert ledger.take(message("a", 10, 2, 1)) == Counts(10, 2, 1)
-    assert ledger.take(message("b", 5)) == Counts(5)
-    assert ledger.take(message("a", 40, 3, 1)) == Counts(30, 1, 0), "with what was in the lost one"
-    assert ledger.take(message("a", 40, 3, 1)) == Counts()
+    assert received.take(message("a", 10, 2, 1)) == Counts(10, 2, 1)
+    assert received.take(message("b", 5)) == Counts(5)
+    assert received.take(message("a", 40, 3, 1)) == Counts(30, 1, 0), "with what was in the lost one"
+    assert received.take(message("a", 40, 3, 1)) == Counts()
 
 
 def test_workers_that_ended_long_ago_are_forgotten() -> None:
-    ledger = Ledger(DESK)
+    received = ReceivedCounts(ADDRESS)
     for number in range(MOST_WORKERS + 1):
-        ledger.take(message(str(number), 1))
+        received.take(message(str(number), 1))
 
-    assert ledger.take(message("1", 1)) == Counts()
-    assert ledger.take(message("0", 1)) == Counts(1)
+    assert received.take(message("1", 1)) == Counts()
+    assert received.take(message("0", 1)) == Counts(1)
 
 
 def test_a_message_of_another_form_is_refused() -> None:
     with pytest.raises(ValueError, match="a worker's message has worker, values, slow and malformed, not 'slow'"):
-        Ledger(DESK).take({"worker": "a", "values": 1})
+        ReceivedCounts(ADDRESS).take({"worker": "a", "values": 1})
 
 
 def test_a_task_tells_at_its_end_and_only_if_it_decodes_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Desk] = []
+    asked: list[CountsAddress] = []
     batch = pa.RecordBatch.from_pydict({"value": [b"x"]})
 
-    def asking(batches: Iterator[object], desk: Desk) -> Iterator[object]:
-        asked.append(desk)
+    def asking(batches: Iterator[object], address: CountsAddress) -> Iterator[object]:
+        asked.append(address)
         return batches
 
     monkeypatch.setattr(reader, "brokers_of", lambda *_args, **_kwargs: None)
     monkeypatch.setattr(range_reader, "read_ranges", lambda *_args, **_kwargs: iter([batch]))
-    monkeypatch.setattr(source, "told", asking)
-    task = source.Slice((ShardRange(ShardId("clicks/3"), 0, 1),), "kafka:9092", {}, desk=DESK)
+    monkeypatch.setattr(source, "reported", asking)
+    task = source.Slice((ShardRange(ShardId("clicks/3"), 0, 1),), "kafka:9092", {}, counts_address=ADDRESS)
     typed_values = ValueFormat("json", "a int")
 
     assert list(source.read_slice(task, Wanted(("value", "offset")))) == [batch]
     assert list(source.read_slice(task, Wanted(("offset",), values=typed_values))) == [batch]
     assert asked == []
     assert list(source.read_slice(task, Wanted(("value",), values=typed_values))) == [batch]
-    assert asked == [DESK]
+    assert asked == [ADDRESS]
 
 
 def test_without_an_agent_a_finished_task_adds_what_it_decoded_to_sparks_accumulator() -> None:

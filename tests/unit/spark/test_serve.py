@@ -21,7 +21,7 @@ from shardherd.source.kafka.end_offsets import EndWatcher
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.spark import serve
 from shardherd.spark.agent import Agent
-from shardherd.spark.decode_stats import Ledger, open_desk
+from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.flow import Limits
 from shardherd.spark.holder import Facts, Latest
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
@@ -33,7 +33,7 @@ from tests.unit.source.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
 A = ShardId("clicks/0")
-FACTS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}, "desk": None}
+FACTS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}, "countsAddress": None}
 
 
 async def nothing(_reason: str) -> None:
@@ -275,8 +275,8 @@ async def test_a_driver_knows_who_may_scrape_it_by_a_digest_and_is_ready_for_any
     metrics.watch(agent)
     known = tmp_path / "scrapers.sha256"
     known.write_text(digest("token"))
-    desk = Ledger(open_desk("127.0.0.1", unused_tcp_port))
-    runner = await serve_http(agent, metrics, unused_tcp_port, desk, Scrapers(digest_in(known)))
+    received = ReceivedCounts(new_address("127.0.0.1", unused_tcp_port))
+    runner = await serve_http(agent, metrics, unused_tcp_port, received, Scrapers(digest_in(known)))
 
     async with aiohttp.ClientSession(f"http://127.0.0.1:{unused_tcp_port}") as session:
 
@@ -295,7 +295,7 @@ async def test_metrics_and_readiness_show_the_agents_state(agent: Agent, unused_
     metrics.watch(agent)
     metrics.heartbeat("ok")
     metrics.checkpoint("fenced")
-    runner = await serve_http(agent, metrics, unused_tcp_port, Ledger(open_desk("127.0.0.1", unused_tcp_port)))
+    runner = await serve_http(agent, metrics, unused_tcp_port, ReceivedCounts(new_address("127.0.0.1", unused_tcp_port)))
     await until(lambda: agent.tracker.shards == (A,))
     labels = 'consumer="clicks-0",consumergroup="clicks",namespace="demo"'
 

@@ -16,15 +16,15 @@ from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from shardherd.spark.decode_stats import Desk
+from shardherd.spark.decode_stats import CountsAddress
 from shardherd.spark.flow import Limits
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError
 from shardherd.spark.options import OptionError, read_options
 from shardherd.spark.schema import SCHEMA, Wanted, columns
 from shardherd.spark.source import ShardherdSource, ShardherdStreamReader, Slice
 
-DESK = Desk("127.0.0.1", 9091, "a-token")
-FACTS = {"group": "uid", "bootstrapServers": "kafka:9092", "slots": 2, "kafka": {}, "desk": DESK.as_dict()}
+ADDRESS = CountsAddress("127.0.0.1", 9091, "a-token")
+FACTS = {"group": "uid", "bootstrapServers": "kafka:9092", "slots": 2, "kafka": {}, "countsAddress": ADDRESS.as_dict()}
 
 
 def offsets(warm: int = 1, **shards: list[int]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_the_isolation_level_goes_to_the_agent_and_to_every_task_and_so_does_who
     reader.stop()
 
     assert agent.questions[0]["committed"] is True
-    assert [(task.committed, task.desk) for task in tasks if isinstance(task, Slice)] == [(True, DESK)]
+    assert [(task.committed, task.counts_address) for task in tasks if isinstance(task, Slice)] == [(True, ADDRESS)]
     with pytest.raises(
         OptionError, match=r"kafka\.isolation\.level must be read_uncommitted or read_committed, not 'serializable'"
     ):
