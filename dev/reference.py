@@ -6,6 +6,7 @@ the reasons that a group's status, its Events and its rebalances give.
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,7 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference.md"
 SOURCE = ROOT / "docs" / "source.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
-DOCUMENTS = (REFERENCE, SOURCE, OPERATIONS)
+MODULES = ROOT / "docs" / "modules.md"
+DOCUMENTS = (REFERENCE, SOURCE, OPERATIONS, MODULES)
+PRODUCT = ROOT / "operator" / "shardherd"
 DEFINITION = ROOT / "crds" / "consumergroup.yaml"
 
 
@@ -120,6 +123,20 @@ def meanings(head: str, table: Mapping[str, str], heading: str = "meaning") -> s
     return "\n".join([f"| {head} | {heading} |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in table.items())])
 
 
+def modules_tables() -> str:
+    """Every module of the product by its folder, and the first sentence of its docstring."""
+    folders: dict[str, list[str]] = {}
+    for path in sorted(PRODUCT.rglob("*.py")):
+        module, folder = path.relative_to(PRODUCT), path.parent.relative_to(PRODUCT)
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        sentence = " ".join(docstring.partition("\n\n")[0].split()).replace("|", "\\|")
+        if module.name != "__init__.py":
+            folders.setdefault(folder.as_posix(), []).append(f"| `{module.name}` | {sentence} |")
+    head = "| module | what it is about |\n|---|---|\n"
+    titles = {folder: "## The folder itself" if folder == "." else f"## {folder}" for folder in folders}
+    return "\n\n".join(f"{titles[folder]}\n\n{head}" + "\n".join(rows) for folder, rows in folders.items())
+
+
 TABLES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     REFERENCE: {
         "spec": lambda: definition_table("spec"),
@@ -135,6 +152,7 @@ TABLES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "events": lambda: meanings("Event", EVENTS),
         "rebalances": lambda: meanings("reason", REBALANCES),
     },
+    MODULES: {"modules": modules_tables},
 }
 
 
