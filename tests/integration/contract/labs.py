@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import TopicAlreadyExistsError
 
 from dev.cluster.config import BROKER_RACK
@@ -46,6 +46,7 @@ class KafkaLab:
         self.rack = BROKER_RACK
         self.connector = KafkaConnector()
         self._admin = KafkaAdminClient(bootstrap_servers=servers)
+        self._reader = KafkaConsumer(bootstrap_servers=servers, group_id=None)
         self._made: set[str] = set()
         self._producer: Any = None
         self._producing = threading.Lock()
@@ -53,6 +54,7 @@ class KafkaLab:
     async def close(self) -> None:
         await self.connector.close()
         await asyncio.to_thread(self._admin.close)
+        await asyncio.to_thread(self._reader.close)
         if self._producer is not None:
             await asyncio.to_thread(self._producer.close)
 
@@ -70,6 +72,9 @@ class KafkaLab:
             return True
 
         await eventually(created)
+        # A broker tells who leads a partition before it leads it.
+        made = [TopicPartition(topic, number) for number in range(partitions)]
+        await asyncio.to_thread(self._reader.end_offsets, made)
         self._made.add(topic)
 
     async def grow(self, topic: str, partitions: int) -> None:

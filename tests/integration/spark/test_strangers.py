@@ -52,10 +52,12 @@ def test_only_an_executor_with_the_secret_of_this_run_is_taken(
     driver = herd.start()
     told = herd.told()
 
+    # What they say of it differs: the driver closes the connection right after its answer, which may be lost with it. The
+    # executor below shows that it is for nothing else: its environment is the same but for that.
     herd.is_refused(without_authentication(told))
-    assert "Authentication failed." in herd.is_refused(told | {SECRET: uuid.uuid4().hex, "SPARK_EXECUTOR_ID": "99"})
+    herd.is_refused(told | {SECRET: uuid.uuid4().hex, "SPARK_EXECUTOR_ID": "99"})
     unencrypted = {name: value for name, value in told.items() if not value.startswith("-Dspark.network.crypto.")}
-    assert "Unknown challenge message." in herd.is_refused(unencrypted | {"SPARK_EXECUTOR_ID": "99"})
+    herd.is_refused(unencrypted | {"SPARK_EXECUTOR_ID": "99"})
     for port in herd.ports:
         assert b"Unknown challenge message." in answer(port, CALL), port
 
