@@ -120,7 +120,7 @@ class Session:
         """Something was finished, put back, granted, revoked or made durable: see what can be released and must be saved."""
         epochs = dict(self.ledger.held_epochs())
         if released := self.ledger.release():
-            self._log_shards("released", {shard: epochs[shard] for shard in released})
+            self.log_shards("released", {shard: epochs[shard] for shard in released})
             self._owner.hear(Released(released))
             self._news.set()
         if self.ledger.leaving():
@@ -175,6 +175,11 @@ class Session:
         """The `extra` of a log record of this consumer."""
         settings = self.settings
         return fields(group=settings.group or settings.group_uid, shard=shard, consumer=settings.consumer, epoch=epoch)
+
+    def log_shards(self, what: str, shards: Mapping[ShardId, int]) -> None:
+        """A line for each of these shards, with the epoch of its grant."""
+        for shard, epoch in sorted(shards.items()):
+            log.info(what, extra=self.log_fields(shard, epoch))
 
     # --- heartbeats ------------------------------------------------------------------------------------------------------
 
@@ -244,8 +249,8 @@ class Session:
         after = self.ledger.readable_epochs()
         gained = {shard: epoch for shard, epoch in after.items() if before.get(shard) != epoch}
         revoked = {shard: epoch for shard, epoch in before.items() if shard not in after}
-        self._log_shards("gained", gained)
-        self._log_shards("is to give up", revoked)
+        self.log_shards("gained", gained)
+        self.log_shards("is to give up", revoked)
         self._owner.hear(Assigned(gained, revoked))
         self.changed()
 
@@ -387,7 +392,3 @@ class Session:
                 if not may_pass(error) or self._now() + pause > deadline:
                     return
             await asyncio.sleep(pause)
-
-    def _log_shards(self, what: str, shards: Mapping[ShardId, int]) -> None:
-        for shard, epoch in sorted(shards.items()):
-            log.info(what, extra=self.log_fields(shard, epoch))

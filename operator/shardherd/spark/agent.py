@@ -235,10 +235,6 @@ class Agent:
         """Whether something that was handed out is not finished, or not durable."""
         return self.session.left_over
 
-    def _tell(self, what: str, shards: Mapping[ShardId, int]) -> None:
-        for shard, epoch in sorted(shards.items()):
-            log.info(what, extra=self.session.log_fields(shard, epoch))
-
     # --- towards the stream reader ---------------------------------------------------------------------------------------
 
     async def latest(self, start: Offsets, limit: int | None) -> Offsets:
@@ -303,7 +299,7 @@ class Agent:
     def _adopt(self) -> None:
         """Checkpoint what an earlier run has finished, once our grants are known."""
         if self._joined.is_set() and (ours := self._adoption.adopt()):
-            self._tell("adopting what was finished before of", {shard: each.epoch for shard, each in ours.items()})
+            self.session.log_shards("adopting what was finished before of", {shard: each.epoch for shard, each in ours.items()})
             self.session.changed()
 
     def query_began(self, limits: Limits) -> None:
@@ -388,8 +384,8 @@ class Agent:
         # Whoever goes begins nothing: others read it, from the coordinator's position on.
         ours = self.tracker.replay({} if self.session.ending else end.shards)
         dropped = sorted(shard for shard, each in end.shards.items() if each.start < each.stop and shard not in ours)
-        self._tell("replaying", {shard: each.epoch for shard, each in ours.items()})
-        self._tell("dropping the logged range of", {shard: end.shards[shard].epoch for shard in dropped})
+        self.session.log_shards("replaying", {shard: each.epoch for shard, each in ours.items()})
+        self.session.log_shards("dropping the logged range of", {shard: end.shards[shard].epoch for shard in dropped})
         self.batch_sizing.forget()
         self.session.changed()
         return tuple(ours)
