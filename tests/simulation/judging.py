@@ -444,7 +444,7 @@ class Judge(Ledger):
         """Whether an ancestor is not read to its end, or is one of which nobody could know yet how far it reaches."""
         unknown = (ancestor for ancestor in self._ancestors(shard) if ancestor not in ownership.shards)
         return self._behind(shard, ownership) or any(
-            self.sightings.unlooked_within(self.loss_limit, each, self.now) for each in unknown
+            self.sightings.unlooked_within(self.loss_limit, self.writer, each, self.now) for each in unknown
         )
 
     # The long poll.

@@ -24,10 +24,12 @@ class Sightings:
         self._missed: dict[tuple[str, ShardId], float] = {}
         self._missed_last: dict[ShardId, float] = {}
         self._unlooked_last: dict[ShardId, float] = {}
+        self._looked_last: dict[tuple[str, ShardId], float] = {}
 
     def begin(self, coordinator: str) -> None:
         """This coordinator loads the group: it has seen nothing yet."""
         self._missed = {key: since for key, since in self._missed.items() if key[0] != coordinator}
+        self._looked_last = {key: when for key, when in self._looked_last.items() if key[0] != coordinator}
 
     def looked(self, coordinator: str, infos: Collection[ShardInfo], now: float, unlooked: Collection[ShardId] = ()) -> None:
         """This coordinator was shown these shards. What went while the answer was under way counts as gone."""
@@ -41,6 +43,7 @@ class Sightings:
         for shard in there:
             self._missed.pop((coordinator, shard), None)
         self._unlooked_last.update(dict.fromkeys(unlooked, now))
+        self._looked_last.update(dict.fromkeys(((coordinator, info.shard) for info in infos), now))
 
     def missed_for(self, coordinator: str, shard: ShardId, now: float) -> float:
         """For how long every look of this coordinator has been without this shard."""
@@ -54,9 +57,10 @@ class Sightings:
         """Whether some look was without this shard lately."""
         return now - self._missed_last.get(shard, float("-inf")) < seconds
 
-    def unlooked_within(self, seconds: float, shard: ShardId, now: float) -> bool:
-        """Whether some look lately told no more of this shard than that it is there."""
-        return now - self._unlooked_last.get(shard, float("-inf")) < seconds
+    def unlooked_within(self, seconds: float, coordinator: str, shard: ShardId, now: float) -> bool:
+        """Whether some look lately told no more of this shard than that it is there, or this coordinator saw no more since."""
+        unlooked = self._unlooked_last.get(shard, float("-inf"))
+        return now - unlooked < seconds or unlooked > self._looked_last.get((coordinator, shard), float("-inf"))
 
     def told_of_gone(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
         """A consumer is told to read a shard: one that this coordinator has not seen for long is gone for it."""

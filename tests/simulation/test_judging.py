@@ -823,6 +823,18 @@ def test_a_shard_may_wait_for_an_ancestor_that_is_there_and_that_nobody_could_lo
         judge(ordered=True).store(waits, LEADER)
 
 
+def test_a_shard_may_wait_for_an_ancestor_for_as_long_as_no_look_of_who_leads_tells_more_of_it() -> None:
+    child = FREE._replace(shard=T1, parents=(T0,), state=ShardState.WAIT, started=False)
+    both = (ShardInfo(T0, 0, 0), ShardInfo(T1, 0, 10))
+    books = judge(ordered=True)
+    books.sightings.looked(LEADER, both[1:], books.timeline.now - books.loss_limit - 1, unlooked=(T0,))
+    books.sightings.looked("operator-0", both, books.timeline.now - 1)
+    books.store(owned(child, revision=7, group_epoch=4), LEADER)
+    books.sightings.looked(LEADER, both, books.timeline.now)
+    with pytest.raises(BrokenError, match="waits, and every ancestor is read"):
+        books.store(owned(child, revision=8, group_epoch=4), LEADER)
+
+
 # Answers.
 
 
