@@ -181,12 +181,13 @@ class Play:
         offsets, self.uncommitted = self.uncommitted, {}
         self.ask(CheckpointsFailed(frozenset(offsets)))
 
-    def discover(self, infos: Sequence[ShardInfo], unlooked: Iterable[str] = ()) -> Result:
+    def discover(self, infos: Sequence[ShardInfo], unlooked: Iterable[str] = (), kept_out: Iterable[str] = ()) -> Result:
         unread = [shard for shard in self.group.unread(infos) if shard in self.log]
         notes = {shard: self.noted[shard] for shard in unread if shard in self.noted}
-        changes = bool(self.group.unread(infos)) or self.group.changed_by(tuple(infos))
-        durable, there = {shard: self.log[shard] for shard in unread}, frozenset(shards(*unlooked))
-        result = self.ask(ShardsDiscovered(tuple(infos), durable, notes, self.copies, there))
+        there, out = frozenset(shards(*unlooked)), frozenset(shards(*kept_out))
+        changes = bool(self.group.unread(infos)) or self.group.changed_by(tuple(infos), out)
+        durable = {shard: self.log[shard] for shard in unread}
+        result = self.ask(ShardsDiscovered(tuple(infos), durable, notes, self.copies, there, out))
         same = [isinstance(event, Put) and event.before == event.after for event in result.events]
         assert changes or same == [True], "it was said to change nothing"
         return result

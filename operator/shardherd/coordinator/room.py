@@ -8,7 +8,6 @@ its size. Decides nothing of the protocol.
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 
 from shardherd.core.model.nouns import ShardId, ShardInfo
 from shardherd.core.model.requests import ResetDue
@@ -47,14 +46,16 @@ class Room:
         self._again_at = float("-inf")
 
     def sift(
-        self, shards: tuple[ShardInfo, ...], unadmitted: Callable[[tuple[ShardInfo, ...]], AbstractSet[ShardId]]
-    ) -> tuple[ShardInfo, ...]:
-        """These shards without those that have to stay out for now, of the ones that the group does not have."""
+        self, shards: tuple[ShardInfo, ...], unadmitted: Callable[[tuple[ShardInfo, ...]], frozenset[ShardId]]
+    ) -> tuple[tuple[ShardInfo, ...], frozenset[ShardId]]:
+        """These shards without those that have to stay out for now, of the ones that the group does not have; and those."""
         if not self._refused:
-            return shards
+            return shards, frozenset()
         fresh = unadmitted(shards)
         self._shards_wait = bool(fresh)
-        return tuple(info for info in shards if info.shard not in fresh) if fresh and self._full else shards
+        if not fresh or not self._full:
+            return shards, frozenset()
+        return tuple(info for info in shards if info.shard not in fresh), fresh
 
     def reset(self, due: ResetDue | None, *, begun: bool) -> ResetDue | None:
         """The reset to go on with now, if there is one. Asked after `sift`: where nothing waits, nothing stays out any more."""

@@ -287,14 +287,14 @@ class GroupRunner:
         if group.begins_at_ends:
             check_whole(looked)
         self._cleaning.seen(looked)
-        found, shards = len(looked.shards), self._room.sift(looked.shards, group.unadmitted)
+        found, (shards, kept_out) = len(looked.shards), self._room.sift(looked.shards, group.unadmitted)
         unread = group.unread(shards)
         durable = await committer.read(unread)
         notes = await committer.notes(unread)
         self._learn(replace(self._facts, source_error="", missing=looked.missing, unlooked=looked.unlooked))
         # A first look that shows nothing would be the first one all the same.
-        if (shards or not found) and (unread or group.changed_by(shards)):
-            seen = ShardsDiscovered(shards, durable, notes, copied, frozenset(looked.unlooked))
+        if (shards or not found) and (unread or group.changed_by(shards, kept_out)):
+            seen = ShardsDiscovered(shards, durable, notes, copied, frozenset(looked.unlooked), kept_out)
             self._mailbox().put(Tell(seen, insist=False))
         return found
 

@@ -150,7 +150,7 @@ def test_it_is_not_tried_again_with_every_look() -> None:
     room = Room(clock, lambda: 1, told.append)
     known, fresh = ShardInfo(ShardId("t/0"), 0, 0), ShardInfo(ShardId("t/1"), 0, 0)
 
-    def shown() -> tuple[ShardInfo, ...]:
+    def shown() -> tuple[tuple[ShardInfo, ...], frozenset[ShardId]]:
         return room.sift((known, fresh), lambda _: frozenset([fresh.shard]))
 
     before = shown()
@@ -161,9 +161,10 @@ def test_it_is_not_tried_again_with_every_look() -> None:
     clock.advance(0.1)
     later = (shown(), room.reset(ResetDue("r1"), begun=False))
 
-    assert (before, at_once) == ((known, fresh), (known,))
-    assert soon == ((known,), None, ResetDue("r1"))
-    assert later == ((known, fresh), ResetDue("r1"))
+    nothing, kept_out = frozenset[ShardId](), frozenset([fresh.shard])
+    assert (before, at_once) == (((known, fresh), nothing), ((known,), kept_out))
+    assert soon == (((known,), kept_out), None, ResetDue("r1"))
+    assert later == (((known, fresh), nothing), ResetDue("r1"))
     assert len(told) == 1
 
 

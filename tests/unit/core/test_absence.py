@@ -212,6 +212,33 @@ def test_children_wait_for_a_parent_that_never_had_a_leader_while_anybody_looked
     assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT", "2": "ALREADY_ALLOC"}
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_children_wait_for_a_parent_that_must_stay_out_of_the_group(restarted: bool) -> None:
+    parent, child, other = info("0", end=10, open=False), info("1", parents=["0"]), info("2")
+    play = Play(spec(1, ordered=True, progress_timeout=DAY))
+    play.discover([child, other], unlooked="0")
+    play.settle("g-0")
+    if restarted:
+        play.restart()
+    play.discover([child, other], kept_out="0")
+    play.settle("g-0")
+    assert play.states() == {"1": "WAIT", "2": "ALREADY_ALLOC"}
+
+    play.discover([parent, child, other])
+    play.settle("g-0")
+    assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT", "2": "ALREADY_ALLOC"}
+
+
+def test_children_wait_no_more_for_a_parent_that_goes_while_it_must_stay_out_of_the_group() -> None:
+    child, other = info("1", parents=["0"]), info("2")
+    play = Play(spec(1, ordered=True, progress_timeout=DAY))
+    play.discover([child, other], unlooked="0")
+    play.discover([child, other], kept_out="0")
+    play.discover([child, other])
+    play.settle("g-0")
+    assert play.states() == {"1": "ALREADY_ALLOC", "2": "ALREADY_ALLOC"}
+
+
 def test_children_wait_no_more_for_a_parent_that_goes_before_anybody_could_look_at_it() -> None:
     child, other = info("1", parents=["0"]), info("2")
     play = Play(spec(1, ordered=True, progress_timeout=DAY))

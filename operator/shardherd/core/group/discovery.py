@@ -31,8 +31,8 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     infos = {info.shard: info for info in request.shards}
     infos |= {shard: before[shard] for shard in request.unlooked if shard in before}  # it is as it was, as far as anybody knows
     state.put_infos(infos)
-    unlooked, unlooked_before = request.unlooked - infos.keys(), state.clocks.unlooked
-    state.put_clocks(seen=True, unlooked=unlooked)
+    unlooked, unknown_before = request.unlooked - infos.keys(), state.clocks.unlooked | state.clocks.kept_out
+    state.put_clocks(seen=True, unlooked=unlooked, kept_out=request.kept_out)
     fresh = sorted(infos.keys() - state.shards.keys(), key=shard_key)
     _note_growth(state, fresh, infos)
     first = not state.record.discovered
@@ -60,7 +60,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         if not grants.finish_if_done(state, shard, now):
             # A forced checkpoint that the coordinator before us made durable, and ended before it could act upon it.
             checkpoints.revive(state, shard, now)
-    if before.keys() != infos.keys() or unlooked_before - unlooked:
+    if before.keys() != infos.keys() or unknown_before - unlooked - request.kept_out:
         _wake_waiting(state, now)
     counted.gone(state, vanished)
     absence.note(state, now)

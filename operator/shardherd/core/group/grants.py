@@ -240,11 +240,12 @@ def behind(state: State, shard: ShardId) -> bool:
 def consumed(state: State, ancestor: ShardId, *, may_be_gone: bool = True) -> bool:
     """Whether nothing of this ancestor is left to be read: it is over, or, if that counts, the source no longer has it.
 
-    One that the group does not know holds nothing either, unless it is there and nobody could look at it yet.
+    One that the group does not know holds nothing either, unless it is there, and nobody could look at it yet or it had to stay
+    out of the group.
     """
     record = state.shards.get(ancestor)
     if record is None:
-        return ancestor not in state.clocks.unlooked
+        return ancestor not in state.clocks.unlooked and ancestor not in state.clocks.kept_out
     return record.state is ShardState.OVER or (may_be_gone and is_away(state, ancestor))
 
 

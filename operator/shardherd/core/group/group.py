@@ -214,7 +214,7 @@ class Group:
         rows = self._state.shards
         return frozenset(info.shard for info in shards if info.shard not in rows)
 
-    def changed_by(self, shards: tuple[ShardInfo, ...]) -> bool:
+    def changed_by(self, shards: tuple[ShardInfo, ...], kept_out: frozenset[ShardId] = frozenset()) -> bool:
         """Whether ShardsDiscovered with these may change anything; with `unread` shards it always may.
 
         What changed nothing the last time changes nothing again if only sessions changed since, and nothing waits for a look.
@@ -224,6 +224,7 @@ class Group:
             not self._nothing_new
             or bool(state.clocks.due or state.moving or state.unsettled or state.clocks.away or state.clocks.unlooked)
             or balance.looks_at_weights(state)
+            or state.clocks.kept_out != kept_out
             or tuple(state.infos.values()) != shards
         )
 

@@ -167,7 +167,8 @@ class Clocks:
     `left_out` are the shards, free or held, that the last rebalance could not count. `unnoted` are the shards whose durable
     positions bear no note of this group yet: they are committed once more before the shards are given to anybody. `begun`, as
     long as claims may come, are those of which no durable position was found, and which we began at their first record.
-    `unlooked` are the shards that the source has and of which it has never told how far they reach. `away` are those that it
+    `unlooked` are the shards that the source has and of which it has never told how far they reach; `kept_out` those that the
+    group may not let in for now. `away` are those that it
     does not have, with the time since when every look has shown so; of those that are `cut_off` the holder was fenced since.
     """
 
@@ -203,6 +204,7 @@ class Clocks:
     unnoted: frozenset[ShardId] = frozenset()
     begun: frozenset[ShardId] = frozenset()
     unlooked: frozenset[ShardId] = frozenset()
+    kept_out: frozenset[ShardId] = frozenset()
     away: Mapping[ShardId, float] = field(default_factory=dict)
     cut_off: frozenset[ShardId] = frozenset()
 

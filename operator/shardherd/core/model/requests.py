@@ -63,7 +63,8 @@ class ShardsDiscovered:
 
     `durable` holds the durable positions, as far as there are any, of the shards that `Group.unread` names, and `notes` what
     was noted with them. `copies` are earlier positions, for a group of which nothing is stored. `unlooked` are shards that are
-    there, and of which nobody can say now how far they reach.
+    there, and of which nobody can say now how far they reach. `kept_out` are there, too, and must stay out of the group until
+    there is room for them.
     """
 
     shards: tuple[ShardInfo, ...]
@@ -71,6 +72,7 @@ class ShardsDiscovered:
     notes: Mapping[ShardId, str] = field(default_factory=dict)
     copies: Mapping[ShardId, Offset] = field(default_factory=dict)
     unlooked: frozenset[ShardId] = frozenset()
+    kept_out: frozenset[ShardId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
