@@ -13,6 +13,7 @@ compiles nothing either; what has no object file yet, a worker sees to. Forks ar
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import logging
@@ -32,6 +33,26 @@ MODULES = (
     "shardherd.source.values.avro_column",
 )
 LIBRARIES = ("shardherd.source.decoding.compiled_records", "shardherd.source.values.compiled_values")
+
+KEPT_BLOCK = 64 * 1024 * 1024
+"""Bytes up to which a block of memory comes from the heap: an answer to a Fetch, a column of an Arrow batch."""
+
+KEPT_FREE = 128 * 1024 * 1024
+"""Free bytes at the end of the heap beyond which they are given back."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def keep_memory() -> None:
+    """Have workers use their memory again for the next batch.
+
+    Otherwise glibc gives large blocks back, and the kernel clears each new one first: a tenth of a worker's time. Another C
+    library does as it does.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, KEPT_BLOCK)
+        mallopt(_M_TRIM_THRESHOLD, KEPT_FREE)
 
 
 def load() -> None:
@@ -71,6 +92,7 @@ def _stdout_aside() -> Iterator[None]:
 
 def main() -> None:
     """Serve until Spark ends."""
+    keep_memory()
     with _stdout_aside():
         load()
     daemon.manager()

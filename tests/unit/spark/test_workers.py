@@ -113,3 +113,23 @@ def test_a_fork_reads_and_imports_nothing_and_draws_random_numbers_of_its_own() 
     assert threads == "1", "only the thread that forks is there in the fork: a lock that another one holds stays locked"
     assert worked == "(0, [{'a': 'x'}], [], False)"
     assert unlike == "True"
+
+
+USING_MEMORY = """
+import resource
+from shardherd.spark import daemon
+daemon.keep_memory()
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = bytearray(daemon.KEPT_BLOCK - 4096)
+    block[::4096] = b"x" * len(block[::4096])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+print([faults() < 100 for _ in range(3)])
+"""
+
+
+def test_memory_that_was_given_back_is_used_again_and_not_cleared_by_the_kernel() -> None:
+    assert run(USING_MEMORY) == ["[True, True, True]"]

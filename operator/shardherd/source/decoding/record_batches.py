@@ -24,10 +24,13 @@ from shardherd.source.decoding.transactions import Aborted, Batch, hidden
 
 __all__ = ["REASONS", "SCHEMA", "CorruptRecordsError", "Scan", "decode", "scan", "schema_of"]
 
-ARROW_BYTES = 16 * 1024 * 1024
-"""Uncompressed bytes after which an Arrow batch is closed; a larger Kafka batch makes a larger one."""
+ARROW_BYTES = 32 * 1024 * 1024
+"""Uncompressed bytes after which an Arrow batch is closed; a larger Kafka batch makes a larger one.
 
-ARROW_ROWS = 128 * 1024
+With half of it records of 160 bytes cost a tenth more, here and in the JVM; twice as much saves nothing more.
+"""
+
+ARROW_ROWS = 256 * 1024
 """Rows after which an Arrow batch is closed."""
 
 GROUP_BYTES = 1024 * 1024
