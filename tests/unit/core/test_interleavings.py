@@ -505,7 +505,7 @@ def test_latest_is_resolved_once_and_a_failed_commit_does_not_move_it() -> None:
     play.discover([info("0", end=90)])
     play.fail_commits()
     play.restart()
-    assert play.discover([info("0", end=500)]).commit == {shard("0"): 90}
+    assert play.discover([info("0", end=500)]).positions == {shard("0"): 90}
 
 
 def test_nothing_is_granted_before_its_start_is_durable_also_after_a_crash_in_between() -> None:
