@@ -232,13 +232,16 @@ class Play:
         self.consumers[name] = Consumer(ConsumerId(name), incarnation(name, start, pod), ready=ready)
         return self.consumers[name]
 
+    def answer(self, heartbeat: Heartbeat) -> HeartbeatReply:
+        """The reply to a heartbeat that comes in."""
+        self.ask(heartbeat)
+        return self.group.confirmed(heartbeat)
+
     def beat(self, *names: str) -> None:
         """One heartbeat of each."""
         for name in names:
             consumer = self.consumer(name)
-            reply = self.ask(consumer.heartbeat()).reply
-            assert isinstance(reply, HeartbeatReply)
-            consumer.apply(reply)
+            consumer.apply(self.answer(consumer.heartbeat()))
 
     def settle(self, *names: str) -> None:
         """Heartbeats until nothing changes any more."""

@@ -201,7 +201,8 @@ class Small:
         assert sent is not None
         consumer.sent = None
         try:
-            reply = self.ask(sent).reply
+            self.ask(sent)
+            reply = self.group.confirmed(sent)
         except StaleIncarnationError:
             if sent.incarnation == self.run_of(at) and consumer.alive:
                 self.crash(at, by_fault=False)

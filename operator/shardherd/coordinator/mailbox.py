@@ -268,9 +268,7 @@ class Mailbox:
             case Ask(request=Heartbeat() as heartbeat, answer=answer, wait=wait):
                 for parked in list(self._parking.take((heartbeat.consumer,))):
                     self._answer(parked.heartbeat, parked.answer)
-                if answer.done():
-                    return
-                if wait > 0 and self.group.may_park(heartbeat):
+                if wait > 0 and not answer.done() and self.group.may_park(heartbeat):
                     self._parking.park(heartbeat, answer, wait)
                 else:
                     self._answer(heartbeat, answer)
@@ -298,11 +296,12 @@ class Mailbox:
             self._answer(each.heartbeat, each.answer)
 
     def _answer(self, heartbeat: Heartbeat, answer: asyncio.Future[Any]) -> None:
+        if answer.done():
+            return
         try:
-            _resolve(answer, self.group.confirmed(heartbeat))
+            answer.set_result(self.group.confirmed(heartbeat))
         except ShardherdError as error:
-            if not answer.done():
-                answer.set_exception(error)
+            answer.set_exception(error)
 
     def _tell(self, decision: Decision) -> None:
         for told in decision.told:

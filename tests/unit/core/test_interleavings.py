@@ -15,7 +15,6 @@ from shardherd.core.model.nouns import (
     ConfirmedShard,
     ConsumerId,
     Heartbeat,
-    HeartbeatReply,
     HeldShard,
     Leave,
     ShardCheckpoint,
@@ -349,8 +348,7 @@ def test_a_stale_pair_refuses_no_heartbeat_and_the_current_grant_is_named_beside
     play = started(2, 1)
     play.checkpoint("g-0", "0", 40)
     play.ask(ForceCheckpoint(shard("0"), 10))
-    reply = play.ask(play.consumer("g-0").heartbeat()).reply
-    assert isinstance(reply, HeartbeatReply)
+    reply = play.answer(play.consumer("g-0").heartbeat())
     assert reply.fenced == (HeldShard(shard("0"), 1),)
     assert reply.confirmed == (ConfirmedShard(shard("0"), 2, 2, 10), ConfirmedShard(shard("1"), 1, 1, 0))
 

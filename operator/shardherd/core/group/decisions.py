@@ -22,7 +22,8 @@ class Decision:
     `persist`: the ownership changed and must be durable before the reply goes out. `positions`: what to make durable in the
     source; what becomes of them must be reported, and the reply to a CheckpointRequest holds if they are. `woken`: consumers
     whose parked heartbeats must be answered now. `told`: those of the events that are for users and counters. `grows`: what it
-    lets into the ownership that takes room and could stay out, in words; empty if nothing.
+    lets into the ownership that takes room and could stay out, in words; empty if nothing. The reply to a heartbeat is not
+    here: `Group.confirmed` makes it when it is sent.
     """
 
     events: tuple[Event, ...] = ()

@@ -8,9 +8,9 @@ The coordinator's runtime calls it, one request at a time:
     ...                                     # begin to make `decision.positions` durable, send `decision.reply`
 
 What becomes of `positions` must come back as CheckpointsCommitted, CheckpointsFailed or CheckpointsLost, and until then their
-shards do not change hands. A heartbeat's reply may be parked while `may_park(heartbeat)`; when a later `Decision.woken` names
-the consumer, or the interval ends, `confirmed(heartbeat)` is the reply of that moment. Does no input or output and reads no
-clock: `now` is monotonic seconds.
+shards do not change hands. A heartbeat's reply is made when it is sent, by `confirmed(heartbeat)`: at once, or, if
+`may_park(heartbeat)`, when a later `Decision.woken` names the consumer or the interval ends. Does no input or output and reads
+no clock: `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -151,8 +151,6 @@ class Group:
             if isinstance(request, ClockGap):
                 time -= request.seconds
             self._settle(request, time)
-            if isinstance(request, Heartbeat):
-                reply = heartbeats.reply(state, request)
             events = tuple(state.journal)
             decision = decision_of(state, events, reply)
         except BaseException:
@@ -198,7 +196,7 @@ class Group:
         return max(self._state.touched.get(consumer, 0), self._state.touched_all)
 
     def confirmed(self, heartbeat: Heartbeat) -> HeartbeatReply:
-        """The reply to a heartbeat that was handled before, as of now. Raises StaleIncarnationError if it is refused by now."""
+        """The reply to a heartbeat that was taken in before, as of now. Raises StaleIncarnationError if refused by now."""
         liveness.check(self._state, heartbeat.consumer, heartbeat.incarnation)
         return heartbeats.reply(self._state, heartbeat)
 

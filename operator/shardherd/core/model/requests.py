@@ -15,7 +15,6 @@ from shardherd.core.model.nouns import (
     ConsumerId,
     GroupSpec,
     Heartbeat,
-    HeartbeatReply,
     Incarnation,
     Leave,
     Offset,
@@ -154,4 +153,5 @@ Request = (
     | ClockGap
 )
 
-Reply = HeartbeatReply | CheckpointReply | ForceCheckpointReply | None
+Reply = CheckpointReply | ForceCheckpointReply | None
+"""What is known when a request is decided on. The reply to a heartbeat is that of the moment in which it is sent."""
