@@ -321,7 +321,7 @@ def _woken_before_the_save() -> list[Patch]:
 
 def _refresh_of_stale_positions() -> list[Patch]:
     async def refresh(self: Any) -> None:
-        positions, self.stale = getattr(self, "stale", {}), dict(self._group().refreshable())
+        positions, self.stale = getattr(self, "stale", {}), dict(self._served.group.refreshable())
         self.refresh.begin(())
         self.refresh.made(())
         if positions:
