@@ -309,12 +309,8 @@ def _woken_before_the_save() -> list[Patch]:
     def decide(self: Any, item: Any, refused: Any) -> Any:
         decision = real(self, item, refused)
         if decision is not None and decision.woken:
-            asyncio.get_running_loop().call_soon(wake, self, decision.woken)
+            asyncio.get_running_loop().call_soon(self._answer_parked, decision.woken)
         return decision
-
-    def wake(self: Any, woken: Any) -> None:
-        for parked in list(self._parking.take(woken)):
-            self._answer(parked.heartbeat, parked.answer)
 
     return [(mailbox.Mailbox, "_decide", decide)]
 

@@ -10,18 +10,18 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shardherd.coordinator.items import Ask, Committing, Item, Outcome, Prove, Tell, Waited
-from shardherd.coordinator.parking import Parked, Parking
+from shardherd.coordinator.parking import Parking
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.storage import GroupStorage
-from shardherd.core.group.group import Decision, Group, Told
+from shardherd.core.group.group import Decision, Group
 from shardherd.core.model.errors import CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model.event_reasons import REBALANCED, SHARDS_FORGOTTEN
-from shardherd.core.model.nouns import GroupIdentity, GroupView, Heartbeat, Offset, ShardId
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupView, Heartbeat, Offset, ShardId
 from shardherd.core.model.requests import ClockGap, ConditionsChanged, Request, SettingsChanged, Tick
 from shardherd.ports import OwnershipTooLargeError, OwnershipUnavailableError
 
@@ -182,8 +182,7 @@ class Mailbox:
         for each in decided:
             self._finish(each.item, each.decision)
         for each in decided:
-            for parked in list(self._parking.take(each.decision.woken)):
-                self._answer(parked.heartbeat, parked.answer)
+            self._answer_parked(each.decision.woken)
 
     async def _save(self, *, grows: bool) -> None:
         """Store what was decided. While that takes long nobody is told or answered anything: no deadline comes nearer."""
@@ -266,8 +265,7 @@ class Mailbox:
         """Answer, park, or begin the commit that the answer waits for."""
         match item:
             case Ask(request=Heartbeat() as heartbeat, answer=answer, wait=wait):
-                for parked in list(self._parking.take((heartbeat.consumer,))):
-                    self._answer(parked.heartbeat, parked.answer)
+                self._answer_parked((heartbeat.consumer,))
                 if wait > 0 and not answer.done() and self.group.may_park(heartbeat):
                     self._parking.park(heartbeat, answer, wait)
                 else:
@@ -285,15 +283,15 @@ class Mailbox:
                 if decision.positions:
                     self._committing(Committing(decision.positions))
             case Waited(parked=parked) if self._parking.holds(parked):
-                self._give(parked)
+                self._answer_parked((parked.heartbeat.consumer,))
             case Prove(answer=proven):
                 _resolve(proven, None)
             case Tell() | Waited():
                 pass
 
-    def _give(self, parked: Parked) -> None:
-        for each in list(self._parking.take((parked.heartbeat.consumer,))):
-            self._answer(each.heartbeat, each.answer)
+    def _answer_parked(self, consumers: Iterable[ConsumerId]) -> None:
+        for parked in list(self._parking.take(consumers)):
+            self._answer(parked.heartbeat, parked.answer)
 
     def _answer(self, heartbeat: Heartbeat, answer: asyncio.Future[Any]) -> None:
         if answer.done():
@@ -308,12 +306,9 @@ class Mailbox:
             log.info("group %s: %s: %s", self._identity, told.reason, told.message)
             self._ports.events.record(self._identity, told.reason, told.message, warning=told.warning)
             if told.reason == REBALANCED:
-                self._count(told)
+                self._ports.metrics.rebalance(self._identity, told.cause, told.moved)
             elif told.reason == SHARDS_FORGOTTEN:
                 self._forgot(told.shards)
-
-    def _count(self, told: Told) -> None:
-        self._ports.metrics.rebalance(self._identity, told.cause, told.moved)
 
     def _closed(self) -> CoordinatorUnavailableError:
         return CoordinatorUnavailableError(
