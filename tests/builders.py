@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardherd.core.group.group import Group, Put, Result, Told
+from shardherd.core.group.group import Decision, Group, Put, Told
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 from shardherd.core.model.nouns import (
@@ -159,15 +159,15 @@ class Play:
 
     # The group's inputs.
 
-    def ask(self, request: Request) -> Result:
-        """Handle, apply, commit."""
-        result = self.group.handle(request, self.now)
-        self.group.apply(result.events)
-        self.told.extend(result.told)
-        self.uncommitted.update(result.commit)
+    def ask(self, request: Request) -> Decision:
+        """Decide, and make positions durable."""
+        decision = self.group.decide(request, self.now)
+        self.group.commit()
+        self.told.extend(decision.told)
+        self.uncommitted.update(decision.positions)
         if self.uncommitted and not self.hold_commits:
             self.commit()
-        return result
+        return decision
 
     def commit(self) -> None:
         """All commits under way succeed."""
@@ -181,18 +181,18 @@ class Play:
         offsets, self.uncommitted = self.uncommitted, {}
         self.ask(CheckpointsFailed(frozenset(offsets)))
 
-    def discover(self, infos: Sequence[ShardInfo], unlooked: Iterable[str] = (), kept_out: Iterable[str] = ()) -> Result:
+    def discover(self, infos: Sequence[ShardInfo], unlooked: Iterable[str] = (), kept_out: Iterable[str] = ()) -> Decision:
         unread = [shard for shard in self.group.unread(infos) if shard in self.log]
         notes = {shard: self.noted[shard] for shard in unread if shard in self.noted}
         there, out = frozenset(shards(*unlooked)), frozenset(shards(*kept_out))
         changes = bool(self.group.unread(infos)) or self.group.changed_by(tuple(infos), out)
         durable = {shard: self.log[shard] for shard in unread}
-        result = self.ask(ShardsDiscovered(tuple(infos), durable, notes, self.copies, there, out))
-        same = [isinstance(event, Put) and event.before == event.after for event in result.events]
+        decision = self.ask(ShardsDiscovered(tuple(infos), durable, notes, self.copies, there, out))
+        same = [isinstance(event, Put) and event.before == event.after for event in decision.events]
         assert changes or same == [True], "it was said to change nothing"
-        return result
+        return decision
 
-    def change(self, spec: GroupSpec) -> Result:
+    def change(self, spec: GroupSpec) -> Decision:
         return self.ask(SettingsChanged(spec))
 
     def wait(self, seconds: float, beating: Iterable[str] = ()) -> None:
@@ -233,13 +233,16 @@ class Play:
         self.consumers[name] = Consumer(ConsumerId(name), incarnation(name, start, pod), ready=ready)
         return self.consumers[name]
 
+    def answer(self, heartbeat: Heartbeat) -> HeartbeatReply:
+        """The reply to a heartbeat that comes in."""
+        self.ask(heartbeat)
+        return self.group.confirmed(heartbeat)
+
     def beat(self, *names: str) -> None:
         """One heartbeat of each."""
         for name in names:
             consumer = self.consumer(name)
-            reply = self.ask(consumer.heartbeat()).reply
-            assert isinstance(reply, HeartbeatReply)
-            consumer.apply(reply)
+            consumer.apply(self.answer(consumer.heartbeat()))
 
     def settle(self, *names: str) -> None:
         """Heartbeats until nothing changes any more."""
@@ -249,11 +252,11 @@ class Play:
         for _ in range(6):
             self.beat(*names)
 
-    def die(self, name: str) -> Result:
+    def die(self, name: str) -> Decision:
         """Proof of this consumer's death."""
         return self.ask(ConsumerDied(ConsumerId(name), self.consumers[name].incarnation))
 
-    def leave(self, name: str, *, stopped: bool = True) -> Result:
+    def leave(self, name: str, *, stopped: bool = True) -> Decision:
         """This consumer leaves; with `stopped` it says that it writes nothing more."""
         return self.ask(Leave(ConsumerId(name), self.consumers[name].incarnation, IDENTITY.uid, stopped))
 

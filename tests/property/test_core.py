@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shardherd.core.group.fsm import TRANSITIONS, Cause, step
 from shardherd.core.group.grants import blocked
-from shardherd.core.group.group import Group, Put, Result
+from shardherd.core.group.group import Decision, Group, Put
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.group.records import Ownership, ShardRecord
-from shardherd.core.model.errors import IllegalTransitionError, StaleIncarnationError
+from shardherd.core.model.errors import IllegalTransitionError, ShardherdError, StaleIncarnationError
 from shardherd.core.model.nouns import HeartbeatReply, Reset, ResetState, ResetTo, ShardState
 from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint, Request
 from tests.builders import Play, info, shard, spec, with_settings
@@ -47,15 +47,18 @@ class Watched(Play):
         self.grants: dict[tuple[str, int], object] = {}
         self.edges: set[int] = set()
 
-    def ask(self, request: Request) -> Result:
-        before = encode(self.group.ownership), self.view
+    def ask(self, request: Request) -> Decision:
+        before = self.group.ownership, self.view
         withheld = self.group.spec.settings.paused or blocked(self.group._state)
-        result = self.group.handle(request, self.now)
-        assert (encode(self.group.ownership), self.view) == before, "deciding changed something"
         twin = self.group.copy()
-        twin.apply(result.events)
+        try:
+            decision = twin.decide(request, self.now)
+        except ShardherdError:
+            assert (twin.ownership, twin.view(self.now)) == before, "a refused request changed something"
+            raise
+        assert (self.group.ownership, self.view) == before, "deciding changed another group"
         withheld = withheld and (twin.spec.settings.paused or blocked(twin._state))
-        for event in result.events:
+        for event in decision.events:
             if isinstance(event, Put) and isinstance(event.after, ShardRecord):
                 self._watch(event.before, event.after)
                 if withheld and event.before is not None:
@@ -65,8 +68,8 @@ class Watched(Play):
                         None,
                     }
                     assert not new, "something was granted or moved while that was withheld"
-        twin.revert(result.events)
-        assert encode(twin.ownership)["group"] == before[0]["group"]
+        twin.roll_back()
+        assert (twin.ownership, twin.view(self.now)) == before, "something was not rolled back"
         return super().ask(request)
 
     def _watch(self, before: ShardRecord | None, after: ShardRecord) -> None:

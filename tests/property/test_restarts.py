@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardherd.core.group.group import Group, Result
+from shardherd.core.group.group import Decision, Group
 from shardherd.core.group.notes import of_group
 from shardherd.core.group.ownership import dumps, loads
 from shardherd.core.model.errors import ShardherdError, StaleIncarnationError
@@ -42,11 +42,11 @@ class Stored(Play):
         self.look()
         self.settle("g-0", "g-1")
 
-    def ask(self, request: Request) -> Result:
-        result = super().ask(request)
-        if result.persist:
+    def ask(self, request: Request) -> Decision:
+        decision = super().ask(request)
+        if decision.persist:
             self.stored = dumps(self.group.ownership)
-        return result
+        return decision
 
     def infos(self) -> list[Any]:
         return [
@@ -62,7 +62,8 @@ class Stored(Play):
     def restarted(self) -> Group:
         """The group of a coordinator that has just taken over, and looked at the source."""
         group = Group.restore(loads(self.stored), dict(self.log), self.group.spec, self.now)
-        group.apply(group.handle(ShardsDiscovered(tuple(self.infos())), self.now).events)
+        group.decide(ShardsDiscovered(tuple(self.infos())), self.now)
+        group.commit()
         return group
 
     def answers(self, group: Group) -> dict[str, Any]:
@@ -86,7 +87,8 @@ class Stored(Play):
         asked = [ShardCheckpoint(each, epoch + off, 77) for each, epoch in epochs.items() for off in (-1, 0, 1)]
         try:
             reply = group.confirmed(Heartbeat(name, run, 10_000, 0, held))
-            outcomes = group.handle(CheckpointRequest(name, run, tuple(asked)), self.now).reply
+            outcomes = group.decide(CheckpointRequest(name, run, tuple(asked)), self.now).reply
+            group.roll_back()
         except ShardherdError as error:
             return error.code, error.message
         return reply.confirmed, reply.fenced, outcomes

@@ -20,6 +20,7 @@ from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.group import (
     absence,
     checkpoints,
+    decisions,
     discovery,
     eligible,
     grants,
@@ -31,7 +32,6 @@ from shardherd.core.group import (
     rebalance,
     records,
     resets,
-    results,
     timers,
 )
 from shardherd.core.model import requests
@@ -219,10 +219,10 @@ def _takeover_without_proof() -> list[Patch]:
 def _acknowledged_before_durable() -> list[Patch]:
     real = mailbox.Mailbox._finish
 
-    def finish(self: Any, item: Any, result: Any) -> None:
-        if isinstance(result.reply, CheckpointReply) and result.commit:
-            mailbox._resolve(item.answer, result.reply)
-        real(self, item, result)
+    def finish(self: Any, item: Any, decision: Any) -> None:
+        if isinstance(decision.reply, CheckpointReply) and decision.positions:
+            mailbox._resolve(item.answer, decision.reply)
+        real(self, item, decision)
 
     return [(mailbox.Mailbox, "_finish", finish)]
 
@@ -304,24 +304,20 @@ def _force_keeps_held_since() -> list[Patch]:
 
 
 def _woken_before_the_save() -> list[Patch]:
-    real = mailbox.Mailbox._handle
+    real = mailbox.Mailbox._decide
 
-    def handle(self: Any, item: Any, refused: Any) -> Any:
-        result = real(self, item, refused)
-        if result is not None and result.woken:
-            asyncio.get_running_loop().call_soon(wake, self, result.woken)
-        return result
+    def decide(self: Any, item: Any, refused: Any) -> Any:
+        decision = real(self, item, refused)
+        if decision is not None and decision.woken:
+            asyncio.get_running_loop().call_soon(self._answer_parked, decision.woken)
+        return decision
 
-    def wake(self: Any, woken: Any) -> None:
-        for parked in list(self._parking.take(woken)):
-            self._answer(parked.heartbeat, parked.answer)
-
-    return [(mailbox.Mailbox, "_handle", handle)]
+    return [(mailbox.Mailbox, "_decide", decide)]
 
 
 def _refresh_of_stale_positions() -> list[Patch]:
     async def refresh(self: Any) -> None:
-        positions, self.stale = getattr(self, "stale", {}), dict(self._group().refreshable())
+        positions, self.stale = getattr(self, "stale", {}), dict(self._served.group.refreshable())
         self.refresh.begin(())
         self.refresh.made(())
         if positions:
@@ -400,12 +396,12 @@ def _stale_pairs_are_not_named() -> list[Patch]:
 
 
 def _parked_through_the_news() -> list[Patch]:
-    real = results.result_of
+    real = decisions.decision_of
 
-    def result(state: Any, events: Any, reply: Any) -> Any:
+    def decision(state: Any, events: Any, reply: Any) -> Any:
         return replace(real(state, events, reply), woken=frozenset())
 
-    return [(group, "result_of", result)]
+    return [(group, "decision_of", decision)]
 
 
 def _half_a_session_after_a_takeover() -> list[Patch]:

@@ -116,8 +116,8 @@ class Small:
             self.group, self.grants, self.shared = self.group.copy(), dict(self.grants), False
         self.known = None
         before = self.group._state.shards.copy()
-        result = self.group.handle(request, self.now)
-        self.group.apply(result.events)
+        decision = self.group.decide(request, self.now)
+        self.group.commit()
         for shard, row in self.group._state.shards.items():
             was = before.get(shard)
             if was is row:
@@ -130,7 +130,7 @@ class Small:
                     raise BrokenError(f"{shard}: epoch {row.owner_epoch} was granted twice")
             if was is not None and shard in self.group._state.in_flight and was.owner_epoch != row.owner_epoch:
                 raise BrokenError(f"{shard} changed hands while a commit of it was under way")
-        return result
+        return decision
 
     def run_of(self, at: int) -> Incarnation:
         return Incarnation(f"uid-{at}", self.consumers[at].start)
@@ -201,7 +201,8 @@ class Small:
         assert sent is not None
         consumer.sent = None
         try:
-            reply = self.ask(sent).reply
+            self.ask(sent)
+            reply = self.group.confirmed(sent)
         except StaleIncarnationError:
             if sent.incarnation == self.run_of(at) and consumer.alive:
                 self.crash(at, by_fault=False)
@@ -242,18 +243,18 @@ class Small:
         consumer = self.mine(at)
         request = CheckpointRequest(NAMES[at], self.run_of(at), consumer.tracker.uncommitted())
         try:
-            result = self.ask(request)
+            decision = self.ask(request)
         except ShardherdError:
             self.crash(at, by_fault=False)
             return
-        for outcome in result.reply.outcomes:
+        for outcome in decision.reply.outcomes:
             owner = (NAMES[at], self.run_of(at))
             if outcome.result is CheckpointResult.OK and self.grants.get((outcome.shard, outcome.expected_epoch)) != owner:
                 raise BrokenError(f"a checkpoint of {outcome.shard} by {NAMES[at]} was accepted, which holds it no longer")
-        if result.commit:
-            self.committing = Committing(dict(result.commit), at, consumer.start, request, result.reply)
+        if decision.positions:
+            self.committing = Committing(dict(decision.positions), at, consumer.start, request, decision.reply)
         else:
-            consumer.tracker.acknowledge(request.checkpoints, result.reply)
+            consumer.tracker.acknowledge(request.checkpoints, decision.reply)
             consumer.tracker.release()
 
     def committed(self, *, told: bool) -> None:

@@ -1,7 +1,8 @@
 """Makes a group's checkpoints durable: what several consumers asked for meanwhile goes into one transaction.
 
 Called by the group's runner. It finds out what became of a commit whose outcome is unknown, and answers a fenced one by proving
-that we still lead and taking the offsets over again. It must not change the group: outcomes go through the mailbox.
+that we still lead and taking the offsets over again. It must not change the group: what becomes of a commit is reported to the
+runner, and goes through the mailbox.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from shardherd.coordinator.copies import place
-from shardherd.coordinator.items import Committing, Outcome
+from shardherd.coordinator.copies import Copies, place
+from shardherd.coordinator.items import CommitError, Committing, IdInUse, Outcome, Served
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.refresh import Refresh
 from shardherd.coordinator.timed import Timed
-from shardherd.core.group.group import Group
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.event_reasons import CHECKPOINT_RESTORED
 from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
@@ -40,40 +40,17 @@ FENCE_WINDOW = 60.0
 
 
 class Committer:
-    """Commits for one group. `prove` shows that we lead, `settle` takes an outcome to the mailbox.
-
-    `failing` is told the message of a failed commit, and "" when one succeeds. `in_use` is told when fencing goes to and fro.
-    Nothing is committed while `allowed` says no. `group` is the group whose positions they are. `before` is
-    awaited before each commit; nothing is committed if it raises OwnershipUnavailableError. `refreshed` is called when all
-    positions were committed once more.
-    """
+    """Commits for one group, which is `served`. Before each commit its `copies` make way; if they cannot, there is none."""
 
     def __init__(
-        self,
-        ports: CoordinatorPorts,
-        identity: GroupIdentity,
-        offsets: OffsetStore,
-        prove: Callable[[], Awaitable[None]],
-        settle: Callable[[Outcome], None],
-        failing: Callable[[str], None],
-        in_use: Callable[[bool], None],
-        allowed: Callable[[], bool],
-        group: Callable[[], Group],
-        before: Callable[[Mapping[ShardId, Offset]], Awaitable[None]],
-        refreshed: Callable[[], None],
+        self, ports: CoordinatorPorts, identity: GroupIdentity, offsets: OffsetStore, served: Served, copies: Copies
     ) -> None:
         self._ports = ports
         self._identity = identity
         self._timed = Timed(ports, identity)
         self._offsets = offsets
-        self._prove = prove
-        self._settle = settle
-        self._failing = failing
-        self._in_use = in_use
-        self._allowed = allowed
-        self._group = group
-        self._before = before
-        self._refreshed = refreshed
+        self._served = served
+        self._copies = copies
         self.refresh = Refresh(ports.clock, place(identity))
         self._moved: list[str] = []
         self._waiting: list[Committing] = []
@@ -117,7 +94,7 @@ class Committer:
     async def _retake(self) -> None:
         """As the proven leader only: another one's commits must not be fenced by us."""
         self._taken_over = False
-        await self._prove()
+        await self._served.prove()
         await self.take_over()
 
     async def read(self, shards: Iterable[ShardId]) -> Mapping[ShardId, Offset]:
@@ -148,8 +125,8 @@ class Committer:
         offsets = {shard: offset for committing in batch for shard, offset in committing.offsets.items()}
         outcome = await self._commit(offsets)
         if missing := frozenset(offsets) - frozenset(outcome.offsets):
-            self._settle(Outcome(CheckpointsFailed(missing)))
-        self._settle(Outcome(outcome, outcome.offsets, batch))
+            self._served.report(Outcome(CheckpointsFailed(missing)))
+        self._served.report(Outcome(outcome, outcome.offsets, tuple(batch)))
         self._busy = []
 
     async def forget(self, shards: Iterable[ShardId]) -> None:
@@ -158,7 +135,7 @@ class Committer:
         Raises SourceUnavailableError, LeadershipLostError, CoordinatorUnavailableError if the proof cannot be made now.
         """
         async with self._turn:
-            await self._prove()
+            await self._served.prove()
             self._check_lease()
             await self._timed("forget_offsets", lambda: self._offsets.forget(sorted(shards)))
 
@@ -180,11 +157,11 @@ class Committer:
         refresh = self.refresh
         try:
             if not refresh.begun:
-                if not self._group().refreshable():
+                if not self._served.group.refreshable():
                     refresh.failed()
                     return
-                await self._prove()
-                refresh.begin(self._group().refreshable())
+                await self._served.prove()
+                refresh.begin(self._served.group.refreshable())
                 self._moved = []
             shards = refresh.next()
             found = await self.read(shards)
@@ -193,7 +170,7 @@ class Committer:
             refresh.failed()
             return
         # What is being committed, or waits for it, is left out: what was committed before is known by now.
-        positions = self._group().refreshable(shards)
+        positions = self._served.group.refreshable(shards)
         if positions and (await self._commit(positions)).offsets != positions:
             log.warning("group %s: its positions are refreshed another time: they could not be committed", self._identity)
             refresh.failed()
@@ -205,7 +182,7 @@ class Committer:
         ]
         if refresh.made(shards):
             log.info("group %s: refreshed its positions", self._identity)
-            self._refreshed()
+            self._copies.refresh()
         if not refresh.begun:
             self._tell_of_moved()
 
@@ -225,27 +202,27 @@ class Committer:
 
     async def _commit_now(self, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
         self._check_lease()
-        if not self._allowed():
+        if not self._served.commits:
             return NOTHING
         try:
             if not self._taken_over:
                 await self._retake()
-            await self._before(offsets)
+            await self._copies.make_way(offsets)
             self._check_lease()
-            await self._timed("commit_offsets", lambda: self._offsets.commit(offsets, self._group().notes(offsets)))
+            await self._timed("commit_offsets", lambda: self._offsets.commit(offsets, self._served.group.notes(offsets)))
         except OwnershipUnavailableError as error:
             log.warning("group %s: nothing is committed: %s", self._identity, error)
             return NOTHING
         except (SourceUnavailableError, CoordinatorUnavailableError) as error:
-            self._failing(str(error))
+            self._served.report(CommitError(str(error)))
             return NOTHING
         except OutcomeUnknownError as error:
             log.warning("group %s: %s; taking over again to find out", self._identity, error)
-            self._failing(str(error))
+            self._served.report(CommitError(str(error)))
             return await self._find_out(offsets)
         except CommitFencedError as error:
             return await self._fenced(offsets, error)
-        self._failing("")
+        self._served.report(CommitError(""))
         return CheckpointsCommitted(offsets)
 
     async def _find_out(self, offsets: Mapping[ShardId, Offset]) -> CheckpointsCommitted:
@@ -259,13 +236,13 @@ class Committer:
                 await self._retake()
                 found = await self.read(offsets)
             except (SourceUnavailableError, CoordinatorUnavailableError) as error:
-                self._failing(str(error))
+                self._served.report(CommitError(str(error)))
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 5.0)
             else:
                 self.refresh.soon()
                 if absent := frozenset(offsets) - frozenset(found):
-                    self._settle(Outcome(CheckpointsLost(absent)))
+                    self._served.report(Outcome(CheckpointsLost(absent)))
                 return CheckpointsCommitted(found, read_back=True)
 
     async def _fenced(self, offsets: Mapping[ShardId, Offset], error: CommitFencedError) -> CheckpointsCommitted:
@@ -277,8 +254,8 @@ class Committer:
         outcome = await self._find_out(offsets)
         if len(self._fenced_at) == FENCES and now - self._fenced_at[0] < FENCE_WINDOW:
             self._fenced_at.clear()
-            self._in_use(True)
-            asyncio.get_running_loop().call_later(FENCE_WINDOW, self._in_use, False)
+            self._served.report(IdInUse(True))
+            asyncio.get_running_loop().call_later(FENCE_WINDOW, self._served.report, IdInUse(False))
         return outcome
 
     def _check_lease(self) -> None:

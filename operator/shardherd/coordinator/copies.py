@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
+from shardherd.coordinator.items import Served
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.storage import GroupStorage
-from shardherd.core.group.group import Group
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
@@ -38,25 +38,13 @@ ATTEMPTS = 3
 
 
 class Copies:
-    """The copies of one group.
+    """The copies of one group, which is `served`. `storage` tells how far its ownership is. `due`: when they are made next."""
 
-    `group` is the group whose positions they are. `storage` tells how far its ownership has come, `prove` shows that we lead.
-    `due` is when they are copied next.
-    """
-
-    def __init__(
-        self,
-        ports: CoordinatorPorts,
-        identity: GroupIdentity,
-        storage: GroupStorage,
-        group: Callable[[], Group],
-        prove: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, ports: CoordinatorPorts, identity: GroupIdentity, storage: GroupStorage, served: Served) -> None:
         self._ports = ports
         self._identity = identity
         self._storage = storage
-        self._group = group
-        self._prove = prove
+        self._served = served
         self._stored = PositionCopies()
         self._version: str | None = ""
         """What a write replaces; None if it has to be looked up."""
@@ -94,7 +82,7 @@ class Copies:
             return
         self.due = self._ports.clock.now() + INTERVAL
         async with self._writing:
-            offsets = dict(self._group().to_copy(self._stored.offsets))
+            offsets = dict(self._served.group.to_copy(self._stored.offsets))
             if (offsets, self.refreshed) == (self._stored.offsets, self._stored.refreshed):
                 return
             try:
@@ -113,7 +101,7 @@ class Copies:
             above = {shard for shard, offset in offsets.items() if stored.get(shard, offset) > offset}
             if not self._sure:
                 # What is on its way holds positions that were durable once: only what goes back can be below it.
-                above |= self._group().going_back(offsets)
+                above |= self._served.group.going_back(offsets)
             if above:
                 await self._write({shard: copy for shard, copy in stored.items() if shard not in above})
 
@@ -126,7 +114,7 @@ class Copies:
         for attempt in range(ATTEMPTS):
             if attempt:
                 # Somebody wrote between: a write of ours that came late, or somebody's hand. Another leader, or none.
-                await self._prove()
+                await self._served.prove()
             if self._version is None:
                 await self._look()
             self._check_lease()

@@ -1,13 +1,17 @@
-"""What lies in a group's mailbox. Used by the runner and its parts; decides nothing."""
+"""What lies in a group's mailbox, and how what becomes of its commits gets there. Used by the runner and its parts.
+
+Decides nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from shardherd.coordinator.parking import Parked
+from shardherd.core.group.group import Group
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.nouns import CheckpointReply, CheckpointResult, Offset, ShardId
 from shardherd.core.model.requests import ForceCheckpointReply, Reply, Request
@@ -60,13 +64,48 @@ class Committing:
         )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a commit: the request for the core, the positions now known durable, and whose replies it settles."""
 
     request: Request
     durable: Mapping[ShardId, Offset] = field(default_factory=dict)
-    settles: list[Committing] = field(default_factory=list)
+    settles: tuple[Committing, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitError:
+    """Why a commit has failed; empty when one has succeeded."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class IdInUse:
+    """Whether somebody else keeps taking over the transactional id."""
+
+    in_use: bool
+
+
+CommitReport = Outcome | CommitError | IdInUse
+
+
+class Served(Protocol):
+    """A group that is served, as the committer and the keeper of its copies see it."""
+
+    @property
+    def group(self) -> Group:
+        """Whose positions they are. Raises CoordinatorUnavailableError while it is being loaded."""
+
+    @property
+    def commits(self) -> bool:
+        """Whether positions may be committed now."""
+
+    async def prove(self) -> None:
+        """Show that we lead. Raises CoordinatorUnavailableError if that cannot be shown now, LeadershipLostError."""
+
+    def report(self, report: CommitReport) -> None:
+        """Take in what became of a commit. The group hears of it through its mailbox, in the order of the reports."""
 
 
 @dataclass(slots=True)

@@ -10,18 +10,18 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shardherd.coordinator.items import Ask, Committing, Item, Outcome, Prove, Tell, Waited
-from shardherd.coordinator.parking import Parked, Parking
+from shardherd.coordinator.parking import Parking
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.storage import GroupStorage
-from shardherd.core.group.group import Group, Result, Told
+from shardherd.core.group.group import Decision, Group
 from shardherd.core.model.errors import CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model.event_reasons import REBALANCED, SHARDS_FORGOTTEN
-from shardherd.core.model.nouns import GroupIdentity, GroupView, Heartbeat, Offset, ShardId
+from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupView, Heartbeat, Offset, ShardId
 from shardherd.core.model.requests import ClockGap, ConditionsChanged, Request, SettingsChanged, Tick
 from shardherd.ports import OwnershipTooLargeError, OwnershipUnavailableError
 
@@ -41,9 +41,9 @@ _STATES = (SettingsChanged, ConditionsChanged)
 
 
 @dataclass(slots=True)
-class _Handled:
+class _Decided:
     item: Item
-    result: Result
+    decision: Decision
 
 
 class Mailbox:
@@ -154,36 +154,35 @@ class Mailbox:
                     timer.cancel()
 
     async def _turn(self, batch: list[Item]) -> None:
-        handled: list[_Handled] = []
+        decided: list[_Decided] = []
         refused: list[tuple[Item, Exception]] = []
         for item in batch:
             with self._deciding:
-                result = self._handle(item, refused)
-                if result is not None:
-                    self.group.apply(result.events)
-                    handled.append(_Handled(item, result))
-        if any(each.result.persist or isinstance(each.item, Prove) for each in handled):
-            grows = " and ".join(each.result.grows for each in handled if each.result.grows)
+                decision = self._decide(item, refused)
+            if decision is not None:
+                decided.append(_Decided(item, decision))
+        if any(each.decision.persist or isinstance(each.item, Prove) for each in decided):
+            grows = " and ".join(each.decision.grows for each in decided if each.decision.grows)
             try:
                 await self._save(grows=bool(grows))
             except OwnershipTooLargeError as error:
-                again = {id(each.item) for each in handled if not each.result.grows} | {id(item) for item, _ in refused}
-                await self._keep_out(handled, [item for item in batch if id(item) in again], grows, error)
+                again = {id(each.item) for each in decided if not each.decision.grows} | {id(item) for item, _ in refused}
+                await self._keep_out(decided, [item for item in batch if id(item) in again], grows, error)
                 return
             except OwnershipUnavailableError as error:
-                self._take_back(handled, refused, error)
+                self._take_back(decided, refused, error)
                 return
             if grows:
                 self._admitted(grows, "")
+        self.group.commit()
         for item, refusal in refused:
             _refuse(item, refusal)
-        for each in handled:
-            self._tell(each.result)
-        for each in handled:
-            self._finish(each.item, each.result)
-        for each in handled:
-            for parked in list(self._parking.take(each.result.woken)):
-                self._answer(parked.heartbeat, parked.answer)
+        for each in decided:
+            self._tell(each.decision)
+        for each in decided:
+            self._finish(each.item, each.decision)
+        for each in decided:
+            self._answer_parked(each.decision.woken)
 
     async def _save(self, *, grows: bool) -> None:
         """Store what was decided. While that takes long nobody is told or answered anything: no deadline comes nearer."""
@@ -201,16 +200,16 @@ class Mailbox:
                 )
                 self.gap(took)
 
-    def _handle(self, item: Item, refused: list[tuple[Item, Exception]]) -> Result | None:
+    def _decide(self, item: Item, refused: list[tuple[Item, Exception]]) -> Decision | None:
         """What the core decides; None if it refuses. That may be due to what is not stored yet, so the caller is told later."""
         request: Request
         match item:
             case Ask(request=request) | Tell(request=request) | Outcome(request=request):
                 pass
             case Waited() | Prove():
-                return Result()
+                return Decision()
         try:
-            return self.group.handle(request, self._ports.clock.now())
+            return self.group.decide(request, self._ports.clock.now())
         except ShardherdError as error:
             if not isinstance(item, Ask):
                 log.warning("group %s refuses a %s: %s", self._identity, type(request).__name__, error)
@@ -220,29 +219,28 @@ class Mailbox:
             _refuse(item, ShardherdError(f"the coordinator failed on this request: {error!r}", group=str(self._identity)))
         return None
 
-    async def _keep_out(self, handled: list[_Handled], rest: list[Item], grows: str, error: OwnershipTooLargeError) -> None:
+    async def _keep_out(self, decided: list[_Decided], rest: list[Item], grows: str, error: OwnershipTooLargeError) -> None:
         """What made the ownership outgrow its limit changes nothing; the rest of its turn goes on without it."""
-        self._revert(handled)
-        for each in handled:
-            if each.result.grows:
+        self._roll_back()
+        for each in decided:
+            if each.decision.grows:
                 self._decline(each.item, error)
         self._admitted(grows, str(error))
         await self._turn(rest)
 
-    def _take_back(self, handled: list[_Handled], refused: list[tuple[Item, Exception]], error: Exception) -> None:
-        log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(handled))
+    def _take_back(self, decided: list[_Decided], refused: list[tuple[Item, Exception]], error: Exception) -> None:
+        log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(decided))
         self._tick_after = self._ports.clock.now() + INSIST_AFTER
-        self._revert(handled)
-        for each in handled:
+        self._roll_back()
+        for each in decided:
             self._decline(each.item, error)
         for item, _ in refused:
             # Perhaps because of what was taken back.
             _refuse(item, self._not_stored(error))
 
-    def _revert(self, handled: list[_Handled]) -> None:
+    def _roll_back(self) -> None:
         with self._deciding:
-            for each in reversed(handled):
-                self.group.revert(each.result.events)
+            self.group.roll_back()
 
     def _decline(self, item: Item, error: Exception) -> None:
         """What could not be stored is told again after a while, or whoever asked is told to."""
@@ -263,59 +261,54 @@ class Mailbox:
         timer = asyncio.get_running_loop().call_later(INSIST_AFTER, again)
         self._insisting.add(timer)
 
-    def _finish(self, item: Item, result: Result) -> None:
+    def _finish(self, item: Item, decision: Decision) -> None:
         """Answer, park, or begin the commit that the answer waits for."""
         match item:
             case Ask(request=Heartbeat() as heartbeat, answer=answer, wait=wait):
-                for parked in list(self._parking.take((heartbeat.consumer,))):
-                    self._answer(parked.heartbeat, parked.answer)
-                if answer.done():
-                    return
-                if wait > 0 and self.group.may_park(heartbeat):
+                self._answer_parked((heartbeat.consumer,))
+                if wait > 0 and not answer.done() and self.group.may_park(heartbeat):
                     self._parking.park(heartbeat, answer, wait)
                 else:
                     self._answer(heartbeat, answer)
-            case Ask(answer=answer) if result.commit:
-                self._committing(Committing(result.commit, result.reply, answer))
+            case Ask(answer=answer) if decision.positions:
+                self._committing(Committing(decision.positions, decision.reply, answer))
             case Ask(answer=answer):
-                _resolve(answer, result.reply)
-            case Tell() if result.commit:
-                self._committing(Committing(result.commit))
+                _resolve(answer, decision.reply)
+            case Tell() if decision.positions:
+                self._committing(Committing(decision.positions))
             case Outcome(durable=durable, settles=settles):
                 for waiting in settles:
                     if waiting.answer is not None:
                         _settle(waiting, waiting.answer, durable)
-                if result.commit:
-                    self._committing(Committing(result.commit))
+                if decision.positions:
+                    self._committing(Committing(decision.positions))
             case Waited(parked=parked) if self._parking.holds(parked):
-                self._give(parked)
+                self._answer_parked((parked.heartbeat.consumer,))
             case Prove(answer=proven):
                 _resolve(proven, None)
             case Tell() | Waited():
                 pass
 
-    def _give(self, parked: Parked) -> None:
-        for each in list(self._parking.take((parked.heartbeat.consumer,))):
-            self._answer(each.heartbeat, each.answer)
+    def _answer_parked(self, consumers: Iterable[ConsumerId]) -> None:
+        for parked in list(self._parking.take(consumers)):
+            self._answer(parked.heartbeat, parked.answer)
 
     def _answer(self, heartbeat: Heartbeat, answer: asyncio.Future[Any]) -> None:
+        if answer.done():
+            return
         try:
-            _resolve(answer, self.group.confirmed(heartbeat))
+            answer.set_result(self.group.confirmed(heartbeat))
         except ShardherdError as error:
-            if not answer.done():
-                answer.set_exception(error)
+            answer.set_exception(error)
 
-    def _tell(self, result: Result) -> None:
-        for told in result.told:
+    def _tell(self, decision: Decision) -> None:
+        for told in decision.told:
             log.info("group %s: %s: %s", self._identity, told.reason, told.message)
             self._ports.events.record(self._identity, told.reason, told.message, warning=told.warning)
             if told.reason == REBALANCED:
-                self._count(told)
+                self._ports.metrics.rebalance(self._identity, told.cause, told.moved)
             elif told.reason == SHARDS_FORGOTTEN:
                 self._forgot(told.shards)
-
-    def _count(self, told: Told) -> None:
-        self._ports.metrics.rebalance(self._identity, told.cause, told.moved)
 
     def _closed(self) -> CoordinatorUnavailableError:
         return CoordinatorUnavailableError(

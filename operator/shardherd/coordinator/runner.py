@@ -18,7 +18,7 @@ from shardherd.coordinator.cleaning import Cleaning
 from shardherd.coordinator.commits import Committer
 from shardherd.coordinator.copies import Copies
 from shardherd.coordinator.facts import Facts, check_whole
-from shardherd.coordinator.items import Ask, Prove, Tell
+from shardherd.coordinator.items import Ask, CommitError, CommitReport, IdInUse, Outcome, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.room import Room
@@ -92,7 +92,7 @@ class GroupRunner:
         self._age = LagAge(ports, spec.identity, discovery_interval, group=lambda: self.mailbox.group if self.mailbox else None)
         self._room = Room(
             ports.clock,
-            lambda: self._mailbox().group.shard_count,
+            lambda: self.group.shard_count,
             lambda told: self._learn(replace(self._facts, too_large=told)),
         )
         self._ownership: Ownership | None = None
@@ -177,7 +177,32 @@ class GroupRunner:
 
     def reset(self) -> ResetReport | None:
         """How far the declared reset is. Raises CoordinatorUnavailableError while the group is loaded."""
-        return self._mailbox().group.reset_report
+        return self.group.reset_report
+
+    # What its committer and its copies call (`items.Served`).
+
+    @property
+    def group(self) -> Group:
+        return self._mailbox().group
+
+    @property
+    def commits(self) -> bool:
+        return self._facts.commits
+
+    async def prove(self) -> None:
+        proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._mailbox().put(Prove(proven))
+        await proven
+
+    def report(self, report: CommitReport) -> None:
+        # At once: whether another commit may be made depends on it.
+        match report:
+            case Outcome():
+                self._mailbox().put(report)
+            case CommitError(message=message):
+                self._learn(replace(self._facts, commit_error=message))
+            case IdInUse(in_use=in_use):
+                self._learn(replace(self._facts, id_in_use=in_use))
 
     # Its life.
 
@@ -201,20 +226,8 @@ class GroupRunner:
         source, offsets = ports.connector.source(spec), ports.connector.offsets(spec)
         self._facts = Facts(spec.source, not_admitted=self._not_admitted, too_large=self._facts.too_large)
         self._opened.clear()
-        copies = Copies(ports, spec.identity, storage, group=lambda: self._mailbox().group, prove=self._prove)
-        committer = Committer(
-            ports,
-            spec.identity,
-            offsets,
-            prove=self._prove,
-            settle=lambda outcome: self._mailbox().put(outcome),
-            failing=lambda error: self._learn(replace(self._facts, commit_error=error)),
-            in_use=lambda in_use: self._learn(replace(self._facts, id_in_use=in_use)),
-            allowed=lambda: self._facts.commits,
-            group=lambda: self._mailbox().group,
-            before=copies.make_way,
-            refreshed=copies.refresh,
-        )
+        copies = Copies(ports, spec.identity, storage, self)
+        committer = Committer(ports, spec.identity, offsets, self, copies)
         try:
             await together(
                 self._watch(storage, source, committer, copies), self._mail(), committer.work(), self._age.work(source)
@@ -281,7 +294,7 @@ class GroupRunner:
 
     async def _look(self, source: ShardSource, committer: Committer, copied: Mapping[ShardId, Offset]) -> int:
         """One look. How many shards it showed."""
-        group = self._mailbox().group
+        group = self.group
         sizes = group.wants_sizes(self._ports.clock.now())
         looked = await self._timed("discover", lambda: source.discover(sizes=sizes))
         if group.begins_at_ends:
@@ -300,7 +313,7 @@ class GroupRunner:
 
     async def _reset(self, source: ShardSource) -> None:
         """Go on with a declared reset, if there is one to go on with. After a look: what it is decided from is new."""
-        group = self._mailbox().group
+        group = self.group
         wanted = self._room.reset(group.reset_due, begun=group.reset_begun)
         if wanted is None:
             return
@@ -378,11 +391,6 @@ class GroupRunner:
         message = f"{why}; who holds which shard is found out from the committed positions and from the consumers"
         log.error("group %s: %s", self.spec.identity, message)
         self._ports.events.record(self.spec.identity, OWNERSHIP_DAMAGED, message, warning=True)
-
-    async def _prove(self) -> None:
-        proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._mailbox().put(Prove(proven))
-        await proven
 
     async def _ask(self, request: Request, wait: float) -> Any:
         if self.mailbox is None:

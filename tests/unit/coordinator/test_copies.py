@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shardherd.coordinator.copies import Copies
+from shardherd.coordinator.runner import GroupRunner
 from shardherd.coordinator.storage import GroupStorage
-from shardherd.core.group.group import Group
 from shardherd.core.group.ownership import loads
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.errors import CoordinatorUnavailableError
@@ -78,8 +78,9 @@ def test_many_groups_that_are_taken_over_together_are_copied_one_after_the_other
     begun = rig.clock.now()
 
     def copies_of(group: GroupIdentity) -> Copies:
-        storage = GroupStorage(rig.ownership, rig.leadership, rig.clock, replace(spec_of(), identity=group))
-        return Copies(rig.ports, group, storage, group=lambda: Group.new(spec_of(), begun), prove=storage.prove)
+        spec = replace(spec_of(), identity=group)
+        storage = GroupStorage(rig.ownership, rig.leadership, rig.clock, spec)
+        return Copies(rig.ports, group, storage, GroupRunner(rig.ports, spec, 1.0, step_down=print, woke=print))
 
     due = [copies_of(group).due - begun for group in groups]
 

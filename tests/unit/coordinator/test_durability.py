@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from shardherd.core.group import ownership
-from shardherd.core.group.group import Group, Result
+from shardherd.core.group.group import Decision, Group
 from shardherd.core.group.records import Ownership
 from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError
 from shardherd.core.model.nouns import GroupIdentity, Incarnation, Leave
@@ -197,13 +197,13 @@ async def test_of_two_settings_the_older_is_not_told_again_after_the_newer(rig: 
     await rig.becomes(lambda: not rig.ownership.faults.before["save"])
     rig.runtime.apply(spec)
     handled: list[Request] = []
-    handle = Group.handle
+    decide = Group.decide
 
-    def watched(group: Group, request: Request, now: float) -> Result:
+    def watched(group: Group, request: Request, now: float) -> Decision:
         handled.append(request)
-        return handle(group, request, now)
+        return decide(group, request, now)
 
-    monkeypatch.setattr(Group, "handle", watched)
+    monkeypatch.setattr(Group, "decide", watched)
     rig.runtime.consumer_died(IDENTITY, rig.consumer(0).name, rig.consumer(0).incarnation)
     rig.ownership.faults.fail("save", REFUSED)
     await rig.becomes(lambda: not rig.ownership.faults.before["save"])
@@ -329,14 +329,14 @@ async def test_an_ownership_that_does_not_fit_admits_no_new_shards_and_says_so(r
 
 async def test_a_failure_of_ours_in_one_request_does_not_stop_the_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     (consumer,) = await rig.serving()
-    handle = Group.handle
+    decide = Group.decide
 
-    def failing(self: Group, request: Request, now: float) -> Result:
+    def failing(self: Group, request: Request, now: float) -> Decision:
         if isinstance(request, Leave):
             raise KeyError("a bug")
-        return handle(self, request, now)
+        return decide(self, request, now)
 
-    monkeypatch.setattr(Group, "handle", failing)
+    monkeypatch.setattr(Group, "decide", failing)
     leaving, beating = await asyncio.gather(
         rig.group.ask(Leave(consumer.name, consumer.incarnation)), consumer.heartbeat(), return_exceptions=True
     )

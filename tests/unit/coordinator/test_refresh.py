@@ -74,7 +74,7 @@ async def test_a_refresh_of_unknown_outcome_is_made_again_soon_and_the_next_lead
 
     rig.clock.advance(24 * HOUR)
     rig.runtime.beat()
-    await rig.becomes(lambda: not rig.kafka.faults.before["commit"] and not rig.view.source_error)
+    await rig.becomes(lambda: "SourceReachable" in rig.events.reasons())
     assert rig.kafka.noted[GROUP_ID] == foreign
     rig.clock.advance(60.0)
     rig.runtime.beat()

@@ -19,7 +19,7 @@ from shardherd.core.model.nouns import (
     ShardInfo,
     ShardState,
 )
-from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint, ResetDue
+from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint, ResetDue, ShardsDiscovered
 from tests.builders import IDENTITY, Play, holding, info, shard, shards, spec, started, topic, with_settings
 
 HOUR = 3600.0
@@ -494,9 +494,9 @@ def test_what_could_not_be_stored_is_not_forgotten() -> None:
     play.wait(60.0, ["g-0"])
     held = play.group.ownership
 
-    result = play.discover(topic(1))
-    assert (result.persist, names(play)) == (True, {"0"})
-    play.group.revert(result.events)
+    decision = play.group.decide(ShardsDiscovered(topic(1)), play.now)
+    assert (decision.persist, names(play)) == (True, {"0"})
+    play.group.roll_back()
 
     assert (names(play), play.group.ownership.shards) == (set("01"), held.shards)
     assert before.shards == held.shards

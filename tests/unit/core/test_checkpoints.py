@@ -58,7 +58,7 @@ def test_of_two_positions_in_one_request_the_higher_is_committed() -> None:
     play = started(1, 1)
     consumer = play.consumer("g-0")
     asked = (ShardCheckpoint(shard("0"), 1, 9), ShardCheckpoint(shard("0"), 1, 7))
-    assert play.ask(CheckpointRequest(consumer.name, consumer.incarnation, asked)).commit == {shard("0"): 9}
+    assert play.ask(CheckpointRequest(consumer.name, consumer.incarnation, asked)).positions == {shard("0"): 9}
 
 
 def test_a_negative_offset_is_refused() -> None:

@@ -23,7 +23,7 @@ def test_a_start_position_is_durable_before_the_first_grant() -> None:
     play = Play(spec(1))
     play.hold_commits = True
     result = play.discover([info("0", begin=5, end=90)])
-    assert result.commit == {shard("0"): 5}
+    assert result.positions == {shard("0"): 5}
     play.beat("g-0")
     assert (play.state("0"), play.shard("0").lag_records) == ("NOT_ALLOC", 85)
     play.commit()
@@ -36,7 +36,7 @@ def test_a_start_position_whose_commit_failed_is_tried_again() -> None:
     play.hold_commits = True
     play.discover([info("0", begin=5)])
     play.fail_commits()
-    assert play.discover([info("0", begin=6)]).commit == {shard("0"): 6}
+    assert play.discover([info("0", begin=6)]).positions == {shard("0"): 6}
 
 
 def test_latest_holds_for_the_first_discovery_only() -> None:
@@ -49,7 +49,7 @@ def test_latest_holds_for_the_first_discovery_only() -> None:
 def test_a_durable_position_counts_more_than_the_start_position() -> None:
     play = Play(spec(1, starting="Latest"))
     play.log = {shard("0"): 42}
-    assert play.discover([info("0", end=90)]).commit == {shard("0"): 42}, "so that it bears a note of this group"
+    assert play.discover([info("0", end=90)]).positions == {shard("0"): 42}, "so that it bears a note of this group"
     play.beat("g-0")
     assert play.confirmed("g-0")["0"].position == 42
 

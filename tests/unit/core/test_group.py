@@ -9,9 +9,9 @@ import pytest
 
 from shardherd.core.assignors import ASSIGNORS
 from shardherd.core.group import group
-from shardherd.core.group.group import Group, Result
+from shardherd.core.group.decisions import decision_of
+from shardherd.core.group.group import Decision, Group
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session
-from shardherd.core.group.results import result_of
 from shardherd.core.group.state import Event, Put, Table, Told
 from shardherd.core.model.errors import StaleIncarnationError
 from shardherd.core.model.nouns import ConsumerId, Heartbeat, Leave, Offset, ShardId, ShardState, Weights
@@ -89,20 +89,20 @@ def test_a_pattern_names_the_shards_that_are_kept_and_a_shard_of_another_form_is
     assert set(found.ownership.shards) == {shard("u/0"), shard("u/1"), ShardId("v")}
 
 
-# What a result asks for.
+# What a decision asks for.
 
 
-def asked(result: Result) -> tuple[bool, dict[ShardId, Offset], frozenset[ConsumerId]]:
-    return result.persist, dict(result.commit), result.woken
+def asked(decision: Decision) -> tuple[bool, dict[ShardId, Offset], frozenset[ConsumerId]]:
+    return decision.persist, dict(decision.positions), decision.woken
 
 
 def test_a_first_look_asks_for_the_start_positions_to_be_committed_and_the_shards_to_be_stored() -> None:
     play = Play(spec(1))
     play.hold_commits = True
-    result = play.group.handle(ShardsDiscovered((info("0", begin=3), info("1"))), play.now)
-    assert asked(result) == (True, {shard("0"): 3, shard("1"): 0}, frozenset())
-    assert result.told == tuple(event for event in result.events if isinstance(event, Told)) != ()
-    assert result.reply is None
+    decision = play.group.decide(ShardsDiscovered((info("0", begin=3), info("1"))), play.now)
+    assert asked(decision) == (True, {shard("0"): 3, shard("1"): 0}, frozenset())
+    assert decision.told == tuple(event for event in decision.events if isinstance(event, Told)) != ()
+    assert decision.reply is None
 
 
 def test_what_is_only_remembered_is_not_stored_and_wakes_nobody() -> None:
@@ -158,8 +158,8 @@ def test_a_group_in_which_something_changed_takes_the_next_look_whatever_it_show
     play.discover(topic(2))
     play.discover(topic(2))
     assert not play.group.changed_by(topic(2))
-    result = play.ask(Tick())
-    play.group.revert(result.events)
+    play.group.decide(Tick(), play.now)
+    play.group.roll_back()
     assert play.group.changed_by(topic(2)), "what was taken back may have hidden something"
 
 
@@ -221,7 +221,7 @@ def test_who_loses_its_shards_as_the_settings_change_is_woken_also_if_it_is_no_c
 def test_a_commit_that_ended_in_the_request_that_began_it_is_not_asked_for() -> None:
     begun = [Put(Table.IN_FLIGHT, shard(name), None, InFlight(5)) for name in ("0", "1")]
     events = (*begun, Put(Table.IN_FLIGHT, shard("0"), InFlight(5), None), Put(Table.IN_FLIGHT, shard("2"), InFlight(5), None))
-    assert result_of(restored()._state, events, None) == Result(events, commit={shard("1"): 5})
+    assert decision_of(restored()._state, events, None) == Decision(events, positions={shard("1"): 5})
 
 
 # When it wants to be asked.
@@ -332,19 +332,31 @@ def test_a_holder_that_names_a_shard_again_that_was_released_in_part_is_due_agai
     assert play.group.next_deadline() == play.now + 10.0, "the holder of a transfer is looked at with each heartbeat"
 
 
-def test_what_was_decided_and_not_applied_is_as_if_it_had_not_been() -> None:
+def test_what_was_decided_and_rolled_back_is_as_if_it_had_not_been() -> None:
     play = started(2, 1)
     play.ask(Tick())
     before, deadline = play.view, play.group.next_deadline()
-    result = play.group.handle(Leave(A, incarnation(A)), play.now)
-    assert (play.view, play.group.next_deadline()) == (before, deadline)
-    play.group.apply(result.events)
+    decision = play.group.decide(Leave(A, incarnation(A)), play.now)
     after = play.view
     assert (after.consumers, play.group.next_deadline()) == ((), None)
-    play.group.revert(result.events)
+    play.group.roll_back()
     assert (play.view, play.group.next_deadline()) == (before, deadline)
-    play.group.apply(result.events)
+    assert play.group.decide(Leave(A, incarnation(A)), play.now) == decision
     assert play.view == after
+
+
+def test_all_that_was_decided_since_the_last_commit_is_rolled_back_and_nothing_else() -> None:
+    play = started(2, 2)
+    play.group.decide(Leave(A, incarnation(A)), play.now)
+    play.group.commit()
+    committed = play.view
+    play.group.decide(ShardsDiscovered(topic(3)), play.now)
+    play.group.decide(Leave(B, incarnation(B)), play.now)
+    assert play.view != committed
+    play.group.roll_back()
+    assert play.view == committed
+    play.group.roll_back()
+    assert play.view == committed
 
 
 def test_a_refused_request_leaves_nothing_behind() -> None:
@@ -352,7 +364,7 @@ def test_a_refused_request_leaves_nothing_behind() -> None:
     play.die("g-0")
     before = play.view
     with pytest.raises(StaleIncarnationError):
-        play.group.handle(Heartbeat(A, incarnation(A), 99, 0), play.now)
+        play.group.decide(Heartbeat(A, incarnation(A), 99, 0), play.now)
     assert play.view == before
 
 
@@ -496,7 +508,7 @@ def test_a_copy_of_a_group_goes_its_own_way() -> None:
     twin = play.group.copy()
     before = play.view
     assert twin.view(play.now) == before
-    twin.apply(twin.handle(Leave(A, incarnation(A)), play.now).events)
+    twin.decide(Leave(A, incarnation(A)), play.now)
     assert (play.view, twin.view(play.now).consumers) == (before, ())
 
 

@@ -23,9 +23,7 @@ RUN = incarnation(A)
 def beat(play: Play, seq: int, **fields: Any) -> HeartbeatReply:
     """A heartbeat of g-0's first run."""
     fields.setdefault("revision", 0)
-    reply = play.ask(Heartbeat(A, RUN, seq, **fields)).reply
-    assert isinstance(reply, HeartbeatReply)
-    return reply
+    return play.answer(Heartbeat(A, RUN, seq, **fields))
 
 
 # What is remembered.

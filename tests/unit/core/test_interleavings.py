@@ -15,7 +15,6 @@ from shardherd.core.model.nouns import (
     ConfirmedShard,
     ConsumerId,
     Heartbeat,
-    HeartbeatReply,
     HeldShard,
     Leave,
     ShardCheckpoint,
@@ -349,8 +348,7 @@ def test_a_stale_pair_refuses_no_heartbeat_and_the_current_grant_is_named_beside
     play = started(2, 1)
     play.checkpoint("g-0", "0", 40)
     play.ask(ForceCheckpoint(shard("0"), 10))
-    reply = play.ask(play.consumer("g-0").heartbeat()).reply
-    assert isinstance(reply, HeartbeatReply)
+    reply = play.answer(play.consumer("g-0").heartbeat())
     assert reply.fenced == (HeldShard(shard("0"), 1),)
     assert reply.confirmed == (ConfirmedShard(shard("0"), 2, 2, 10), ConfirmedShard(shard("1"), 1, 1, 0))
 
@@ -505,7 +503,7 @@ def test_latest_is_resolved_once_and_a_failed_commit_does_not_move_it() -> None:
     play.discover([info("0", end=90)])
     play.fail_commits()
     play.restart()
-    assert play.discover([info("0", end=500)]).commit == {shard("0"): 90}
+    assert play.discover([info("0", end=500)]).positions == {shard("0"): 90}
 
 
 def test_nothing_is_granted_before_its_start_is_durable_also_after_a_crash_in_between() -> None:

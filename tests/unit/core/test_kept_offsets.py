@@ -39,7 +39,7 @@ def test_a_kept_offset_whose_first_commit_failed_is_committed_again_at_the_next_
         play.fail_commits()
         play.settle("g-0")
         assert play.confirmed("g-0") == {}
-        assert play.discover(topic(1)).commit == {shard("0"): 40}
+        assert play.discover(topic(1)).positions == {shard("0"): 40}
     play.hold_commits = False
     play.commit()
     play.discover(topic(1))
@@ -54,7 +54,7 @@ def test_a_kept_offset_whose_first_commit_was_read_back_is_committed_again_at_th
         play.ask(CheckpointsCommitted({shard("0"): 40}, read_back=True))
         play.settle("g-0")
         assert play.confirmed("g-0") == {}
-        assert play.discover(topic(1)).commit == {shard("0"): 40}
+        assert play.discover(topic(1)).positions == {shard("0"): 40}
     play.commit()
     play.settle("g-0")
     assert (play.confirmed("g-0")["0"].position, whose(play)) == (40, IDENTITY.uid)
@@ -63,9 +63,9 @@ def test_a_kept_offset_whose_first_commit_was_read_back_is_committed_again_at_th
 def test_what_was_committed_once_is_not_committed_again_at_every_look() -> None:
     play = kept()
     play.commit()
-    assert play.discover(topic(1)).commit == {}
+    assert play.discover(topic(1)).positions == {}
     takes_over(play)
-    assert play.discover(topic(1)).commit == {}
+    assert play.discover(topic(1)).positions == {}
 
 
 def test_the_next_coordinator_commits_a_kept_offset_that_the_one_before_could_not() -> None:
@@ -73,7 +73,7 @@ def test_the_next_coordinator_commits_a_kept_offset_that_the_one_before_could_no
         play = kept(note)
         takes_over(play)
         play.settle("g-0")
-        assert play.discover(topic(1)).commit == {shard("0"): 40}
+        assert play.discover(topic(1)).positions == {shard("0"): 40}
         play.settle("g-0")
         assert play.confirmed("g-0") == {}
         play.commit()
@@ -86,5 +86,5 @@ def test_a_kept_offset_of_a_shard_that_went_is_committed_when_it_is_back() -> No
     play = kept()
     play.ask(CheckpointsFailed(frozenset(play.uncommitted)))
     play.uncommitted = {}
-    assert play.discover(topic(1, name="u")).commit == {shard("u/0"): 0}
-    assert play.discover((*topic(1), *topic(1, name="u"))).commit == {shard("0"): 40}
+    assert play.discover(topic(1, name="u")).positions == {shard("u/0"): 0}
+    assert play.discover((*topic(1), *topic(1, name="u"))).positions == {shard("0"): 40}

@@ -365,14 +365,12 @@ def test_a_hundred_thousand_shards_fit_in_300_kilobytes() -> None:
     assert len(zlib.compress(stored)) < 300 * 1024
 
 
-def test_a_refused_request_changes_nothing_and_what_was_applied_can_be_reverted() -> None:
+def test_what_was_decided_can_be_rolled_back() -> None:
     play = eventful()
     before = encode(play.group.ownership), play.view
-    result = play.group.handle(ShardsDiscovered((info("9"),)), play.now)
-    assert (encode(play.group.ownership), play.view) == before
-    play.group.apply(result.events)
+    play.group.decide(ShardsDiscovered((info("9"),)), play.now)
     assert (encode(play.group.ownership), play.view) != before
-    play.group.revert(result.events)
+    play.group.roll_back()
     assert play.view == before[1]
     assert timeless(play.group.ownership) == timeless(decode(before[0]))
 

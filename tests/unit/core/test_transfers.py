@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardherd.core.model.nouns import CheckpointResult, Heartbeat, HeartbeatReply, HeldShard
+from shardherd.core.model.nouns import CheckpointResult, Heartbeat, HeldShard
 from tests.builders import Play, shard, started
 
 
@@ -58,8 +58,7 @@ def test_any_epoch_of_a_shard_that_is_named_keeps_it() -> None:
     play.beat("g-0")
     consumer = play.consumer("g-0")
     named = (HeldShard(shard("0"), 1), HeldShard(shard("1"), 99))
-    reply = play.ask(Heartbeat(consumer.name, consumer.incarnation, consumer.seq + 1, consumer.revision, named)).reply
-    assert isinstance(reply, HeartbeatReply)
+    reply = play.answer(Heartbeat(consumer.name, consumer.incarnation, consumer.seq + 1, consumer.revision, named))
     assert reply.fenced == (HeldShard(shard("1"), 99),)
     assert play.state("1") == "TRANSFER"
 
@@ -69,8 +68,7 @@ def test_a_heartbeat_that_was_overtaken_changes_nothing() -> None:
     overtaken = play.consumer("g-0").heartbeat()
     play.beat("g-0")
     before = play.view
-    reply = play.ask(overtaken).reply
-    assert isinstance(reply, HeartbeatReply)
+    reply = play.answer(overtaken)
     assert {each.shard for each in reply.confirmed} == {shard("0"), shard("1")}
     assert play.view == before
 
@@ -90,9 +88,7 @@ def test_a_holder_that_let_go_before_it_was_given_the_shard_back_gets_a_new_epoc
     play.beat("g-0")
     play.die("g-1")
     release = play.consumer("g-0").heartbeat()
-    reply = play.ask(release).reply
-    assert isinstance(reply, HeartbeatReply)
-    play.consumers["g-0"].revision = reply.revision
+    play.consumers["g-0"].revision = play.answer(release).revision
     play.beat("g-0")
     granted = play.confirmed("g-0")["1"]
     assert (granted.owner_epoch, granted.held_since_epoch) == (2, 1)

@@ -2,14 +2,15 @@
 
 The coordinator's runtime calls it, one request at a time:
 
-    result = group.handle(request, now)     # changes nothing; raises a ShardherdError if the request is refused
-    group.apply(result.events)              # the only change; `revert` takes it back, `copy` gives an independent group
-    ... make durable what result.persist and result.commit ask for, then send result.reply
+    decision = group.decide(request, now)   # changes the group, or raises a ShardherdError: then nothing was changed
+    ...                                     # decide more, on top of it; store the ownership if one of them says `persist`
+    group.commit()                          # all of that holds; or `group.roll_back()`: nothing of it has happened
+    ...                                     # begin to make `decision.positions` durable, send `decision.reply`
 
-`commit` begins a commit of positions: its outcome must come back as CheckpointsCommitted, CheckpointsFailed or CheckpointsLost,
-and until then the shards in it do not change hands. A heartbeat's reply may be parked while `may_park(heartbeat)`; when a later
-`Result.woken` names the consumer, or the interval ends, `confirmed(heartbeat)` is the reply of that moment. Does no input or
-output and reads no clock: `now` is monotonic seconds.
+What becomes of `positions` must come back as CheckpointsCommitted, CheckpointsFailed or CheckpointsLost, and until then their
+shards do not change hands. A heartbeat's reply is made when it is sent, by `confirmed(heartbeat)`: at once, or, if
+`may_park(heartbeat)`, when a later `Decision.woken` names the consumer or the interval ends. Does no input or output and reads
+no clock: `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from shardherd.core.group import (
     timers,
     views,
 )
+from shardherd.core.group.decisions import Decision, decision_of
 from shardherd.core.group.notes import of_group
 from shardherd.core.group.records import Clocks, GroupRecord, Ownership, Session
-from shardherd.core.group.results import Result, result_of
 from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Event, Put, State, Table, Told
 from shardherd.core.group.topics import PatternError, selects
 from shardherd.core.model.event_reasons import RESTORED
@@ -67,15 +68,15 @@ from shardherd.core.model.requests import (
     Tick,
 )
 
-__all__ = ["Event", "Group", "Put", "Result", "Told"]
+__all__ = ["Decision", "Event", "Group", "Put", "Told"]
 
 
 class Group:
     """One group. Not thread-safe: its mailbox passes one request at a time."""
 
     def __init__(self, state: State) -> None:
-        self._rows = state
-        self._decided: tuple[Event, ...] | None = None
+        self._state = state
+        self._decided: list[Decision] = []
         self._deadline: float | None = None
         self._deadline_known = False
         self._nothing_new = False
@@ -140,8 +141,8 @@ class Group:
         """An independent group with the same state."""
         return Group(self._state.copy())
 
-    def handle(self, request: Request, now: float) -> Result:
-        """Decide. Changes nothing, also when it raises a ShardherdError because the request is refused."""
+    def decide(self, request: Request, now: float) -> Decision:
+        """Change what the request leads to. Raises a ShardherdError, and changes nothing, if it is refused."""
         state = self._state
         time = now - state.clocks.gap
         state.begin()
@@ -150,26 +151,25 @@ class Group:
             if isinstance(request, ClockGap):
                 time -= request.seconds
             self._settle(request, time)
-            if isinstance(request, Heartbeat):
-                reply = heartbeats.reply(state, request)
+            events = tuple(state.journal)
+            decision = decision_of(state, events, reply)
         except BaseException:
             state.undo(tuple(state.journal))
             raise
-        self._decided = events = tuple(state.journal)
-        return result_of(state, events, reply)
-
-    def apply(self, events: tuple[Event, ...]) -> None:
-        """Make the changes of a result. They must be applied in the order of their requests."""
-        if events is self._decided:
-            self._decided = None
-        else:
-            self._state.redo(events)
-        self._deadline_known = self._deadline_known and _only_postpone(self._rows, events)
+        self._decided.append(decision)
+        self._deadline_known = self._deadline_known and _only_postpone(state, events)
         self._nothing_new = (self._nothing_new and _only_sessions(events)) or _only_the_same_look(events)
+        return decision
 
-    def revert(self, events: tuple[Event, ...]) -> None:
-        """Take the changes of a result back. Only the newest ones that were applied can be."""
-        self._state.undo(events)
+    def commit(self) -> None:
+        """What was decided is durable, as far as it must be: it cannot be taken back any more."""
+        self._decided = []
+
+    def roll_back(self) -> None:
+        """Take back all that was decided since the last `commit`."""
+        for decision in reversed(self._decided):
+            self._state.undo(decision.events)
+        self._decided = []
         self._deadline_known = self._nothing_new = False
 
     def next_deadline(self) -> float | None:
@@ -196,7 +196,7 @@ class Group:
         return max(self._state.touched.get(consumer, 0), self._state.touched_all)
 
     def confirmed(self, heartbeat: Heartbeat) -> HeartbeatReply:
-        """The reply to a heartbeat that was handled before, as of now. Raises StaleIncarnationError if it is refused by now."""
+        """The reply to a heartbeat that was taken in before, as of now. Raises StaleIncarnationError if refused by now."""
         liveness.check(self._state, heartbeat.consumer, heartbeat.incarnation)
         return heartbeats.reply(self._state, heartbeat)
 
@@ -303,14 +303,6 @@ class Group:
     def going_back(self, offsets: Mapping[ShardId, Offset]) -> frozenset[ShardId]:
         """The shards that may have been durable further on than these offsets."""
         return positions.going_back(self._state, offsets)
-
-    @property
-    def _state(self) -> State:
-        """The state without what was decided last and not applied: that is undone only when somebody looks."""
-        if self._decided is not None:
-            decided, self._decided = self._decided, None
-            self._rows.undo(decided)
-        return self._rows
 
     def _dispatch(self, request: Request, now: float) -> Reply:
         state = self._state

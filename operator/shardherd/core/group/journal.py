@@ -1,6 +1,6 @@
 """What a request changes in a group's state, and what it tells: the entries of the journal that `state` keeps.
 
-Made by the state's `put_*` methods and by whoever tells users something; read by `results` and the coordinator. Decides
+Made by the state's `put_*` methods and by whoever tells users something; read by `decisions` and the coordinator. Decides
 nothing.
 """
 

@@ -1,8 +1,8 @@
 """A group's state as tables with indexes, and the journal of what a request changes in it.
 
 The parts of `core.group` read the tables and indexes and write only through the `put_*` methods, each of which notes the value
-before and after. `Group.handle` takes the journal and undoes it, `Group.apply` does it again: so a request that fails halfway,
-or whose outcome could not be stored, leaves nothing behind. Must not decide anything.
+before and after. `Group` undoes the journal of a request that fails halfway, or that was decided and could not be stored: it
+leaves nothing behind. Must not decide anything.
 """
 
 from __future__ import annotations
@@ -265,12 +265,6 @@ class State:
         self.journal = []
         self.moved = 0
         self._grown = False
-
-    def redo(self, events: tuple[Event, ...]) -> None:
-        """Make these changes."""
-        for event in events:
-            if isinstance(event, Put):
-                self.set(event.table, event.key, event.before, event.after)
 
     def undo(self, events: tuple[Event, ...]) -> None:
         """Take these changes back, the last one first."""

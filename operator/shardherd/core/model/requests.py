@@ -1,6 +1,6 @@
 """What a group is told besides the requests of consumers (those are in `nouns`), and what it answers.
 
-The runtime builds these and passes them to `Group.handle`. Everything is frozen. Decides nothing.
+The runtime builds these and passes them to `Group.decide`. Everything is frozen. Decides nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from shardherd.core.model.nouns import (
     ConsumerId,
     GroupSpec,
     Heartbeat,
-    HeartbeatReply,
     Incarnation,
     Leave,
     Offset,
@@ -26,7 +25,7 @@ from shardherd.core.model.nouns import (
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsCommitted:
-    """These positions are durable now: the outcome of a `Result.commit`.
+    """These positions are durable now: the outcome of a `Decision.positions`.
 
     `read_back`: after an unknown outcome. They are what was found then, and may bear the notes of whoever committed before.
     """
@@ -156,4 +155,5 @@ Request = (
     | ClockGap
 )
 
-Reply = HeartbeatReply | CheckpointReply | ForceCheckpointReply | None
+Reply = CheckpointReply | ForceCheckpointReply | None
+"""What is known when a request is decided on. The reply to a heartbeat is that of the moment in which it is sent."""

@@ -1,4 +1,4 @@
-"""What of a result is let into the ownership though it could stay out: new shards, and a reset."""
+"""What of a decision is let into the ownership though it could stay out: new shards, and a reset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tests.builders import Play, incarnation, info, started, topic, with_setting
 
 
 def grows(play: Play, request: Request) -> str:
-    return play.group.handle(request, play.now).grows
+    decision = play.group.decide(request, play.now)
+    play.group.roll_back()
+    return decision.grows
 
 
 def test_shards_that_appear_grow_it() -> None:
@@ -60,8 +62,8 @@ def test_a_refused_reset_does_not() -> None:
 )
 def test_who_comes_and_goes_does_not(request_: Request) -> None:
     play = started(4, 2)
-    result = play.group.handle(request_, play.now)
-    assert (result.persist, result.grows) == (True, "")
+    decision = play.group.decide(request_, play.now)
+    assert (decision.persist, decision.grows) == (True, "")
 
 
 def test_what_is_kept_out_is_shown_and_withholds_nothing() -> None:

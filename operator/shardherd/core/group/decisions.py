@@ -16,27 +16,28 @@ from shardherd.core.model.words import count, some
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What a request leads to. Nothing has changed yet.
+class Decision:
+    """What a request leads to, and `events`: what it changed in the group.
 
-    `persist`: the ownership changed and must be durable before the reply goes out. `commit`: positions to make durable, whose
-    outcome must be reported. For a CheckpointRequest the reply holds if the commit succeeds. `woken`: consumers whose parked
-    heartbeats must be answered now. `told`: those of the events that are for users and counters. `grows`: what it lets into the
-    ownership that takes room and could stay out, in words; empty if nothing.
+    `persist`: the ownership changed and must be durable before the reply goes out. `positions`: what to make durable in the
+    source; what becomes of them must be reported, and the reply to a CheckpointRequest holds if they are. `woken`: consumers
+    whose parked heartbeats must be answered now. `told`: those of the events that are for users and counters. `grows`: what it
+    lets into the ownership that takes room and could stay out, in words; empty if nothing. The reply to a heartbeat is not
+    here: `Group.confirmed` makes it when it is sent.
     """
 
     events: tuple[Event, ...] = ()
     reply: Reply = None
     persist: bool = False
-    commit: Mapping[ShardId, Offset] = field(default_factory=dict)
+    positions: Mapping[ShardId, Offset] = field(default_factory=dict)
     woken: frozenset[ConsumerId] = frozenset()
     told: tuple[Told, ...] = ()
     grows: str = ""
 
 
-def result_of(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
+def decision_of(state: State, events: tuple[Event, ...], reply: Reply) -> Decision:
     """What these events lead to. One pass: there may be hundreds of thousands."""
-    commit: dict[ShardId, Offset] = {}
+    positions: dict[ShardId, Offset] = {}
     woken: set[ConsumerId] = set()
     told: list[Told] = []
     appeared: list[ShardId] = []
@@ -49,9 +50,9 @@ def result_of(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
         table, key, before, after = event
         if table is IN_FLIGHT:
             if after is None:
-                commit.pop(key, None)
+                positions.pop(key, None)
             else:
-                commit[key] = after.offset
+                positions[key] = after.offset
         elif table is TOUCHED:
             woken.add(key)
         elif table is POSITIONS:
@@ -66,7 +67,7 @@ def result_of(state: State, events: tuple[Event, ...], reply: Reply) -> Result:
         elif key == "touched_all":
             everyone = True
     wakes = frozenset(woken.union(state.sessions if everyone else ()))
-    return Result(events, reply, persist, commit, wakes, tuple(told), _growth(appeared, begun))
+    return Decision(events, reply, persist, positions, wakes, tuple(told), _growth(appeared, begun))
 
 
 def _growth(appeared: list[ShardId], begun: ResetReport | None) -> str:
