@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +10,14 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from dev.cluster.paths import cache
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.decoding import record_batches
 from shardherd.source.decoding import record_layout as layout
+from tests.harness.bounds import run_checked
 from tests.harness.long import LONG
 from tests.property import record_damage
 from tests.unit.source.kafka_bytes import CODECS, Record, legacy_batch
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = 2000 if LONG else 40
 SEEDS = 300_000 if LONG else 4000
 TIMEOUT = 3600 if LONG else 600
@@ -134,15 +129,7 @@ def test_damage_ends_in_valid_rows_or_in_an_error_that_names_the_batch() -> None
 @pytest.mark.timeout(TIMEOUT)
 def test_damage_leads_to_no_access_outside_of_an_array() -> None:
     """The compiled loops have no bounds checks in use; here they have, in a process of their own."""
-    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache() / "numba-boundscheck")}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.property.record_damage", "0", str(CHECKED_SEEDS)],
-        cwd=ROOT,
-        env={**os.environ, **checked, "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_checked("tests.property.record_damage", 0, CHECKED_SEEDS)
 
     assert (done.returncode, done.stderr[-2000:]) == (0, "")
     assert "rows" in done.stdout

@@ -76,7 +76,7 @@ def texts(data: Bytes, words: Words, valid: Bytes) -> tuple[pa.Buffer, pa.Buffer
     """The offsets and bytes of the strings that the words point to."""
     ends = np.zeros(len(words) + 1, np.int32)
     out = np.empty(compiled_values.text_bound(words, valid, len(words)) + 8, np.uint8)
-    size = compiled_values.gather_text(data.ctypes.data, len(data), words, valid, len(words), ends, out)
+    size = compiled_values.gather_text(data, words, valid, len(words), ends, out)
     return _buffer(ends), _buffer(out[:size])
 
 

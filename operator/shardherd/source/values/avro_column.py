@@ -142,7 +142,7 @@ class AvroColumn:
         row = 0
         while True:
             row = compiled_values.avro_records(
-                data.ctypes.data, offsets, header, present, roots, row, steps, lists, tables.nodes, planes.bases, planes.values,
+                data, offsets, header, present, roots, row, steps, lists, tables.nodes, planes.bases, planes.values,
                 planes.valid, planes.counts, planes.capacities, stack, status, before,
             )  # fmt: skip
             if row >= rows:

@@ -40,17 +40,23 @@ from shardherd.source.values.avro_schema import (
     UNION,
 )
 from shardherd.source.values.bytes_kernels import (
+    NOTHING,
+    POWERS,
+    bounded,
     builtin,
     compiled,
     forget,
     load8,
     load64,
+    memory,
+    node_field,
     put_double,
     put_word,
     store8,
+    until,
     word_at,
 )
-from shardherd.source.values.value_layout import ABSENT, CHILD, DOMAIN, FAST, MAX_DEPTH, NODE_FIELDS, SLOW
+from shardherd.source.values.value_layout import ABSENT, CHILD, DOMAIN, FAST, MAX_DEPTH, SLOW
 
 _MAX_KEYS = 64
 
@@ -68,12 +74,10 @@ _LEAST_INT, _MOST_INT = -(2**31), 2**31 - 1
 _MOST_MILLIS = 9_223_372_036_854_775
 """Milliseconds that still fit Spark's microseconds, before or after 1970."""
 
-_types: Any = types
-_PAIR = _types.UniTuple(types.int64, 2)
-_POWERS = np.array([10**k for k in range(19)], np.int64)
-_NONE = -(2**62)
+_PAIR = types.UniTuple(types.int64, 2)
 
 
+@bounded(4)
 @builtin
 def _single(_typing: Any, _address: Any, _index: Any) -> Any:
     """The 32-bit floating-point number at an address plus an index, widened."""
@@ -85,7 +89,7 @@ def _single(_typing: Any, _address: Any, _index: Any) -> Any:
     return types.float64(types.int64, types.int64), code
 
 
-@compiled(_PAIR(types.int64, types.int64, types.int64))
+@compiled("Bnn", _PAIR)
 def _varint(data: Any, at: Any, end: Any) -> Any:
     """A zigzag integer of up to nine bytes: (the number, the position after it or -1). Longer ones are rare and left out."""
     value = np.uint64(0)
@@ -100,28 +104,28 @@ def _varint(data: Any, at: Any, end: Any) -> Any:
     return np.int64(0), np.int64(-1)
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64, types.int64))
+@compiled("Bnnn")
 def _decimal(data: Any, at: Any, size: Any, precision: Any) -> Any:
-    """The big-endian integer of up to eight bytes, _NONE if it is longer or has more digits than that."""
+    """The big-endian integer of up to eight bytes, NOTHING if it is longer or has more digits than that."""
     if size < 1 or size > 8:
-        return np.int64(_NONE)
+        return np.int64(NOTHING)
     value = np.int64(0) if load8(data, at) < _SIGN else np.int64(-1)
     for i in range(size):
         value = (value << 8) | load8(data, at + i)
-    if precision <= 18 and (value >= _POWERS[precision] or value <= -_POWERS[precision]):
-        return np.int64(_NONE)
-    return value if value > _NONE else np.int64(_NONE)
+    if precision <= 18 and (value >= POWERS[precision] or value <= -POWERS[precision]):
+        return np.int64(NOTHING)
+    return value if value > NOTHING else np.int64(NOTHING)
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64, types.int64))
-def _repeated(data: Any, keys: Any, begin: Any, end: Any) -> Any:
+@compiled("Blnn")
+def _repeated(data: Any, values: Any, begin: Any, end: Any) -> Any:
     """Whether two of a map's keys, the words begin to end, are the same; 1 also if there are too many to say."""
     if end - begin > _MAX_KEYS:
         return 1
     for i in range(begin + 1, end):
-        one = word_at(keys, i)
+        one = word_at(values, i)
         for j in range(begin, i):
-            other = word_at(keys, j)
+            other = word_at(values, j)
             if (one ^ other) & _LENGTH:
                 continue
             same = 1
@@ -134,17 +138,17 @@ def _repeated(data: Any, keys: Any, begin: Any, end: Any) -> Any:
     return 0
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64), inline=True)
+@compiled("Lnn", inline=True)
 def _field(steps: Any, step: Any, which: Any) -> Any:
     return word_at(steps, step * STEP_FIELDS + which)
 
 
-@compiled(_types.int64(types.int64, types.int64), inline=True)
+@compiled("Ln", inline=True)
 def _domain_below(nodes: Any, node: Any) -> Any:
-    return word_at(nodes, word_at(nodes, node * NODE_FIELDS + CHILD) * NODE_FIELDS + DOMAIN)
+    return node_field(nodes, node_field(nodes, node, CHILD), DOMAIN)
 
 
-@compiled(_types.int64(*[types.int64] * 13))
+@compiled("BnnnnLLLLlbll")
 def _record(
     data: Any, at: Any, end: Any, step: Any, row: Any, steps: Any, lists: Any, nodes: Any, bases: Any, values: Any, valid: Any,
     counts: Any, stack: Any,
@@ -182,7 +186,7 @@ def _record(
                 word = (at << 32) | size
                 if code == DECIMAL_BYTES:
                     word = _decimal(data, at, size, first)
-                    if word == _NONE:
+                    if word == NOTHING:
                         return SLOW
                 put_word(values, place, word)
             at += size
@@ -220,7 +224,7 @@ def _record(
                 word = (at << 32) | first
                 if code == DECIMAL_FIXED:
                     word = _decimal(data, at, first, _field(steps, step, SECOND))
-                    if word == _NONE:
+                    if word == NOTHING:
                         return SLOW
                 put_word(values, place, word)
             at += first
@@ -286,8 +290,8 @@ def _record(
                         size = word_at(counts, _domain_below(nodes, node)) - begin
                         put_word(values, word_at(bases, node) + slot, size)
                         if code == MAP and size > 1:
-                            keys = values + 8 * word_at(bases, word_at(nodes, node * NODE_FIELDS + CHILD))
-                            if _repeated(data, keys, begin, begin + size):
+                            begin += word_at(bases, node_field(nodes, node, CHILD))
+                            if _repeated(data, values, begin, begin + size):
                                 return SLOW
                     depth -= 1
                     continue
@@ -301,7 +305,7 @@ def _record(
                 if at < 0 or size < 0 or size > end - at:
                     return SLOW
                 if node >= 0:
-                    place = word_at(bases, word_at(nodes, node * NODE_FIELDS + CHILD)) + slot
+                    place = word_at(bases, node_field(nodes, node, CHILD)) + slot
                     put_word(values, place, (at << 32) | size)
                     store8(valid, place, 1)
                 at += size
@@ -310,16 +314,17 @@ def _record(
 
 
 def records(
-    data: Any, offsets: Any, header: Any, present: Any, roots: Any, row: Any, steps: Any, lists: Any, nodes: Any, bases: Any,
+    raw: Any, offsets: Any, header: Any, present: Any, roots: Any, row: Any, steps: Any, lists: Any, nodes: Any, bases: Any,
     values: Any, valid: Any, counts: Any, capacities: Any, stack: Any, status: Any, before: Any,
 ) -> Any:  # fmt: skip
-    """Read values from `row` on: value i is at the addresses data + offsets[i] + header to data + offsets[i + 1].
+    """Read values from `row` on: value i is raw[offsets[i] + header : offsets[i + 1]].
 
     Its first step is roots[i], below 0 if it cannot be read. Returns the first row that was not read because a domain may not
     have room for it, or the number of rows. `present` may be empty: all are there. `before` is scratch, a word for each domain.
     """
     rows = len(offsets) - 1
     domains = len(counts)
+    data = memory(raw)
     while row < rows:
         if len(present) > 0 and present[row] == 0:
             status[row] = ABSENT
@@ -335,8 +340,8 @@ def records(
                 return row
             before[domain] = counts[domain]
         status[row] = _record(
-            data, at, end, roots[row], row, steps.ctypes.data, lists.ctypes.data, nodes.ctypes.data, bases.ctypes.data,
-            values.ctypes.data, valid.ctypes.data, counts.ctypes.data, stack.ctypes.data,
+            until(data, end), at, end, roots[row], row, memory(steps), memory(lists), memory(nodes), memory(bases),
+            memory(values), memory(valid), memory(counts), memory(stack),
         )  # fmt: skip
         if status[row] == SLOW:
             forget(nodes, bases, valid, counts, before, row)

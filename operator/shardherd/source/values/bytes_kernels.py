@@ -1,6 +1,8 @@
 """Compiled pieces that read and write memory by its address, for the readers of this package.
 
 Nothing here checks a bound: callers do. An address costs a call less than an array does, and no index is looked at twice.
+With NUMBA_BOUNDSCHECK=1, as tests set it, the same code is compiled with arrays where else there are addresses, and an access
+outside of its array, or beyond the end of the value that is read, raises IndexError.
 `compiled_values` says what is called from outside, and by which signature.
 """
 
@@ -14,7 +16,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 from shardherd.source.values.json_bytes import (
     BACKSLASH,
@@ -38,24 +40,43 @@ from shardherd.source.values.json_bytes import (
     UPPER_F,
     ZERO,
 )
-from shardherd.source.values.value_layout import DOMAIN, ESCAPED
+from shardherd.source.values.value_layout import DOMAIN, ESCAPED, NODE_FIELDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_types: Any = types
 _njit: Any = numba.njit
-OUT_BYTES = types.uint8[::1]
-WORDS = types.int64[::1]
+_config: Any = numba.config
+_inlined: Any = register_jitable
+
+POWERS = np.array([10**k for k in range(19)], np.int64)
+NOTHING = -(2**62)
+"""What stands for a number that was not found."""
+
+CHECKED = bool(_config.BOUNDSCHECK)
+"""Whether accesses are checked. Never in what is compiled beforehand."""
 
 
-def compiled(*signature: Any, inline: bool = False) -> Callable[[F], F]:
+def _array(item: Any, *, readonly: bool) -> Any:
+    return types.Array(item, 1, "C", readonly=readonly)
+
+
+_ARGUMENTS: dict[str, Any] = {"n": types.int64, "A": _array(types.int64, readonly=True)} | {
+    letter: _array(item, readonly=letter.isupper()) if CHECKED else types.int64
+    for letter, item in (("B", types.uint8), ("b", types.uint8), ("L", types.int64), ("l", types.int64))
+}
+
+
+def compiled(arguments: str, result: Any = types.int64, *, inline: bool = False) -> Callable[[F], F]:
     """A piece for other compiled functions, by numba's njit with a declared signature.
 
+    A letter for each argument: n is a number, A an array of words. B and L are `memory` of bytes and of words, small letters
+    memory that is written to.
     Not cached: numba's cache does not see that a piece in another file has changed.
     """
+    signature = result(*[_ARGUMENTS[letter] for letter in arguments])
 
     def wrap(function: F) -> F:
-        made: F = _njit(*signature, nogil=True, error_model="numpy", inline="always" if inline else "never")(function)
+        made: F = _njit(signature, nogil=True, error_model="numpy", inline="always" if inline else "never")(function)
         return made
 
     return wrap
@@ -67,10 +88,49 @@ def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def _flat(array: Any) -> Any:
+    return array.reshape(-1)
+
+
+def _address(array: Any) -> Any:
+    return np.int64(array.ctypes.data)
+
+
+def _cut(data: Any, end: Any) -> Any:
+    return data[:end]
+
+
+def _whole(data: Any, _end: Any) -> Any:
+    return data
+
+
+memory: Any = _inlined(_flat if CHECKED else _address)
+"""An array as the pieces take it."""
+
+until: Any = _inlined(_cut if CHECKED else _whole)
+"""Memory in which nothing may be looked at from an index on."""
+
+
+def bounded(items: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A builtin that touches so many items of its memory, from its index on: checked if anything is."""
+
+    def wrap(touch: Callable[..., Any]) -> Callable[..., Any]:
+        def looked_at(memory: Any, index: Any, *more: Any) -> Any:
+            if index < 0 or index + items > len(memory):
+                raise IndexError("an access outside of an array, or beyond the end of a value")
+            return touch(memory.ctypes.data, index, *more)
+
+        made: Callable[..., Any] = _inlined(looked_at)
+        return made if CHECKED else touch
+
+    return wrap
+
+
 def _pointer(builder: Any, bits: int, address: Any, index: Any) -> Any:
     return builder.inttoptr(builder.add(address, index), ir.IntType(bits).as_pointer())
 
 
+@bounded(1)
 @builtin
 def load8(_typing: Any, _address: Any, _index: Any) -> Any:
     """The byte at an address plus an index."""
@@ -81,6 +141,7 @@ def load8(_typing: Any, _address: Any, _index: Any) -> Any:
     return types.int64(types.int64, types.int64), code
 
 
+@bounded(8)
 @builtin
 def load64(_typing: Any, _address: Any, _index: Any) -> Any:
     """The eight bytes from an address plus an index on, as one little-endian word."""
@@ -91,6 +152,7 @@ def load64(_typing: Any, _address: Any, _index: Any) -> Any:
     return types.uint64(types.int64, types.int64), code
 
 
+@bounded(8)
 @builtin
 def store64(_typing: Any, _address: Any, _index: Any, _word: Any) -> Any:
     """Write eight bytes from an address plus an index on."""
@@ -103,6 +165,7 @@ def store64(_typing: Any, _address: Any, _index: Any, _word: Any) -> Any:
     return types.none(types.int64, types.int64, types.uint64), code
 
 
+@bounded(1)
 @builtin
 def store8(_typing: Any, _address: Any, _index: Any, _byte: Any) -> Any:
     """Write the byte at an address plus an index."""
@@ -115,6 +178,7 @@ def store8(_typing: Any, _address: Any, _index: Any, _byte: Any) -> Any:
     return types.none(types.int64, types.int64, types.int64), code
 
 
+@bounded(1)
 @builtin
 def word_at(_typing: Any, _address: Any, _index: Any) -> Any:
     """The word of this index in an array of words at an address."""
@@ -126,6 +190,7 @@ def word_at(_typing: Any, _address: Any, _index: Any) -> Any:
     return types.int64(types.int64, types.int64), code
 
 
+@bounded(1)
 @builtin
 def put_word(_typing: Any, _address: Any, _index: Any, _word: Any) -> Any:
     """Write the word of this index in an array of words at an address."""
@@ -138,6 +203,7 @@ def put_word(_typing: Any, _address: Any, _index: Any, _word: Any) -> Any:
     return types.none(types.int64, types.int64, types.int64), code
 
 
+@bounded(1)
 @builtin
 def put_double(_typing: Any, _address: Any, _index: Any, _number: Any) -> Any:
     """Write a floating-point number as the word of this index."""
@@ -161,29 +227,27 @@ def trailing_zeros(_typing: Any, _word: Any) -> Any:
     return types.int64(types.uint64), code
 
 
-@compiled(_types.int64(OUT_BYTES, types.int64, types.int64))
+@compiled("Lnn", inline=True)
+def node_field(nodes: Any, node: Any, which: Any) -> Any:
+    """A column of a node's row in the table."""
+    return word_at(nodes, node * NODE_FIELDS + which)
+
+
+@compiled("bnn")
 def put_utf8(out: Any, at: Any, code: Any) -> Any:
     """Write a code point as UTF-8; returns the position after it."""
     if code < 0x80:
-        out[at] = code
+        store8(out, at, code)
         return at + 1
-    if code < 0x800:
-        out[at] = 0xC0 | (code >> 6)
-        out[at + 1] = 0x80 | (code & 0x3F)
-        return at + 2
-    if code < 0x10000:
-        out[at] = 0xE0 | (code >> 12)
-        out[at + 1] = 0x80 | ((code >> 6) & 0x3F)
-        out[at + 2] = 0x80 | (code & 0x3F)
-        return at + 3
-    out[at] = 0xF0 | (code >> 18)
-    out[at + 1] = 0x80 | ((code >> 12) & 0x3F)
-    out[at + 2] = 0x80 | ((code >> 6) & 0x3F)
-    out[at + 3] = 0x80 | (code & 0x3F)
-    return at + 4
+    size = 2 if code < 0x800 else 3 if code < BEYOND else 4
+    for left in range(size - 1, 0, -1):
+        store8(out, at + left, 0x80 | (code & 0x3F))
+        code >>= 6
+    store8(out, at, ((0xF00 >> size) & 0xFF) | code)
+    return at + size
 
 
-@compiled(_types.int64(types.int64, types.int64))
+@compiled("Bn")
 def hex4(data: Any, at: Any) -> Any:
     """The number of four hexadecimal digits, -1 if they are none."""
     value = np.int64(0)
@@ -210,13 +274,13 @@ def text_bound(words: Any, valid: Any, count: Any) -> Any:
     return total
 
 
-def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: Any, out: Any) -> Any:
-    """Copy the strings of a plane, whose bytes are at `data` (`size` in all), one after another, JSON's escapes resolved.
+def gather_text(texts: Any, words: Any, valid: Any, count: Any, ends: Any, out: Any) -> Any:
+    """Copy the strings of a plane, whose words point into `texts`, one after another, JSON's escapes resolved.
 
     `ends` gets their ends, from ends[1] on; `out` has room for `text_bound` bytes and eight more. Returns their number.
     """
     to = np.int64(0)
-    target = np.int64(out.ctypes.data)
+    data, size, target = memory(texts), len(texts), memory(out)
     for i in range(count):
         if valid[i]:
             word = words[i]
@@ -227,7 +291,7 @@ def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: 
                 while at < stop:
                     c = load8(data, at)
                     if c != BACKSLASH:
-                        out[to] = c
+                        store8(target, to, c)
                         to += 1
                         at += 1
                         continue
@@ -239,7 +303,7 @@ def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: 
                         if HIGH_SURROGATES <= code < LOW_SURROGATES:
                             code = BEYOND + ((code - HIGH_SURROGATES) << 10) + (hex4(data, at + 2) - LOW_SURROGATES)
                             at += 6
-                        to = put_utf8(out, to, code)
+                        to = put_utf8(target, to, code)
                         continue
                     if c == LOWER_B:
                         c = np.int64(BACKSPACE)
@@ -251,7 +315,7 @@ def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: 
                         c = np.int64(FORM_FEED)
                     elif c == LOWER_R:
                         c = np.int64(CARRIAGE_RETURN)
-                    out[to] = c
+                    store8(target, to, c)
                     to += 1
             elif at + length + 8 <= size:
                 k = np.int64(0)
@@ -261,13 +325,13 @@ def gather_text(data: Any, size: Any, words: Any, valid: Any, count: Any, ends: 
                 to += length
             else:
                 for j in range(length):
-                    out[to + j] = load8(data, at + j)
+                    store8(target, to + j, load8(data, at + j))
                 to += length
         ends[i + 1] = to
     return to
 
 
-@compiled(types.void(types.Array(types.int64, 2, "C", readonly=True), WORDS, OUT_BYTES, WORDS, WORDS, types.int64))
+@_inlined  # type: ignore[untyped-decorator]
 def forget(nodes: Any, bases: Any, valid: Any, counts: Any, before: Any, row: Any) -> None:
     """Take back what a record has written at `row` and, in the other domains, from the slots `before` on."""
     for node in range(len(nodes)):

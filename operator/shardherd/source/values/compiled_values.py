@@ -20,19 +20,19 @@ TEXTS = Library(
     "texts",
     "shardherd.source.values.bytes_kernels",
     _BASE,
-    {"text_bound": "lbn", "gather_text": "nnlbnib"},
+    {"text_bound": "lbn", "gather_text": "Blbnib"},
 )
 JSON = Library(
     "json",
     "shardherd.source.values.json_kernels",
     (*_BASE, "values/json_tokens.py", "values/json_kernels.py"),
-    {"documents": "nIBnTBLllbllLLtltlbl"},
+    {"documents": "BIBnTBLllbllLLtltlbl"},
 )
 AVRO = Library(
     "avro",
     "shardherd.source.values.avro_kernels",
     (*_BASE, "values/avro_schema.py", "values/avro_kernels.py"),
-    {"records": "nInBLnTLTllblltbl"},
+    {"records": "BInBLnTLTllblltbl"},
 )
 LIBRARIES = (TEXTS, JSON, AVRO)
 
@@ -42,9 +42,9 @@ def text_bound(words: Longs, valid: Bytes, count: int) -> int:
     return TEXTS.functions()["text_bound"](words, valid, count)
 
 
-def gather_text(data: int, size: int, words: Longs, valid: Bytes, count: int, ends: Ints, out: Bytes) -> int:
+def gather_text(texts: Bytes, words: Longs, valid: Bytes, count: int, ends: Ints, out: Bytes) -> int:
     """See `bytes_kernels.gather_text`."""
-    return TEXTS.functions()["gather_text"](data, size, words, valid, count, ends, out)
+    return TEXTS.functions()["gather_text"](texts, words, valid, count, ends, out)
 
 
 def documents(*arguments: Bytes | Longs | Ints | int) -> int:

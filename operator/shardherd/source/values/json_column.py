@@ -89,7 +89,7 @@ class JsonColumn:
         row = 0
         while True:
             row = compiled_values.documents(
-                data.ctypes.data, offsets, present, row, tables.nodes, tables.names, tables.hashes, planes.bases, planes.values,
+                data, offsets, present, row, tables.nodes, tables.names, tables.hashes, planes.bases, planes.values,
                 planes.valid, planes.counts, planes.capacities, *self._zone, stack, seen, deferred, cursor, status, before,
             )  # fmt: skip
             self._numbers(data, planes, deferred[: cursor[0]])

@@ -11,15 +11,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from shardherd.source.values.bytes_kernels import (
+    NOTHING,
     compiled,
     forget,
     load8,
+    memory,
+    node_field,
     put_double,
     put_word,
     store8,
+    until,
     word_at,
 )
 from shardherd.source.values.json_bytes import (
@@ -41,11 +44,9 @@ from shardherd.source.values.json_bytes import (
     ZERO,
 )
 from shardherd.source.values.json_tokens import (
-    CONST_WORDS,
     HAS_ESCAPES,
     MAX_NAME,
     MAX_TEXT,
-    NOTHING,
     TENS,
     WITHOUT_ESCAPES,
     as_decimal,
@@ -81,7 +82,6 @@ from shardherd.source.values.value_layout import (
     MAX_DEPTH,
     NAME_AT,
     NAME_SIZE,
-    NODE_FIELDS,
     SECOND,
     SLOW,
     STRING,
@@ -89,16 +89,8 @@ from shardherd.source.values.value_layout import (
     TIMESTAMP,
 )
 
-_types: Any = types
 
-
-@compiled(_types.int64(types.int64, types.int64, types.int64), inline=True)
-def node_field(nodes: Any, node: Any, which: Any) -> Any:
-    """A column of a node's row in the table at an address."""
-    return word_at(nodes, node * NODE_FIELDS + which)
-
-
-@compiled(_types.int64(*[types.int64] * 15, CONST_WORDS, CONST_WORDS))
+@compiled("BnnnLBLLlblllllAA")
 def _document(
     data: Any, at: Any, end: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any, valid: Any,
     counts: Any, stack: Any, seen: Any, deferred: Any, cursor: Any, zone_from: Any, zone_offset: Any,
@@ -362,17 +354,18 @@ def _document(
 
 
 def documents(
-    data: Any, offsets: Any, present: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any,
+    texts: Any, offsets: Any, present: Any, row: Any, nodes: Any, names: Any, hashes: Any, bases: Any, values: Any,
     valid: Any, counts: Any, capacities: Any, zone_from: Any, zone_offset: Any, stack: Any, seen: Any, deferred: Any,
     cursor: Any, status: Any, before: Any,
 ) -> Any:  # fmt: skip
-    """Read documents from `row` on: document i is at the addresses data + offsets[i] to data + offsets[i + 1].
+    """Read documents from `row` on: document i is texts[offsets[i] : offsets[i + 1]].
 
     Returns the first row that was not read because a domain or the deferred numbers may not have room for it, or the number of
     rows. `present` may be empty: all are there. `before` is scratch, a word for each domain.
     """
     rows = len(offsets) - 1
     domains = len(counts)
+    data = memory(texts)
     while row < rows:
         if len(present) > 0 and present[row] == 0:
             status[row] = ABSENT
@@ -388,9 +381,9 @@ def documents(
             before[domain] = counts[domain]
         numbers = cursor[0]
         status[row] = _document(
-            data, at, end, row, nodes.ctypes.data, names.ctypes.data, hashes.ctypes.data, bases.ctypes.data, values.ctypes.data,
-            valid.ctypes.data, counts.ctypes.data, stack.ctypes.data, seen.ctypes.data, deferred.ctypes.data,
-            cursor.ctypes.data, zone_from, zone_offset,
+            until(data, end), at, end, row, memory(nodes), memory(names), memory(hashes), memory(bases), memory(values),
+            memory(valid), memory(counts), memory(stack), memory(seen), memory(deferred), memory(cursor), zone_from,
+            zone_offset,
         )  # fmt: skip
         if status[row] == SLOW:
             cursor[0] = numbers

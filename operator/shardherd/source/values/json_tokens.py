@@ -12,6 +12,8 @@ import numpy as np
 from numba import types
 
 from shardherd.source.values.bytes_kernels import (
+    NOTHING,
+    POWERS,
     compiled,
     hex4,
     load8,
@@ -60,7 +62,6 @@ from shardherd.source.values.value_layout import (
     MAX_DEPTH,
 )
 
-_types: Any = types
 MAX_NAME = 4096
 _MAX_NUMBER = 300
 MAX_TEXT = 10_000_000
@@ -69,20 +70,17 @@ HAS_ESCAPES = 1 << 62
 WITHOUT_ESCAPES = HAS_ESCAPES - 1
 """A bit that `text_end` sets beside a position, and the mask of the position."""
 
-CONST_WORDS = types.Array(types.int64, 1, "C", readonly=True)
-
 _LOW = np.uint64(0x0101010101010101)
 _HIGH = np.uint64(0x8080808080808080)
 _QUOTES = np.uint64(0x2222222222222222)
 _SLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _SPACES = np.uint64(0x2020202020202020)
 
-POWERS = np.array([10**k for k in range(19)], np.int64)
 TENS = np.array([10.0**k for k in range(23)], np.float64)
 _MONTHS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64), inline=True)
+@compiled("Bnn", inline=True)
 def skip_space(data: Any, at: Any, end: Any) -> Any:
     while at < end and load8(data, at) <= SPACE:
         c = load8(data, at)
@@ -92,7 +90,7 @@ def skip_space(data: Any, at: Any, end: Any) -> Any:
     return at
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64))
+@compiled("Bnn")
 def _sequence(data: Any, at: Any, end: Any) -> Any:
     """The position after a valid UTF-8 sequence of more than one byte, -1 if it is none."""
     first = load8(data, at)
@@ -114,7 +112,7 @@ def _sequence(data: Any, at: Any, end: Any) -> Any:
     return at + size
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64))
+@compiled("Bnn")
 def text_end(data: Any, at: Any, end: Any) -> Any:
     """The position of a string's closing quote, from the position after its opening one; -1 if it is not proven.
 
@@ -179,10 +177,11 @@ def text_end(data: Any, at: Any, end: Any) -> Any:
             at += 1
 
 
-_NUMBER = _types.UniTuple(types.int64, 5)
+_NUMBER = types.UniTuple(types.int64, 5)
+_NO_NUMBER = (-1, 0, 0, 0, 0)
 
 
-@compiled(_NUMBER(types.int64, types.int64, types.int64))
+@compiled("Bnn", _NUMBER)
 def read_number(data: Any, at: Any, end: Any) -> Any:
     """A number: (position after it or -1, its digits as an integer, the power of ten, is it an integer, how many digits).
 
@@ -193,13 +192,13 @@ def read_number(data: Any, at: Any, end: Any) -> Any:
     if negative:
         at += 1
     if at >= end or load8(data, at) < ZERO or load8(data, at) > NINE:
-        return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        return _NO_NUMBER
     mantissa = np.int64(0)
     digits = np.int64(0)
     if load8(data, at) == ZERO:
         at += 1
         if at < end and ZERO <= load8(data, at) <= NINE:
-            return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+            return _NO_NUMBER
     else:
         while at < end and ZERO <= load8(data, at) <= NINE:
             if digits < 18:
@@ -220,7 +219,7 @@ def read_number(data: Any, at: Any, end: Any) -> Any:
             at += 1
         power = point - at
         if at == point:
-            return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+            return _NO_NUMBER
     if at < end and (load8(data, at) == LOWER_E or load8(data, at) == UPPER_E):
         whole = np.int64(0)
         at += 1
@@ -235,14 +234,14 @@ def read_number(data: Any, at: Any, end: Any) -> Any:
                 exponent = exponent * 10 + (load8(data, at) - ZERO)
             at += 1
         if at == point:
-            return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+            return _NO_NUMBER
         power += -exponent if down else exponent
     if at - begin > _MAX_NUMBER:
-        return np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        return _NO_NUMBER
     return at, -mantissa if negative else mantissa, power, whole, digits
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64))
+@compiled("Bnn")
 def word_end(data: Any, at: Any, end: Any) -> Any:
     """The position after true, false or null, -1 for anything else. What follows is looked at by whoever goes on."""
     c = load8(data, at)
@@ -274,7 +273,7 @@ def word_end(data: Any, at: Any, end: Any) -> Any:
     return np.int64(-1)
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64))
+@compiled("Bnn")
 def value_end(data: Any, at: Any, end: Any) -> Any:
     """The position after a value that nobody wants, -1 if it is not proven to be JSON."""
     depth = np.int64(0)
@@ -340,7 +339,7 @@ def value_end(data: Any, at: Any, end: Any) -> Any:
             return at
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64), inline=True)
+@compiled("Bnn", inline=True)
 def _digits(data: Any, at: Any, count: Any) -> Any:
     value = np.int64(0)
     for i in range(count):
@@ -351,10 +350,7 @@ def _digits(data: Any, at: Any, count: Any) -> Any:
     return value
 
 
-NOTHING = -(2**62)
-
-
-@compiled(_types.int64(types.int64, types.int64))
+@compiled("Bn")
 def read_date(data: Any, at: Any) -> Any:
     """Days since 1970-01-01 of the ten bytes yyyy-mm-dd, NOTHING if they are no date."""
     year, month, day = _digits(data, at, 4), _digits(data, at + 5, 2), _digits(data, at + 8, 2)
@@ -372,7 +368,7 @@ def read_date(data: Any, at: Any) -> Any:
     return cycle * 146_097 + of_cycle * 365 + of_cycle // 4 - of_cycle // 100 + of_year - 719_468
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64, CONST_WORDS, CONST_WORDS))
+@compiled("BnnAA")
 def read_timestamp(data: Any, at: Any, stop: Any, zone_from: Any, zone_offset: Any) -> Any:
     """Microseconds of load8(data, at:stop), a date and a time with or without a zone; NOTHING if it is written in another way.
 
@@ -432,7 +428,7 @@ def read_timestamp(data: Any, at: Any, stop: Any, zone_from: Any, zone_offset: A
     return (local - offset) * 1_000_000 + micros
 
 
-@compiled(_types.int64(types.int64, types.int64, types.int64, types.int64, types.int64))
+@compiled("nnnnn")
 def as_decimal(mantissa: Any, power: Any, digits: Any, scale: Any, precision: Any) -> Any:
     """A number as the unscaled digits of decimal(precision, scale), rounded half up; NOTHING if 18 digits do not prove it."""
     if digits > 18:
