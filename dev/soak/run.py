@@ -38,7 +38,7 @@ SERIES = Bound(0.2, 40)
 LEAST_EVERY_S, LOOKS = 5.0, 360
 """Seconds between two looks at the processes, at least; and about how many looks there are."""
 
-MOST_TOLD = 20
+MOST_LISTED = 20
 """Lines about duplicates that nothing excuses."""
 
 Tables = Sequence[tuple[str, Sequence[Line]]]
@@ -136,7 +136,7 @@ class Soak:
         """The table of each group."""
         done = self.incidents
         for kind, group in groups.items():
-            for line in excuses.told(excuses.beside(group.rows(), kind, done), self.begun)[:MOST_TOLD]:
+            for line in excuses.describe_duplicates(excuses.beside(group.rows(), kind, done), self.begun)[:MOST_LISTED]:
                 self.reporter.say(f"{kind}: {line}")
         return [
             (kind, excuses.table(each.rows(), kind, produced[kind], each.committed(), done, ordered=kind == ORDERED))

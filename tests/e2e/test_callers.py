@@ -198,8 +198,8 @@ def test_a_pod_finds_the_published_authorities_beside_its_token(pod: Json) -> No
     assert {"configMap": {"name": "shardherd-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}} in volume["projected"][
         "sources"
     ]
-    told = {item["name"]: item.get("value") for item in pod["spec"]["containers"][0]["env"]}
-    assert (told["SHARDHERD_COORDINATOR_URL"], told["SHARDHERD_COORDINATOR_CA_FILE"]) == (
+    environment = {item["name"]: item.get("value") for item in pod["spec"]["containers"][0]["env"]}
+    assert (environment["SHARDHERD_COORDINATOR_URL"], environment["SHARDHERD_COORDINATOR_CA_FILE"]) == (
         URL,
         "/var/run/secrets/shardherd/ca.crt",
     )

@@ -79,10 +79,10 @@ def test_what_grows_from_look_to_look_is_growth() -> None:
 
 def test_the_verdict_names_what_broke_with_its_value_and_its_promise() -> None:
     fine = Line("missing", "0", "0", True)
-    told = Line("records produced", "10")
+    fact = Line("records produced", "10")
     lost = Line("missing", "3", "0", False)
     grown = Growth("threads", 10, 28, Bound(more=4)).line
-    assert verdict([("plain", [told, fine]), ("growth", [])]) == ""
-    assert verdict([("plain", [told, lost]), ("ordered", [fine]), ("growth", [grown])]) == (
+    assert verdict([("plain", [fact, fine]), ("growth", [])]) == ""
+    assert verdict([("plain", [fact, lost]), ("ordered", [fine]), ("growth", [grown])]) == (
         "plain: missing is 3, promised is 0; growth: threads is 10 -> 28, promised is at most 14"
     )

@@ -142,7 +142,7 @@ class Controller:
         self._wake(key)
 
     def watches_began(self) -> None:
-        """A watch began, maybe anew: nobody has told of what went before."""
+        """A watch began, maybe again: deletions before that may have been missed."""
         now = self._clock.now()
         # The second time is for what was looked at before all watches had begun anew.
         self._look_again = [now, now + WATCHES_BEGIN]
@@ -225,7 +225,7 @@ class Controller:
         try:
             planned = plan(self._observe(group, objects))
         except InvalidGroupError:
-            return  # told when it is read anew, just after this
+            return  # passed on when it is read again, just after this
         reports = [action for action in planned.actions if isinstance(action, ReportDeath)]
         if reports:
             await self._applier.apply(reports, objects, group.deaths, {}, self._clock.now())

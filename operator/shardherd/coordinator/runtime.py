@@ -90,9 +90,9 @@ class Runtime:
             self._lost.set()
 
     def resign(self) -> None:
-        """Answer nothing more and start nothing more, because we are told to end."""
+        """Answer nothing more and start nothing more: the process is stopping."""
         self._leading_since = None
-        self._lost_reason = self._lost_reason or "it was told to end"
+        self._lost_reason = self._lost_reason or "it is stopping"
         self._lost.set()
 
     async def lost(self) -> str:
@@ -179,7 +179,7 @@ class Runtime:
             raise NotLeadingError("this coordinator does not lead; ask again")
 
     def group(self, namespace: str, name: str) -> GroupRunner:
-        """The group. Raises UnknownGroupError, or CoordinatorUnavailableError while it may not have been told of it yet."""
+        """The group. Raises UnknownGroupError; CoordinatorUnavailableError while the controller may not have announced it."""
         runner = self._groups.get((namespace, name))
         if runner is not None:
             return runner

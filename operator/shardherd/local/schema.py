@@ -106,9 +106,9 @@ def _wrong(schema: Json, value: Any, path: str) -> Iterator[str]:
     if "enum" in schema and value not in schema["enum"]:
         supported = ", ".join(json.dumps(each) for each in schema["enum"])
         yield f"{path}: Unsupported value: {json.dumps(value)}: supported values: {supported}"
-    for name, (broken, told) in _LIMITS.items():
+    for name, (broken, wording) in _LIMITS.items():
         if name in schema and broken(value, schema[name]):
-            yield f"{path}: Invalid value: {json.dumps(value)}: {path} in body should {told.format(schema[name])}"
+            yield f"{path}: Invalid value: {json.dumps(value)}: {path} in body should {wording.format(schema[name])}"
     if isinstance(value, dict):
         for name in schema.get("required", ()):
             if name not in value:

@@ -42,13 +42,13 @@ TARGET_SECONDS = 10.0
 """Seconds that a micro-batch should take, unless the user says otherwise: a rebalance waits for it."""
 
 EVENT_WAIT = 10.0
-"""Seconds after a query's first micro-batch in which Spark must have told of it; it does within a tenth of one."""
+"""Seconds after a query's first micro-batch within which Spark must have reported its progress; it does within 0.1 s."""
 
 TASKS_LOOK = 0.25
 """Seconds between two looks at whether tasks still run that nobody waits for any more."""
 
 STOPS_WITHIN = 2.0
-"""Seconds that cancelled tasks have to end before the coordinator is told that this run leaves: soon the process ends, too."""
+"""Seconds that cancelled tasks have to end before this run leaves its group: soon the process ends, too."""
 
 
 async def _nobody_knows() -> bool:
@@ -61,7 +61,7 @@ class Agent:
     `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
     monotonic seconds. `running` says whether Spark runs a task, or may. `refusal` says why the query is refused. `batch_at` is
     when a micro-batch was handed out or finished last. Two are to be set: `trigger_interval`, the seconds from one of the
-    query's triggers to the next, as far as they are known; and `hears_events`, if the query's progress events are told, so that
+    query's triggers to the next, as far as they are known; and `hears_events`, if the query's progress events arrive, so that
     a query which its first one refuses has finished nothing.
     """
 
@@ -123,7 +123,7 @@ class Agent:
 
     @property
     def gone(self) -> bool:
-        """Whether this run has left its group, or was told to stop: it will hold no shard again."""
+        """Whether this run has left its group, or was stopped: it will hold no shard again."""
         return bool(self.session.over)
 
     @property
@@ -200,7 +200,7 @@ class Agent:
         return (Phase.WAITING, left) if left > 0.0 else (Phase.READING, 0.0)
 
     def sink_waits(self, waits: bool) -> None:
-        """The running micro-batch has been read, as far as can be told from outside, and what becomes of it takes its time."""
+        """The running micro-batch has been read, as far as can be seen from outside, and what becomes of it takes its time."""
         self._sink_waits = waits
 
     async def _watch_adrift(self) -> None:
@@ -281,7 +281,7 @@ class Agent:
         self._records.set()
 
     async def _first_event(self) -> None:
-        """Wait until Spark has told of the query's first micro-batch: it may be refused, and is finished only if it is not."""
+        """Wait until Spark has reported the query's first micro-batch: it may be refused, and is finished only if it is not."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(EVENT_WAIT):
                 await self._heard.wait()

@@ -31,7 +31,7 @@ class EndsKnown(Protocol):
 
 
 class Observer(Protocol):
-    """Is told what happened, for metrics."""
+    """Counts what happened, for metrics."""
 
     def heartbeat(self, result: str) -> None: ...
 

@@ -16,7 +16,7 @@ from shardherd.spark.decode_stats import CountsAddress
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a query is told once. `slots`: tasks that can run at once, None if not known; it may be told anew later.
+    """What a query needs once. `slots`: tasks that can run at once, None if not known; it may change later.
 
     `security` is `core.model.security.Security.as_dict()`. `counts_address`: where decoded values are counted, None if
     nowhere. `committed`: only committed records are read.
@@ -48,7 +48,7 @@ class Holder(Protocol):
 
     @property
     def ordered(self) -> bool:
-        """Whether a shard's records must be read by one task, as it was last told."""
+        """Whether a shard's records must be read by one task, by the last answer."""
         ...
 
     def latest(self, start: dict[str, Any], *, once: bool) -> Latest:

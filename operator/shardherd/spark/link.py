@@ -26,7 +26,7 @@ class AgentGoneError(RuntimeError):
 
 
 class AgentLink:
-    """A connection to the agent, which is told the limits and the isolation level when it is made. Implements `holder.Holder`.
+    """A connection to the agent, opened with the limits and the isolation level. Implements `holder.Holder`.
 
     Without an isolation level it is the ConsumerGroup's. Everything raises AgentGoneError.
     """

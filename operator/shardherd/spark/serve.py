@@ -38,7 +38,7 @@ LEAVE_WITHIN = 30.0
 """Seconds for the last checkpoint and for leaving."""
 
 GONE = (
-    "this consumer has left its group, because its streaming query had ended or it was told to stop; it joins again when its "
+    "this consumer has left its group, because its streaming query had ended or it was stopped; it joins again when its "
     "application is started again: end it"
 )
 
@@ -59,7 +59,7 @@ LAG_OF_OPEN_TRANSACTIONS = (
 
 
 class ReaderServer:
-    """Serves one agent's questions on `path`. `facts` are told to every reader when it connects.
+    """Serves one agent's questions on `path`. `facts` are sent to every reader when it connects.
 
     `committed` is what the ConsumerGroup says of reading committed records only, None if it leaves that to the query;
     `read_committed` is called with whether the query that begins now does. `slots` tells how many tasks

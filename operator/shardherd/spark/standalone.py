@@ -207,8 +207,8 @@ class Standalone:
         # Where a loss was passed over, the new position must be logged at once: what comes after it is no loss.
         passed = bool(another & {split(shard)[0] for shard in readable})
         topics |= {topic: listed.topics[topic] for topic in {split(shard)[0] for shard in readable}}
-        told = self._known_ends(readable)
-        ends = Ends(told, epochs_in(told))
+        known = self._known_ends(readable)
+        ends = Ends(known, epochs_in(known))
         for shard, (at, lost) in self._cut(begun, positions, ends).items():
             if self._lost(shard, lost, suspected):
                 positions[shard] = at

@@ -1,7 +1,7 @@
 """Who may scrape: whoever shows the one token that the operator was given, where it was given one.
 
 Asked by what serves `/metrics`, in the operator and in drivers, at every scrape, so that the token may be changed. Drivers are
-told its digest only: a group's pods know who scrapes by right, and cannot scrape others. Decides nothing else.
+given its digest only: a group's pods know who scrapes by right, and cannot scrape others. Decides nothing else.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ class PlayedCoordination:
         self.deaths: list[tuple[str, ConsumerId, Incarnation]] = []
 
     def apply(self, spec: GroupSpec, *, new: bool = False) -> None:
-        told = self.specs.setdefault(spec.identity.name, [])
-        if not told or told[-1] != spec:
-            told.append(spec)
+        specs = self.specs.setdefault(spec.identity.name, [])
+        if not specs or specs[-1] != spec:
+            specs.append(spec)
 
     def forget(self, group: GroupIdentity) -> None:
         self.forgotten.append(group.name)

@@ -65,6 +65,6 @@ def test_an_autoscaler_adds_consumers_for_a_backlog_and_takes_them_away_once_it_
             assert rollout.kubelet.fenced == []
             down = [pod for pod, _, _ in rollout.kubelet.down()]
             assert down == [], "no consumer was replaced"
-            told = [life for life in rollout.kubelet.lives if life.event == "deleted"]
-            tell("scaled in by the autoscaler: " + ", ".join(life.pod for life in told))
-            assert [life.pod for life in told] == ["scaled-3", "scaled-2", "scaled-1"]
+            deleted = [life for life in rollout.kubelet.lives if life.event == "deleted"]
+            tell("scaled in by the autoscaler: " + ", ".join(life.pod for life in deleted))
+            assert [life.pod for life in deleted] == ["scaled-3", "scaled-2", "scaled-1"]

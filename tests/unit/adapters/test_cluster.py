@@ -71,13 +71,13 @@ async def test_the_warnings_of_a_namespace_serve_for_longer_the_longer_it_takes_
     monkeypatch.setattr("shardherd.adapters.kubernetes.cluster.boot_time", lambda: events.now)
     cluster = KubernetesCluster(cast(KubernetesApi, events))
     waiting = {"metadata": {"uid": "set"}, "spec": {"replicas": 2}}
-    told = (("FailedCreate", "exceeded quota"),)
-    assert await cluster._warnings("shop", waiting, ()) == told
+    warnings = (("FailedCreate", "exceeded quota"),)
+    assert await cluster._warnings("shop", waiting, ()) == warnings
 
     events.now += serve - 0.001
-    assert (await cluster._warnings("shop", waiting, ()), events.asked) == (told, 1)
+    assert (await cluster._warnings("shop", waiting, ()), events.asked) == (warnings, 1)
     events.now += 0.002
-    assert (await cluster._warnings("shop", waiting, ()), events.asked) == (told, 2)
+    assert (await cluster._warnings("shop", waiting, ()), events.asked) == (warnings, 2)
 
 
 class Nothing:

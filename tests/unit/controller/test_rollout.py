@@ -117,9 +117,9 @@ class Roll:
 
 def emptied(planned: Plan) -> set[ConsumerId]:
     """Who is told to hold nothing."""
-    told = planned.actions[0]
-    assert isinstance(told, TellCoordinator)
-    return set(told.spec.cordoned)
+    first = planned.actions[0]
+    assert isinstance(first, TellCoordinator)
+    return set(first.spec.cordoned)
 
 
 class TestDraining:

@@ -269,9 +269,9 @@ def test_a_reset_is_not_kept_once_the_coordinator_shows_none_or_where_none_was_w
 def test_a_resource_that_cannot_be_read_keeps_its_status_but_for_the_conditions_that_say_so() -> None:
     balanced = {"type": "Balanced", "status": "True", "reason": "Balanced"}
     ready = {"type": "Ready", "status": "False", "reason": "Starting", "lastTransitionTime": "then"}
-    told = "spec.scaling.mode is 7; correct it: until then the group goes on as it was."
+    message = "spec.scaling.mode is 7; correct it: until then the group goes on as it was."
     written = unreadable({"replicas": 2, "conditions": [balanced, ready]}, 4, "spec.scaling.mode is 7", WALL)
-    invalid = {"reason": "InvalidSpec", "message": told, "observedGeneration": 4}
+    invalid = {"reason": "InvalidSpec", "message": message, "observedGeneration": 4}
     assert written == {
         "replicas": 2,
         "observedGeneration": 4,
@@ -294,8 +294,8 @@ def test_the_conditions_are_of_this_generation_and_keep_their_times() -> None:
     seen = observation(declared=declared(generation=4), previous={"conditions": before})
     conditions = status_of(seen)["conditions"]
     assert isinstance(conditions, list)
-    told = [(each["observedGeneration"], each["lastTransitionTime"]) for each in conditions[:2]]
-    assert told == [(4, "then"), (4, "2023-11-14T22:13:20Z")]
+    times = [(each["observedGeneration"], each["lastTransitionTime"]) for each in conditions[:2]]
+    assert times == [(4, "then"), (4, "2023-11-14T22:13:20Z")]
 
 
 def test_shards_that_stand_still_are_told_beside_all_else() -> None:

@@ -99,7 +99,7 @@ def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen
 
 
 def test_an_end_is_kept_with_the_epoch_under_which_it_was_told() -> None:
-    told: list[Mapping[ShardId, Offset]] = [
+    answers: list[Mapping[ShardId, Offset]] = [
         Ends({SHARD: 7, OTHER: 9}, {SHARD: 3, OTHER: 4}),
         Ends({SHARD: 7}, {SHARD: 5}),
         {SHARD: 8},
@@ -113,7 +113,7 @@ def test_an_end_is_kept_with_the_epoch_under_which_it_was_told() -> None:
     watcher = EndWatcher(source, changed)
     watcher.watch((SHARD, OTHER))
     seen = []
-    for each in told:
+    for each in answers:
         source.ends = lambda *_, each=each: each  # type: ignore[method-assign]
         watcher._look((SHARD, OTHER))
         seen.append((dict(watcher.known()), epochs_in(watcher.known())))

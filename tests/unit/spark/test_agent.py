@@ -58,9 +58,9 @@ def test_a_consumer_is_ready_only_after_its_first_empty_micro_batch() -> None:
         assert (warm.warm, dict(warm.shards)) == (1, {})
         await asyncio.sleep(2)
         assert not scene.coordinator.heartbeats[-1].ready
-        told = scene.until(lambda: scene.coordinator.heartbeats[-1].ready)
+        reported = scene.until(lambda: scene.coordinator.heartbeats[-1].ready)
         scene.agent.finished(warm)
-        assert await told < 0.01
+        assert await reported < 0.01
 
     story(body)
 

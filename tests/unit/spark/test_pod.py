@@ -106,9 +106,9 @@ def test_a_driver_with_executors_waits_a_minute_for_the_answers_of_the_api_serve
 
 
 def test_a_pod_is_told_the_files_of_its_kafka_credentials_and_a_wrong_one_is_named() -> None:
-    told = '{"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "app", "password_file": "/kafka/password"}'
+    security = '{"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "app", "password_file": "/kafka/password"}'
 
-    assert read_pod({**POD, "SHARDHERD_KAFKA_SECURITY": told}).security == Security(
+    assert read_pod({**POD, "SHARDHERD_KAFKA_SECURITY": security}).security == Security(
         "SASL_SSL", "PLAIN", username="app", password_file="/kafka/password"
     )
     assert read_pod(POD).security == Security()

@@ -110,16 +110,16 @@ async def test_a_number_of_tasks_that_changes_is_told_with_every_answer(
     await server.start()
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
     link = AgentLink(Limits(max_records=10))
-    told = []
+    found = []
     for executors, took in ((1, 0.5), (1, 4.0), (3, 4.0), (3, 1.0)):
         slots.runs(executors)
         slots.took(took)
         await latest(link)
-        told.append(link.facts.slots)
+        found.append(link.facts.slots)
     link.close()
     await server.close()
 
-    assert told == [2, 4, 8, 6]
+    assert found == [2, 4, 8, 6]
 
 
 async def test_every_query_says_whether_it_reads_committed_records_only(
@@ -179,7 +179,7 @@ async def test_that_the_lag_of_such_a_query_counts_open_transactions_is_said_unl
     agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
-    told = []
+    logged = []
     for declared in (None, True):
         caplog.clear()
         server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=lambda _: None, committed=declared)
@@ -188,9 +188,9 @@ async def test_that_the_lag_of_such_a_query_counts_open_transactions_is_said_unl
         await replayed(link)
         link.close()
         await server.close()
-        told.append([record.getMessage() for record in caplog.records if "isolationLevel" in record.getMessage()])
+        logged.append([record.getMessage() for record in caplog.records if "isolationLevel" in record.getMessage()])
 
-    assert told == [[serve.LAG_OF_OPEN_TRANSACTIONS], []]
+    assert logged == [[serve.LAG_OF_OPEN_TRANSACTIONS], []]
 
 
 async def test_the_offsets_of_another_group_are_refused_in_words(agent: Agent, server: serve.ReaderServer) -> None:
@@ -366,17 +366,17 @@ def wait_for(true: Callable[[], bool]) -> None:
 
 
 def test_ends_are_asked_of_the_watched_shards_only_and_changes_are_told() -> None:
-    kafka, told = FakeKafka(), threading.Event()
+    kafka, changed = FakeKafka(), threading.Event()
     kafka.ends_of = {A: 5, ShardId("clicks/1"): 9}
-    watcher = EndWatcher(kafka, told.set, interval=0.005)
+    watcher = EndWatcher(kafka, changed.set, interval=0.005)
     watcher.start()
     try:
         watcher.watch([A])
-        assert told.wait(30)
+        assert changed.wait(30)
         assert watcher.known() == {A: 5}
-        told.clear()
+        changed.clear()
         kafka.ends_of[A] = 6
-        assert told.wait(30)
+        assert changed.wait(30)
         assert watcher.known() == {A: 6}
         watcher.watch([ShardId("clicks/1")])
         wait_for(lambda: watcher.known() == {"clicks/1": 9})

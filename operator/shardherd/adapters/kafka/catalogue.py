@@ -266,7 +266,7 @@ async def _topics(wire: Wire, interests: Iterable[Interest]) -> lookup.Topics:
     response = await wire.send(lookup.topics_request(None if everything else names))
     lookup.add_topics(found, response, wanted)
     if everything and (absent := sorted(set(names) - {topic.name for topic in response.topics if not topic.is_internal})):
-        # A topic that a name means may be one of Kafka's own; one that does not exist is told as such.
+        # A topic that a name means may be one of Kafka's own; one that does not exist is reported as missing.
         lookup.add_topics(found, await wire.send(lookup.topics_request(absent)), lambda _name, _internal: True)
     return found
 

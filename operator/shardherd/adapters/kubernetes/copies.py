@@ -73,10 +73,10 @@ class ConfigMapCopies:
         except ApiUnavailableError as error:
             raise OutcomeUnknownError(f"the positions of group {group} may or may not be copied: {error}") from error
         except ApiError as error:
-            told = f"cannot copy the positions of group {group}: {error}"
+            message = f"cannot copy the positions of group {group}: {error}"
             if error.status == 409:
-                raise OwnershipConflictError(told) from error
-            raise (OutcomeUnknownError if error.status >= 500 else OwnershipUnavailableError)(told) from error
+                raise OwnershipConflictError(message) from error
+            raise (OutcomeUnknownError if error.status >= 500 else OwnershipUnavailableError)(message) from error
         return "/".join(versions)
 
     async def _write(self, group: GroupIdentity, part: str, data: str, before: str) -> str:

@@ -70,8 +70,8 @@ class PublishedKeysTokens(KubernetesTokens):
 
     async def _bound(self, claims: Mapping[str, Any]) -> Caller | None:
         """Who the claims say it is, if what the token is bound to is still there."""
-        told = claims.get("kubernetes.io", {})
-        namespace, account, pod = told.get("namespace", ""), told.get("serviceaccount", {}), told.get("pod", {})
+        binding = claims.get("kubernetes.io", {})
+        namespace, account, pod = binding.get("namespace", ""), binding.get("serviceaccount", {}), binding.get("pod", {})
         name, user = account.get("name", ""), f"system:serviceaccount:{namespace}:{account.get('name', '')}"
         if namespace not in self._namespaces or not name or claims["sub"] != user:
             return None

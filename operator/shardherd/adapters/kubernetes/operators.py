@@ -66,7 +66,7 @@ class OperatorPods:
         The first attempts follow each other quickly; later ones only mend what a process that was paused has done. Ends when it
         is cancelled: a lease that was renewed too late, and that nobody has held meanwhile, is gone on with.
         """
-        told = ""
+        logged = ""
         while True:
             if not certain():
                 await asyncio.sleep(RETRY)
@@ -74,12 +74,12 @@ class OperatorPods:
             try:
                 await self._label()
             except (ApiError, ApiUnavailableError) as error:
-                if str(error) != told:
+                if str(error) != logged:
                     log.warning("the label %s is not set yet, consumers may not reach this operator: %s", LEADER_LABEL, error)
-                told = str(error)
+                logged = str(error)
                 await asyncio.sleep(RETRY)
             else:
-                told = ""
+                logged = ""
                 await asyncio.sleep(CHECK)
 
     async def _label(self) -> None:

@@ -20,7 +20,7 @@ class Grant:
 
     `done` is the next record after what is done, `durable` the coordinator's position. `turn` grows with each time it was
     taken in hand. `revoked`: it must be given up. `lost`: it is somebody else's, namely `successor`'s under `successor_epoch`
-    if we were told (else None and 0).
+    if the coordinator has said so (else None and 0).
     """
 
     shard: ShardId

@@ -283,7 +283,7 @@ class ShardView(NamedTuple):
 class ConsumerView:
     """One consumer as others may see it; `heartbeat_age` in seconds, as is `phase_age`: for how long it is in this phase.
 
-    `phase` is None as long as it has not told.
+    `phase` is None until it has reported one.
     """
 
     consumer: ConsumerId

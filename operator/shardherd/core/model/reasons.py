@@ -241,7 +241,7 @@ PAUSED = _reason(
     meaning="`spec.paused` is true: nothing is granted or moved, and the number of consumers stays",
 )
 RECOMMEND_ONLY = _reason(
-    "RecommendOnly", (_ACTIVE, SCALING), meaning="`scaling.recommendOnly`: the number is told and not acted upon"
+    "RecommendOnly", (_ACTIVE, SCALING), meaning="`scaling.recommendOnly`: the number is published and not acted upon"
 )
 RECONCILE_PAUSED = _reason(
     "ReconcilePaused",

@@ -94,7 +94,7 @@ class _Case:
         )
 
     def stay(self, recommended: int | None = None, wishes: tuple[tuple[float, int], ...] | None = None) -> Wish:
-        """As before, for the reason that it was decided for: nobody is told anew what did not change."""
+        """As before, for the reason that it was decided for: no Event repeats what did not change."""
         reason, message = _said(self.sizing)
         return self.answer(self.goal, reason, message, recommended, trial=self.sizing.trial, wishes=wishes)
 
@@ -173,7 +173,7 @@ def _first(case: _Case, view: GroupView) -> Wish:
 
 
 def _judged(case: _Case, traffic: Traffic) -> bool:
-    """Whether the use of a scale-out can be told: all have read for long enough, or nothing is left to show it by."""
+    """Whether a scale-out can be judged: all have read for long enough, or nothing is left to show it by."""
     steady = case.sizing.steady_since
     return not traffic.behind or (steady is not None and case.observation.now - steady >= EVALUATE)
 
@@ -206,7 +206,7 @@ def _in(case: _Case, traffic: Traffic, whole: bool, wishes: tuple[tuple[float, i
     if most >= case.goal or not whole or case.goal <= case.low or not _settled(case):
         return case.stay(most, wishes)
     if traffic.pace.per_second is None:
-        # One fewer. Whether one fewer still is enough can only be told from what is seen from now on.
+        # One fewer. Whether one fewer still is enough, only measurements from now on can show.
         return case.answer(most, PACE_UNKNOWN, _inputs(case, traffic, most), wishes=())
     step = max(most, case.goal - case.observation.declared.scaling.lag.max_step)
     return case.answer(step, LOAD_FELL, _inputs(case, traffic, most), most, wishes=wishes)

@@ -56,10 +56,10 @@ def findings(observation: Observation, course: Course) -> tuple[Finding, ...]:
 
 def unreadable(message: str) -> tuple[Finding, ...]:
     """What is found of a resource that cannot be read: until it is corrected its group goes on as it was declared before."""
-    told = f"{message}; correct it: until then the group goes on as it was."
+    message = f"{message}; correct it: until then the group goes on as it was."
     return (
-        Finding(ConditionType.READY, FALSE, reasons.INVALID_SPEC, told),
-        Finding(ConditionType.STALLED, TRUE, reasons.INVALID_SPEC, told),
+        Finding(ConditionType.READY, FALSE, reasons.INVALID_SPEC, message),
+        Finding(ConditionType.STALLED, TRUE, reasons.INVALID_SPEC, message),
     )
 
 
@@ -237,9 +237,9 @@ def _source_reachable(observation: Observation, _course: Course) -> Finding:
 def _consumers_ready(observation: Observation, course: Course) -> Finding:
     scale = course.scale
     ready = ready_consumers(observation)
-    told = f"{part(ready, scale.desired, 'consumer', 'is', 'are')} ready."
+    message = f"{part(ready, scale.desired, 'consumer', 'is', 'are')} ready."
     if ready >= scale.desired and (scale.held != reasons.WAITING_FOR_SHARDS or observation.stateful_set is not None):
-        return Finding(ConditionType.CONSUMERS_READY, TRUE, reasons.ALL_READY, told)
+        return Finding(ConditionType.CONSUMERS_READY, TRUE, reasons.ALL_READY, message)
     trouble = _trouble(observation)
     if trouble is not None:
         return Finding(ConditionType.CONSUMERS_READY, FALSE, trouble.reason, trouble.message)
@@ -253,7 +253,7 @@ def _consumers_ready(observation: Observation, course: Course) -> Finding:
     hanging = [pod.name for pod in observation.hanging()]
     if hanging:
         return Finding(ConditionType.CONSUMERS_READY, FALSE, reasons.CONSUMER_SILENT, _silence(hanging, observation))
-    return Finding(ConditionType.CONSUMERS_READY, FALSE, reasons.STARTING, f"{told}{_without_executors(observation)}")
+    return Finding(ConditionType.CONSUMERS_READY, FALSE, reasons.STARTING, f"{message}{_without_executors(observation)}")
 
 
 def _silence(hanging: Sequence[str], observation: Observation) -> str:
@@ -264,7 +264,7 @@ def _silence(hanging: Sequence[str], observation: Observation) -> str:
 
 
 def _without_executors(observation: Observation) -> str:
-    """Spark makes the executors, so why it could not is told to its driver alone."""
+    """Spark makes the executors, so only its driver's log says why it could not."""
     lacking = [pod.name for pod in observation.consumers if not pod.ready and pod.name in observation.without_executors()]
     if not lacking:
         return ""

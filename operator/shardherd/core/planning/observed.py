@@ -47,7 +47,7 @@ class Scaling:
     """How the number of consumers is chosen. The limits bind in the modes Shards and Lag.
 
     `stabilization_window` is how many seconds less work has to last before there are fewer consumers. With `recommend_only`
-    the number is told and not acted upon.
+    the number is published and not acted upon.
     """
 
     mode: ScalingMode = ScalingMode.SHARDS
@@ -161,7 +161,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSet(Owned):
-    """The StatefulSet and how many consumers it is told to run.
+    """The StatefulSet, and its declared number of replicas.
 
     `fallback` is the hash of the last declaration but this that ran, empty if there is none to go back to.
     """
@@ -210,8 +210,8 @@ class Sizing:
 class Memory:
     """What planning has to remember from one observation to the next; monotonic seconds.
 
-    `draining_since`: since when a consumer that has to go was told so. `expired_since`: since when an incarnation is known to
-    be expired and still there. `hanging_since`: since when the pod of this UID hangs. `rolling`: the consumer that is being
+    `draining_since`: since when a consumer that has to go drains. `expired_since`: since when an incarnation is known to be
+    expired and still there. `hanging_since`: since when the pod of this UID hangs. `rolling`: the consumer that is being
     replaced, and since when it is to give up its shards.
     """
 
@@ -257,7 +257,7 @@ class Observation:
 
     @property
     def replicas(self) -> int:
-        """How many consumers there are told to be; 0 before the StatefulSet exists."""
+        """The declared number of consumers; 0 before the StatefulSet exists."""
         return self.stateful_set.replicas if self.stateful_set is not None else 0
 
     @property

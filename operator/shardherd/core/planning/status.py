@@ -190,7 +190,7 @@ def write_due(before: Mapping[str, object], after: Mapping[str, object], *, load
 
 
 def _stalled(value: Mapping[str, object]) -> bool:
-    """Whether waiting does not help: of that a user is told at once."""
+    """Whether waiting does not help: that is written at once."""
     conditions = value.get("conditions")
     return isinstance(conditions, list) and any(
         condition["type"] == ConditionType.STALLED and condition["status"] == "True" for condition in conditions

@@ -184,14 +184,14 @@ class Brokers(ClusterConnection):
                 marks[shard] = doubts
         while marks:
             asked = {shard: doubts[0] for shard, doubts in marks.items()}
-            told, more = await self._ends_of_epochs(leaders, epochs, asked)
+            epoch_ends, more = await self._ends_of_epochs(leaders, epochs, asked)
             troubles += more
             for shard, mark in asked.items():
-                if shard not in told:
+                if shard not in epoch_ends:
                     found[shard] = None
                     continue
-                if 0 <= told[shard] < mark.offset:
-                    diverged = Diverged(mark.epoch, epochs[shard], told[shard])
+                if 0 <= epoch_ends[shard] < mark.offset:
+                    diverged = Diverged(mark.epoch, epochs[shard], epoch_ends[shard])
                     found[shard] = self._diverged(shard, positions[shard], diverged)
                 if shard in found or len(marks[shard]) == 1:
                     lineage.verified(shard, epochs[shard])
@@ -205,9 +205,9 @@ class Brokers(ClusterConnection):
     async def _cuts(self, marks: Mapping[ShardId, Mark]) -> dict[ShardId, Offset]:
         leaders, troubles = await self.by_leader(marks)
         epochs = {shard_of(*partition): self.epoch_of(partition) for partition in leaders}
-        told, more = await self._ends_of_epochs(leaders, epochs, marks)
-        self.settle(troubles + more, bool(told))
-        return told
+        epoch_ends, more = await self._ends_of_epochs(leaders, epochs, marks)
+        self.settle(troubles + more, bool(epoch_ends))
+        return epoch_ends
 
     async def _ends_of_epochs(
         self, leaders: Leaders, epochs: Mapping[ShardId, int], marks: Mapping[ShardId, Mark]

@@ -31,7 +31,7 @@ RETRY_DELAY = 1.0
 """Seconds until Kafka is asked again after it could not be."""
 
 STALE = 30.0
-"""Seconds after the last answer that told the ends of all shards at which there may be more to read than is known."""
+"""Seconds after the last answer with the end offsets of all shards, after which there may be more to read than is known."""
 
 
 class EndSource(Protocol):
@@ -137,7 +137,7 @@ class EndWatcher:
             self._complete_at = boot_time()
         merged = Ends()
         for shard in wanted:
-            # An end and the epoch under which it was told stay together.
+            # An end offset and the leader epoch that it was answered under stay together.
             look = found if shard in found else self._known
             if shard in look:
                 merged[shard] = look[shard]

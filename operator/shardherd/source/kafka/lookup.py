@@ -105,7 +105,7 @@ async def offsets(
             )
             for topic, numbers in by_topic.items()
         ]
-        # From version 2 on a broker is told the isolation level.
+        # From version 2 on a request has the isolation level.
         requests[node] = ListOffsetsRequest(isolation_level=int(committed), topics=topics, min_version=1 + committed)
     found = Answers()
     async for response in _answers(send, requests, found):
