@@ -119,7 +119,7 @@ class MachinePlace(Place):
         where = ["--bootstrap", self.kafka_bootstrap, "--app-dir", str(MANIFEST.parent)]
         said = self._command("up", "-d", "-f", str(self._manifest), *where, apart=True)
         self.reporter.show("\n".join(line for line in said.splitlines() if not line.startswith("warning: ")))
-        await_that("the group is Ready", self._ready, within=within, every=0.5, seen=self.explain)
+        await_that("the group is Ready", self._ready, within=within, every=0.5, explain=self.explain)
 
     def limit(self, consumers: int) -> None:
         document = yaml.safe_load(self._manifest.read_text())
@@ -180,7 +180,7 @@ class MachinePlace(Place):
         await_that("the drivers have ended", ended, within=STOP_TIMEOUT)
         self._state.remove()
 
-    # ---- what is seen
+    # ---- observations
 
     def calm(self) -> bool:
         resource = self._group()

@@ -142,10 +142,10 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.leading import LeadersApi
     from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
     from shardherd.adapters.kubernetes.login import connection
+    from shardherd.adapters.kubernetes.object_cache import ObjectCache
     from shardherd.adapters.kubernetes.operators import OperatorPods, holder_of
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
     from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
-    from shardherd.adapters.kubernetes.seen import Seen
     from shardherd.clock import SystemClock
     from shardherd.controller import handlers
     from shardherd.controller.guard import Guard
@@ -200,8 +200,8 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
 
     leaders_api = LeadersApi(configuration, certain, count)
     stack.callback(leaders_api.close)
-    seen = Seen()
-    cluster = KubernetesCluster(leaders_api, seen, settings.watch_namespaces)
+    cache = ObjectCache()
+    cluster = KubernetesCluster(leaders_api, cache, settings.watch_namespaces)
     certificate = _serving(settings, api, clock)
     tls = None
     if certificate is not None:
@@ -274,7 +274,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
             settings.watch_namespaces,
             kopf_stop,
             kopf_ready,
-            lambda kind, body, event: seen.see(kind, body, gone=event == "DELETED", listed=event is None),
+            lambda kind, body, event: cache.update(kind, body, gone=event == "DELETED", listed=event is None),
         )
     )
     lost = asyncio.create_task(server.lost())

@@ -44,7 +44,7 @@ def process(pod: Json) -> tuple[str, int]:
 
 
 def await_both(lab: Lab) -> None:
-    await_that("two operators are ready", lambda: len(operators(lab)) == 2, within=90, seen=lambda: lab.kube.explain(SYSTEM))
+    await_that("two operators are ready", lambda: len(operators(lab)) == 2, within=90, explain=lambda: lab.kube.explain(SYSTEM))
 
 
 @asynccontextmanager
@@ -62,7 +62,7 @@ async def consumer(lab: Lab, topic: str, answers: Answers) -> AsyncIterator[Asyn
         "the group's pod exists",
         lambda: next(iter(lab.kube.pods(NAMESPACE, f"shardherd.dev/consumergroup={GROUP}")), None),
         within=60,
-        seen=lambda: lab.kube.explain(NAMESPACE, GROUP),
+        explain=lambda: lab.kube.explain(NAMESPACE, GROUP),
     )
     token = make_token(lab, "shardherd-spark", pod)
     try:

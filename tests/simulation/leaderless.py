@@ -41,7 +41,7 @@ def begin(world: World) -> None:
         world.timeline.at(pace * rng.uniform(20.0, 450.0), None, lose)
 
 
-class Seen:
+class PartialView:
     """What one look after another shows to one who looks."""
 
     def __init__(self) -> None:

@@ -141,12 +141,12 @@ def _repeated(schema: Json, value: list[Any], path: str) -> Iterator[str]:
     keys = schema.get("x-kubernetes-list-map-keys")
     if schema.get("x-kubernetes-list-type") not in ("set", "map"):
         return
-    seen: list[Any] = []
+    known_keys: list[Any] = []
     for number, item in enumerate(value):
         key = item if keys is None else {name: item.get(name) for name in keys}
-        if key in seen:
+        if key in known_keys:
             yield f"{path}[{number}]: Duplicate value: {json.dumps(key)}"
-        seen.append(key)
+        known_keys.append(key)
 
 
 def _broken(schema: Json, value: Any, old: Any, path: str) -> Iterator[str]:

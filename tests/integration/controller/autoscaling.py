@@ -29,7 +29,7 @@ def autoscaler(namespace: str, group: str, *, most: int, each: int) -> Json:
     return made
 
 
-def seen(cluster: Cluster, namespace: str, group: str) -> tuple[str, str]:
+def condition(cluster: Cluster, namespace: str, group: str) -> tuple[str, str]:
     """Status and reason of the autoscaler's condition ScalingActive."""
     where = '{.status.conditions[?(@.type=="ScalingActive")]'
     printed = cluster.kubectl("get", "hpa", group, "-n", namespace, "-o", f"jsonpath={where}.status}} {where}.reason}}")

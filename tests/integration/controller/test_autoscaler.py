@@ -12,7 +12,7 @@ from dev.cluster import Cluster
 from tests.harness.cluster import Names, Tell
 from tests.harness.external_metrics import external_metrics
 from tests.harness.long import long
-from tests.integration.controller.autoscaling import autoscaler, seen
+from tests.integration.controller.autoscaling import autoscaler, condition
 from tests.integration.controller.bench import fill_topic, unique, until
 from tests.integration.controller.process import operating
 from tests.integration.controller.test_rollout import SHARDS, assert_nothing_is_missing_or_repeated, group
@@ -54,7 +54,7 @@ def test_an_autoscaler_adds_consumers_for_a_backlog_and_takes_them_away_once_it_
             until(lambda: settled(1), explain, within=120)
             until(lambda: all(len(rollout.kubelet.of(shard)) == RECORDS for shard in rollout.shards), explain)
 
-            assert seen(cluster, namespace, "scaled") == ("True", "ValidMetricFound")
+            assert condition(cluster, namespace, "scaled") == ("True", "ValidMetricFound")
             resource = operator.api.call("GET", rollout.path)
             setters = [item["manager"] for item in resource["metadata"]["managedFields"] if item.get("subresource") == "scale"]
             assert setters == ["kube-controller-manager"]

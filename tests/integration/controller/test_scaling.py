@@ -16,7 +16,7 @@ from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupView, Sha
 from shardherd.telemetry.collector import GroupCollector
 from tests.harness.cluster import Names
 from tests.harness.external_metrics import external_metrics
-from tests.integration.controller.autoscaling import autoscaler, seen
+from tests.integration.controller.autoscaling import autoscaler, condition
 from tests.integration.controller.bench import GROUPS, RESOURCE, ControllerBench, until
 from tests.unit.controller.builders import consumers, shards, view
 
@@ -85,7 +85,7 @@ def test_a_horizontal_pod_autoscaler_follows_the_lag_that_the_operator_shows(ben
         # 240 records wait.
         until(lambda: desired(bench, name) == 3, lambda: bench.kubectl("describe", "hpa", name))
         becomes(bench, name, lambda: scaling(bench, name) == (3, "External"))
-        until(lambda: seen(bench.cluster, bench.namespace, name) == ("True", "ValidMetricFound"))
+        until(lambda: condition(bench.cluster, bench.namespace, name) == ("True", "ValidMetricFound"))
         bench.coordination.pictures[name] = picture(name, 4)
         until(lambda: desired(bench, name) == 1, lambda: bench.kubectl("describe", "hpa", name))
 

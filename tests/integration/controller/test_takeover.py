@@ -62,14 +62,14 @@ class Operator:
         return self.folder / f"{self.pod}.log"
 
     @property
-    def last_words(self) -> Path:
+    def termination_log(self) -> Path:
         return self.folder / f"{self.pod}.termination"
 
     def start(self, **lease: str) -> None:
         environment = self.environment | {
             "SHARDHERD_POD_NAME": self.pod,
             "SHARDHERD_POD_UID": self.uid,
-            "SHARDHERD_TERMINATION_LOG": str(self.last_words),
+            "SHARDHERD_TERMINATION_LOG": str(self.termination_log),
             "SHARDHERD_API_PORT": str(self.port),
             "SHARDHERD_METRICS_PORT": str(free_port()),
             **{f"SHARDHERD_LEASE_{name}_S": value for name, value in lease.items()},
@@ -194,7 +194,7 @@ class Town:
 
     def kubelet_says_dead(self, operator: Operator) -> None:
         """What a kubelet writes of a container that was killed."""
-        ended = {"exitCode": 137, "reason": "Error", "message": operator.last_words.read_text()}
+        ended = {"exitCode": 137, "reason": "Error", "message": operator.termination_log.read_text()}
         status = {"name": "operator", "ready": False, "restartCount": 0, "image": "i", "imageID": "i"}
         body = {"status": {"containerStatuses": [{**status, "state": {"terminated": ended}}]}}
         self.api.call("PATCH", f"{self.path('pods', operator.pod)}/status", body, content_type=MERGE_PATCH)

@@ -264,7 +264,7 @@ def _read(path: Path) -> Any:
         return None
 
 
-def last_words(log: Path) -> str:
+def log_tail(log: Path) -> str:
     """The end of a log; empty if there is none."""
     try:
         with log.open("rb") as file:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shardherd.adapters.local import statuses
-from shardherd.adapters.local.containers import Container, Ended, Launch, Running, last_words
+from shardherd.adapters.local.containers import Container, Ended, Launch, Running, log_tail
 from shardherd.adapters.local.machine import Machine, NoPortError, free_port
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, STATEFUL_SET, Json, Objects, ended_gracefully
 from shardherd.adapters.local.probes import Probe
@@ -111,7 +111,7 @@ class Node:
             status: Json = next(iter(pod.get("status", {}).get("containerStatuses", ())), {})
             ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated")
             if ended is not None and ended["exitCode"] != 0 and "running" not in status["state"]:
-                found[pod["metadata"]["uid"]] = last_words(self.machine.log_of(pod, status["restartCount"] + 1))
+                found[pod["metadata"]["uid"]] = log_tail(self.machine.log_of(pod, status["restartCount"] + 1))
         return found
 
     @property

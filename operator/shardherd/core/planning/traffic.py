@@ -124,39 +124,39 @@ class Traffic:
 def watched(before: Traffic | None, view: GroupView, now: float, pace: float | None = None) -> Traffic:
     """What is known now, from a picture whose source was read. `pace` is what one consumer could do before a restart."""
     if before is None:
-        return _first(_seen(view), now, pace)
+        return _first(_counted(view), now, pace)
     if now - before.marks[-1].at < INTERVAL:
         return before
-    seen = _seen(view)
-    shards = tuple(shard.shard for shard in seen)
-    return _next(before if shards == before.shards else _realigned(before, shards, now), seen, now)
+    counted = _counted(view)
+    shards = tuple(shard.shard for shard in counted)
+    return _next(before if shards == before.shards else _realigned(before, shards, now), counted, now)
 
 
-def _seen(view: GroupView) -> list[ShardView]:
+def _counted(view: GroupView) -> list[ShardView]:
     """The shards that count: those that the source has and that are not done with."""
     return [shard for shard in view.shards if shard.present and shard.state is not ShardState.OVER and shard.end is not None]
 
 
-def _ends(seen: Sequence[ShardView]) -> array[int]:
-    return array("q", [UNKNOWN if shard.end is None else shard.end for shard in seen])
+def _ends(counted: Sequence[ShardView]) -> array[int]:
+    return array("q", [UNKNOWN if shard.end is None else shard.end for shard in counted])
 
 
-def _positions(seen: Sequence[ShardView]) -> array[int]:
+def _positions(counted: Sequence[ShardView]) -> array[int]:
     """Checkpoints, or where the shard will be started from."""
     return array(
         "q",
-        [UNKNOWN if shard.end is None or shard.lag_records is None else shard.end - shard.lag_records for shard in seen],
+        [UNKNOWN if shard.end is None or shard.lag_records is None else shard.end - shard.lag_records for shard in counted],
     )
 
 
-def _first(seen: Sequence[ShardView], now: float, pace: float | None) -> Traffic:
+def _first(counted: Sequence[ShardView], now: float, pace: float | None) -> Traffic:
     known = Pace() if pace is None else Pace(pace * PRIOR, PRIOR)
     made = Traffic(
-        shards=tuple(shard.shard for shard in seen),
-        ends=_ends(seen),
-        positions=_positions(seen),
-        moved_at=array("d", [now] * len(seen)),
-        holders=tuple(shard.holder for shard in seen),
+        shards=tuple(shard.shard for shard in counted),
+        ends=_ends(counted),
+        positions=_positions(counted),
+        moved_at=array("d", [now] * len(counted)),
+        holders=tuple(shard.holder for shard in counted),
         marks=(Mark(now, 0, 0),),
         pace=known,
     )
@@ -181,13 +181,13 @@ def _realigned(before: Traffic, shards: tuple[ShardId, ...], now: float) -> Traf
     )
 
 
-def _next(before: Traffic, seen: Sequence[ShardView], now: float) -> Traffic:
-    ends, positions = _ends(seen), _positions(seen)
+def _next(before: Traffic, counted: Sequence[ShardView], now: float) -> Traffic:
+    ends, positions = _ends(counted), _positions(counted)
     produced = consumed = 0
     read: dict[ConsumerId, int] = {}
     left: dict[ConsumerId, int] = {}
     moved_at = array("d", before.moved_at)
-    for row, shard in enumerate(seen):
+    for row, shard in enumerate(counted):
         end, position, old_end, old = ends[row], positions[row], before.ends[row], before.positions[row]
         # A shard that was cut back, and a position that was set back by force, say nothing of how fast anything is.
         produced += max(0, end - old_end) if old_end != UNKNOWN else 0
@@ -208,7 +208,7 @@ def _next(before: Traffic, seen: Sequence[ShardView], now: float) -> Traffic:
         ends=ends,
         positions=positions,
         moved_at=moved_at,
-        holders=tuple(shard.holder for shard in seen),
+        holders=tuple(shard.holder for shard in counted),
         marks=_recent(marks, now),
         spans=spans,
         pace=pace,

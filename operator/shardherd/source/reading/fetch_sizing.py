@@ -31,12 +31,12 @@ class FetchSizing:
     """What was seen of the shards that this process has read."""
 
     def __init__(self) -> None:
-        self._seen: dict[ShardId, _Answer] = {}
+        self._answers: dict[ShardId, _Answer] = {}
 
     def learn(self, shard: ShardId, size: int, offsets: int, batch: int) -> None:
         """An answer of `size` bytes went on by `offsets`, and its largest batch has `batch` bytes."""
         if offsets > 0:
-            self._seen[shard] = _Answer(size / offsets, batch)
+            self._answers[shard] = _Answer(size / offsets, batch)
 
     def wanted(
         self, left: Mapping[ShardId, Offset], stops: Mapping[ShardId, Offset], hungry: Collection[ShardId]
@@ -46,13 +46,13 @@ class FetchSizing:
 
     def largest_batch(self, shards: Collection[ShardId]) -> int:
         """Bytes of the largest batch that was seen of these shards, 0 if none was."""
-        return max((self._seen[shard].batch for shard in shards if shard in self._seen), default=0)
+        return max((self._answers[shard].batch for shard in shards if shard in self._answers), default=0)
 
     def _wanted(self, shard: ShardId, offsets: int, hungry: bool) -> int:
-        seen = self._seen.get(shard)
+        answer = self._answers.get(shard)
         if hungry:
             return SHARD_FETCH_BYTES
-        if seen is None:
+        if answer is None:
             return UNKNOWN
         # The first and the last batch may reach beyond what is wanted.
-        return max(LEAST, min(SHARD_FETCH_BYTES, int(offsets * seen.density) + 2 * seen.batch))
+        return max(LEAST, min(SHARD_FETCH_BYTES, int(offsets * answer.density) + 2 * answer.batch))
