@@ -281,7 +281,7 @@ Everything still runs. To look around:
         return self._found_objects
 
     @property
-    def _surroundings(self) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         """What drivers inherit beside their manifest's environment."""
         # What Spark keeps beside its own folders is left behind by a driver that is killed: here it goes with the demo.
         scratch = self.folder / "tmp"
@@ -309,7 +309,7 @@ Everything still runs. To look around:
         if apart:
             done = subprocess.run(
                 [sys.executable, "-m", "shardherd", *words],
-                env={**os.environ, **self._surroundings},
+                env={**os.environ, **self._environment},
                 capture_output=True,
                 text=True,
                 check=False,

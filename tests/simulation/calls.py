@@ -116,7 +116,9 @@ async def exchange(caller: Caller, world: Around, request: Request, wait: float,
     loop = process.loop
     call = Call(caller, request, wait, loop.create_future(), world.time, http)
     if not world.call_coordinator(call):
-        await asyncio.sleep(8.0 * min(world.plan.pace, 15.0) if world.rng.random() < 0.7 else 0.02)  # unanswered, or refused
+        await asyncio.sleep(
+            8.0 * min(world.plan.time_scale, 15.0) if world.rng.random() < 0.7 else 0.02
+        )  # unanswered, or refused
         raise CoordinatorUnavailableError("no coordinator is ready")
     timer = loop.call_later(TIMEOUT + wait, call.resolve, CoordinatorUnavailableError("no answer from the coordinator"))
     try:

@@ -132,7 +132,7 @@ class ConsumerRun:
         self._task: tuple[tuple[ShardRange, ...], Mapping[ShardId, ReadRange]] | None = None
         self.executors_until = 0.0
         """When what its executors still did at its end has ended."""
-        self._trigger = world.rng.uniform(12.0, 40.0) * world.plan.pace
+        self._trigger = world.rng.uniform(12.0, 40.0) * world.plan.time_scale
         self._settings = SessionSettings(
             group_uid=world.spec.identity.uid,
             consumer=run.consumer,
@@ -312,7 +312,7 @@ class ConsumerRun:
 
     async def _work(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
         while self.hang_until > self.world.time or not self.world.reaches(self.process.name, "kafka"):  # noqa: ASYNC110
-            await asyncio.sleep(2.0 * self.world.plan.pace)
+            await asyncio.sleep(2.0 * self.world.plan.time_scale)
         self._write(task, ranges)
 
     def _write(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:

@@ -84,14 +84,14 @@ class OperatorRun:
         """Its pod stays when it ends, and with it its name in the Lease."""
         self.rebalances = 0
         """How many its metrics count."""
-        server, pace = world.api, world.plan.pace
+        server, time_scale = world.api, world.plan.time_scale
         leadership = LeaseLeadership(
             cast("KubernetesApi", LeaseApi(process, world.network, server)),
             process,
             "shardherd",
             "leader",
             self.lease_identity,
-            LeaseTimes(*(pace * seconds for seconds in astuple(TIMES))),
+            LeaseTimes(*(time_scale * seconds for seconds in astuple(TIMES))),
         )
         quiet: Any = _Quiet()
         self._leadership = leadership

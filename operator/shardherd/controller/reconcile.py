@@ -316,8 +316,8 @@ class Controller:
         if traffic.measured:
             self._metrics.produced.set(key, traffic.produced)
             self._metrics.consumed.set(key, traffic.consumed)
-        if traffic.pace.per_second is not None:
-            self._metrics.pace.set(key, traffic.pace.per_second)
+        if traffic.consumer_rate.per_second is not None:
+            self._metrics.consumer_rate.set(key, traffic.consumer_rate.per_second)
 
     def _tell(self, observation: Observation, events: tuple[Event, ...]) -> None:
         identity = observation.declared.identity

@@ -15,8 +15,8 @@ from shardherd.spark.decode_stats import CountsAddress
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a query needs once. `slots`: tasks that can run at once, None if not known; it may change later.
+class ReaderSettings:
+    """What the stream reader needs to plan tasks. `slots`: tasks that can run at once, None if not known; it may change later.
 
     `security` is `core.model.security.Security.as_dict()`. `counts_address`: where decoded values are counted, None if
     nowhere. `committed`: only committed records are read.
@@ -42,7 +42,7 @@ class Holder(Protocol):
     """Decides what the micro-batches have. Offsets are as Spark logs them."""
 
     @property
-    def facts(self) -> Facts:
+    def reader_settings(self) -> ReaderSettings:
         """Asked once it is needed: it may wait for the agent."""
         ...
 

@@ -188,7 +188,7 @@ class AgentRuntime:
         agent.hears_events = True
         metrics.watch(agent)
         counts_address = new_address(pod.worker_address, pod.metrics_port)
-        facts = {
+        reader_settings = {
             "group": pod.group_uid,
             "bootstrapServers": pod.bootstrap_servers,
             "slots": pod.slots,
@@ -198,7 +198,7 @@ class AgentRuntime:
         slots = self._slots
         wanted = None if slots is None else lambda news: slots.wanted(news=news)
         server = ReaderServer(
-            agent, pod.socket, facts, read_committed=ends.read_committed, committed=pod.read_committed, slots=wanted
+            agent, pod.socket, reader_settings, read_committed=ends.read_committed, committed=pod.read_committed, slots=wanted
         )
         await server.start()
         if pod.metrics_port:

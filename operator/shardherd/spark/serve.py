@@ -59,7 +59,7 @@ LAG_OF_OPEN_TRANSACTIONS = (
 
 
 class ReaderServer:
-    """Serves one agent's questions on `path`. `facts` are sent to every reader when it connects.
+    """Serves one agent's questions on `path`. `reader_settings` are sent to every reader when it connects.
 
     `committed` is what the ConsumerGroup says of reading committed records only, None if it leaves that to the query;
     `read_committed` is called with whether the query that begins now does. `slots` tells how many tasks
@@ -70,7 +70,7 @@ class ReaderServer:
         self,
         agent: Agent,
         path: Path,
-        facts: dict[str, Any],
+        reader_settings: dict[str, Any],
         *,
         read_committed: Callable[[bool], None],
         committed: bool | None = None,
@@ -81,7 +81,7 @@ class ReaderServer:
         self._read_committed = read_committed
         self._committed = committed
         self._path = path
-        self._facts = facts
+        self._reader_settings = reader_settings
         self._one = asyncio.Lock()
         self._server: asyncio.Server | None = None
         self._endings: set[asyncio.Task[None]] = set()
@@ -160,7 +160,7 @@ class ReaderServer:
                 log.warning(LAG_OF_OPEN_TRANSACTIONS)
             agent.query_began(Limits(**question["limits"]))
             self._read_committed(committed)
-            return {**self._facts, "ordered": agent.settings.ordered, "committed": committed}
+            return {**self._reader_settings, "ordered": agent.settings.ordered, "committed": committed}
         if what == "prepare":
             await agent.prepare_available_now()
             return {}

@@ -231,7 +231,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return connect(self._settings, self._slots)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return Offsets(self._holder().facts.group).as_dict()
+        return Offsets(self._holder().reader_settings.group).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         limits = self._settings.limits
@@ -259,23 +259,23 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start == end:
             return []
         holder = self._holder()
-        facts, settings = holder.facts, self._settings
-        first, last = parse(start, facts.group), parse(end, facts.group)
+        reader_settings, settings = holder.reader_settings, self._settings
+        first, last = parse(start, reader_settings.group), parse(end, reader_settings.group)
         ranges = dict(last.shards)
         if (text := json.dumps(end)) != self._handed:
             ours = self._ours(text, end)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
         splitting = None if holder.ordered else Splitting(settings.min_tasks, settings.max_task_records)
-        tasks = plan_tasks(ranges, facts.slots, every_slot=last.warm > first.warm, splitting=splitting)
+        tasks = plan_tasks(ranges, reader_settings.slots, every_slot=last.warm > first.warm, splitting=splitting)
         return _slices(
             tasks,
-            facts.bootstrap_servers,
-            facts.security,
+            reader_settings.bootstrap_servers,
+            reader_settings.security,
             last,
             settings,
-            committed=facts.committed,
+            committed=reader_settings.committed,
             before=first,
-            counts_address=facts.counts_address,
+            counts_address=reader_settings.counts_address,
         )
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:

@@ -21,8 +21,8 @@ from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.leader_epochs import UNKNOWN, Ends, Mark, epochs_in
 from shardherd.source.kafka.listing import Listed, Listing
 from shardherd.source.kafka.partitions import LATEST
-from shardherd.source.reading.start_positions import PlaceError
-from shardherd.spark.holder import Facts, Latest
+from shardherd.source.reading.start_positions import RangeBoundError
+from shardherd.spark.holder import Latest, ReaderSettings
 from shardherd.spark.logged_epochs import leaders_of
 from shardherd.spark.offsets import STANDALONE, Offsets, parse
 from shardherd.spark.options import Settings
@@ -85,7 +85,7 @@ def connect(settings: Settings, slots: int | None) -> Standalone:
 
 
 def between(settings: Settings) -> Offsets:
-    """What a batch reads. Raises PlaceError, TopicMissingError, BrokersUnavailableError, SourceRefusedError."""
+    """What a batch reads. Raises RangeBoundError, TopicMissingError, BrokersUnavailableError, SourceRefusedError."""
     brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-batch", committed=bool(settings.committed))
     kafka = Listing(brokers, settings.selection)
     try:
@@ -106,7 +106,7 @@ def ranges_between(settings: Settings, kafka: Kafka) -> Offsets:
         beyond = min(stop, ends.get(shard, stop))
         if settings.fail_on_data_loss and (begin > stop or beyond < stop):
             wrong = f"it starts at {begin}, after that" if begin > stop else f"it has records up to {beyond} only"
-            raise PlaceError(
+            raise RangeBoundError(
                 f"shard {shard} is to be read up to offset {stop} (option {settings.stop.option}), but {wrong}: correct the "
                 "options, or give failOnDataLoss=false to read what there is"
             )
@@ -121,7 +121,7 @@ class Standalone:
 
     def __init__(self, settings: Settings, slots: int | None, kafka: Kafka, now: Callable[[], float] = boot_time) -> None:
         security, committed = settings.security.as_dict(), bool(settings.committed)
-        self.facts = Facts(STANDALONE, settings.bootstrap_servers, slots, security, committed=committed)
+        self.reader_settings = ReaderSettings(STANDALONE, settings.bootstrap_servers, slots, security, committed=committed)
         self._settings = settings
         self._kafka = kafka
         self._now = now
@@ -137,7 +137,7 @@ class Standalone:
         self._warned: set[str] = set()
 
     def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
-        """As `Holder.latest`. Raises DataLostError, PlaceError, TopicMissingError, SourceRefusedError."""
+        """As `Holder.latest`. Raises DataLostError, RangeBoundError, TopicMissingError, SourceRefusedError."""
         begun = parse(start, STANDALONE)
         if self._looked_at is not None:
             self._closed.wait(max(0.0, self._looked_at + IDLE_WAIT - self._now()))

@@ -12,7 +12,7 @@ from shardherd.core.planning.observed import Ceiling, Sizing, Trial
 from shardherd.core.planning.scaling import Scale
 from shardherd.core.planning.sizing import Decision
 from shardherd.core.planning.status import unreadable, write_due
-from shardherd.core.planning.traffic import Mark, Pace, Traffic
+from shardherd.core.planning.traffic import ConsumerRate, Mark, Traffic
 from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, status_of, view
 
 HELD = (
@@ -205,12 +205,12 @@ class TestADecision:
 class TestTheLag:
     traffic = Traffic(
         shards=(ShardId("clicks/0"),),
-        ends=(),
+        end_offsets=(),
         positions=(),
         moved_at=(NOW,),
         holders=(None,),
         marks=(Mark(100.0, 5, 7), Mark(115.0, 1508, 1209)),
-        pace=Pace(1006.0, 9.0),
+        consumer_rate=ConsumerRate(1006.0, 9.0),
     )
 
     def written(self, traffic: Traffic, seconds: int | None = None) -> object:
@@ -227,7 +227,7 @@ class TestTheLag:
         }
 
     def test_is_written_without_what_is_not_known(self) -> None:
-        known = replace(self.traffic, marks=self.traffic.marks[:1], pace=Pace())
+        known = replace(self.traffic, marks=self.traffic.marks[:1], consumer_rate=ConsumerRate())
         assert self.written(known) == {"records": 80}
 
     def test_is_not_made_up_before_the_source_was_read(self) -> None:
@@ -242,7 +242,7 @@ class TestTheLag:
         [(0, 0), (7, 7), (13, 13), (100, 100), (123, 120), (987, 990), (1234, 1200), (45678, 46000)],
     )
     def test_is_as_old_as_two_digits_tell(self, seconds: int, written: int) -> None:
-        known = replace(self.traffic, marks=self.traffic.marks[:1], pace=Pace())
+        known = replace(self.traffic, marks=self.traffic.marks[:1], consumer_rate=ConsumerRate())
         assert self.written(known, seconds) == {"records": 80, "seconds": written}
 
 

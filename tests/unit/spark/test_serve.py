@@ -23,7 +23,7 @@ from shardherd.spark import serve
 from shardherd.spark.agent import Agent
 from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.flow import Limits
-from shardherd.spark.holder import Facts, Latest
+from shardherd.spark.holder import Latest, ReaderSettings
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
@@ -33,7 +33,7 @@ from tests.unit.source.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
 A = ShardId("clicks/0")
-FACTS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}, "countsAddress": None}
+READER_SETTINGS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}, "countsAddress": None}
 
 
 async def nothing(_reason: str) -> None:
@@ -63,7 +63,7 @@ async def server(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(serve, "PREDECESSOR_WAIT", 1.0)
     monkeypatch.setattr(serve, "LAST_WORD_WAIT", 0.05)
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
-    made = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append)
+    made = serve.ReaderServer(agent, tmp_path / "agent.sock", READER_SETTINGS, read_committed=isolations.append)
     await made.start()
     yield made
     await made.close()
@@ -91,7 +91,7 @@ async def test_a_stream_reader_reads_what_the_agent_holds(agent: Agent, server: 
     answer = await latest(link)
 
     assert answer == Latest({"group": GROUP, "shards": {A: [0, 60, 4]}, "v": 1, "warm": 1}, {A: 100})
-    assert link.facts == Facts(GROUP, "kafka:9092", 1, {})
+    assert link.reader_settings == ReaderSettings(GROUP, "kafka:9092", 1, {})
     assert not link.ordered
     assert agent.batch_sizing.target == 2.5
     assert await replayed(link) == frozenset()
@@ -105,7 +105,11 @@ async def test_a_number_of_tasks_that_changes_is_told_with_every_answer(
     await until(lambda: agent.tracker.shards == (A,))
     slots = Slots(cores=2, least=1, most=4)
     server = serve.ReaderServer(
-        agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, slots=lambda news: slots.wanted(news=news)
+        agent,
+        tmp_path / "agent.sock",
+        READER_SETTINGS,
+        read_committed=isolations.append,
+        slots=lambda news: slots.wanted(news=news),
     )
     await server.start()
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
@@ -115,7 +119,7 @@ async def test_a_number_of_tasks_that_changes_is_told_with_every_answer(
         slots.runs(executors)
         slots.took(took)
         await latest(link)
-        found.append(link.facts.slots)
+        found.append(link.reader_settings.slots)
     link.close()
     await server.close()
 
@@ -146,21 +150,25 @@ async def test_a_query_that_says_nothing_reads_as_its_consumer_group_declares(
     reads: bool,
 ) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
-    server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, committed=declared)
+    server = serve.ReaderServer(
+        agent, tmp_path / "agent.sock", READER_SETTINGS, read_committed=isolations.append, committed=declared
+    )
     await server.start()
     link = AgentLink(Limits(), committed=asked)
     await replayed(link)
     link.close()
     await server.close()
 
-    assert (link.facts.committed, isolations) == (reads, [reads])
+    assert (link.reader_settings.committed, isolations) == (reads, [reads])
 
 
 async def test_a_query_that_reads_otherwise_than_its_consumer_group_declares_is_refused(
     agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolations: list[bool]
 ) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
-    server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, committed=False)
+    server = serve.ReaderServer(
+        agent, tmp_path / "agent.sock", READER_SETTINGS, read_committed=isolations.append, committed=False
+    )
     await server.start()
     link = AgentLink(Limits(), committed=True)
     with pytest.raises(AgentGoneError) as refused:
@@ -182,7 +190,9 @@ async def test_that_the_lag_of_such_a_query_counts_open_transactions_is_said_unl
     logged = []
     for declared in (None, True):
         caplog.clear()
-        server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=lambda _: None, committed=declared)
+        server = serve.ReaderServer(
+            agent, tmp_path / "agent.sock", READER_SETTINGS, read_committed=lambda _: None, committed=declared
+        )
         await server.start()
         link = AgentLink(Limits(), committed=True)
         await replayed(link)

@@ -59,7 +59,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One question: what is seen and known, and the limits of the answer."""
+    """One decision's inputs: the observation, what is remembered, and the limits of the answer."""
 
     observation: Observation
     sizing: Sizing
@@ -134,12 +134,12 @@ def wish(observation: Observation, view: GroupView, sizing: Sizing, shards: int)
 
 def needed(traffic: Traffic, target_catchup: float, goal: int) -> int:
     """Consumers that are needed, before any limit."""
-    pace, lag = traffic.pace.per_second, traffic.lag_records or 0
-    if pace is None:
+    consumer_rate, lag = traffic.consumer_rate.per_second, traffic.lag_records or 0
+    if consumer_rate is None:
         # Nobody ever had more to read than they could. One fewer is tried, unless they fall behind just now.
         return goal + 1 if lag > traffic.consumed * target_catchup and traffic.behind else max(1, goal - 1)
-    steady = traffic.produced / (UTILISATION * pace)
-    catching_up = (traffic.produced + lag / target_catchup) / pace
+    steady = traffic.produced / (UTILISATION * consumer_rate)
+    catching_up = (traffic.produced + lag / target_catchup) / consumer_rate
     return max(1, math.ceil(max(steady, catching_up) - 1e-9))
 
 
@@ -165,8 +165,8 @@ def _first(case: _Case, view: GroupView) -> Wish:
     """Nobody runs: with the first record somebody has to."""
     lag, traffic = lag_of(view), case.sizing.traffic
     start = 1
-    if traffic is not None and traffic.pace.per_second is not None and lag:
-        start = math.ceil(lag / case.observation.declared.scaling.lag.target_catchup / traffic.pace.per_second)
+    if traffic is not None and traffic.consumer_rate.per_second is not None and lag:
+        start = math.ceil(lag / case.observation.declared.scaling.lag.target_catchup / traffic.consumer_rate.per_second)
     if case.observation.stateful_set is not None and lag:
         return case.answer(start, RECORDS_ARRIVED, f"{count(lag, 'record')} to read, and no consumer.")
     return case.answer(start, FIRST_CONSUMERS, "How many are needed is measured once consumers read.")
@@ -205,7 +205,7 @@ def _in(case: _Case, traffic: Traffic, whole: bool, wishes: tuple[tuple[float, i
     most = max(number for _, number in wishes)
     if most >= case.goal or not whole or case.goal <= case.low or not _settled(case):
         return case.stay(most, wishes)
-    if traffic.pace.per_second is None:
+    if traffic.consumer_rate.per_second is None:
         # One fewer. Whether one fewer still is enough, only measurements from now on can show.
         return case.answer(most, PACE_UNKNOWN, _inputs(case, traffic, most), wishes=())
     step = max(most, case.goal - case.observation.declared.scaling.lag.max_step)
@@ -219,13 +219,13 @@ def _settled(case: _Case) -> bool:
 
 
 def _whole(wishes: tuple[tuple[float, int], ...], now: float, window: float) -> bool:
-    """Whether a whole window was seen."""
+    """Whether the wishes cover a whole window."""
     return bool(wishes) and now - wishes[0][0] >= window - INTERVAL
 
 
 def _inputs(case: _Case, traffic: Traffic, wanted: int) -> str:
-    pace = traffic.pace.per_second
-    one = f"one consumer reads {_rate(pace)}" if pace is not None else "what one consumer can read was never seen"
+    rate = traffic.consumer_rate.per_second
+    one = f"one consumer reads {_rate(rate)}" if rate is not None else "what one consumer can read was never measured"
     target = case.observation.declared.scaling.lag.target_catchup
     return (
         f"{_rate(traffic.produced)} are written, {_rate(traffic.consumed)} read, {count(traffic.lag_records or 0, 'record')} "

@@ -119,8 +119,8 @@ def _of_traffic(traffic: Traffic) -> dict[str, object]:
     result: dict[str, object] = {}
     if traffic.measured:
         result |= {"producedPerSecond": round(traffic.produced), "consumedPerSecond": round(traffic.consumed)}
-    if (pace := traffic.pace.per_second) is not None:
-        result["consumerPerSecond"] = round(pace)
+    if (consumer_rate := traffic.consumer_rate.per_second) is not None:
+        result["consumerPerSecond"] = round(consumer_rate)
     return result
 
 
