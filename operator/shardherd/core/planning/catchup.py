@@ -26,7 +26,7 @@ from shardherd.core.model.reasons import (
     SOURCE_AWAY,
     TOO_FEW_SHARDS,
 )
-from shardherd.core.model.words import count
+from shardherd.core.model.wording import count
 from shardherd.core.planning.observed import Ceiling, Observation, Sizing, Trial
 from shardherd.core.planning.traffic import INTERVAL, SPAN, WINDOW, Traffic
 

@@ -14,7 +14,7 @@ from shardherd.core.model import reasons
 from shardherd.core.model.nouns import Phase, ShardState
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
-from shardherd.core.model.words import count, part, some, verb
+from shardherd.core.model.wording import count, part, some, verb
 from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import Observation, ScalingMode, Trouble
 from shardherd.core.planning.scaling import Scale

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from shardherd.core.model import event_reasons
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation
 from shardherd.core.model.reasons import CONSUMING, DRAIN_TIMED_OUT, RECOMMEND_ONLY, STARTING, WAITING_FOR_SHARDS, ConditionType
-from shardherd.core.model.words import count, part, some
+from shardherd.core.model.wording import count, part, some
 from shardherd.core.planning.conditions import Finding, findings
 from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import ConsumerPod, Memory, Observation

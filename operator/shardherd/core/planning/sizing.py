@@ -25,7 +25,7 @@ from shardherd.core.model.reasons import (
     WAITING_FOR_SHARDS,
 )
 from shardherd.core.model.times import seconds_since_1970
-from shardherd.core.model.words import count, verb
+from shardherd.core.model.wording import count, verb
 from shardherd.core.planning import catchup
 from shardherd.core.planning.catchup import Wish
 from shardherd.core.planning.observed import Ceiling, Observation, ScalingMode, Sizing, Trial
