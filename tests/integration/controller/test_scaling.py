@@ -18,7 +18,7 @@ from tests.harness.cluster import Names
 from tests.harness.external_metrics import external_metrics
 from tests.integration.controller.autoscaling import autoscaler, condition
 from tests.integration.controller.bench import GROUPS, RESOURCE, ControllerBench, until
-from tests.unit.controller.builders import consumers, shards, view
+from tests.unit.core.planning.builders import consumers, shards, view
 
 
 @pytest.fixture

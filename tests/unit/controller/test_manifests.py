@@ -9,7 +9,8 @@ import pytest
 
 from shardherd.controller.declared import template_hash
 from shardherd.controller.manifests import Manifests
-from tests.unit.controller.builders import MANIFESTS, UID, resource
+from tests.unit.controller.builders import MANIFESTS, resource
+from tests.unit.core.planning.builders import UID
 
 LABELS = {
     "app.kubernetes.io/name": "shardherd",

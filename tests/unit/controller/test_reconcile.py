@@ -15,19 +15,9 @@ from shardherd.core.model.nouns import ConsumerId, GroupIdentity, Incarnation
 from shardherd.core.planning.observed import Observation
 from shardherd.core.planning.plan import Plan, plan
 from shardherd.ports import ClusterUnavailableError
-from tests.unit.controller.builders import (
-    IDENTITY,
-    MANIFESTS,
-    UID,
-    consumers,
-    driver_pod,
-    executor_pod,
-    resource,
-    shards,
-    terminated,
-    view,
-)
+from tests.unit.controller.builders import MANIFESTS, driver_pod, executor_pod, resource, terminated
 from tests.unit.controller.fakes import KEY, Bench
+from tests.unit.core.planning.builders import IDENTITY, UID, consumers, shards, view
 
 POD = "aaaaaaaa-0000-0000-0000-000000000000"
 

@@ -9,8 +9,9 @@ import pytest
 from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.adapters.memory.objects import MemoryCluster
 from shardherd.controller.trust import AGAIN, Trust
-from tests.unit.controller.builders import IDENTITY, consumers, resource, shards, view
+from tests.unit.controller.builders import resource
 from tests.unit.controller.fakes import KEY, Bench
+from tests.unit.core.planning.builders import IDENTITY, consumers, shards, view
 
 PUBLISHED = ("ConfigMap", "shop", "shardherd-ca")
 

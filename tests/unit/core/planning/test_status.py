@@ -13,7 +13,7 @@ from shardherd.core.planning.scaling import Scale
 from shardherd.core.planning.sizing import Decision
 from shardherd.core.planning.status import unreadable, write_due
 from shardherd.core.planning.traffic import ConsumerRate, Mark, Traffic
-from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, status_of, view
+from tests.unit.core.planning.builders import NOW, WALL, consumers, declared, observation, pods, shards, status_of, view
 
 HELD = (
     *shards(5),

@@ -32,7 +32,7 @@ from shardherd.core.planning.observed import (
 )
 from shardherd.core.planning.scaling import Scale
 from shardherd.core.planning.sizing import Decision
-from tests.unit.controller.builders import NOW, WALL, consumers, course_of, declared, observation, pods, shards, view
+from tests.unit.core.planning.builders import NOW, WALL, consumers, course_of, declared, observation, pods, shards, view
 
 MORE_ROOM = ". Raise the quota, or declare fewer consumers."
 

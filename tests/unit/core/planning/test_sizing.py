@@ -11,7 +11,7 @@ from shardherd.core.model.nouns import GroupSettings, ShardState
 from shardherd.core.planning.observed import Ceiling, Memory, OwnedSet, Pauses, Scaling, ScalingMode, Sizing, Trial
 from shardherd.core.planning.sizing import Decision, decide, noted
 from shardherd.core.planning.traffic import INTERVAL
-from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
+from tests.unit.core.planning.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
 
 TWELVE = "12 shards to read, 4 for each consumer: 3 consumers."
 

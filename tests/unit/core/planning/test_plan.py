@@ -23,7 +23,7 @@ from shardherd.core.planning.plan import (
     TellCoordinator,
     plan,
 )
-from tests.unit.controller.builders import IDENTITY, NOW, consumers, declared, observation, pods, shards, view
+from tests.unit.core.planning.builders import IDENTITY, NOW, consumers, declared, observation, pods, shards, view
 
 C0, C1, C2 = (ConsumerId(f"clicks-{ordinal}") for ordinal in range(3))
 DEAD = Incarnation("uid-0", 1)

@@ -12,7 +12,7 @@ import pytest
 
 from shardherd.core.model.nouns import ConsumerId, GroupView, ShardId, ShardState, ShardView
 from shardherd.core.planning.traffic import INTERVAL, MEMORY, ConsumerRate, Mark, Span, Traffic, measure
-from tests.unit.controller.builders import view
+from tests.unit.core.planning.builders import view
 
 NAMES = (ConsumerId("clicks-0"), ConsumerId("clicks-1"))
 

@@ -9,7 +9,7 @@ from shardherd.core.model.nouns import Condition, ConsumerId, GroupView, Phase, 
 from shardherd.core.planning.diagnosis import stuck_shards
 from shardherd.core.planning.observed import Memory
 from shardherd.core.planning.plan import plan
-from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, view
+from tests.unit.core.planning.builders import NOW, WALL, consumers, declared, observation, pods, view
 
 C0, C1 = ConsumerId("clicks-0"), ConsumerId("clicks-1")
 

@@ -11,7 +11,7 @@ from shardherd.core.model.nouns import Condition, GroupView, ShardId, ShardState
 from shardherd.core.planning.catchup import EVALUATE, NO_GAIN_FOR, Wish, lag_of, needed, wish
 from shardherd.core.planning.observed import Ceiling, LagScaling, OwnedSet, Scaling, ScalingMode, Sizing, Trial
 from shardherd.core.planning.traffic import INTERVAL, SPAN, ConsumerRate, Mark, Traffic
-from tests.unit.controller.builders import NOW, WALL, declared, observation, shards, view
+from tests.unit.core.planning.builders import NOW, WALL, declared, observation, shards, view
 
 WINDOW = 300.0
 MEASURING = ("Measuring", "How fast records are written and read is being measured.")
