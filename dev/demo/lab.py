@@ -183,7 +183,7 @@ class Lab:
             explain=lambda: self.kube.explain(SYSTEM),
         )
 
-    def kill_driver(self, namespace: str, pod: str, pid: int) -> tuple[float, float]:
+    def kill_process(self, namespace: str, pod: str, pid: int) -> tuple[float, float]:
         """SIGKILL to what tini runs in a pod, its `child_of_init`; when it was sent at the earliest, and at the latest."""
         earliest = time.time()
         # The shell says when it sends the signal: to get that far takes kubectl a second on a busy machine.

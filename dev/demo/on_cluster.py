@@ -92,7 +92,7 @@ class ClusterPlace(Place):
     def kill(self, consumer: str, shards: int) -> tuple[float, float]:
         pid = self.lab.child_of_init(NAMESPACE, consumer)
         self.reporter.say(f"kubectl exec -n {NAMESPACE} {consumer} -- kill -9 {pid}    (it holds {shards})")
-        return self.lab.kill_driver(NAMESPACE, consumer, pid)
+        return self.lab.kill_process(NAMESPACE, consumer, pid)
 
     def kill_operator(self) -> None:
         self.lab.kill_operator()

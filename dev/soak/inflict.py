@@ -67,7 +67,7 @@ class Inflict:
             f"{pod} runs", lambda: self._run(namespace, pod), within=VICTIM_S, every=1, explain=group.deployed.explain
         )
         if fault.kind == Kind.KILL:
-            begun, ended = self.lab.kill_driver(namespace, pod, self.lab.child_of_init(namespace, pod))
+            begun, ended = self.lab.kill_process(namespace, pod, self.lab.child_of_init(namespace, pod))
             return Incident(fault.kind, begun, ended, fault.group, pod)
         begun = time.time()
         if fault.kind == Kind.DELETE:

@@ -125,11 +125,11 @@ class Authenticator:
         if not await self._may(caller, "update", namespace, name):
             self._refuse("NoRight", _no_right(caller, "update"), f"{namespace}/{name}", rule=_RIGHT)
 
-    def check_namespace(self, caller: Caller, namespace: str, name: str, consumer: ConsumerId | None = None) -> None:
+    def check_namespace(self, caller: Caller, namespace: str, name: str) -> None:
         """Raises ForbiddenError unless the caller is of the group's namespace."""
         foreign = _foreign_namespace(caller, namespace)
         if foreign is not None:
-            self._refuse(*foreign, f"{namespace}/{name}", consumer)
+            self._refuse(*foreign, f"{namespace}/{name}")
 
     def check_consumer(
         self, caller: Caller, spec: GroupSpec, consumer: ConsumerId, incarnation: Incarnation, group_uid: str = ""
