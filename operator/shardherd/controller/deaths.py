@@ -1,4 +1,4 @@
-"""Collects proof that incarnations are dead, from every pod status that was ever seen.
+"""Collects proof that incarnations are dead, from every pod status that a watch or a read has shown.
 
 The controller shows it each pod as it changes and as it goes, and reports what is proven to the coordinator. Proof is a
 container that the kubelet says has terminated. A pod that vanished without such a status proves nothing: a force-deleted pod

@@ -1,4 +1,4 @@
-"""The level-based reconcile of every group: read, plan, apply, write the status, tell of it.
+"""The level-based reconcile of every group: read, plan, apply, write the status, record Events.
 
 Handlers say that something may have changed; a ticker looks at what the coordinator sees; both wake the group's one worker.
 What is read of the cluster is kept until an event says that it may differ, so that a busy group costs the API server nothing

@@ -1,4 +1,4 @@
-"""Keeps what consumers believe others by in every namespace that has groups: one ConfigMap each.
+"""Publishes the authorities that consumers trust to every namespace that has groups: one ConfigMap each.
 
 In it are the authorities of the coordinator, and, where not everybody may scrape, the digest of the token of who may.
 

@@ -1,4 +1,4 @@
-"""Looks now and then at the oldest records that a group has not checkpointed, and adds their age to pictures of it.
+"""Reads the timestamps of the oldest records that a group has not checkpointed, and adds their age to its views.
 
 Called by the group's runner. What to look at and what follows from it is `core.group.ages`. That a look fails withholds
 nothing: it is counted and logged, and the age is shown for as long as it may be.

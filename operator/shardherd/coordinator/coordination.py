@@ -1,7 +1,7 @@
-"""The coordinator as the controller's and the metrics' threads see it.
+"""The coordinator's interface for the threads of the controller and of the metrics.
 
-What changes something goes over to the coordinator's event loop, in the order of the calls, and is not waited for; pictures are
-taken on the caller's thread, between two decisions of the group. So nobody waits for a loop that has much to do.
+Calls that change something are passed to the coordinator's event loop in their order, and are not waited for; views are made on
+the caller's thread, between two decisions of the group. So no caller waits for a busy loop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class ThreadSafeCoordination:
-    """`Coordination` for one thread that changes something, and any that take pictures.
+    """`Coordination` for one thread that changes something, and any that take views.
 
-    What changes something raises RuntimeError once the coordinator's loop is closed.
+    Calls that change something raise RuntimeError once the coordinator's loop is closed.
     """
 
     def __init__(self, runtime: Runtime, loop: asyncio.AbstractEventLoop) -> None:

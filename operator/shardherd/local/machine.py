@@ -1,4 +1,4 @@
-"""What a manifest means on one machine: which of its fields cannot be kept, and where the executors' work is done instead.
+"""A manifest applied to one machine: which of its fields have no effect, and where the executors' work is done instead.
 
 Called when a group is applied. Everything that is not kept is named, with what happens in its place. Pure.
 """

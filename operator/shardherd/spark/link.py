@@ -1,4 +1,4 @@
-"""The stream reader's line to the agent of its application: one question and one answer at a time over a unix socket.
+"""The stream reader's client of its application's agent: one request and one response at a time over a unix socket.
 
 Used by `source` in the process that Spark runs the stream reader in. It connects on the first question and never retries: if
 the agent is gone, so is the application.
@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from shardherd.core.model.nouns import ShardId
+from shardherd.spark.batch_planner import Latest, ReaderSettings
 from shardherd.spark.decode_stats import CountsAddress
 from shardherd.spark.flow import Limits
-from shardherd.spark.holder import Latest, ReaderSettings
 
 SOCKET_VARIABLE = "SHARDHERD_AGENT_SOCKET"
 """Environment variable with the path of the agent's socket; `application` sets it before Spark starts."""
@@ -26,7 +26,7 @@ class AgentGoneError(RuntimeError):
 
 
 class AgentLink:
-    """A connection to the agent, opened with the limits and the isolation level. Implements `holder.Holder`.
+    """A connection to the agent, opened with the limits and the isolation level. Implements `batch_planner.BatchPlanner`.
 
     Without an isolation level it is the ConsumerGroup's. Everything raises AgentGoneError.
     """

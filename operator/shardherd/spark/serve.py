@@ -1,4 +1,4 @@
-"""The agent's door for the stream reader: a unix socket with one JSON object a line, question and answer in turn.
+"""The agent's server for stream readers: a unix socket with one JSON object a line, request and response in turn.
 
 Spark runs the stream reader in a process of its own; `link` is the other end. One query at a time: a second one is refused
 while the first is connected. It translates and decides nothing else.
@@ -59,11 +59,11 @@ LAG_OF_OPEN_TRANSACTIONS = (
 
 
 class ReaderServer:
-    """Serves one agent's questions on `path`. `reader_settings` are sent to every reader when it connects.
+    """Serves one agent on `path`. `reader_settings` are sent to every reader when it connects.
 
-    `committed` is what the ConsumerGroup says of reading committed records only, None if it leaves that to the query;
-    `read_committed` is called with whether the query that begins now does. `slots` tells how many tasks
-    the next micro-batch should have, where that changes; it is asked whether there is something new to read.
+    `committed`: whether the ConsumerGroup sets that only committed records are read, None if it leaves that to the query;
+    `read_committed` is called with whether the query that begins now does. `slots` returns how many tasks the next
+    micro-batch should have, where that changes; its argument is whether there is something new to read.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from shardherd.source.kafka.leader_epochs import UNKNOWN, Ends, Mark, epochs_in
 from shardherd.source.kafka.listing import Listed, Listing
 from shardherd.source.kafka.partitions import LATEST
 from shardherd.source.reading.start_positions import RangeBoundError
-from shardherd.spark.holder import Latest, ReaderSettings
+from shardherd.spark.batch_planner import Latest, ReaderSettings
 from shardherd.spark.logged_epochs import leaders_of
 from shardherd.spark.offsets import STANDALONE, Offsets, parse
 from shardherd.spark.options import Settings
@@ -115,7 +115,7 @@ def ranges_between(settings: Settings, kafka: Kafka) -> Offsets:
 
 
 class Standalone:
-    """Implements `holder.Holder`. `now` is monotonic seconds."""
+    """Implements `batch_planner.BatchPlanner`. `now` is monotonic seconds."""
 
     ordered = False
 
@@ -137,7 +137,7 @@ class Standalone:
         self._warned: set[str] = set()
 
     def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
-        """As `Holder.latest`. Raises DataLostError, RangeBoundError, TopicMissingError, SourceRefusedError."""
+        """As `BatchPlanner.latest`. Raises DataLostError, RangeBoundError, TopicMissingError, SourceRefusedError."""
         begun = parse(start, STANDALONE)
         if self._looked_at is not None:
             self._closed.wait(max(0.0, self._looked_at + IDLE_WAIT - self._now()))

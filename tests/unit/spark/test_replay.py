@@ -27,7 +27,7 @@ from shardherd.core.model.nouns import (
     ShardId,
 )
 from shardherd.spark.agent import Agent
-from shardherd.spark.holder import Latest, ReaderSettings
+from shardherd.spark.batch_planner import Latest, ReaderSettings
 from shardherd.spark.offsets import parse
 from shardherd.spark.options import read_options
 from shardherd.spark.schema import Wanted
@@ -113,7 +113,7 @@ class Application:
         self.running = self.loop.create_task(self.agent.run())
         self.reader_settings = ReaderSettings(GROUP, "kafka:9092", 1)
         self.reader = ShardherdStreamReader(read_options({"maxOffsetsPerTrigger": "20"}, batch=False), Wanted(("offset",)))
-        self.reader._holding = self
+        self.reader._batch_planner = self
 
     async def _agent(self) -> Agent:
         settings = SessionSettings(GROUP, ME, Incarnation("pod-uid", self.world.starts))

@@ -21,9 +21,9 @@ from shardherd.source.kafka.end_offsets import EndWatcher
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.spark import serve
 from shardherd.spark.agent import Agent
+from shardherd.spark.batch_planner import Latest, ReaderSettings
 from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.flow import Limits
-from shardherd.spark.holder import Latest, ReaderSettings
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets

@@ -15,7 +15,7 @@ from shardherd.source.kafka.listing import Listed
 from shardherd.source.kafka.partitions import EARLIEST, LATEST
 from shardherd.source.reading.start_positions import RangeBoundError
 from shardherd.spark import standalone
-from shardherd.spark.holder import ReaderSettings
+from shardherd.spark.batch_planner import ReaderSettings
 from shardherd.spark.offsets import STANDALONE, Offsets
 from shardherd.spark.options import Settings, read_options
 from shardherd.spark.standalone import DataLostError, Standalone, ranges_between

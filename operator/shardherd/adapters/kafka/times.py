@@ -37,7 +37,7 @@ _HORIZON = 0x40
 
 @dataclass(frozen=True, slots=True)
 class FirstRecord:
-    """What the bytes of a partition tell of the first record that may be read from a position on.
+    """What the bytes of a partition show about the first record that may be read from a position on.
 
     `written` in milliseconds since 1970, None if it is not known or there is no such record; `next` is where the bytes end.
     """

@@ -1,4 +1,4 @@
-"""Whose token it is, by the keys that the cluster publishes: for an operator without any right in the cluster as a whole.
+"""Verifies tokens with the keys that the cluster publishes: for an operator without any cluster-wide right.
 
 A TokenReview needs such a right. Here a token's signature, audience, issuer and time are checked by ourselves, and that its pod
 and its service account are still there by reading them, for which Roles in the namespaces that are served are enough. Every

@@ -1,4 +1,4 @@
-"""Whose token it is: a TokenReview for our audience, then the caller's pod, the StatefulSet that controls it, and the
+"""Authenticates a token: a TokenReview for our audience, then the caller's pod, the StatefulSet that controls it, and the
 ConsumerGroup that controls that, each by its UID. And what Kubernetes' own rights let a caller do: a SubjectAccessReview in the
 group's namespace.
 
@@ -93,7 +93,7 @@ class KubernetesTokens:
         owner = _controller(await self._get(f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(pod)}"), uid, "StatefulSet")
         if owner is None or not owner["apiVersion"].startswith("apps/"):
             return "", ""
-        # Whoever may make a pod may write any owner into it: what counts is what the StatefulSet of that UID says of itself.
+        # Whoever may make a pod may write any owner into it: what counts is the controller of the StatefulSet with that UID.
         name = str(owner["name"])
         path = f"/apis/apps/v1/namespaces/{_quoted(namespace)}/statefulsets/{_quoted(name)}"
         group = _controller(await self._get(path), str(owner["uid"]), "ConsumerGroup")

@@ -1,4 +1,4 @@
-"""The account of a consumer that takes shards in hand: what it was granted, what is done and durable, what it may release.
+"""The ledger of a plain consumer: what it was granted, what is processed and durable, and what it may release.
 
 Its owner calls it for every shard that is taken or put back, the session for every reply. It decides which shard is next, what
 a heartbeat must name and which positions may be checkpointed under which epoch. It knows nothing of sockets or time: all of it

@@ -1,4 +1,4 @@
-"""What every kind of consumer keeps account of: its grants, what is durable, what may be released.
+"""What every ledger has: a consumer's grants, which of their positions are durable, and which may be released.
 
 `tracker` (micro-batches, whose ranges are known before they are read) and `holdings` (shards that are taken in hand) add what
 they read and how; the session of a consumer calls it for every reply. All of it is a function of the calls made so far: no

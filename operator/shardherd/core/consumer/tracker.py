@@ -1,4 +1,4 @@
-"""The account of a consumer that reads micro-batches: what it was granted, handed out, finished, made durable, and may release.
+"""The ledger of an agent: what it was granted, has handed out and finished, what is durable, and what it may release.
 
 The agent calls it for every heartbeat reply, every question of the stream reader and every checkpoint answer. It decides
 which ranges may be read, which positions may be checkpointed under which epoch, and when a revoked shard is free to go. It

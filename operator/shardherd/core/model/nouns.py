@@ -52,7 +52,7 @@ class Incarnation:
 
 
 class ShardInfo(NamedTuple):
-    """What the source says of one shard.
+    """One shard as the source reports it.
 
     `begin` and `end` are the first readable and the next-to-be-written offsets. `open` is False when nothing can be written
     to it any more. `parents` are the shards whose data comes before it; `source_id` changes when a shard of the same name is

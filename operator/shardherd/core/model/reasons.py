@@ -49,7 +49,7 @@ STUCK_SHARDS = "status.stuckShards"
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What is said of one reason, in the Markdown of docs/operations.md.
+    """What docs/operations.md says about one reason, in Markdown.
 
     `places` are the types of the conditions that it may stand in, and the fields of the status: SCALING, STUCK_SHARDS.
     """

@@ -1,4 +1,4 @@
-"""Why shards do not move on: the few that a user should look at first, each with a reason and a sentence.
+"""Why shards make no progress: those that a user should look at first, each with a reason and a message.
 
 Called by `status`, so that `kubectl describe` answers it; rows of all shards are in the coordinator's API and in the metrics.
 Every reason is one of `model.reasons`. Messages say since when, not for how long: they must not change by themselves.

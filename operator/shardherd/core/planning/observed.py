@@ -1,4 +1,4 @@
-"""What the controller knows of one group when it plans: what was declared, what runs, and what the coordinator says.
+"""The observation of one group that planning starts from: what is declared, what runs, and the coordinator's view.
 
 `controller.observe` builds an `Observation`, and `plan`, `conditions` and `status` are functions of it. Everything is frozen.
 Decides nothing.

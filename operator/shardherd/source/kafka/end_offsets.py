@@ -1,4 +1,4 @@
-"""Watches the ends of the shards that this consumer holds, so that nobody has to ask Kafka while a micro-batch is planned.
+"""Watches the end offsets of the shards that this consumer holds, so that planning a micro-batch sends no request to Kafka.
 
 The agent says which shards; a thread asks Kafka a few times a second and calls back when something grew. Errors are logged
 once and tried again: the consumer then simply sees nothing new.

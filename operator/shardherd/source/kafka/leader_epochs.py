@@ -1,4 +1,4 @@
-"""Whether a log still is the one of which a range was planned, as leader epochs tell it.
+"""Whether a log still is the one that a range was planned for, by its leader epochs.
 
 A log that an unclean election cut off, and that has grown past our position since, looks like one that was never cut. But each
 leader's reign has a number, its epoch, and the present leader knows where the log of every earlier epoch ended. The sides that

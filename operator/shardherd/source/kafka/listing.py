@@ -1,4 +1,4 @@
-"""What Kafka has: the topics and partitions that a reading without a coordinator selects, and where they begin and end.
+"""The topics and partitions that a query without a coordinator selects, and where they begin and end.
 
 Asked in the process that plans; a ConsumerGroup's own list is the coordinator's. It retries what is only late, and decides
 nothing about what is read.

@@ -1,6 +1,6 @@
-"""What a Kafka cluster has: topics, their partitions and leaders, and where partitions begin and end. One way for all who ask.
+"""Requests to a Kafka cluster about its topics, their partitions and leaders, and their offsets; for operator and readers.
 
-Asked by the operator's look at a cluster, by `brokers` for whoever reads, and by `listing`. Requests go out by `send`, one to
+Called by the operator's discovery, by `brokers` for whoever reads, and by `listing`. Requests go out by `send`, one to
 each broker that is concerned, on kafka-python's loop. It says what was answered and what was not; whether an error ends
 anything is the caller's to decide, and so is how old an answer may be.
 """

@@ -1,7 +1,7 @@
-"""Who says what a streaming query reads next, as a Protocol: the agent of a ConsumerGroup's consumer, or nobody but Spark.
+"""What decides which records the next micro-batch of a streaming query has, as a Protocol.
 
-`source` asks it in the process of the query; `link` (a line to the agent) and `standalone` implement it. Nothing here has
-behaviour.
+`source` calls it in the process of the query; `link` (a client of the agent) and `standalone` (a query without a coordinator)
+implement it. Nothing here has behaviour.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Latest:
     ends: Mapping[ShardId, Offset]
 
 
-class Holder(Protocol):
-    """Decides what the micro-batches have. Offsets are as Spark logs them."""
+class BatchPlanner(Protocol):
+    """Decides which records micro-batches have. Offsets are as Spark logs them."""
 
     @property
     def reader_settings(self) -> ReaderSettings:
-        """Asked once it is needed: it may wait for the agent."""
+        """Called once it is needed: it may wait for the agent."""
         ...
 
     @property
