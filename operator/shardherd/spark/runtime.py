@@ -18,7 +18,6 @@ from py4j.protocol import Py4JError
 
 from shardherd.client import AsyncConsumerClient
 from shardherd.clock import boot_time
-from shardherd.core.consumer.settings import SessionSettings
 from shardherd.source.kafka.batch_headers import event_times
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
@@ -133,7 +132,7 @@ class AgentRuntime:
         assert self._agent is not None
         assert self._metrics is not None
         try:
-            offsets = parse(end, self._pod.group_uid)
+            offsets = parse(end, self._pod.session.group_uid)
         except (OffsetsError, ValueError):
             return  # another source's offsets
         self._run_id = run
@@ -168,28 +167,15 @@ class AgentRuntime:
             lambda: Path(pod.token_file).read_text(),
             ca_file=pod.coordinator_ca_file,
         )
-        metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.consumer)
+        metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.session.consumer)
         brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
         ends = EndWatcher(brokers, self._ends_changed)
-        settings = SessionSettings(
-            group_uid=pod.group_uid,
-            consumer=pod.consumer,
-            incarnation=pod.incarnation,
-            zone=pod.zone,
-            capacity=pod.capacity,
-            heartbeat_interval=pod.heartbeat_interval,
-            session_timeout=pod.session_timeout,
-            coordinator_loss_limit=pod.coordinator_loss_limit,
-            drain_timeout=pod.drain_timeout,
-            ordered=pod.ordered,
-            group=f"{pod.namespace}/{pod.group}",
-        )
-        agent = self._agent = Agent(settings, client, ends, metrics, self._stop, running=self._running)
+        agent = self._agent = Agent(pod.session, client, ends, metrics, self._stop, running=self._running)
         agent.hears_events = True
         metrics.watch(agent)
         counts_address = new_address(pod.worker_address, pod.metrics_port)
         reader_settings = {
-            "group": pod.group_uid,
+            "group": pod.session.group_uid,
             "bootstrapServers": pod.bootstrap_servers,
             "slots": pod.slots,
             "kafka": pod.security.as_dict(),
