@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import ConsumerId, Reset, ResetTo, ShardId, ShardState
-from tests.simulation.books import Shard
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late
 from tests.simulation.ledger import applying
+from tests.simulation.ledger_entries import Shard
 
 if TYPE_CHECKING:
     from tests.simulation.consumer import ConsumerRun

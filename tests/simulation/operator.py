@@ -19,10 +19,10 @@ from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, Hea
 from shardherd.core.model.requests import ForceCheckpoint
 from shardherd.ports import Caller
 from tests.simulation import notices
-from tests.simulation.books import BrokenError
 from tests.simulation.calls import Call, HttpAnswer, HttpRequest
 from tests.simulation.http import HttpServer
 from tests.simulation.ledger import Ledger
+from tests.simulation.ledger_entries import BrokenError
 from tests.simulation.network import Network, Process
 from tests.simulation.notices import Metrics
 from tests.simulation.plan import Plan

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import ShardState
 from tests.simulation import faults
-from tests.simulation.books import BrokenError
+from tests.simulation.ledger_entries import BrokenError
 from tests.simulation.resting import unlike
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from shardherd.ports import (
     StoredCopies,
     StoredOwnership,
 )
-from tests.simulation.books import BrokenError
 from tests.simulation.leaderless import PartialView
 from tests.simulation.ledger import Ledger
+from tests.simulation.ledger_entries import BrokenError
 from tests.simulation.network import Network, Process
 from tests.simulation.retention import Retention
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import Offset, Reset, ResetTo, ShardId
-from tests.simulation.books import Shard
 from tests.simulation.ledger import applying
+from tests.simulation.ledger_entries import Shard
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -41,13 +41,13 @@ from shardherd.core.model.nouns import (
 from shardherd.spark.offsets import parse
 from tests.harness.long import LONG
 from tests.simulation import ahead, campaign, seeds
-from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard
 from tests.simulation.bugs import DIRECTED, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, meet, planned
 from tests.simulation.consumer import ConsumerRun, Leaving
 from tests.simulation.exhaustive import explore
 from tests.simulation.judging import TOLD
 from tests.simulation.ledger import Ledger
+from tests.simulation.ledger_entries import CANCEL_GRACE, BrokenError, Run, Shard
 from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
 from tests.simulation.retention import RETENTION, SERVED, Retention
 from tests.simulation.sizes import SCHEDULES

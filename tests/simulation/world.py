@@ -27,10 +27,10 @@ from shardherd.core.model.nouns import (
     ShardId,
 )
 from tests.simulation import days, faults, leaderless
-from tests.simulation.books import BrokenError, Run
 from tests.simulation.calls import Call, HttpAnswer
 from tests.simulation.consumer import ConsumerRun
 from tests.simulation.judging import STORING, Judge, listening
+from tests.simulation.ledger_entries import BrokenError, Run
 from tests.simulation.network import Network, Process
 from tests.simulation.operator import OperatorRun
 from tests.simulation.plan import FAULTS, Plan
