@@ -41,7 +41,7 @@ class Readiness:
 
 
 class Owner(Protocol):
-    """Who reads the shards: what it decides, the session does not."""
+    """Reads the shards, and decides what the session does not."""
 
     def readiness(self) -> Readiness:
         """Asked for every heartbeat."""

@@ -23,7 +23,7 @@ TOKEN = "/var/run/secrets/shardherd"
 AUTHORITIES = "ca.crt"
 """File beside the token, and key of the ConfigMap: by whom the coordinator is believed."""
 SCRAPERS = "scrapers.sha256"
-"""The same: the digest of the token of who may scrape."""
+"""The same: the digest of the token that scrapers show."""
 
 METRICS_PORT = 8090
 
@@ -94,7 +94,7 @@ class Manifests:
         return _manifest("policy/v1", "PodDisruptionBudget", resource, spec)
 
     def stateful_set(self, resource: Resource, replicas: int, remembered: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The StatefulSet. The controller itself replaces pods (OnDelete), as it knows who may go when.
+        """The StatefulSet. The controller itself replaces pods (OnDelete), in the order that the plan decides.
 
         `remembered` are annotations that do not make it another one.
         """

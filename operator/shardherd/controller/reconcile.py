@@ -33,7 +33,7 @@ from shardherd.telemetry.metrics import OperatorMetrics
 logger = logging.getLogger(__name__)
 
 TICK = 1.0
-"""Seconds between looks at the coordinator's pictures: lag, drains and deadlines are seen this late at most."""
+"""Seconds between looks at the coordinator's views: lag, drains and deadlines are seen this late at most."""
 
 TICK_SHARE = 20.0
 """A tick leaves a group alone for so many times as long as planning for it took last: that bounds the cost of huge groups."""
@@ -148,7 +148,7 @@ class Controller:
         self._look_again = [now, now + WATCHES_BEGIN]
 
     async def run(self) -> None:
-        """Look at the coordinator's pictures and at the time, for ever. Cancel to stop."""
+        """Look at the coordinator's views and at the time, for ever. Cancel to stop."""
         try:
             while True:
                 await asyncio.sleep(TICK)

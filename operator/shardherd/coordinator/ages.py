@@ -44,7 +44,7 @@ class LagAge:
         self._ages = Ages()
 
     def shown(self, view: GroupView) -> GroupView:
-        """The picture, with the age. From any thread."""
+        """The view, with the age. From any thread."""
         return replace(view, lag_seconds=self._ages.seconds(unread(view), self._clock.now(), self._clock.wall()))
 
     async def work(self, source: ShardSource) -> None:

@@ -1,6 +1,6 @@
 """All groups of this coordinator, and whether it may answer. Called by the API and, over `coordination`, by the controller.
 
-Holds no rule of the protocol. Everything here runs on one event loop, but for the pictures, which any thread may take.
+Holds no rule of the protocol. Everything here runs on one event loop, but for the views, which any thread may make.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Runtime:
             stopping.add_done_callback(lambda _: log.info("no longer serving group %s", group))
 
     def view(self, group: GroupIdentity) -> GroupView | None:
-        """A picture of the group, None while nothing is known of it. From any thread."""
+        """A view of the group, None while nothing is known of it. From any thread."""
         runner = self._groups.get((group.namespace, group.name))
         return runner.view() if runner is not None and runner.spec.identity == group else None
 

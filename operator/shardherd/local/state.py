@@ -31,7 +31,7 @@ class State:
 
     @property
     def lock(self) -> Path:
-        """Who has the lock on it is the operator."""
+        """The process that holds its lock is the operator."""
         return self.folder / "operator.lock"
 
     @property

@@ -35,7 +35,7 @@ class Latest:
     """Where the next micro-batch ends (None: nothing to do), and the known ends of shards."""
 
     end: dict[str, Any] | None
-    ends: Mapping[ShardId, Offset]
+    end_offsets: Mapping[ShardId, Offset]
 
 
 class BatchPlanner(Protocol):

@@ -169,8 +169,8 @@ class AgentRuntime:
         )
         metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.session.consumer)
         brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
-        ends = EndWatcher(brokers, self._ends_changed)
-        agent = self._agent = Agent(pod.session, client, ends, metrics, self._stop, running=self._running)
+        end_offsets = EndWatcher(brokers, self._end_offsets_changed)
+        agent = self._agent = Agent(pod.session, client, end_offsets, metrics, self._stop, running=self._running)
         agent.hears_events = True
         metrics.watch(agent)
         counts_address = new_address(pod.worker_address, pod.metrics_port)
@@ -184,14 +184,19 @@ class AgentRuntime:
         slots = self._slots
         wanted = None if slots is None else lambda news: slots.wanted(news=news)
         server = ReaderServer(
-            agent, pod.socket, reader_settings, read_committed=ends.read_committed, committed=pod.read_committed, slots=wanted
+            agent,
+            pod.socket,
+            reader_settings,
+            read_committed=end_offsets.read_committed,
+            committed=pod.read_committed,
+            slots=wanted,
         )
         await server.start()
         if pod.metrics_port:
             asked = pod.metrics_digest_file
             scrapers = Scrapers(digest_in(asked)) if asked is not None else None
             await serve_http(agent, metrics, pod.metrics_port, ReceivedCounts(counts_address), scrapers)
-        ends.start()
+        end_offsets.start()
         self._loop.add_reader(self._terminate_read, self._terminated)
         watching = [
             self._loop.create_task(self._watch_tasks(agent)),
@@ -278,7 +283,7 @@ class AgentRuntime:
         assert self._spark is not None
         return int(self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
-    def _ends_changed(self) -> None:
+    def _end_offsets_changed(self) -> None:
         """Called in the watcher's thread."""
         assert self._agent is not None
         self._loop.call_soon_threadsafe(self._agent.ends_changed)

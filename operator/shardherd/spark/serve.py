@@ -144,9 +144,14 @@ class ReaderServer:
             end = await agent.latest(start, question["limit"])
             if agent.refusal:
                 return {"error": agent.refusal}
-            ends = dict(agent.known_ends())
+            end_offsets = dict(agent.known_end_offsets())
             slots = {} if self._slots is None else {"slots": self._slots(end is not start)}
-            return {"end": None if end is start else end.as_dict(), "ends": ends, "ordered": agent.settings.ordered, **slots}
+            return {
+                "end": None if end is start else end.as_dict(),
+                "ends": end_offsets,
+                "ordered": agent.settings.ordered,
+                **slots,
+            }
         if what == "replay":
             return {"ours": list(await agent.replay(parse(question["end"], group))), "ordered": agent.settings.ordered}
         if what == "hello":

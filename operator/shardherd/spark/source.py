@@ -244,7 +244,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         # Spark hands the default limit back, or asks for everything: then it is Trigger.Once.
         answer = self._planner().latest(start, once=isinstance(limit, ReadAllAvailable))
-        self._known = answer.ends
+        self._known = answer.end_offsets
         if answer.end is None:
             return start
         self._handed = json.dumps(answer.end)

@@ -166,7 +166,7 @@ class PlayedKafka:
         key, version, correlation = struct.unpack_from(">hhi", body)
         answers: dict[int, tuple[Any, Callable[[int, Any], Any]]] = {
             1: (FetchRequest, self._fetch),
-            2: (ListOffsetsRequest, self._ends),
+            2: (ListOffsetsRequest, self._end_offsets),
             3: (MetadataRequest, self._metadata),
             18: (ApiVersionsRequest, self._versions),
             23: (OffsetForLeaderEpochRequest, self._epoch_ends),
@@ -268,7 +268,7 @@ class PlayedKafka:
             out += struct.pack(">q", base) + self._batch[8:12] + struct.pack(">i", epoch) + self._batch[16:]
         return bytes(out)
 
-    def _ends(self, node: int, request: Any) -> Any:
+    def _end_offsets(self, node: int, request: Any) -> Any:
         def answer(asked: Any) -> Any:
             log = self.logs[asked.partition_index]
             return _EndsTopic.ListOffsetsPartitionResponse(

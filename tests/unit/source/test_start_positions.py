@@ -19,9 +19,12 @@ class Log:
 
     def offsets(self, times: Mapping[ShardId, int], timeout: float) -> dict[ShardId, int]:
         self.asked.append(dict(times))
-        ends = {A: 20, B: 15}
-        special = {shard: {EARLIEST: 10, LATEST: ends[shard]} for shard in times}
-        return {shard: special[shard].get(at, max(10, at - 90) if at < ends[shard] + 90 else -1) for shard, at in times.items()}
+        end_offsets = {A: 20, B: 15}
+        special = {shard: {EARLIEST: 10, LATEST: end_offsets[shard]} for shard in times}
+        return {
+            shard: special[shard].get(at, max(10, at - 90) if at < end_offsets[shard] + 90 else -1)
+            for shard, at in times.items()
+        }
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ async def holding(scene: Scene, records: int) -> Offsets:
     end = await scene.agent.latest(end, None)
     scene.coordinator.assign((A, 4, 0))
     await scene.until(lambda: scene.agent.tracker.shards == (A,))
-    scene.ends.ends = {A: records}
+    scene.end_offsets.end_offsets = {A: records}
     return end
 
 
@@ -36,7 +36,7 @@ def test_a_consumer_tells_that_it_warms_up_is_idle_reads_and_waits_for_its_sink(
         assert (await reported(scene))[0] == Phase.WARMING
         start = await holding(scene, 0)
         assert (await reported(scene))[0] == Phase.IDLE
-        scene.ends.ends[A] = 100
+        scene.end_offsets.end_offsets[A] = 100
         end = await scene.agent.latest(start, None)
         assert await reported(scene) == (Phase.READING, 0.0, 0.0)
         assert await reported(scene) == (Phase.READING, 3.0, 0.0)
@@ -52,9 +52,9 @@ def test_a_consumer_tells_that_it_warms_up_is_idle_reads_and_waits_for_its_sink(
 def test_a_consumer_that_cannot_see_whether_there_is_more_to_read_is_not_idle() -> None:
     async def body(scene: Scene) -> None:
         await holding(scene, 0)
-        scene.ends.away = True
+        scene.end_offsets.away = True
         assert (await reported(scene))[0] == Phase.READING
-        scene.ends.away = False
+        scene.end_offsets.away = False
         assert (await reported(scene))[0] == Phase.IDLE
 
     story(body)
@@ -64,7 +64,7 @@ def test_the_next_micro_batch_is_read_before_its_sink_can_wait() -> None:
     async def body(scene: Scene) -> None:
         end = await scene.agent.latest(await holding(scene, 100), None)
         scene.agent.sink_waits(True)
-        scene.ends.ends[A] = 200
+        scene.end_offsets.end_offsets[A] = 200
         await scene.agent.latest(end, None)
         assert (await reported(scene))[0] == Phase.READING
 
@@ -77,7 +77,7 @@ def test_a_query_between_two_triggers_waits_until_the_next() -> None:
         scene.agent.trigger_interval = 600.0
         asked = scene.loop.time()
         scene.agent.finished(end)
-        scene.ends.ends[A] = 200
+        scene.end_offsets.end_offsets[A] = 200
         phase, _, left = await reported(scene)
         assert (phase, left) == (Phase.WAITING, round(600.0 - (scene.loop.time() - asked), 1))
         await asyncio.sleep(600.0)
@@ -118,7 +118,7 @@ def test_nobody_says_that_it_waits_for_longer_than_a_coordinator_believes() -> N
         end = await scene.agent.latest(await holding(scene, 100), None)
         scene.agent.trigger_interval = 1e9
         scene.agent.finished(end)
-        scene.ends.ends[A] = 200
+        scene.end_offsets.end_offsets[A] = 200
         assert await reported(scene) == (Phase.WAITING, 0.0, 86_400.0)
 
     story(body)

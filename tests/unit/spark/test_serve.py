@@ -43,8 +43,8 @@ async def nothing(_reason: str) -> None:
 @pytest.fixture
 async def agent() -> Any:
     coordinator = FakeCoordinator()
-    ends = FakeEnds({A: 100})
-    made = Agent(SessionSettings(GROUP, ME, RUN), coordinator, ends, Observed(), nothing)
+    end_offsets = FakeEnds({A: 100})
+    made = Agent(SessionSettings(GROUP, ME, RUN), coordinator, end_offsets, Observed(), nothing)
     coordinator.assign((A, 4, 0))
     running = asyncio.create_task(made.run())
     yield made
@@ -352,7 +352,7 @@ class FakeKafka:
         self.asked: list[tuple[ShardId, ...]] = []
         self.committed = False
 
-    def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, int]:
+    def end_offsets(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, int]:
         self.asked.append(tuple(shards))
         if self.failure is not None:
             raise self.failure

@@ -10,7 +10,7 @@ import pytest
 from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
-from shardherd.source.kafka.leader_epochs import Ends, Mark
+from shardherd.source.kafka.leader_epochs import EndOffsets, Mark
 from shardherd.source.kafka.listing import Listed
 from shardherd.source.kafka.partitions import EARLIEST, LATEST
 from shardherd.source.reading.start_positions import RangeBoundError
@@ -56,9 +56,9 @@ class FakeKafka:
     def begins(self, shards: frozenset[ShardId], timeout: float) -> dict[ShardId, int]:
         return self.offsets(dict.fromkeys(shards - self.silent, EARLIEST), timeout)
 
-    def ends(self, shards: frozenset[ShardId], timeout: float) -> Ends:
+    def end_offsets(self, shards: frozenset[ShardId], timeout: float) -> EndOffsets:
         found = self.offsets(dict.fromkeys(shards - self.silent, LATEST), timeout)
-        return Ends(found, {shard: len(reigns) - 1 for shard, reigns in self.reigns.items() if shard in found})
+        return EndOffsets(found, {shard: len(reigns) - 1 for shard, reigns in self.reigns.items() if shard in found})
 
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> dict[ShardId, int]:
         return {shard: self.reigns[shard][mark.epoch + 1] for shard, mark in marks.items()}
@@ -330,7 +330,7 @@ def test_it_tells_what_its_tasks_need_and_closes_once(patch: pytest.MonkeyPatch)
     query = Query(FakeKafka(s0=(0, 10)), patch)
 
     assert query.side.reader_settings == ReaderSettings(STANDALONE, "kafka:9092", 2, {})
-    assert query.side.latest(NOTHING, once=False).ends == {A: 10}
+    assert query.side.latest(NOTHING, once=False).end_offsets == {A: 10}
     query.side.close()
     query.side.close()
     assert query.kafka.closed == 1

@@ -39,7 +39,7 @@ class LeaseTimes:
 
 
 class Obituaries(Protocol):
-    """Who is known to be dead."""
+    """Looks up whether the holder of a lease has ended."""
 
     async def died(self, holder: str, start: str) -> bool:
         """Whether this start of that holder has surely ended. Raises ApiError, ApiUnavailableError."""

@@ -56,7 +56,7 @@ LATE = 60.0
 """Seconds after which a request that had no answer is not carried out any more."""
 
 LOOKS = 5
-"""Attempts to read parts of which one is missing: somebody may just have written others."""
+"""Attempts to read parts of which one is missing: another write may just have replaced them."""
 
 LEFT = 16
 """With so many generations that could not be removed yet no further one is begun."""

@@ -162,7 +162,7 @@ def _said(sizing: Sizing) -> tuple[str, str]:
 
 
 def _first(case: _Case, view: GroupView) -> Wish:
-    """Nobody runs: with the first record somebody has to."""
+    """No consumer runs: with the first record one has to."""
     lag, traffic = lag_of(view), case.sizing.traffic
     start = 1
     if traffic is not None and traffic.consumer_rate.per_second is not None and lag:

@@ -70,7 +70,7 @@ def stuck_shards(observation: Observation, traffic: Traffic | None) -> tuple[lis
             "shard": stuck.shard,
             "reason": stuck.reason,
             "message": stuck.message,
-            # The same time as before: ages in seconds differ from picture to picture.
+            # The same time as before: ages in seconds differ from view to view.
             "since": known.get((stuck.shard, stuck.reason)) or rfc3339(observation.wall - stuck.age),
         }
         for stuck in found[:SHOWN]
@@ -79,7 +79,7 @@ def stuck_shards(observation: Observation, traffic: Traffic | None) -> tuple[lis
 
 
 ORDER = (NO_PROGRESS, SINK_BLOCKED, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
-"""The reasons, those first that somebody has to do something about."""
+"""The reasons; first those that need a user to act."""
 
 
 def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -> Iterator[Stuck]:
@@ -118,7 +118,7 @@ def _why_still(observation: Observation, view: GroupView, shard: ShardView, phas
 
 
 def _why_free(view: GroupView, shard: ShardView) -> str:
-    """Why nobody is given this shard."""
+    """Why this shard is not granted."""
     if view.stopped:
         return f"nothing is granted: {view.stopped[0].message}"
     if not view.source_reachable:

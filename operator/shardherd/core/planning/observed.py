@@ -224,7 +224,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One consistent picture of a group. None for an object means that there is none.
+    """One consistent observation of a group. None for an object means that there is none.
 
     `trust_current`: the group's namespace has the authorities by which consumers believe the coordinator.
     `deaths` are proofs of death that the coordinator has to hear. `dead` are the incarnations whose driver has terminated, be
@@ -267,7 +267,7 @@ class Observation:
         return tuple(kind for kind, owned in objects.items() if owned is not None and not owned.ours)
 
     def holds(self, consumer: ConsumerId) -> bool:
-        """Whether the coordinator's picture has this consumer hold, or about to get, any shard. True while there is none.
+        """Whether the coordinator's view has this consumer hold, or about to get, any shard. True while there is none.
 
         What the source does not have is nobody's to read or to hand over.
         """

@@ -149,7 +149,7 @@ def after_refusals(planned: Plan, observation: Observation) -> Plan:
 
 
 def _tell_coordinator(observation: Observation, course: Course) -> Iterable[Action]:
-    """Always: who should be there, who has to go, and the settings. The coordinator sees whether anything changed."""
+    """Always: the wanted consumers, those that leave, and the settings. The coordinator sees whether anything changed."""
     declared = observation.declared
     if declared.pauses.reconcile and observation.view is not None:
         return

@@ -40,7 +40,7 @@ class Scale:
 
 
 SETTLE = 0.5
-"""Seconds that the coordinator has to take notice of who is leaving before its picture is believed."""
+"""Seconds after which the coordinator's views are sure to know the consumers that leave."""
 
 
 def scale(observation: Observation) -> Scale:
@@ -48,7 +48,7 @@ def scale(observation: Observation) -> Scale:
     decision = decide(observation)
     current, desired = observation.replicas, decision.desired
     if decision.held == WAITING_FOR_SHARDS:
-        # Whoever is above the limit goes whatever the number of shards is; it is not given any in the meantime.
+        # Consumers above the limit leave whatever the number of shards is; they are granted none in the meantime.
         limit = min(current, observation.declared.scaling.max_replicas)
         return Scale(decision, current, _from(observation, limit))
     leaving = _from(observation, desired)

@@ -136,7 +136,7 @@ def _rate_before(previous: Mapping[str, object]) -> float | None:
 
 
 def _idle(observation: Observation, view: GroupView, sizing: Sizing) -> Wish | None:
-    """With `minReplicas: 0` nobody is needed once all was read for a while, and somebody with the next record."""
+    """With `minReplicas: 0` no consumer is needed once all was read for a while, and one with the next record."""
     scaling, goal = observation.declared.scaling, sizing.goal or 0
     if scaling.min_replicas > 0 or sizing.idle_since is None or not view.source_reachable:
         return None

@@ -109,9 +109,9 @@ class Listing:
         """The beginnings of those whose leader answers at once."""
         return self._brokers.offsets(dict.fromkeys(shards, EARLIEST), timeout) if shards else {}
 
-    def ends(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
+    def end_offsets(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
         """The ends of those whose leader answers at once."""
-        return self._brokers.ends(shards, timeout) if shards else {}
+        return self._brokers.end_offsets(shards, timeout) if shards else {}
 
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> Mapping[ShardId, Offset]:
         """As `Brokers.cuts`."""

@@ -121,7 +121,7 @@ async def offsets(
     return found
 
 
-async def ends_of_epochs(
+async def epoch_end_offsets(
     send: Send, leaders: Mapping[Partition, int], now: Mapping[Partition, int], epochs: Mapping[Partition, int]
 ) -> Answers:
     """Where the log of each partition of `epochs` ended under leaders up to that epoch; -1 if that cannot be known.
