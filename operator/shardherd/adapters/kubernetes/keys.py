@@ -15,7 +15,7 @@ from typing import Any
 
 import jwt
 
-from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi, unless_missing
 from shardherd.adapters.kubernetes.tokens import POD_NAME, POD_UID, TIMEOUT, KubernetesTokens
 from shardherd.ports import Caller, Clock, ReviewUnavailableError
 
@@ -84,13 +84,9 @@ class PublishedKeysTokens(KubernetesTokens):
         return await self._caller({"username": user, "groups": groups, "extra": extra})
 
     async def _uid(self, namespace: str, kind: str, name: str) -> str | None:
-        try:
-            found = await self._api.acall("GET", f"/api/v1/namespaces/{namespace}/{kind}/{name}", timeout=TIMEOUT)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
-        if kind != "pods" and "deletionTimestamp" in found["metadata"]:
+        path = f"/api/v1/namespaces/{namespace}/{kind}/{name}"
+        found = await unless_missing(self._api.acall("GET", path, timeout=TIMEOUT))
+        if found is None or (kind != "pods" and "deletionTimestamp" in found["metadata"]):
             return None  # a pod on its way out still drains
         return str(found["metadata"]["uid"])
 

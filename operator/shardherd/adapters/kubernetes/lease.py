@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi, unless_missing
 from shardherd.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -172,12 +172,7 @@ class LeaseLeadership:
         return True
 
     async def _read(self) -> Any:
-        try:
-            return await self._api.acall("GET", self._path, timeout=self._times.retry * 2)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await unless_missing(self._api.acall("GET", self._path, timeout=self._times.retry * 2))
 
     async def _may_take(self, found: Any) -> bool:
         """Whether the Lease is ours or free, its holder is dead, or it was not renewed for its duration while we watched."""

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import Any
 from urllib.parse import quote
 
-from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi, unless_missing
 from shardherd.ports import Caller, ReviewUnavailableError
 
 TIMEOUT = 5.0
@@ -107,12 +107,7 @@ class KubernetesTokens:
 
     async def _get(self, path: str) -> Any:
         """The object, None if there is none."""
-        try:
-            return await self._api.acall("GET", path, timeout=TIMEOUT)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await unless_missing(self._api.acall("GET", path, timeout=TIMEOUT))
 
 
 def _controller(found: Any, uid: str, kind: str) -> Any:
