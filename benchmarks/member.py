@@ -39,15 +39,15 @@ async def ours(url: str, group: str, ordinal: int) -> None:
     from shardherd.client import AsyncConsumer, AsyncConsumerClient
     from shardherd.core.model.nouns import ConsumerId, Incarnation
 
-    told, reporter = asyncio.Event(), Reporter()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+    stop_requested, reporter = asyncio.Event(), Reporter()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop_requested.set)
     # The number of the start must grow from run to run of one name.
     run = Incarnation(f"uid-{ordinal}", int(time.monotonic() * 1000))
     async with AsyncConsumerClient(url, NAMESPACE, group, lambda: f"token-{ordinal}") as client:
         reporter.joining()
         async with AsyncConsumer(client, ConsumerId(f"{group}-{ordinal}"), run, group_uid=uid_of(group)) as consumer:
             print("start", run.start, flush=True)
-            while not told.is_set():
+            while not stop_requested.is_set():
                 reporter.holds(len(consumer.held()))
                 await asyncio.sleep(LOOK)
         reporter.holds(0)

@@ -65,7 +65,7 @@ def class_archive(say: Callable[[str], None]) -> Path | None:
 
 
 def train(java_options: str) -> subprocess.CompletedProcess[str]:
-    """Run the query of `class_training` to its end, on a JVM with these options and no other ones of the surroundings."""
+    """Run the query of `class_training` to its end, on a JVM with these options and none from the environment."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "JAVA_TOOL"))}
     return subprocess.run(
         [sys.executable, "-m", "dev.class_training"],

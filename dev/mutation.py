@@ -98,11 +98,11 @@ def prepare(modules: list[str]) -> Path:
 
 def report(place: Path, tool: Path) -> int:
     """Print what became of the mutants by module, and each survivor that is not explained."""
-    told = subprocess.run([tool, "results", "--all", "true"], cwd=place, check=True, capture_output=True, text=True).stdout
+    completed = subprocess.run([tool, "results", "--all", "true"], cwd=place, check=True, capture_output=True, text=True).stdout
     verdicts: dict[str, Counter[str]] = {}
     explained = EXPLAINED.read_text() if EXPLAINED.exists() else ""
     unexplained = []
-    for name, verdict in re.findall(r"^\s+(shardherd\.core\.\S+): (.+)$", told, re.MULTILINE):
+    for name, verdict in re.findall(r"^\s+(shardherd\.core\.\S+): (.+)$", completed, re.MULTILINE):
         verdicts.setdefault("/".join(name.split(".")[2:-1]), Counter())[verdict] += 1
         if verdict not in NOTICED and f"`{change_of(place, tool, name)}`" not in explained:
             unexplained.append((name, verdict))

@@ -20,7 +20,7 @@ def main(servers: str, topic: str, partitions: int) -> None:
     """See the module."""
     brokers = Brokers(servers)
     shards = [ShardId(f"{topic}/{number}") for number in range(partitions)]
-    ranges = [ShardRange(shard, 0, end) for shard, end in brokers.ends(shards, 30).items()]
+    ranges = [ShardRange(shard, 0, end) for shard, end in brokers.end_offsets(shards, 30).items()]
     columns = tuple(field.split()[0] for field in KAFKA_COLUMNS.split(", "))
     begun, used = time.monotonic(), time.process_time()
     rows = sum(batch.num_rows for batch in read_ranges(brokers, ranges, columns))

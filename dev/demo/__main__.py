@@ -47,17 +47,17 @@ def tell(story: Story) -> bool:
 
 def on_machine(options: argparse.Namespace) -> int:
     """Run it on this machine alone."""
-    return told(machine_place(options, Reporter()), options)
+    return tell_story(machine_place(options, Reporter()), options)
 
 
 def on_cluster(options: argparse.Namespace) -> int:
     """Run it on a real cluster: one that is built here, or one of the user's."""
     if options.context:
         return visited(lambda: visit(of_the_users(options), options.image, options.kafka))
-    return told(ClusterPlace(Lab(options.name, Reporter())), options)
+    return tell_story(ClusterPlace(Lab(options.name, Reporter())), options)
 
 
-def told(place: Place, options: argparse.Namespace) -> int:
+def tell_story(place: Place, options: argparse.Namespace) -> int:
     """Tell the story there, and what to look at; 1 if a promise did not hold or a step failed."""
     story = OperatorKilled(place) if options.kill_operator else Story(place)
     try:

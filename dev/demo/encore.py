@@ -22,7 +22,9 @@ def grow_without_operator(story: Story) -> list[Line]:
     story.traffic.start(backlog=0, rate=story.place.rate, seed=2)
     since = time.time()
     story.place.limit(3)
-    await_that("there is a third application", lambda: len(story.place.consumers()) == 3, within=60, seen=story.place.explain)
+    await_that(
+        "there is a third application", lambda: len(story.place.consumers()) == 3, within=60, explain=story.place.explain
+    )
     away = _kill(story)
     story.await_settled(shards=12, consumers=3, within=START_S)
     story.await_read_by_owners("the encore")
@@ -38,7 +40,7 @@ def shrink_without_operator(story: Story) -> list[Line]:
     away = _kill(story)
     story.await_settled(shards=12, consumers=2, within=MOVE_S)
     await_that(
-        "the third application is gone", lambda: len(story.place.consumers()) == 2, within=MOVE_S, seen=story.place.explain
+        "the third application is gone", lambda: len(story.place.consumers()) == 2, within=MOVE_S, explain=story.place.explain
     )
     story.await_read_by_owners("the encore")
     return _lines(story, since, away, "a consumer drained")
@@ -63,7 +65,7 @@ def _lines(story: Story, since: float, away: float, what: str) -> list[Line]:
         rows = story.sink.rows()
         return rows if count(rows, produced).missing == 0 else None
 
-    rows = await_that("all of it is read", read, within=DRAIN_S, every=2, seen=story.place.explain)
+    rows = await_that("all of it is read", read, within=DRAIN_S, every=2, explain=story.place.explain)
     moved = moved_shards(rows, since, time.time())
     pauses = longest_pauses(rows, since, time.time())
     unmoved = max((pause for shard, pause in pauses.items() if shard not in moved), default=0.0)

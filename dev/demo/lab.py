@@ -161,7 +161,7 @@ class Lab:
             "the operator that leads is ready",
             lambda: next((p for p in self.kube.pods(SYSTEM, LEADER) if is_ready(p)), None),
             within=60,
-            seen=lambda: self.kube.explain(SYSTEM),
+            explain=lambda: self.kube.explain(SYSTEM),
         )
 
     def operator_metrics(self) -> list[Sample]:
@@ -180,10 +180,10 @@ class Lab:
             "an operator leads again",
             lambda: _start_of(self.operator_pod()) != before,
             within=90,
-            seen=lambda: self.kube.explain(SYSTEM),
+            explain=lambda: self.kube.explain(SYSTEM),
         )
 
-    def kill_driver(self, namespace: str, pod: str, pid: int) -> tuple[float, float]:
+    def kill_process(self, namespace: str, pod: str, pid: int) -> tuple[float, float]:
         """SIGKILL to what tini runs in a pod, its `child_of_init`; when it was sent at the earliest, and at the latest."""
         earliest = time.time()
         # The shell says when it sends the signal: to get that far takes kubectl a second on a busy machine.

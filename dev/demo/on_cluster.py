@@ -56,7 +56,7 @@ class ClusterPlace(Place):
     def clear(self) -> None:
         if self.lab.kube.attempt("get", "crd", RESOURCE).returncode == 0:
             self.lab.kube.run("delete", RESOURCE, GROUP, "-n", NAMESPACE, "--ignore-not-found", "--timeout=120s", timeout=130)
-            await_that("the last run's pods are gone", lambda: not self._pods(), within=120, seen=self.explain)
+            await_that("the last run's pods are gone", lambda: not self._pods(), within=120, explain=self.explain)
         self.lab.delete_topic(TOPIC)
         self.lab.delete_group(KAFKA_GROUP)
         if self._volume.exists():
@@ -92,12 +92,12 @@ class ClusterPlace(Place):
     def kill(self, consumer: str, shards: int) -> tuple[float, float]:
         pid = self.lab.child_of_init(NAMESPACE, consumer)
         self.reporter.say(f"kubectl exec -n {NAMESPACE} {consumer} -- kill -9 {pid}    (it holds {shards})")
-        return self.lab.kill_driver(NAMESPACE, consumer, pid)
+        return self.lab.kill_process(NAMESPACE, consumer, pid)
 
     def kill_operator(self) -> None:
         self.lab.kill_operator()
 
-    # ---- what is seen
+    # ---- observations
 
     def calm(self) -> bool:
         resource: Json = self.lab.kube.get(RESOURCE, GROUP, "-n", NAMESPACE)

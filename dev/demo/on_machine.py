@@ -119,7 +119,7 @@ class MachinePlace(Place):
         where = ["--bootstrap", self.kafka_bootstrap, "--app-dir", str(MANIFEST.parent)]
         said = self._command("up", "-d", "-f", str(self._manifest), *where, apart=True)
         self.reporter.show("\n".join(line for line in said.splitlines() if not line.startswith("warning: ")))
-        await_that("the group is Ready", self._ready, within=within, every=0.5, seen=self.explain)
+        await_that("the group is Ready", self._ready, within=within, every=0.5, explain=self.explain)
 
     def limit(self, consumers: int) -> None:
         document = yaml.safe_load(self._manifest.read_text())
@@ -180,7 +180,7 @@ class MachinePlace(Place):
         await_that("the drivers have ended", ended, within=STOP_TIMEOUT)
         self._state.remove()
 
-    # ---- what is seen
+    # ---- observations
 
     def calm(self) -> bool:
         resource = self._group()
@@ -281,7 +281,7 @@ Everything still runs. To look around:
         return self._found_objects
 
     @property
-    def _surroundings(self) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         """What drivers inherit beside their manifest's environment."""
         # What Spark keeps beside its own folders is left behind by a driver that is killed: here it goes with the demo.
         scratch = self.folder / "tmp"
@@ -309,7 +309,7 @@ Everything still runs. To look around:
         if apart:
             done = subprocess.run(
                 [sys.executable, "-m", "shardherd", *words],
-                env={**os.environ, **self._surroundings},
+                env={**os.environ, **self._environment},
                 capture_output=True,
                 text=True,
                 check=False,

@@ -101,7 +101,7 @@ class Place(ABC):
     def kill_operator(self) -> None:
         """`kill -9` of the operator. Returns when one leads again."""
 
-    # ---- what is seen
+    # ---- observations
 
     @abstractmethod
     def calm(self) -> bool:

@@ -56,11 +56,11 @@ def await_that(
     *,
     within: float,
     every: float = 0.25,
-    seen: Callable[[], str] = lambda: "",
+    explain: Callable[[], str] = lambda: "",
 ) -> T:
     """Call `probe` until it returns something other than None or False; that is the result.
 
-    `within` and `every` are in seconds. Raises DemoError with `what` and what `seen` says when the time is up.
+    `within` and `every` are in seconds. Raises DemoError with `what` and what `explain` returns when the time is up.
     """
     deadline = time.monotonic() + within
     while True:
@@ -68,5 +68,5 @@ def await_that(
         if found is not None and found is not False:
             return found
         if time.monotonic() >= deadline:
-            raise DemoError(f"waited {within:.0f} s in vain until {what}\n{seen()}".rstrip())
+            raise DemoError(f"waited {within:.0f} s in vain until {what}\n{explain()}".rstrip())
         time.sleep(every)

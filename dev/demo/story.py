@@ -104,7 +104,7 @@ class Story:
             "both applications have written rows",
             lambda: len(self.sink.rows().owners) == 2,
             within=60,
-            seen=self.place.explain,
+            explain=self.place.explain,
         )
         self.place.show_group()
 
@@ -142,14 +142,14 @@ class Story:
         def taken_over() -> bool:
             return account_of(sink, self._timeline(), self.produced).slowest_takeover is not None
 
-        await_that("others read its shards", taken_over, within=60, every=0.5, seen=self.place.explain)
+        await_that("others read its shards", taken_over, within=60, every=0.5, explain=self.place.explain)
         slowest = account_of(sink, self._timeline(), self.produced).slowest_takeover
         self.reporter.say(f"all {len(self._dead_shards)} of them were read by others within {slowest or 0:.1f} s of the kill")
         await_that(
             f"{self._dead} has started again",
             lambda: self.place.runs().get(self._dead, starts) != starts,
             within=120,
-            seen=self.place.explain,
+            explain=self.place.explain,
         )
         self.await_settled(shards=12, consumers=3, within=START_S)
         self.reporter.say(f"{self._dead} is back and reads again, {time.time() - killed:.0f} s after the kill")
@@ -163,7 +163,7 @@ class Story:
         self.place.limit(2)
         self.await_settled(shards=12, consumers=2, within=MOVE_S)
         await_that(
-            "the third application is gone", lambda: len(self.place.consumers()) == 2, within=MOVE_S, seen=self.place.explain
+            "the third application is gone", lambda: len(self.place.consumers()) == 2, within=MOVE_S, explain=self.place.explain
         )
         self.await_read_by_owners("scale-in")
         self.reporter.say(f"drained and gone after {time.time() - self.moments['scaled in']:.0f} s")
@@ -180,8 +180,8 @@ class Story:
             committed = self.place.committed()
             return {shard: offset for shard, offset in committed.items() if offset} == dict(self.produced)
 
-        await_that("everything produced is committed", all_committed, within=DRAIN_S, every=1, seen=self.place.explain)
-        await_that("the lag is 0", lambda: self.place.lag() == 0, within=DRAIN_S, every=1, seen=self.place.explain)
+        await_that("everything produced is committed", all_committed, within=DRAIN_S, every=1, explain=self.place.explain)
+        await_that("the lag is 0", lambda: self.place.lag() == 0, within=DRAIN_S, every=1, explain=self.place.explain)
         self.moments["ended"] = time.time()
 
     def table(self) -> list[Line]:
@@ -207,7 +207,7 @@ class Story:
         )
         return result
 
-    # ---- what is seen
+    # ---- observations
 
     def holding(self) -> Holding:
         """Who reads what. Counts the moves on the way, since the operator's counters begin anew with its process."""
@@ -245,7 +245,7 @@ class Story:
             settled,
             within=within,
             every=0.5,
-            seen=lambda: f"{last}\n{self.place.explain()}",
+            explain=lambda: f"{last}\n{self.place.explain()}",
         )
         self.reporter.say(f"holding shards: {found}")
         return found
@@ -259,7 +259,7 @@ class Story:
             owners = {shard: names[-1] for shard, names in owners_of(rows).items()}
             return owners == dict(self.holding().owners)
 
-        await_that(f"after {after} every shard is read by its holder", reached, within=90, every=1, seen=self.place.explain)
+        await_that(f"after {after} every shard is read by its holder", reached, within=90, every=1, explain=self.place.explain)
 
     # ---- how it is done
 

@@ -80,7 +80,7 @@ class Traffic:
 
     def await_backlog(self) -> int:
         """Wait until the backlog is written; returns the number of records acknowledged by then."""
-        await_that("the backlog is written", lambda: self.counts().get("backlogDone"), within=180, every=0.5, seen=self.log)
+        await_that("the backlog is written", lambda: self.counts().get("backlogDone"), within=180, every=0.5, explain=self.log)
         return sum(self.counts()["produced"].values())
 
     def end(self) -> None:
@@ -89,7 +89,7 @@ class Traffic:
         if record is not None and record.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(record.pid, signal.SIGTERM)
-            await_that("the producer has stopped", lambda: not record.alive(), within=90, seen=self.log)
+            await_that("the producer has stopped", lambda: not record.alive(), within=90, explain=self.log)
 
     def stop(self) -> dict[str, int]:
         """End it, and return how many records it wrote to each shard."""

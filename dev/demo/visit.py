@@ -140,7 +140,9 @@ class Visit:
         self.kube.run("delete", "pod", PRODUCER, "-n", NAMESPACE, "--ignore-not-found", "--timeout=60s", timeout=70)
         self.kube.apply(scripts(), producer(images, bootstrap))
         self.patiently("wait", "--for=condition=Ready", f"pod/{PRODUCER}")
-        await_that("the backlog is written", lambda: self.counts().get("backlogDone"), within=300, every=1, seen=self.explain)
+        await_that(
+            "the backlog is written", lambda: self.counts().get("backlogDone"), within=300, every=1, explain=self.explain
+        )
         self.reporter.say(f"{BACKLOG:,} records are in topic {TOPIC} at {bootstrap}; from now on {RATE:,} more each second")
 
     def patiently(self, *arguments: str) -> None:
@@ -179,13 +181,13 @@ class Visit:
                 consumers,
             )
 
-        await_that(f"{consumers} applications read {shards} shards", reached, within=READY_S, every=2, seen=self.explain)
+        await_that(f"{consumers} applications read {shards} shards", reached, within=READY_S, every=2, explain=self.explain)
         self.reporter.show(self.kube.run("get", "shcg,pods", "-n", NAMESPACE))
 
     def finish(self, bootstrap: str) -> bool:
         """The producer stops; whether everything produced is committed in the end."""
         self.kube.shell(NAMESPACE, PRODUCER, "kill -TERM $(cat /tmp/producer.pid)")
-        await_that("the producer has stopped", lambda: self.counts().get("stopped"), within=120, every=1, seen=self.explain)
+        await_that("the producer has stopped", lambda: self.counts().get("stopped"), within=120, every=1, explain=self.explain)
         produced: dict[str, int] = self.counts()["produced"]
         total = sum(produced.values())
 
@@ -195,7 +197,7 @@ class Visit:
             return found if read == produced else None
 
         self.reporter.say(f"{total:,} records were produced; waiting until all of them are committed")
-        positions = await_that("everything produced is committed", committed, within=READY_S, every=3, seen=self.explain)
+        positions = await_that("everything produced is committed", committed, within=READY_S, every=3, explain=self.explain)
         ends = sum(end for _, end in positions.values())
         self.reporter.show(
             f"produced {total:,}   end offsets {ends:,}   committed {sum(offset for offset, _ in positions.values()):,}"
@@ -216,7 +218,7 @@ class Visit:
         if self.kube.find("crd", RESOURCE) is not None:
             self.kube.run("delete", RESOURCE, GROUP, "-n", NAMESPACE, "--ignore-not-found", "--timeout=120s", timeout=130)
             pods = f"shardherd.dev/consumergroup={GROUP}"
-            await_that("its pods are gone", lambda: not self.kube.pods(NAMESPACE, pods), within=180, seen=self.explain)
+            await_that("its pods are gone", lambda: not self.kube.pods(NAMESPACE, pods), within=180, explain=self.explain)
         bootstrap = bootstrap or self._bootstrap()
         if bootstrap and self.kube.find("pod", PRODUCER, "-n", NAMESPACE) is not None:
             self.kube.shell(NAMESPACE, PRODUCER, "kill -TERM $(cat /tmp/producer.pid) 2>/dev/null; sleep 1")

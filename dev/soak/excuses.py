@@ -142,7 +142,7 @@ def beside(rows: Rows, group: str, incidents: Sequence[Incident]) -> list[Duplic
     return [one for one in duplicates(rows) if not excuse.excuses(one)]
 
 
-def told(found: Sequence[Duplicate], since: float) -> list[str]:
+def describe_duplicates(found: Sequence[Duplicate], since: float) -> list[str]:
     """Duplicates for people: by whom and when a range of a shard was read first and again, in seconds since a moment."""
     ranges: dict[tuple[str, str, float, str, float], list[int]] = {}
     for one in found:

@@ -17,7 +17,7 @@ from pathlib import Path
 from dev.demo.kube import Json
 from dev.demo.lab import SYSTEM, Lab
 from dev.soak.groups import Group
-from dev.soak.growth import Seen, Use
+from dev.soak.growth import Look, Use
 from dev.soak.plan import PLAIN
 from tests.e2e.groups import SOAK
 
@@ -97,7 +97,7 @@ def _links(folder: Path) -> Iterator[str]:
             continue  # closed since
 
 
-def looks(lab: Lab) -> list[Seen]:
+def looks(lab: Lab) -> list[Look]:
     """One look at every container of the operators and of the groups that runs."""
     by_container, at = processes(), time.time()
     found = []
@@ -106,7 +106,7 @@ def looks(lab: Lab) -> list[Seen]:
         for status in pod["status"].get("containerStatuses", ()) if role else ():
             container = status.get("containerID", "").rpartition("/")[2]
             if pids := by_container.get(container):
-                found.append(Seen(at, container, role, pod["metadata"]["name"], use_of(pids)))
+                found.append(Look(at, container, role, pod["metadata"]["name"], use_of(pids)))
     return found
 
 
@@ -127,7 +127,7 @@ class Sampler:
     lab: Lab
     every: float
     """Seconds between two looks."""
-    seen: list[Seen] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _failed: list[Exception] = field(default_factory=list)
 
@@ -137,18 +137,18 @@ class Sampler:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> list[Seen]:
+    def stop(self) -> list[Look]:
         """End it; all looks."""
         self._stop.set()
         self._thread.join()
         if self._failed:
             raise self._failed[0]
-        return self.seen
+        return self.looks
 
     def _look(self) -> None:
         while not self._stop.wait(self.every):
             try:
-                self.seen += looks(self.lab)
+                self.looks += looks(self.lab)
             except Exception as error:  # noqa: BLE001 - raised in the main thread, by `stop`
                 self._failed.append(error)
                 return

@@ -68,7 +68,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Look:
     """One look at one run of a container, in the role that it had. `at` is in seconds since 1970."""
 
     at: float
@@ -93,9 +93,9 @@ def warm_after(seconds: float) -> float:
     return max(seconds * WARM_SHARE, LEAST_WARM_S)
 
 
-def longest(looks: Iterable[Seen], role: str, warm: float) -> Sequence[Seen]:
+def longest(looks: Iterable[Look], role: str, warm: float) -> Sequence[Look]:
     """The looks at the run that was longest in this role, without those before it was warm. Empty if none was ever warm."""
-    runs: dict[str, list[Seen]] = {}
+    runs: dict[str, list[Look]] = {}
     for look in sorted(looks, key=lambda look: look.at):
         if look.role == role:
             runs.setdefault(look.run, []).append(look)
@@ -106,7 +106,7 @@ def longest(looks: Iterable[Seen], role: str, warm: float) -> Sequence[Seen]:
     return [look for look in life if look.at >= life[0].at + warm]
 
 
-def growths(looks: Sequence[Seen], role: str, bounds: Bounds) -> list[Growth]:
+def growths(looks: Sequence[Look], role: str, bounds: Bounds) -> list[Growth]:
     """What became of one process, from the first of these looks to the last."""
     if len(looks) < 2 * AROUND:
         return []
@@ -124,7 +124,7 @@ def growths(looks: Sequence[Seen], role: str, bounds: Bounds) -> list[Growth]:
     ]
 
 
-def connections(looks: Sequence[Seen]) -> str:
+def connections(looks: Sequence[Look]) -> str:
     """How many TCP connections a process had at the first and at the last of these looks, by what they are for."""
     first, last = looks[0].use.connections, looks[-1].use.connections
     return ", ".join(f"{name}: {first.get(name, 0)} -> {last.get(name, 0)}" for name in sorted({*first, *last}))

@@ -64,10 +64,10 @@ class Inflict:
         """End or pause one consumer, with all processes of its pod."""
         namespace, pod = group.deployed.namespace, group.pod(fault.consumer)
         run = await_that(
-            f"{pod} runs", lambda: self._run(namespace, pod), within=VICTIM_S, every=1, seen=group.deployed.explain
+            f"{pod} runs", lambda: self._run(namespace, pod), within=VICTIM_S, every=1, explain=group.deployed.explain
         )
         if fault.kind == Kind.KILL:
-            begun, ended = self.lab.kill_driver(namespace, pod, self.lab.child_of_init(namespace, pod))
+            begun, ended = self.lab.kill_process(namespace, pod, self.lab.child_of_init(namespace, pod))
             return Incident(fault.kind, begun, ended, fault.group, pod)
         begun = time.time()
         if fault.kind == Kind.DELETE:
@@ -116,7 +116,7 @@ class Inflict:
             leaders = [pod for pod in self.lab.kube.pods(SYSTEM, LEADER) if is_ready(pod)]
             return any(pod["status"]["containerStatuses"][0]["containerID"] != run for pod in leaders)
 
-        await_that("another operator leads", other, within=LEADER_S, seen=lambda: self.lab.kube.explain(SYSTEM))
+        await_that("another operator leads", other, within=LEADER_S, explain=lambda: self.lab.kube.explain(SYSTEM))
 
     def _of_broker(self, fault: Fault) -> Incident:
         """Restart the broker; it is away for the fault's time and as long as it needs."""

@@ -38,7 +38,7 @@ SERIES = Bound(0.2, 40)
 LEAST_EVERY_S, LOOKS = 5.0, 360
 """Seconds between two looks at the processes, at least; and about how many looks there are."""
 
-MOST_TOLD = 20
+MOST_LISTED = 20
 """Lines about duplicates that nothing excuses."""
 
 Tables = Sequence[tuple[str, Sequence[Line]]]
@@ -73,14 +73,16 @@ class Soak:
                 produced = self.rest(groups)
                 last = snapshot(self.lab, groups)
             finally:
-                seen = sampler.stop()
-            leaders = excuses.changes_of_leader((look.at, look.run) for look in seen if look.role == LEADING)
-            for line in runs(seen, self.begun):
+                sampled = sampler.stop()
+            leaders = excuses.changes_of_leader((look.at, look.run) for look in sampled if look.role == LEADING)
+            for line in runs(sampled, self.begun):
                 self.reporter.say(line)
-            alone = [(look.at, look.name, look.run) for look in seen if look.role == DRIVER and look.name.startswith(ORDERED)]
+            alone = [
+                (look.at, look.name, look.run) for look in sampled if look.role == DRIVER and look.name.startswith(ORDERED)
+            ]
             self.incidents += leaders
             self.incidents += excuses.stops(alone, ORDERED, self.incidents)
-            return [*self.counted(groups, produced), *self.grown(first, last, seen, leaders)]
+            return [*self.counted(groups, produced), *self.grown(first, last, sampled, leaders)]
 
     def warm_up(self) -> None:
         """Leave them alone until they have what they need."""
@@ -112,7 +114,7 @@ class Soak:
             lambda: self.lab.kube.get("deployment", RELEASE, "-n", SYSTEM)["status"].get("readyReplicas") == 2,
             within=120,
             every=1,
-            seen=lambda: self.lab.kube.explain(SYSTEM),
+            explain=lambda: self.lab.kube.explain(SYSTEM),
         )
         sizes = shards(self.plan)
         for kind, group in groups.items():
@@ -122,7 +124,7 @@ class Soak:
         for kind, group in groups.items():
             group.await_committed(produced[kind])
             self.reporter.say(f"{kind}: all of {sum(produced[kind].values()):,} records are committed")
-        await_that("the lag is 0", lambda: self.lag() == 0, within=60, every=1, seen=lambda: self.lab.kube.explain(SOAK))
+        await_that("the lag is 0", lambda: self.lag() == 0, within=60, every=1, explain=lambda: self.lab.kube.explain(SOAK))
         return produced
 
     def lag(self) -> float:
@@ -136,19 +138,19 @@ class Soak:
         """The table of each group."""
         done = self.incidents
         for kind, group in groups.items():
-            for line in excuses.told(excuses.beside(group.rows(), kind, done), self.begun)[:MOST_TOLD]:
+            for line in excuses.describe_duplicates(excuses.beside(group.rows(), kind, done), self.begun)[:MOST_LISTED]:
                 self.reporter.say(f"{kind}: {line}")
         return [
             (kind, excuses.table(each.rows(), kind, produced[kind], each.committed(), done, ordered=kind == ORDERED))
             for kind, each in groups.items()
         ]
 
-    def grown(self, first: Snapshot, last: Snapshot, seen: Sequence[growth.Seen], leaders: Sequence[Incident]) -> Tables:
+    def grown(self, first: Snapshot, last: Snapshot, sampled: Sequence[growth.Look], leaders: Sequence[Incident]) -> Tables:
         """The tables of what may not grow."""
         warm = warm_after(self.seconds)
         of_processes: list[Line] = []
         for role in ROLES:
-            looks = growth.longest(seen, role, warm)
+            looks = growth.longest(sampled, role, warm)
             if looks:
                 self.reporter.say(f"TCP connections of the {role}: {growth.connections(looks)}")
             found = growth.growths(looks, role, bounds_of(role, self.plan))
@@ -177,10 +179,10 @@ def bounds_of(role: str, plan: Sequence[Fault]) -> Bounds:
     )
 
 
-def runs(seen: Sequence[growth.Seen], since: float) -> list[str]:
+def runs(sampled: Sequence[growth.Look], since: float) -> list[str]:
     """The runs that were seen of every pod, for people: from when to when, in seconds since a moment."""
     lives: dict[tuple[str, str], list[float]] = {}
-    for look in seen:
+    for look in sampled:
         lives.setdefault((look.name, look.run), []).append(look.at - since)
     return [f"{name} ran from {min(at):.0f} s to {max(at):.0f} s ({run[:8]})" for (name, run), at in sorted(lives.items())]
 

@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def operate(settings: Settings, configuration: Configuration | None = None) -> int:
-    """Run the operator until it is told to end (0) or may not or cannot go on (FAILED).
+    """Run the operator until a signal stops it (0), or it loses its lease or fails (FAILED).
 
     `configuration` says where the API server is and who we are; by default the pod's service account, else the kubeconfig.
     """
@@ -142,10 +142,10 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.adapters.kubernetes.leading import LeadersApi
     from shardherd.adapters.kubernetes.lease import LeaseLeadership, LeaseTimes
     from shardherd.adapters.kubernetes.login import connection
+    from shardherd.adapters.kubernetes.object_cache import ObjectCache
     from shardherd.adapters.kubernetes.operators import OperatorPods, holder_of
     from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
     from shardherd.adapters.kubernetes.secrets import KubernetesSecrets
-    from shardherd.adapters.kubernetes.seen import Seen
     from shardherd.clock import SystemClock
     from shardherd.controller import handlers
     from shardherd.controller.guard import Guard
@@ -200,8 +200,8 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
 
     leaders_api = LeadersApi(configuration, certain, count)
     stack.callback(leaders_api.close)
-    seen = Seen()
-    cluster = KubernetesCluster(leaders_api, seen, settings.watch_namespaces)
+    cache = ObjectCache()
+    cluster = KubernetesCluster(leaders_api, cache, settings.watch_namespaces)
     certificate = _serving(settings, api, clock)
     tls = None
     if certificate is not None:
@@ -274,27 +274,27 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
             settings.watch_namespaces,
             kopf_stop,
             kopf_ready,
-            lambda kind, body, event: seen.see(kind, body, gone=event == "DELETED", listed=event is None),
+            lambda kind, body, event: cache.update(kind, body, gone=event == "DELETED", listed=event is None),
         )
     )
     lost = asyncio.create_task(server.lost())
-    told = asyncio.create_task(stop.wait())
-    ends: tuple[asyncio.Future[Any], ...] = (kopf, lost, told)
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    stop_requested = asyncio.create_task(stop.wait())
+    tasks: tuple[asyncio.Future[Any], ...] = (kopf, lost, stop_requested)
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     metrics.leader.set(0)
-    code = _verdict(kopf, lost, told)
+    code = _verdict(kopf, lost, stop_requested)
     # The next leader must not wait for the end of our watches: from here on we can neither answer nor write.
     kopf_stop.set()
     await server.resign()
     await asyncio.wait({kopf}, timeout=KOPF_STOP_TIMEOUT)
-    for task in (lost, told):
+    for task in (lost, stop_requested):
         task.cancel()
-    await asyncio.gather(lost, told, return_exceptions=True)
+    await asyncio.gather(lost, stop_requested, return_exceptions=True)
     return code
 
 
 def _announce_start(path: str) -> str:
-    """A name for this start of the process, told to the kubelet at `path`: our pod's status then says who died."""
+    """A name for this start of the process, written for the kubelet to `path`: our pod's status then says who died."""
     start = uuid.uuid4().hex
     if path:
         try:
@@ -329,7 +329,7 @@ def _serving(settings: Settings, api: KubernetesApi, clock: Clock) -> ServingCer
 
 async def _definition(cluster: KubernetesCluster, namespaces: Sequence[str]) -> None:
     """Wait until the API server serves ConsumerGroups: Kopf would look for them only once."""
-    told = ""
+    logged = ""
     while True:
         try:
             if await cluster.knows_groups(namespaces):
@@ -339,18 +339,18 @@ async def _definition(cluster: KubernetesCluster, namespaces: Sequence[str]) -> 
             why = f"waiting for the right to list ConsumerGroups, which the chart gives: {error}"
         except ClusterUnavailableError as error:
             why = f"waiting for the API server: {error}"
-        if why != told:
+        if why != logged:
             logger.warning("%s", why)
-        told = why
+        logged = why
         await asyncio.sleep(DEFINITION_INTERVAL)
 
 
 async def _before(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
-    """Await `work`; False if we were told to end first."""
-    task, told = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    first: tuple[asyncio.Future[Any], ...] = (task, told)
+    """Await `work`; False if a stop was requested first."""
+    task, stop_requested = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    first: tuple[asyncio.Future[Any], ...] = (task, stop_requested)
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    stop_requested.cancel()
     if not task.done():
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -359,13 +359,13 @@ async def _before(stop: asyncio.Event, work: Coroutine[None, None, None]) -> boo
     return True
 
 
-def _verdict(kopf: asyncio.Future[None], lost: asyncio.Task[str], told: asyncio.Task[bool]) -> int:
-    """The exit code for what ended first, told to the log."""
+def _verdict(kopf: asyncio.Future[None], lost: asyncio.Task[str], stop_requested: asyncio.Task[bool]) -> int:
+    """The exit code for what ended first; logs it."""
     if lost.done():
         logger.error("this process may not go on: %s", lost.result())
         return FAILED
-    if told.done():
-        logger.info("told to end")
+    if stop_requested.done():
+        logger.info("stop requested")
         return 0
     logger.error("watching the cluster ended (%s)", kopf.exception() or "nobody asked it to")
     return FAILED

@@ -308,7 +308,7 @@ class CoordinatorMetrics(Protocol):
 
 
 class Coordination(Protocol):
-    """What the controller may ask of the coordinator. Changes are made by one thread; pictures may be taken by any.
+    """What the controller may ask of the coordinator. Changes are made by one thread; views may be made by any.
 
     Changes are made soon, in the order of the calls.
     """
@@ -325,11 +325,11 @@ class Coordination(Protocol):
         ...
 
     def view(self, group: GroupIdentity) -> GroupView | None:
-        """A consistent picture of the group, or None while the coordinator has not loaded it."""
+        """A consistent view of the group, or None while the coordinator has not loaded it."""
         ...
 
     def views(self) -> Mapping[GroupIdentity, GroupView]:
-        """All groups' pictures, for metrics."""
+        """The views of all groups, for metrics."""
         ...
 
     def consumer_died(self, group: GroupIdentity, consumer: ConsumerId, incarnation: Incarnation) -> None:

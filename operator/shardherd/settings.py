@@ -71,7 +71,7 @@ class TlsSettings:
     port: default 8443, apart from plain HTTP, which probes use, and pods from before TLS.
     secret: its name in the operator's namespace. Default `shardherd-tls`, as the chart names it.
     accept_plain: whether consumers may still call over plain HTTP. Default true: pods that were made before TLS know no other
-        way, and one that was told of HTTPS never falls back.
+        way, and one with an HTTPS address never falls back.
     authority_days, certificate_days: how long they are made for in mode `auto`; each is replaced after two thirds of it.
         Default 365 and 90.
     """

@@ -114,14 +114,14 @@ def test_applications_get_their_account_where_they_are(cluster: Cluster) -> None
 def test_the_operator_serves_where_it_has_rights(cluster: Cluster, options: tuple[str, ...], served: tuple[str, ...]) -> None:
     manifests = rendered(cluster, *options)
     container = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]
-    (told,) = [item["value"] for item in container["env"] if item["name"] == "SHARDHERD_WATCH_NAMESPACES"]
+    (watched,) = [item["value"] for item in container["env"] if item["name"] == "SHARDHERD_WATCH_NAMESPACES"]
     roles = [
         item["metadata"]["namespace"]
         for item in manifests
         if item["kind"] == "Role" and item["metadata"]["name"] == "shardherd-groups"
     ]
     cluster_wide = len(one(manifests, "ClusterRole")["rules"]) > 1
-    assert (told, tuple(roles), cluster_wide) == (",".join(served), served, not served)
+    assert (watched, tuple(roles), cluster_wide) == (",".join(served), served, not served)
 
 
 def test_the_operator_understands_the_settings_that_it_is_given(cluster: Cluster) -> None:

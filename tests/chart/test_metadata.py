@@ -34,9 +34,9 @@ def test_artifact_hub_is_told_of_the_image_that_is_run(chart: Chart) -> None:
 
 def test_artifact_hub_is_told_of_the_definition(chart: Chart) -> None:
     definition = yaml.safe_load((ROOT / "crds" / "consumergroup.yaml").read_text())
-    (told,) = annotation("crds")
+    (shown,) = annotation("crds")
     names = {"kind": definition["spec"]["names"]["kind"], "name": definition["metadata"]["name"]}
-    assert told.items() >= {**names, "version": definition["spec"]["versions"][0]["name"]}.items()
+    assert shown.items() >= {**names, "version": definition["spec"]["versions"][0]["name"]}.items()
 
 
 def test_the_example_for_artifact_hub_is_accepted(cluster: Cluster) -> None:
@@ -54,7 +54,7 @@ def test_an_older_kubernetes_is_refused(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told", "not_told"),
+    ("values", "shown", "not_shown"),
     [
         ({}, ["2 operators, of which one leads", "kubectl delete crd consumergroups"], ["over plain HTTP", "nobody stands by"]),
         ({"tls": {"mode": "disabled"}}, ["TLS is disabled: consumers show their tokens over plain HTTP"], []),
@@ -80,11 +80,11 @@ def test_an_older_kubernetes_is_refused(cluster: Cluster) -> None:
     ],
 )
 def test_who_has_installed_it_is_told_what_to_do_next(
-    cluster: Cluster, values: dict[str, Any], told: list[str], not_told: list[str]
+    cluster: Cluster, values: dict[str, Any], shown: list[str], not_shown: list[str]
 ) -> None:
     options = [part for name, value in values.items() for part in ("--set-json", f"{name}={json.dumps(value)}")]
     notes = cluster.helm("install", "tried", str(CHART), "--dry-run=client", *options).partition("\nNOTES:\n")[2]
     assert "kubectl -n default rollout status deployment/tried-shardherd" in notes
     assert "helm test tried -n default" in notes
-    assert [words for words in told if words not in notes] == []
-    assert [words for words in not_told if words in notes] == []
+    assert [words for words in shown if words not in notes] == []
+    assert [words for words in not_shown if words in notes] == []

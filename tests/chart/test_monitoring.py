@@ -302,8 +302,8 @@ class TestMonitors:
 
     def test_what_monitors_send_is_what_the_operator_asks_for(self, chart: Chart) -> None:
         container, volumes = operator(chart, EVERYTHING)
-        told = {each["name"]: each.get("value") for each in container["env"]}
-        assert told["SHARDHERD_METRICS_TOKEN_FILE"] == "/etc/shardherd/metrics/token"
+        environment = {each["name"]: each.get("value") for each in container["env"]}
+        assert environment["SHARDHERD_METRICS_TOKEN_FILE"] == "/etc/shardherd/metrics/token"
         (mount,) = [each for each in container["volumeMounts"] if each["name"] == "metrics-token"]
         assert mount == {"name": "metrics-token", "mountPath": "/etc/shardherd/metrics", "readOnly": True}
         (volume,) = [each for each in volumes if each["name"] == "metrics-token"]

@@ -79,12 +79,12 @@ class TestOperators:
         assert not selector <= chart.one("Pod", "shardherd-test")["metadata"]["labels"].items()
 
     def test_they_lend_their_identity_at_aws_only_if_that_is_said(self, chart: Chart) -> None:
-        def told(values: dict[str, object]) -> list[str]:
+        def identity(values: dict[str, object]) -> list[str]:
             pod = chart.one("Deployment", values=values)["spec"]["template"]["spec"]
             return [each["value"] for each in pod["containers"][0]["env"] if each["name"] == "SHARDHERD_OWN_AWS_IDENTITY"]
 
-        assert told({}) == []
-        assert told({"kafkaCredentials": {"ownAwsIdentity": True}}) == ["true"]
+        assert identity({}) == []
+        assert identity({"kafkaCredentials": {"ownAwsIdentity": True}}) == ["true"]
 
     def test_they_keep_apart_where_they_can(self, chart: Chart) -> None:
         spec = chart.one("Deployment")["spec"]["template"]["spec"]

@@ -92,7 +92,7 @@ class EventsLab:
 
     recorder: EventRecorder
     group: GroupIdentity
-    seen: Callable[[], Awaitable[list[tuple[str, str, bool, int]]]]
+    recorded: Callable[[], Awaitable[list[tuple[str, str, bool, int]]]]
     flush: Callable[[], Awaitable[None]] = field(default=lambda: asyncio.sleep(0))
 
 
@@ -104,7 +104,7 @@ class EventsContract:
         lab.recorder.record(lab.group, "SourceUnavailable", "no broker answers", warning=True)
         await lab.flush()
 
-        assert sorted(await lab.seen()) == [
+        assert sorted(await lab.recorded()) == [
             ("Rebalanced", "3 shards moved", False, 1),
             ("SourceUnavailable", "no broker answers", True, 1),
         ]
@@ -114,4 +114,4 @@ class EventsContract:
             lab.recorder.record(lab.group, "Rebalanced", "3 shards moved")
         await lab.flush()
 
-        assert await lab.seen() == [("Rebalanced", "3 shards moved", False, 3)]
+        assert await lab.recorded() == [("Rebalanced", "3 shards moved", False, 3)]

@@ -228,10 +228,10 @@ class TestSqliteEvents(EventsContract):
     def lab(self, database: Database) -> EventsLab:
         recorder = SqliteEvents(database, SystemClock())
 
-        async def seen() -> list[tuple[str, str, bool, int]]:
+        async def recorded() -> list[tuple[str, str, bool, int]]:
             return [(event.reason, event.message, event.warning, event.count) for event in events(database)]
 
-        return EventsLab(recorder, GROUP_ID, seen, flush=recorder.flush)
+        return EventsLab(recorder, GROUP_ID, recorded, flush=recorder.flush)
 
 
 class LocalObjectsLab(ObjectsLab):

@@ -71,12 +71,12 @@ def test_the_versions_that_are_served_are_recorded() -> None:
 
 @pytest.mark.parametrize("version", CONVERSATIONS)
 async def test_what_was_recorded_is_answered_as_then(version: str, url: str) -> None:
-    for name, told in CONVERSATIONS[version].items():
-        headers = {"Authorization": f"Bearer {told['caller']}", protocol.PROTOCOL_HEADER: version}
+    for name, exchange in CONVERSATIONS[version].items():
+        headers = {"Authorization": f"Bearer {exchange['caller']}", protocol.PROTOCOL_HEADER: version}
         async with (
             aiohttp.ClientSession() as session,
-            session.request(told["method"], url + told["path"], json=told.get("body"), headers=headers) as response,
+            session.request(exchange["method"], url + exchange["path"], json=exchange.get("body"), headers=headers) as response,
         ):
             text = await response.text()
             answer = json.loads(text) if text else None
-        assert (response.status, contains(answer, told["reply"])) == (told["status"], []), name
+        assert (response.status, contains(answer, exchange["reply"])) == (exchange["status"], []), name

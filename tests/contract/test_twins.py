@@ -179,8 +179,8 @@ class TestMemoryEvents(EventsContract):
     def lab(self) -> EventsLab:
         recorder = MemoryEvents()
 
-        async def seen() -> list[tuple[str, str, bool, int]]:
+        async def recorded() -> list[tuple[str, str, bool, int]]:
             counted = Counter((event.reason, event.message, event.warning) for event in recorder.events)
             return [(*event, count) for event, count in counted.items()]
 
-        return EventsLab(recorder, GROUP, seen, flush=lambda: asyncio.sleep(0))
+        return EventsLab(recorder, GROUP, recorded, flush=lambda: asyncio.sleep(0))

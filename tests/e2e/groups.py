@@ -108,4 +108,4 @@ class Deployed:
 
     def until(self, what: str, probe: Callable[[], Any], within: float, every: float = 1.0) -> Any:
         """What `probe` returns once that is true; `within` and `every` in seconds."""
-        return await_that(f"{self.name} {what}", probe, within=within, every=every, seen=self.explain)
+        return await_that(f"{self.name} {what}", probe, within=within, every=every, explain=self.explain)

@@ -50,7 +50,7 @@ def pod(installed: Lab, topic: str) -> Iterator[Json]:
         "the group's pod exists",
         lambda: next(iter(lab.kube.pods(NAMESPACE, f"shardherd.dev/consumergroup={GROUP}")), None),
         within=60,
-        seen=lambda: lab.kube.explain(NAMESPACE, GROUP),
+        explain=lambda: lab.kube.explain(NAMESPACE, GROUP),
     )
     lab.kube.run("delete", RESOURCE, GROUP, "-n", NAMESPACE, "--wait=false")
 
@@ -99,7 +99,7 @@ def call(lab: Lab, pod: Json) -> Call:
             last = once(path, body, token, of)
             return None if last[0] == 503 else last
 
-        return await_that("the coordinator answers", settled, within=60, every=1, seen=lambda: str(last))
+        return await_that("the coordinator answers", settled, within=60, every=1, explain=lambda: str(last))
 
     return post
 
@@ -176,7 +176,9 @@ def test_a_checkpoint_of_a_shard_that_is_not_held_is_fenced(call: Call, pod: Jso
         except DemoError:
             return {}  # Kafka does not know the group yet
 
-    await_that("its two shards are known, and held by nobody", free, within=60, seen=lambda: lab.kube.explain(NAMESPACE, GROUP))
+    await_that(
+        "its two shards are known, and held by nobody", free, within=60, explain=lambda: lab.kube.explain(NAMESPACE, GROUP)
+    )
     # Shards are known before their start positions are written.
     starts = {f"{topic}/{number}": 0 for number in range(2)}
     await_that("their start positions are durable", lambda: committed() == starts, within=60, every=1)
@@ -198,8 +200,8 @@ def test_a_pod_finds_the_published_authorities_beside_its_token(pod: Json) -> No
     assert {"configMap": {"name": "shardherd-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}} in volume["projected"][
         "sources"
     ]
-    told = {item["name"]: item.get("value") for item in pod["spec"]["containers"][0]["env"]}
-    assert (told["SHARDHERD_COORDINATOR_URL"], told["SHARDHERD_COORDINATOR_CA_FILE"]) == (
+    environment = {item["name"]: item.get("value") for item in pod["spec"]["containers"][0]["env"]}
+    assert (environment["SHARDHERD_COORDINATOR_URL"], environment["SHARDHERD_COORDINATOR_CA_FILE"]) == (
         URL,
         "/var/run/secrets/shardherd/ca.crt",
     )

@@ -18,7 +18,7 @@ from dev.demo.place import REPOSITORY
 from dev.demo.story import Story
 from tests.e2e.groups import NAMESPACES
 from tests.harness.cluster import Tell
-from tests.harness.demo import PROMISED, Table, broken, moved_as_told, number, promised, told
+from tests.harness.demo import PROMISED, Table, broken, moved_as_promised, number, played_table, promised
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -36,7 +36,7 @@ def story(installed: Lab) -> Story:
 
 @pytest.fixture(scope="module")
 def table(story: Story, tell: Tell) -> Table:
-    return told(story, tell)
+    return played_table(story, tell)
 
 
 def test_every_promise_of_the_demo_held(table: Table) -> None:
@@ -49,7 +49,7 @@ def test_the_demo_promises_what_matters(table: Table) -> None:
 
 def test_more_than_the_backlog_was_produced_and_shards_moved(table: Table) -> None:
     assert number(table, "records produced") > 500_000
-    assert moved_as_told(table)
+    assert moved_as_promised(table)
 
 
 def test_every_query_of_the_dashboard_shows_something(installed: Lab, table: Table) -> None:

@@ -85,8 +85,8 @@ def test_an_image_that_cannot_be_had_is_named_and_once_it_is_mended_the_group_re
             ("True", "ImageUnavailable"),
             ("False", "ImageUnavailable"),
         ]
-        told = group.until("has an event", lambda: [e for e in group.events() if e[1] == "ImageUnavailable"], 30)
-        assert [(kind, bool(cannot_have(pod, MISSING).fullmatch(said))) for kind, _, said in told] == [("Warning", True)]
+        events = group.until("has an event", lambda: [e for e in group.events() if e[1] == "ImageUnavailable"], 30)
+        assert [(kind, bool(cannot_have(pod, MISSING).fullmatch(said))) for kind, _, said in events] == [("Warning", True)]
         group.change({"application": {"image": IMAGE}})
         group.await_calm({pod: 2})
         assert group.condition("ConsumersReady") == ("True", "AllReady", "1 of 1 consumer is ready.")

@@ -19,7 +19,7 @@ from tests.e2e.groups import CALLERS as NAMESPACE
 from tests.e2e.groups import RESOURCE, group
 from tests.e2e.test_callers import make_token
 from tests.harness.cluster import Names, Tell
-from tests.harness.listening import AFTER_A_CRASH, AFTER_SIGTERM, Listening, Told
+from tests.harness.listening import AFTER_A_CRASH, AFTER_SIGTERM, Answers, Listening
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -44,11 +44,11 @@ def process(pod: Json) -> tuple[str, int]:
 
 
 def await_both(lab: Lab) -> None:
-    await_that("two operators are ready", lambda: len(operators(lab)) == 2, within=90, seen=lambda: lab.kube.explain(SYSTEM))
+    await_that("two operators are ready", lambda: len(operators(lab)) == 2, within=90, explain=lambda: lab.kube.explain(SYSTEM))
 
 
 @asynccontextmanager
-async def consumer(lab: Lab, topic: str, told: Told) -> AsyncIterator[AsyncConsumer]:
+async def consumer(lab: Lab, topic: str, answers: Answers) -> AsyncIterator[AsyncConsumer]:
     """A consumer outside of its pod, which needs no image: its identity is what counts."""
     source = {"bootstrapServers": "kafka:9092", "topics": [topic]}
     changes = {
@@ -62,14 +62,14 @@ async def consumer(lab: Lab, topic: str, told: Told) -> AsyncIterator[AsyncConsu
         "the group's pod exists",
         lambda: next(iter(lab.kube.pods(NAMESPACE, f"shardherd.dev/consumergroup={GROUP}")), None),
         within=60,
-        seen=lambda: lab.kube.explain(NAMESPACE, GROUP),
+        explain=lambda: lab.kube.explain(NAMESPACE, GROUP),
     )
     token = make_token(lab, "shardherd-spark", pod)
     try:
         async with (
             client(lab, NAMESPACE, GROUP, lambda: token) as calling,
             AsyncConsumer(
-                Listening(calling, told),
+                Listening(calling, answers),
                 ConsumerId(pod["metadata"]["name"]),
                 Incarnation(pod["metadata"]["uid"], 1),
                 group_uid=lab.kube.get(RESOURCE, GROUP, "-n", NAMESPACE)["metadata"]["uid"],
@@ -91,7 +91,7 @@ def test_the_charts_own_test_passes(installed: Lab) -> None:
 
 
 async def test_the_other_operator_answers_soon(installed: Lab, names: Names, tell: Tell) -> None:
-    lab, told = installed, Told()
+    lab, answers = installed, Answers()
     await asyncio.to_thread(await_both, lab)
 
     async def takeover(end: Callable[[Json], float]) -> float:
@@ -106,8 +106,8 @@ async def test_the_other_operator_answers_soon(installed: Lab, names: Names, tel
         # Seldom: each look takes of the processor that the takeover needs, and what was answered meanwhile is noted.
         await asyncio.to_thread(await_that, "another process leads", taken_over, within=60.0, every=1.0)
         led = time.monotonic()
-        await becomes(lambda: told.until_answered(led) is not None)
-        found = told.longest_silence(since)
+        await becomes(lambda: answers.until_answered(led) is not None)
+        found = answers.longest_silence(since)
         assert reader.held() == before
         await asyncio.to_thread(await_both, lab)
         return found
@@ -123,7 +123,7 @@ async def test_the_other_operator_answers_soon(installed: Lab, names: Names, tel
         lab.kube.shell(SYSTEM, name, f"kill -9 {pid}")
         return now
 
-    async with consumer(lab, names.fresh("handed-over"), told) as reader:
+    async with consumer(lab, names.fresh("handed-over"), answers) as reader:
         await becomes(lambda: len(reader.held()) == 2)
         before = reader.held()
         shutdown = await takeover(delete)

@@ -130,9 +130,7 @@ def test_an_ordered_group_keeps_order_through_a_kill(groups: dict[str, Running],
         return found if len(found) == 2 else None
 
     theirs = running.until("holds two shards each", of_the_dead, 60)
-    pid = lab.child_of_init(NAMESPACE, dead)
-    killed = time.time()
-    lab.kube.shell(NAMESPACE, dead, f"kill -9 {pid}")
+    killed, _ = lab.kill_process(NAMESPACE, dead, lab.child_of_init(NAMESPACE, dead))
 
     running.until("has moved its shards", lambda: theirs <= moved_shards(running.sink.rows(), killed, time.time()), 120)
     produced = running.finish()

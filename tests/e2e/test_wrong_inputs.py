@@ -64,7 +64,7 @@ def wrong(lab: Lab, topic: str, members: str) -> Iterator[Await]:
             found,
             within=120,
             every=1,
-            seen=lambda: lab.kube.explain(NAMESPACE, name),
+            explain=lambda: lab.kube.explain(NAMESPACE, name),
         )
 
     yield await_reason

@@ -132,8 +132,8 @@ class ApiProxy:
             return web.Response(status=503)
         if faults.watches and "watch" in request.query:
             # As the API server says it: in the stream, not as the status of the answer.
-            told = {"type": "ERROR", "object": _body(faults.watches)}
-            return web.json_response(text=json.dumps(told) + "\n")
+            event = {"type": "ERROR", "object": _body(faults.watches)}
+            return web.json_response(text=json.dumps(event) + "\n")
         if late := sum(seconds for path, seconds in list(faults.slow.items()) if re.search(path, request.path)):
             await asyncio.sleep(late)
         fault = next((each for each in list(faults.answers) if each.matches(request)), None)

@@ -40,9 +40,9 @@ class CoreCoverage:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.missing is not None:
-            told = self.missing or "100 % of the lines and branches of shardherd.core were taken"
+            result = self.missing or "100 % of the lines and branches of shardherd.core were taken"
             terminalreporter.section("what the quick tests take of the core")
-            terminalreporter.write_line(told)
+            terminalreporter.write_line(result)
 
     def _end(self) -> None:
         if self._ended:

@@ -25,7 +25,7 @@ PROMISED = frozenset(
 """The lines that must hold in both places."""
 
 
-def told(story: Story, tell: Tell) -> Table:
+def played_table(story: Story, tell: Tell) -> Table:
     """The table of a story that was told to its end."""
     table = story.table()
     tell(render(table))
@@ -47,7 +47,7 @@ def number(table: Table, name: str) -> int:
     return int(table[name].value.replace(",", ""))
 
 
-def moved_as_told(table: Table) -> bool:
+def moved_as_promised(table: Table) -> bool:
     """Whether as many shards moved as the story has move.
 
     Four to the third application, four away from the dead one, four back to it, and four away from it at scale-in. One consumer

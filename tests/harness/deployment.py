@@ -27,7 +27,7 @@ SELECTOR = "app.kubernetes.io/component=operator"
 class _Running:
     process: subprocess.Popen[bytes]
     port: int
-    told: bool = False
+    draining: bool = False
 
 
 class PlayedOperators(PlayedNode):
@@ -60,9 +60,9 @@ class PlayedOperators(PlayedNode):
         if known is None and not deleting:
             self._keep(pod)
             self._start(pod)
-        elif known is not None and deleting and not known.told:
+        elif known is not None and deleting and not known.draining:
             known.process.send_signal(signal.SIGTERM)
-            known.told = True
+            known.draining = True
         elif deleting and (known is None or known.process.poll() is not None):
             if known is not None:
                 assert known.process.returncode == 0, self.said()

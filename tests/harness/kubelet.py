@@ -82,8 +82,8 @@ class PlayedKubelet(PlayedNode):
         self._running: dict[str, tuple[threading.Thread, threading.Event]] = {}
 
     def _stop_all(self) -> None:
-        for _, told in self._running.values():
-            told.set()
+        for _, stopping in self._running.values():
+            stopping.set()
         for thread, _ in self._running.values():
             thread.join()
 
@@ -106,15 +106,15 @@ class PlayedKubelet(PlayedNode):
         known = self._running.get(uid)
         deleting = "deletionTimestamp" in pod["metadata"]
         if known is None and not deleting:
-            told = threading.Event()
-            thread = threading.Thread(target=self._run, args=(pod, told), name=pod["metadata"]["name"])
-            self._running[uid] = (thread, told)
+            stopping = threading.Event()
+            thread = threading.Thread(target=self._run, args=(pod, stopping), name=pod["metadata"]["name"])
+            self._running[uid] = (thread, stopping)
             thread.start()
         elif deleting and known is not None and not known[1].is_set():
             self.lives.append(Life(pod["metadata"]["name"], "deleted", time.monotonic()))
             known[1].set()
 
-    def _run(self, pod: Json, told: threading.Event) -> None:
+    def _run(self, pod: Json, stopping: threading.Event) -> None:
         try:
             self._keep(pod)
             image = pod["spec"]["containers"][0]["image"]
@@ -122,24 +122,28 @@ class PlayedKubelet(PlayedNode):
                 self._waits(pod, "ImagePullBackOff")
             else:
                 for start in itertools.count(1):
-                    if told.wait(self._starting) or image in self._broken or not self._returns(pod["metadata"]["name"], told):
+                    if (
+                        stopping.wait(self._starting)
+                        or image in self._broken
+                        or not self._returns(pod["metadata"]["name"], stopping)
+                    ):
                         break
-                    self._consume(pod, told, start)
-            told.wait()
+                    self._consume(pod, stopping, start)
+            stopping.wait()
             if not self._ended.is_set():
                 self._release(pod)
         except Exception as error:  # noqa: BLE001 - the test looks at it
             self.failures.append(error)
 
-    def _returns(self, name: str, told: threading.Event) -> bool:
+    def _returns(self, name: str, stopping: threading.Event) -> bool:
         """Wait until a pod of this name may be back, if one was deleted; False if it is to go before."""
         deleted = [life.at for life in list(self.lives) if (life.pod, life.event) == (name, "deleted")]
         while deleted and not self._may_return(name, deleted[-1]):
-            if told.wait(0.1):
+            if stopping.wait(0.1):
                 return False
         return True
 
-    def _consume(self, pod: Json, told: threading.Event, start: int) -> None:
+    def _consume(self, pod: Json, stopping: threading.Event, start: int) -> None:
         """Run the consumer until it is told to drain, or ends by itself."""
         name, group = pod["metadata"]["name"], pod["metadata"]["labels"]["shardherd.dev/consumergroup"]
         token = self._token(pod)
@@ -154,9 +158,9 @@ class PlayedKubelet(PlayedNode):
                 self._ready(pod)
                 reader = threading.Thread(target=self._read, args=(consumer, name), name=f"{name} reads")
                 reader.start()
-                while reader.is_alive() and not told.wait(0.1):
+                while reader.is_alive() and not stopping.wait(0.1):
                     pass
-                if told.is_set():
+                if stopping.is_set():
                     consumer.drain(10.0)
                 else:
                     self.lives.append(Life(name, "stopped", time.monotonic()))

@@ -24,7 +24,7 @@ does much else at the same time is slower; that somebody has to wait for the Lea
 
 
 @dataclass
-class Told:
+class Answers:
     """What the coordinator told consumers: when answered heartbeats were sent and answered, and what it acknowledged."""
 
     heartbeats: list[tuple[float, float]] = field(default_factory=list)
@@ -53,14 +53,14 @@ class Told:
 class Listening:
     """`consumer.ports.Coordinator` over a client of it."""
 
-    def __init__(self, client: AsyncConsumerClient, told: Told) -> None:
+    def __init__(self, client: AsyncConsumerClient, answers: Answers) -> None:
         self._client = client
-        self._told = told
+        self._answers = answers
 
     async def heartbeat(self, heartbeat: Heartbeat, wait: float) -> HeartbeatReply:
         sent = time.monotonic()
         reply = await self._client.heartbeat(heartbeat, wait)
-        self._told.heartbeats.append((sent, time.monotonic()))
+        self._answers.heartbeats.append((sent, time.monotonic()))
         return reply
 
     async def checkpoint(self, request: CheckpointRequest) -> CheckpointReply:
@@ -69,7 +69,7 @@ class Listening:
         for outcome in reply.outcomes:
             if outcome.result is CheckpointResult.OK:
                 each = sent[outcome.shard]
-                self._told.acknowledged.append((each.shard, each.owner_epoch, each.offset))
+                self._answers.acknowledged.append((each.shard, each.owner_epoch, each.offset))
         return reply
 
     async def leave(self, leave: Leave) -> None:

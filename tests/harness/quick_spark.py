@@ -13,7 +13,7 @@ from tests.harness.cluster import Tell
 OPTIONS = "SPARK_SUBMIT_OPTS"
 
 
-def surroundings() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """The environment of a process whose drivers inherit nothing that is Spark's: they are told by Java's own variable."""
     return {**os.environ, "JAVA_TOOL_OPTIONS": os.environ[OPTIONS]}
 

@@ -20,7 +20,7 @@ from shardherd import protocol
 from shardherd.client.aio import AsyncConsumerClient
 from shardherd.core.model.errors import CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, GroupIdentity, Heartbeat, HeartbeatReply, Leave
-from tests.simulation.books import Run
+from tests.simulation.ledger_entries import Run
 from tests.simulation.network import Process
 from tests.simulation.plan import Plan
 
@@ -116,7 +116,9 @@ async def exchange(caller: Caller, world: Around, request: Request, wait: float,
     loop = process.loop
     call = Call(caller, request, wait, loop.create_future(), world.time, http)
     if not world.call_coordinator(call):
-        await asyncio.sleep(8.0 * min(world.plan.pace, 15.0) if world.rng.random() < 0.7 else 0.02)  # unanswered, or refused
+        await asyncio.sleep(
+            8.0 * min(world.plan.time_scale, 15.0) if world.rng.random() < 0.7 else 0.02
+        )  # unanswered, or refused
         raise CoordinatorUnavailableError("no coordinator is ready")
     timer = loop.call_later(TIMEOUT + wait, call.resolve, CoordinatorUnavailableError("no answer from the coordinator"))
     try:

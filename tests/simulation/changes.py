@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import ConsumerId, Reset, ResetTo, ShardId, ShardState
-from tests.simulation.books import Shard
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late
 from tests.simulation.ledger import applying
+from tests.simulation.ledger_entries import Shard
 
 if TYPE_CHECKING:
     from tests.simulation.consumer import ConsumerRun
@@ -56,7 +56,7 @@ def _with_a_reader(world: World, then: Callable[[ConsumerRun | None], None]) -> 
             return
         reading = [run for run in world.pods.runs() if run.alive and run.reading()]
         if not reading and left:
-            world.timeline.after(0.5 * world.plan.pace, wait, left - 1)
+            world.timeline.after(0.5 * world.plan.time_scale, wait, left - 1)
             return
         then(world.rng.choice(reading) if reading else None)
 
@@ -78,7 +78,7 @@ def _force_finished(world: World) -> None:
         consumed = [shard for shard in over if shards[shard].present and shards[shard].end > shards[shard].begin]
         if leader is None or not consumed:
             if left:
-                world.timeline.after(4.0 * world.plan.pace, wait, left - 1)
+                world.timeline.after(4.0 * world.plan.time_scale, wait, left - 1)
             return
         shard = world.rng.choice(consumed)
         target = world.rng.randint(shards[shard].begin, shards[shard].end - 1)
@@ -128,7 +128,7 @@ def reset_positions(world: World) -> bool:
         if not left or (not begun and report is not None and report.id == reset.id):
             world.change_spec(paused=False)
             return
-        world.timeline.after(0.5 * world.plan.pace, lambda: wait(left - 1, crashes=crashes))
+        world.timeline.after(0.5 * world.plan.time_scale, lambda: wait(left - 1, crashes=crashes))
 
     world.timeline.after(rng.uniform(0.0, 30.0), declare)
     return True
@@ -223,7 +223,7 @@ def scale_in(world: World) -> bool:
         view = world.view()
         held = {each.consumer: each.shards for each in view.consumers} if view is not None else {name: 1}
         if held.get(name, 0) and left:
-            world.timeline.after(10.0 * world.plan.pace, gone, left - 1)
+            world.timeline.after(10.0 * world.plan.time_scale, gone, left - 1)
             return
         world.pods.wanted.pop(name, None)
         world.pods.delete(name)

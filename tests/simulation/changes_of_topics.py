@@ -31,7 +31,7 @@ def make_anew(world: World) -> bool:
         if not world.healed:
             world.source.put_right()
             if left:
-                world.timeline.after(5.0 * world.plan.pace, put_right, left - 1)
+                world.timeline.after(5.0 * world.plan.time_scale, put_right, left - 1)
 
     world.timeline.after(world.span(150.0, 250.0), put_right, 20)
     return True

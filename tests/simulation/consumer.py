@@ -21,8 +21,8 @@ from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.task_planning import plan_tasks
 from tests.simulation import calls
-from tests.simulation.books import CANCEL_GRACE, Run
 from tests.simulation.ledger import Ledger
+from tests.simulation.ledger_entries import CANCEL_GRACE, Run
 from tests.simulation.network import Process
 
 
@@ -58,7 +58,7 @@ class Around(calls.Around, Protocol):
     def say(self, text: str) -> None: ...
 
 
-class Ends:
+class EndOffsets:
     """Stands where EndWatcher does."""
 
     def __init__(self, consumer: ConsumerRun, world: Around) -> None:
@@ -132,7 +132,7 @@ class ConsumerRun:
         self._task: tuple[tuple[ShardRange, ...], Mapping[ShardId, ReadRange]] | None = None
         self.executors_until = 0.0
         """When what its executors still did at its end has ended."""
-        self._trigger = world.rng.uniform(12.0, 40.0) * world.plan.pace
+        self._trigger = world.rng.uniform(12.0, 40.0) * world.plan.time_scale
         self._settings = SessionSettings(
             group_uid=world.spec.identity.uid,
             consumer=run.consumer,
@@ -212,7 +212,9 @@ class ConsumerRun:
 
     def _boot(self) -> None:
         loop = self.process.loop
-        self.agent = Agent(self._settings, self._client, Ends(self, self.world), Silent(), self._stop, loop.time, self._running)
+        self.agent = Agent(
+            self._settings, self._client, EndOffsets(self, self.world), Silent(), self._stop, loop.time, self._running
+        )
         self.agent.batch_sizing.bound = 1000
         loop.create_task(self.agent.run())
         self._engine = loop.create_task(self._query(self.world.rng.uniform(0.5, 4.0)))
@@ -312,7 +314,7 @@ class ConsumerRun:
 
     async def _work(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
         while self.hang_until > self.world.time or not self.world.reaches(self.process.name, "kafka"):  # noqa: ASYNC110
-            await asyncio.sleep(2.0 * self.world.plan.pace)
+            await asyncio.sleep(2.0 * self.world.plan.time_scale)
         self._write(task, ranges)
 
     def _write(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:

@@ -38,8 +38,8 @@ from shardherd.core.model.nouns import (
     ShardId,
     ShardState,
 )
-from tests.simulation.books import BrokenError
 from tests.simulation.ledger import HELD, Ledger, applying
+from tests.simulation.ledger_entries import BrokenError
 
 if TYPE_CHECKING:
     from tests.simulation.operator import OperatorRun

@@ -22,7 +22,7 @@ SHARE = 0.15
 
 def begin(world: World) -> None:
     """Let some shards lose their leaders now and then."""
-    rng, pace = random.Random(f"{world.plan.seed} leaders"), world.plan.pace
+    rng, time_scale = random.Random(f"{world.plan.seed} leaders"), world.plan.time_scale
     if rng.random() >= SHARE:
         return
     lost = world.kafka.leaderless
@@ -35,13 +35,13 @@ def begin(world: World) -> None:
         lost.update(chosen)
         world.say(f"{chosen} have no leader")
         world.ledger.counts["shards that lost their leader"] += len(chosen)
-        world.timeline.after(pace * rng.uniform(20.0, 150.0), lost.difference_update, chosen)
+        world.timeline.after(time_scale * rng.uniform(20.0, 150.0), lost.difference_update, chosen)
 
     for _ in range(rng.randint(2, 4)):
-        world.timeline.at(pace * rng.uniform(20.0, 450.0), None, lose)
+        world.timeline.at(time_scale * rng.uniform(20.0, 450.0), None, lose)
 
 
-class Seen:
+class PartialView:
     """What one look after another shows to one who looks."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from shardherd.core.model.nouns import (
     ShardId,
     ShardState,
 )
-from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard, Written
+from tests.simulation.ledger_entries import CANCEL_GRACE, BrokenError, Run, Shard, Written
 from tests.simulation.sightings import Sightings
 from tests.simulation.virtual import Timeline
 

@@ -19,10 +19,10 @@ from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, Hea
 from shardherd.core.model.requests import ForceCheckpoint
 from shardherd.ports import Caller
 from tests.simulation import notices
-from tests.simulation.books import BrokenError
 from tests.simulation.calls import Call, HttpAnswer, HttpRequest
 from tests.simulation.http import HttpServer
 from tests.simulation.ledger import Ledger
+from tests.simulation.ledger_entries import BrokenError
 from tests.simulation.network import Network, Process
 from tests.simulation.notices import Metrics
 from tests.simulation.plan import Plan
@@ -84,14 +84,14 @@ class OperatorRun:
         """Its pod stays when it ends, and with it its name in the Lease."""
         self.rebalances = 0
         """How many its metrics count."""
-        server, pace = world.api, world.plan.pace
+        server, time_scale = world.api, world.plan.time_scale
         leadership = LeaseLeadership(
             cast("KubernetesApi", LeaseApi(process, world.network, server)),
             process,
             "shardherd",
             "leader",
             self.lease_identity,
-            LeaseTimes(*(pace * seconds for seconds in astuple(TIMES))),
+            LeaseTimes(*(time_scale * seconds for seconds in astuple(TIMES))),
         )
         quiet: Any = _Quiet()
         self._leadership = leadership

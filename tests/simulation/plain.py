@@ -44,7 +44,7 @@ class PlainRun(ConsumerRun):
             run.consumer,
             run.incarnation,
             group_uid=self._settings.group_uid,
-            save_interval=world.rng.choice((5.0, 60.0)) * world.plan.pace,
+            save_interval=world.rng.choice((5.0, 60.0)) * world.plan.time_scale,
             loss_limit=self._settings.coordinator_loss_limit,
             now=self.process.loop.time,
         )
@@ -84,7 +84,7 @@ class PlainRun(ConsumerRun):
             return False
         await asyncio.sleep(rng.uniform(0.05, 3.0) if rng.random() < 0.9 else rng.uniform(3.0, 12.0))
         while self.hang_until > world.time or not world.reaches(self.process.name, "kafka"):  # noqa: ASYNC110
-            await asyncio.sleep(2.0 * world.plan.pace)
+            await asyncio.sleep(2.0 * world.plan.time_scale)
         world.writes(name, start, stop, shard.epoch, self.run)
         world.ledger.counts["records written by plain consumers"] += stop - start
         if self._fails:

@@ -92,7 +92,7 @@ class Plan:
     """Seconds between two looks of the agent at the silence, and between two beats of the runtime: fewer are cheaper."""
     chaos: float
     """Seconds of faults."""
-    pace: float
+    time_scale: float
     """How many times longer everything takes than in a schedule of minutes."""
     plain: int
     """Every so-manieth consumer is a plain one, without Spark; 0: none is."""
@@ -112,22 +112,22 @@ def plan(seed: int) -> Plan:
     """The schedule of a seed: always the same."""
     rng = random.Random(seed)
     long = rng.random() < LONG_SHARE
-    pace, chaos = (SLOW, DAY * rng.uniform(8.0, 10.5)) if long else (1.0, CHAOS)
+    time_scale, chaos = (SLOW, DAY * rng.uniform(8.0, 10.5)) if long else (1.0, CHAOS)
     consumers = rng.choice((2, 2, 3, 3, 3, 4, 5)) if not long else 2
     shards = min(32, 4 + int(rng.expovariate(0.14))) if rng.random() < 0.95 else 32
     ordered = rng.random() < 0.5
-    heartbeat = 30.0 * pace
+    heartbeat = 30.0 * time_scale
     session = heartbeat * rng.choice((6.0, 7.0) if ordered else (3.0, 4.0, 6.0))
     # Of its own, so that what is drawn here changes no schedule of before. Mostly sooner than shards come back, if they do.
-    forget = random.Random(f"{seed} forgets").choice((0.0, 0.0, session, 3600.0)) * (pace if long else 1.0)
+    forget = random.Random(f"{seed} forgets").choice((0.0, 0.0, session, 3600.0)) * (time_scale if long else 1.0)
     settings = GroupSettings(
         ordered=ordered,
         assignor=rng.choice(("Sticky", "Sticky", "Sticky", "RoundRobin", "Range")),
         heartbeat_interval=heartbeat,
         session_timeout=session,
         rejoin_grace=rng.choice((0.0, 0.0, session)),
-        release_timeout=rng.choice((30.0, 60.0)) * pace,
-        progress_timeout=rng.choice((60.0, 90.0)) * pace,
+        release_timeout=rng.choice((30.0, 60.0)) * time_scale,
+        progress_timeout=rng.choice((60.0, 90.0)) * time_scale,
         initial_assignment_delay=10.0,
         forget_after=forget,
     )
@@ -141,7 +141,7 @@ def plan(seed: int) -> Plan:
         steps.append((steps[0][0] + rng.uniform(0.0, 3.0), rng.choice(FAULTS)))
     operators, drift = rng.choice((1, 1, 2)), rng.choice((0.0, 0.001, 0.01))
     over_http, keeps_location = rng.random() < 0.03, rng.random() < 0.8
-    discovery, look = pace * rng.choice((15.0, 40.0)), pace * rng.choice((0.5, *[20.0] * 39))
+    discovery, look = time_scale * rng.choice((15.0, 40.0)), time_scale * rng.choice((0.5, *[20.0] * 39))
     if rng.random() < 0.12:
         steps.append((part * rng.uniform(60.0, 400.0), RESET))
     executors = rng.random() < 0.5
@@ -159,7 +159,7 @@ def plan(seed: int) -> Plan:
         discovery=discovery,
         look=look,
         chaos=chaos,
-        pace=pace,
+        time_scale=time_scale,
         plain=rng.choice((0, 0, 0, 0, 0, 0, 0, 0, 1, 2)),
         steps=tuple(sorted(steps)),
     )

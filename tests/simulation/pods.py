@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from shardherd.core.group.records import Ownership
 from shardherd.core.model.nouns import ConsumerId, Incarnation
-from tests.simulation.books import Run
 from tests.simulation.consumer import ConsumerRun, Location
+from tests.simulation.ledger_entries import Run
 from tests.simulation.network import Process
 from tests.simulation.plain import PlainRun
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import ShardState
 from tests.simulation import faults
-from tests.simulation.books import BrokenError
+from tests.simulation.ledger_entries import BrokenError
 from tests.simulation.resting import unlike
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def settle(world: World) -> None:
     world.healed, world.healed_at = True, world.time
     interval = world.spec.settings.heartbeat_interval
     while True:
-        world.until(world.time + 10.0 * world.plan.pace)
+        world.until(world.time + 10.0 * world.plan.time_scale)
         why = unowned(world) or world.ledger.unfinished()
         if not why and not world.kafka.unanswered:
             counts = world.ledger.counts
@@ -41,11 +41,11 @@ def settle(world: World) -> None:
             why = why or "shards still move, or the ownership is written though nothing changes"
         faults.reset_lost(world)
         bound = _bound(world)
-        since = world.time - max(world.healed_at, min(world.last_start, world.healed_at + 600.0 * world.plan.pace))
+        since = world.time - max(world.healed_at, min(world.last_start, world.healed_at + 600.0 * world.plan.time_scale))
         if unowned(world):
             if since > bound:
                 raise BrokenError(f"{since:.0f} s after the last fault (bound {bound:.0f} s): {why}")
-        elif since > bound + CONSUMING * world.plan.pace:
+        elif since > bound + CONSUMING * world.plan.time_scale:
             raise BrokenError(f"{since:.0f} s after the last fault everything is owned, but {why}")
 
 
@@ -58,7 +58,7 @@ def _bound(world: World) -> float:
         + settings.rejoin_grace
         + settings.heartbeat_interval
         + (settings.session_timeout if world.ledger.counts["ownerships lost"] else 0.0)
-        + RESTARTS * world.plan.pace
+        + RESTARTS * world.plan.time_scale
     )
 
 

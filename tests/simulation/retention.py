@@ -6,8 +6,8 @@ for which time the group was served: a coordinator that serves it commits every 
 
 from __future__ import annotations
 
-from tests.simulation.books import BrokenError
 from tests.simulation.ledger import Ledger
+from tests.simulation.ledger_entries import BrokenError
 from tests.simulation.plan import DAY
 
 RETENTION = 7 * DAY

@@ -29,9 +29,9 @@ from shardherd.ports import (
     StoredCopies,
     StoredOwnership,
 )
-from tests.simulation.books import BrokenError
-from tests.simulation.leaderless import Seen
+from tests.simulation.leaderless import PartialView
 from tests.simulation.ledger import Ledger
+from tests.simulation.ledger_entries import BrokenError
 from tests.simulation.network import Network, Process
 from tests.simulation.retention import Retention
 
@@ -352,13 +352,13 @@ class SimulatedSource:
 
     def __init__(self, process: Process, network: Network, kafka: Kafka) -> None:
         self._process, self._network, self._kafka = process, network, kafka
-        self._seen = Seen()
+        self._partial = PartialView()
 
     async def discover(self, *, sizes: bool = False) -> Discovered:
         infos = await self._network.call(
             self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
         )
-        ledger, looked = self._kafka.ledger, self._seen.look(infos, self._kafka.leaderless)
+        ledger, looked = self._kafka.ledger, self._partial.look(infos, self._kafka.leaderless)
         if not looked.shards:
             raise SourceUnavailableError(f"{looked.unlooked[0]} has no leader")
         ledger.sightings.looked(self._process.name, looked.shards, ledger.now, looked.unlooked)

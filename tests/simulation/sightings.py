@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from shardherd.core.group.records import Ownership
 from shardherd.core.model.nouns import ShardId, ShardInfo
-from tests.simulation.books import BrokenError, Shard
+from tests.simulation.ledger_entries import BrokenError, Shard
 
 
 class Sightings:

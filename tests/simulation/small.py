@@ -32,7 +32,7 @@ from shardherd.core.model.nouns import (
     ShardState,
 )
 from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed, ConsumerDied, Request, ShardsDiscovered, Tick
-from tests.simulation.books import BrokenError
+from tests.simulation.ledger_entries import BrokenError
 
 SHARDS = (ShardId("t/0"), ShardId("t/1"))
 NAMES = (ConsumerId("g-0"), ConsumerId("g-1"))

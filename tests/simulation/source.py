@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import Offset, Reset, ResetTo, ShardId
-from tests.simulation.books import Shard
 from tests.simulation.ledger import applying
+from tests.simulation.ledger_entries import Shard
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -38,7 +38,7 @@ class Source:
         for number in range(world.plan.shards):
             self.add(ShardId(f"t/{number}"))
         # In a schedule of days most is written on the first day: what is not written to for long may be forgotten.
-        until = world.plan.chaos if world.plan.pace == 1.0 else world.plan.chaos / 8
+        until = world.plan.chaos if world.plan.time_scale == 1.0 else world.plan.chaos / 8
         for _ in range(18):
             world.timeline.at(world.rng.uniform(1.0, until), None, self._write)
 

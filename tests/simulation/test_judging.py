@@ -43,9 +43,9 @@ from shardherd.core.model.nouns import (
 )
 from tests.builders import spec
 from tests.simulation import changes, days, notices, resting
-from tests.simulation.books import BrokenError, Run, Shard
 from tests.simulation.faults import reset_lost
 from tests.simulation.judging import STORING, Judge, listening
+from tests.simulation.ledger_entries import BrokenError, Run, Shard
 from tests.simulation.plan import plan
 from tests.simulation.servers import Kafka
 from tests.simulation.source import Source

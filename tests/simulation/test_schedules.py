@@ -41,13 +41,13 @@ from shardherd.core.model.nouns import (
 from shardherd.spark.offsets import parse
 from tests.harness.long import LONG
 from tests.simulation import ahead, campaign, seeds
-from tests.simulation.books import CANCEL_GRACE, BrokenError, Run, Shard
 from tests.simulation.bugs import DIRECTED, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, meet, planned
 from tests.simulation.consumer import ConsumerRun, Leaving
 from tests.simulation.exhaustive import explore
 from tests.simulation.judging import TOLD
 from tests.simulation.ledger import Ledger
+from tests.simulation.ledger_entries import CANCEL_GRACE, BrokenError, Run, Shard
 from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
 from tests.simulation.retention import RETENTION, SERVED, Retention
 from tests.simulation.sizes import SCHEDULES
@@ -184,7 +184,7 @@ def test_a_run_begins_where_its_commit_says_and_elsewhere_at_a_fixed_seed(tmp_pa
 
 
 def test_a_coordinator_that_stood_still_is_told_when_it_goes_on_what_was_edited_meanwhile() -> None:
-    calm = replace(next(drawn for drawn in map(plan, itertools.count()) if drawn.pace > 1.0), operators=1, steps=())
+    calm = replace(next(drawn for drawn in map(plan, itertools.count()) if drawn.time_scale > 1.0), operators=1, steps=())
     world = World(calm)
     identity = world.spec.identity
 
@@ -195,7 +195,7 @@ def test_a_coordinator_that_stood_still_is_told_when_it_goes_on_what_was_edited_
 
     try:
         world._begin()
-        world.until(10.5 * calm.pace)
+        world.until(10.5 * calm.time_scale)
         before, leader = world.spec, world.leader()
         assert leader is not None
         world.stand_still(leader.process, 100.0)
@@ -223,9 +223,9 @@ def test_a_query_that_fails_in_a_micro_batch_plans_no_other_one(monkeypatch: pyt
 
     try:
         world._begin()
-        world.until(100.0 * calm.pace)
+        world.until(100.0 * calm.time_scale)
         monkeypatch.setattr(world, "reads", fails)
-        world.until(world.time + 200.0 * calm.pace)
+        world.until(world.time + 200.0 * calm.time_scale)
     finally:
         world._end()
     assert (len(planned) > 10, all(planned)) == (True, True)

@@ -27,10 +27,10 @@ from shardherd.core.model.nouns import (
     ShardId,
 )
 from tests.simulation import days, faults, leaderless
-from tests.simulation.books import BrokenError, Run
 from tests.simulation.calls import Call, HttpAnswer
 from tests.simulation.consumer import ConsumerRun
 from tests.simulation.judging import STORING, Judge, listening
+from tests.simulation.ledger_entries import BrokenError, Run
 from tests.simulation.network import Network, Process
 from tests.simulation.operator import OperatorRun
 from tests.simulation.plan import FAULTS, Plan
@@ -70,7 +70,7 @@ class World:
         runtime.BEAT = plan.look
         self.rng = random.Random(plan.seed ^ 0x5EED)
         self.timeline = Timeline()
-        self.ledger = Judge(self.timeline, settings.ordered, settings.session_timeout, 120.0 * plan.pace, world=self)
+        self.ledger = Judge(self.timeline, settings.ordered, settings.session_timeout, 120.0 * plan.time_scale, world=self)
         self.ledger.forget_after = settings.forget_after
         self.ledger.specified(plan.spec)
         self.ordered_ever = settings.ordered
@@ -107,7 +107,7 @@ class World:
                 self._begin()
                 self.until(self.plan.chaos)
                 while self.network.delivered < DELIVERIES:
-                    self.until(self.timeline.now + 60.0 * self.plan.pace)
+                    self.until(self.timeline.now + 60.0 * self.plan.time_scale)
                 settle(self)
             finally:
                 self._end()
@@ -122,8 +122,8 @@ class World:
         for when, kind in self.plan.steps:
             self.timeline.at(when, None, self._step, kind)
         leaderless.begin(self)
-        self.timeline.after(RECONCILE * self.plan.pace, self._reconcile)
-        if self.plan.pace > 1.0:
+        self.timeline.after(RECONCILE * self.plan.time_scale, self._reconcile)
+        if self.plan.time_scale > 1.0:
             days.begin(self)
 
     def _reconcile(self) -> None:
@@ -133,7 +133,7 @@ class World:
             self.timeline.at(self.time, leader.process.loop, leader.apply, self.spec)
             if self.ledger.stored is not None:
                 self.pods.replace_superseded(self.ledger.stored)
-        self.timeline.after(RECONCILE * self.plan.pace, self._reconcile)
+        self.timeline.after(RECONCILE * self.plan.time_scale, self._reconcile)
 
     def _step(self, kind: str) -> None:
         self.say(f"--- {kind}")
@@ -150,7 +150,7 @@ class World:
     def until(self, when: float) -> None:
         """Go on until then, looking for failures inside the processes."""
         while self.timeline.now < when:
-            self.timeline.run(min(when, self.timeline.now + 20.0 * self.plan.pace))
+            self.timeline.run(min(when, self.timeline.now + 20.0 * self.plan.time_scale))
             self._complaints()
 
     def _silent(self) -> None:
@@ -160,7 +160,7 @@ class World:
         if leader is None or stored is None:
             return
         since = max(self._led_since, self._stood.get(leader.name, (0.0, 0.0))[1])
-        limit = 2 * self.spec.settings.session_timeout + 40.0 * self.plan.pace
+        limit = 2 * self.spec.settings.session_timeout + 40.0 * self.plan.time_scale
         for consumer in stored.consumers.values():
             silent = self.time - max(self._heard.get((consumer.consumer, consumer.incarnation), 0.0), since)
             if consumer.present and silent > limit:
@@ -224,7 +224,7 @@ class World:
 
     def span(self, low: float, high: float) -> float:
         """Seconds for which something lasts, drawn from such a range of a schedule of minutes."""
-        return self.rng.uniform(low, high) * self.plan.pace
+        return self.rng.uniform(low, high) * self.plan.time_scale
 
     def start_operator(self, lease_identity: str = "") -> None:
         """`lease_identity`: that of the pod whose container is started again; else it is another pod."""

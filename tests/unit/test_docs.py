@@ -50,8 +50,8 @@ def test_the_table_of_sizes_says_what_containers_get() -> None:
 
     def of_executor(heap: str, cores: str) -> str:
         """As Spark computes it from what it is told."""
-        told = {"SHARDHERD_EXECUTOR_MEMORY": heap, "SHARDHERD_EXECUTOR_CORES": cores}
-        conf = spark_conf(read_pod({**POD, **EXECUTORS, **told}))
+        executors = {"SHARDHERD_EXECUTOR_MEMORY": heap, "SHARDHERD_EXECUTOR_CORES": cores}
+        conf = spark_conf(read_pod({**POD, **EXECUTORS, **executors}))
         least, factor = (conf[f"spark.executor.{name}"] for name in ("minMemoryOverhead", "memoryOverheadFactor"))
         memory = needs.mebibytes(conf["spark.executor.memory"])
         return f"{memory + max(int(memory * float(factor)), needs.mebibytes(least))}Mi"

@@ -23,7 +23,7 @@ VALUES = {reason.value for reason in REASONS}
 TEXTS = [*(text for reason in REASONS for text in (reason.meaning, reason.remedy)), *EVENTS.values(), *REBALANCES.values()]
 
 OTHERS = {
-    ("adapters/kubernetes/seen.py", "Ready"): "a pod's condition",
+    ("adapters/kubernetes/object_cache.py", "Ready"): "a pod's condition",
     ("adapters/local/statuses.py", "Ready"): "a pod's condition",
     ("controller/pods.py", "Ready"): "a pod's condition",
     ("core/model/errors.py", "OwnershipDamaged"): "an error's code",

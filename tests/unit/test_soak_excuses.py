@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dev.demo.account import Line
-from dev.soak.excuses import Incident, beside, changes_of_leader, stops, table, told
+from dev.soak.excuses import Incident, beside, changes_of_leader, describe_duplicates, stops, table
 from dev.soak.plan import Kind
 from tests.unit.test_demo_sink import Row, rows
 
@@ -52,7 +52,7 @@ def test_a_kill_excuses_the_last_two_micro_batches_of_its_victim() -> None:
 
 def test_what_nothing_excuses_is_told_by_range_with_who_read_it_and_when() -> None:
     found = beside(rows(*READ, again(0, 110), again(2, 110), again(3, 110)), "g", (KILL,))
-    assert told(found, since=100) == ["t/0 0-0 (1): read by g-0 at 0.0 s, again by g-1 at 10.0 s"]
+    assert describe_duplicates(found, since=100) == ["t/0 0-0 (1): read by g-0 at 0.0 s, again by g-1 at 10.0 s"]
 
 
 def test_what_was_read_before_them_is_not_excused() -> None:

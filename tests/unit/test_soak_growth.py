@@ -9,13 +9,13 @@ import pytest
 
 from dev.demo.account import Line
 from dev.soak.gauge import use_of
-from dev.soak.growth import Bound, Bounds, Growth, Seen, Use, connections, growths, longest, verdict, warm_after
+from dev.soak.growth import Bound, Bounds, Growth, Look, Use, connections, growths, longest, verdict, warm_after
 
 BOUNDS = Bounds(memory=Bound(0.1, 24), threads=Bound(more=4), files=Bound(more=12), sockets=Bound(more=12))
 
 
-def seen(at: float, memory: float = 100, *, run: str = "a", role: str = "leader", threads: int = 10) -> Seen:
-    return Seen(at, run, role, f"pod-{run}", Use(memory, threads, files=30, sockets=20))
+def look(at: float, memory: float = 100, *, run: str = "a", role: str = "leader", threads: int = 10) -> Look:
+    return Look(at, run, role, f"pod-{run}", Use(memory, threads, files=30, sockets=20))
 
 
 @pytest.mark.parametrize(("last", "holds"), [(100, True), (134, True), (135, False), (50, True)])
@@ -33,21 +33,21 @@ def test_a_process_is_warm_after_a_share_of_the_run_and_a_minute_at_least() -> N
 
 
 def test_the_run_that_lived_longest_in_a_role_is_compared_from_when_it_was_warm() -> None:
-    short = [seen(at, run="a") for at in range(0, 100, 10)]
-    long = [seen(at, run="b") for at in range(100, 300, 10)]
-    before = [seen(at, run="b", role="standby") for at in range(0, 100, 10)]
+    short = [look(at, run="a") for at in range(0, 100, 10)]
+    long = [look(at, run="b") for at in range(100, 300, 10)]
+    before = [look(at, run="b", role="standby") for at in range(0, 100, 10)]
     assert longest([*short, *long, *before], "leader", 60) == long[6:]
 
 
 def test_what_was_never_warm_in_a_role_is_not_compared() -> None:
-    assert longest([seen(at) for at in range(0, 61, 10)], "leader", 60) == ()
+    assert longest([look(at) for at in range(0, 61, 10)], "leader", 60) == ()
     assert longest([], "leader", 60) == ()
-    assert growths([seen(at) for at in range(5)], "leader", BOUNDS) == []
+    assert growths([look(at) for at in range(5)], "leader", BOUNDS) == []
 
 
 def test_the_connections_of_the_first_and_the_last_look_are_told_by_what_they_are_for() -> None:
     first, last = (Use(100, 10, 30, 20, connections) for connections in ({"to 443": 3, "at 8443": 2}, {"to 443": 5}))
-    assert connections([Seen(at, "a", "leader", "pod-a", use) for at, use in enumerate((first, last))]) == (
+    assert connections([Look(at, "a", "leader", "pod-a", use) for at, use in enumerate((first, last))]) == (
         "at 8443: 2 -> 0, to 443: 3 -> 5"
     )
 
@@ -61,7 +61,7 @@ def test_a_socket_is_at_the_port_that_we_listen_on_or_to_the_port_of_the_other_e
 
 
 def test_one_look_that_is_high_or_low_is_no_growth() -> None:
-    looks = [seen(60 * at, memory) for at, memory in enumerate([100, 60, 101, 100, 102, 300, 101])]
+    looks = [look(60 * at, memory) for at, memory in enumerate([100, 60, 101, 100, 102, 300, 101])]
     assert [each.line for each in growths(looks, "leader", BOUNDS)] == [
         Line("leader pod-a, 6 min: memory", "100 -> 102 MiB", "at most 134", True),
         Line("leader pod-a, 6 min: threads", "10 -> 10", "at most 14", True),
@@ -71,7 +71,7 @@ def test_one_look_that_is_high_or_low_is_no_growth() -> None:
 
 
 def test_what_grows_from_look_to_look_is_growth() -> None:
-    looks = [seen(60 * at, threads=10 + at) for at in range(20)]
+    looks = [look(60 * at, threads=10 + at) for at in range(20)]
     assert [(each.name, each.first, each.last) for each in growths(looks, "leader", BOUNDS) if not each.holds] == [
         ("leader pod-a, 19 min: threads", 11, 28)
     ]
@@ -79,10 +79,10 @@ def test_what_grows_from_look_to_look_is_growth() -> None:
 
 def test_the_verdict_names_what_broke_with_its_value_and_its_promise() -> None:
     fine = Line("missing", "0", "0", True)
-    told = Line("records produced", "10")
+    fact = Line("records produced", "10")
     lost = Line("missing", "3", "0", False)
     grown = Growth("threads", 10, 28, Bound(more=4)).line
-    assert verdict([("plain", [told, fine]), ("growth", [])]) == ""
-    assert verdict([("plain", [told, lost]), ("ordered", [fine]), ("growth", [grown])]) == (
+    assert verdict([("plain", [fact, fine]), ("growth", [])]) == ""
+    assert verdict([("plain", [fact, lost]), ("ordered", [fine]), ("growth", [grown])]) == (
         "plain: missing is 3, promised is 0; growth: threads is 10 -> 28, promised is at most 14"
     )

@@ -121,7 +121,7 @@ def rotated(data: Data, now: float, names: frozenset[str], lifetimes: Lifetimes)
         trusted.append(make_authority(now, lifetimes.authority))
     keep = {*due.keys, *(each.name for each in trusted[-1:] if due.make)}
     signer = next((each for each in trusted if each.name == due.signer), trusted[-1])
-    told = {
+    new_data = {
         BUNDLE: bundle(each.certificate for each in trusted).encode(),
         AUTHORITY_KEYS: b"".join(_key_pem(each.key) for each in trusted if each.key is not None and each.name in keep),
         CHAIN: data.get(CHAIN, b""),
@@ -130,8 +130,8 @@ def rotated(data: Data, now: float, names: frozenset[str], lifetimes: Lifetimes)
     if due.issue:
         issued = issue(signer, now, names, lifetimes.certificate)
         assert issued.key is not None
-        told |= {CHAIN: _pem(issued.certificate), KEY: _key_pem(issued.key)}
-    return told
+        new_data |= {CHAIN: _pem(issued.certificate), KEY: _key_pem(issued.key)}
+    return new_data
 
 
 def make_authority(now: float, lifetime: float) -> Made:

@@ -192,7 +192,7 @@ class AsyncConsumerClient:
                 answer = await response.read()
                 status = response.status
                 if status == 429:
-                    # Who called too often waits for as long as it was told, whatever its own retries are.
+                    # Retry-After counts, whatever the caller's own retry policy is.
                     self._not_before = loop.time() + _seconds(response.headers.get("Retry-After", ""))
             self._silent = False
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
@@ -200,8 +200,8 @@ class AsyncConsumerClient:
             raise CoordinatorUnavailableError(self._distrusted(error), group=self._group) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._silent = True
-            told = str(error) or type(error).__name__
-            raise CoordinatorUnavailableError(f"no answer from the coordinator at {url}: {told}", group=self._group) from error
+            why = str(error) or type(error).__name__
+            raise CoordinatorUnavailableError(f"no answer from the coordinator at {url}: {why}", group=self._group) from error
         if 200 <= status < 300:
             return answer
         raise protocol.load_error(status, answer)

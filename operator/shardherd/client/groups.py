@@ -132,12 +132,12 @@ def _asked(group: str, call: Callable[[], T]) -> T:
     except kubernetes.ApiException as error:
         again = error.status is None or error.status == 0 or error.status >= 500 or error.status == 429
         kind = _REFUSALS.get(error.status, CoordinatorUnavailableError if again else InvalidRequestError)
-        raise kind(f"the API server refuses this for ConsumerGroup {group}: {_words(error)}", group=group) from error
+        raise kind(f"the API server refuses this for ConsumerGroup {group}: {_message(error)}", group=group) from error
     except (HTTPError, OSError) as error:
         raise CoordinatorUnavailableError(f"the API server cannot be reached: {error}", group=group) from error
 
 
-def _words(error: Any) -> str:
+def _message(error: Any) -> str:
     """What the API server said: the message of its Status, which names the field and the remedy."""
     body = str(error.body or error.reason or error.status)
     try:

@@ -1,4 +1,4 @@
-"""A shard that a program of a consumer has in hand: what it may know of it, and how it saves how far it came.
+"""A shard that a program is processing: its position and epoch, and how it saves a checkpoint.
 
 Made by `client.consumer`, which decides when the shard may be taken and when it is given up. Decides nothing.
 """

@@ -41,10 +41,10 @@ async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> Async
     url, namespace, group, group_uid, name, pod_uid, start, token = (found[needed] for needed in NEEDED)
     # Set where the operator keeps an authority of its own, which it does unless TLS was turned off.
     ca = found.get("SHARDHERD_COORDINATOR_CA_FILE")
-    told = asyncio.Event()
+    stop_requested = asyncio.Event()
     drain_timeout = int(found.get("SHARDHERD_DRAIN_TIMEOUT_MS") or 60_000) / 1000
     async with (
-        _told_to_end(told),
+        _sigterm_sets(stop_requested),
         AsyncConsumerClient(url, namespace, group, Path(token).read_text, ca_file=Path(ca) if ca else None) as client,
         AsyncConsumer(
             client,
@@ -58,28 +58,28 @@ async def consumer_of_pod(environment: Mapping[str, str] | None = None) -> Async
         ) as consumer,
         _probe(consumer, int(found.get("SHARDHERD_METRICS_PORT") or 0)),
     ):
-        draining = asyncio.create_task(_drain_when_told(told, consumer, drain_timeout))
+        draining = asyncio.create_task(_drain_when_requested(stop_requested, consumer, drain_timeout))
         try:
             yield consumer
         finally:
-            if told.is_set():
+            if stop_requested.is_set():
                 await draining
             draining.cancel()
 
 
 @asynccontextmanager
-async def _told_to_end(told: asyncio.Event) -> AsyncIterator[None]:
+async def _sigterm_sets(stop_requested: asyncio.Event) -> AsyncIterator[None]:
     """SIGTERM is noted, until the consumer has left: another one, or one that comes during a drain, must not cut it short."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, told.set)
+    loop.add_signal_handler(signal.SIGTERM, stop_requested.set)
     try:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
 
 
-async def _drain_when_told(told: asyncio.Event, consumer: AsyncConsumer, timeout: float) -> None:
-    await told.wait()
+async def _drain_when_requested(stop_requested: asyncio.Event, consumer: AsyncConsumer, timeout: float) -> None:
+    await stop_requested.wait()
     await consumer.drain(timeout)
 
 

@@ -1,4 +1,4 @@
-"""Which authorities the coordinator is believed by: a PEM file that is read again when it changes.
+"""The authorities that the coordinator's certificate is verified with: a PEM file that is read again when it changes.
 
 Called by the client before each request. The operator replaces the file's content while the pod runs, long before the
 coordinator serves with a certificate of another authority. Decides nothing else.

@@ -1,4 +1,4 @@
-"""What a session tells its owner: something has happened, and the ledger already has it.
+"""The notices that a session sends to its owner; the ledger already reflects them.
 
 Sent by `session`, each to the owner's `hear`. Nothing here has behaviour.
 """

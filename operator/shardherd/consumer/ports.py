@@ -30,7 +30,7 @@ class Coordinator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What a consumer says of itself in a heartbeat. `ready`: it may be given shards.
+    """The consumer's own part of a heartbeat. `ready`: it may be given shards.
 
     `phase` is what it is about, None if it does not tell; `goes_on_in` in how many seconds it means to go on if it waits.
     """
@@ -41,7 +41,7 @@ class Readiness:
 
 
 class Owner(Protocol):
-    """Who reads the shards: what it decides, the session does not."""
+    """Reads the shards, and decides what the session does not."""
 
     def readiness(self) -> Readiness:
         """Asked for every heartbeat."""

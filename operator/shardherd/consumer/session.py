@@ -1,4 +1,4 @@
-"""One run of a consumer towards the coordinator: it heartbeats, saves, watches over its silence, and leaves.
+"""One run of a consumer: its heartbeats, its checkpoints, the limit of its silence, and its leaving.
 
 `spark.agent` and `client.consumer` own one each. It decides when a request goes out, when one that failed is made again, and
 when the run is over; what is read is its owner's business, what is held and may be released the ledger's, and the rules that

@@ -46,7 +46,7 @@ def mounts(security: KafkaSecurity) -> list[dict[str, Any]]:
 
 
 def environment(security: KafkaSecurity) -> dict[str, str]:
-    """What the application is told: how to authenticate, and with which files. Nothing for a cluster without security."""
+    """The application's environment: how to authenticate, and with which files. Nothing for a cluster without security."""
     if security == NO_SECURITY:
         return {}
     files = _files(security)
@@ -54,7 +54,7 @@ def environment(security: KafkaSecurity) -> dict[str, str]:
     def path(name: str) -> str:
         return f"{FOLDER}/{name}" if name in files else ""
 
-    told = Security(
+    security_files = Security(
         protocol=security.protocol,
         mechanism=security.mechanism,
         username=security.username,
@@ -70,4 +70,4 @@ def environment(security: KafkaSecurity) -> dict[str, str]:
         keytab_file=path("keytab"),
         service=security.service,
     )
-    return {ENVIRONMENT: json.dumps(told.as_dict(), sort_keys=True, separators=(",", ":"))}
+    return {ENVIRONMENT: json.dumps(security_files.as_dict(), sort_keys=True, separators=(",", ":"))}

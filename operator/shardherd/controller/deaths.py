@@ -1,4 +1,4 @@
-"""Collects proof that incarnations are dead, from every pod status that was ever seen.
+"""Collects proof that incarnations are dead, from every pod status that a watch or a read has shown.
 
 The controller shows it each pod as it changes and as it goes, and reports what is proven to the coordinator. Proof is a
 container that the kubelet says has terminated. A pod that vanished without such a status proves nothing: a force-deleted pod
@@ -71,7 +71,7 @@ class Deaths:
     def unreported(
         self, proven: Iterable[tuple[ConsumerId, Incarnation]], listed: Iterable[Incarnation]
     ) -> tuple[tuple[ConsumerId, Incarnation], ...]:
-        """Those that the coordinator has not been told, or still lists."""
+        """Those that were not reported to the coordinator yet, or that it still lists."""
         alive = set(listed)
         return tuple(
             (consumer, death)
@@ -80,7 +80,7 @@ class Deaths:
         )
 
     def reported(self, incarnation: Incarnation) -> None:
-        """The coordinator was told."""
+        """They were reported to the coordinator."""
         self._reported.add(incarnation)
 
     def _see_driver(self, pod: Pod) -> None:

@@ -79,22 +79,22 @@ async def _operator(
 ) -> None:
     loop = asyncio.get_running_loop()
     controller = make_controller()
-    told = loop.run_in_executor(None, stop.wait)
+    stop_requested = loop.run_in_executor(None, stop.wait)
     ends: deque[float] = deque(maxlen=ENDS)
     try:
-        while not told.done():
-            why = await _watch(controller, login, namespaces, told, ready, see)
-            if told.done():
+        while not stop_requested.done():
+            why = await _watch(controller, login, namespaces, stop_requested, ready, see)
+            if stop_requested.done():
                 return
             ends.append(loop.time())
             if len(ends) == ENDS and ends[-1] - ends[0] < WITHIN:
                 raise WatchingEndedError(f"watching ended {ENDS} times within {WITHIN:g} s, at last by {why!r}") from why
             logger.warning("watching ended by %r; it begins anew", why)
-            await asyncio.wait({told}, timeout=PAUSE)
+            await asyncio.wait({stop_requested}, timeout=PAUSE)
     finally:
         # Also for whoever waits for it in a thread, which would keep this loop from ending.
         stop.set()
-        await told
+        await stop_requested
 
 
 class WatchingEndedError(Exception):
@@ -105,11 +105,11 @@ async def _watch(
     controller: Controller,
     login: Callable[[], kopf.ConnectionInfo],
     namespaces: Sequence[str],
-    told: asyncio.Future[bool],
+    stop_requested: asyncio.Future[bool],
     ready: threading.Event,
     see: See,
 ) -> BaseException | None:
-    """Run Kopf until we are told to end, or it ends by itself: what it ended by. Raises what ends the controller."""
+    """Run Kopf until a stop is requested or Kopf fails; returns what it failed with. Raises errors of the controller."""
     stop = asyncio.Event()
     # Made before Kopf starts, so that Kopf does not count it among its own tasks.
     ticker = asyncio.create_task(controller.run(), name="ticker")
@@ -124,7 +124,7 @@ async def _watch(
         ready_flag=ready,
     )
     failed: list[asyncio.Task[Any]] = []
-    ends: tuple[asyncio.Future[Any], ...] = (ticker, told, *kopfs)
+    ends: tuple[asyncio.Future[Any], ...] = (ticker, stop_requested, *kopfs)
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         failed = [task for task in kopfs if task.done()]
@@ -156,7 +156,7 @@ async def _cancel(others: AbstractSet[asyncio.Task[Any]]) -> None:
 
 
 def _be_quiet() -> None:
-    """Once it is told to end, Kopf closes its connections under what still uses them, and complains of that."""
+    """When it is stopped, Kopf closes connections that its own tasks still use, and logs errors about that."""
     logging.getLogger("kopf").setLevel(logging.CRITICAL)
     asyncio.get_running_loop().set_exception_handler(
         lambda _loop, context: logger.debug("while Kopf ends: %s", context.get("message"))

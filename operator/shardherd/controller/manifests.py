@@ -23,7 +23,7 @@ TOKEN = "/var/run/secrets/shardherd"
 AUTHORITIES = "ca.crt"
 """File beside the token, and key of the ConfigMap: by whom the coordinator is believed."""
 SCRAPERS = "scrapers.sha256"
-"""The same: the digest of the token of who may scrape."""
+"""The same: the digest of the token that scrapers show."""
 
 METRICS_PORT = 8090
 
@@ -75,40 +75,26 @@ class Manifests:
 
     def service(self, resource: Resource) -> dict[str, Any]:
         """The headless Service that gives drivers their names, ready or not: executors look them up at once."""
-        name = resource["metadata"]["name"]
-        return _hashed(
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": _metadata(resource),
-                "spec": {
-                    "clusterIP": "None",
-                    "publishNotReadyAddresses": True,
-                    "selector": names.driver_selector(name),
-                    "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": METRICS_PORT, "protocol": "TCP"}],
-                },
-            }
-        )
+        spec = {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": names.driver_selector(resource["metadata"]["name"]),
+            "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": METRICS_PORT, "protocol": "TCP"}],
+        }
+        return _manifest("v1", "Service", resource, spec)
 
     def budget(self, resource: Resource) -> dict[str, Any]:
         """The PodDisruptionBudget: nodes are drained one consumer at a time."""
-        name = resource["metadata"]["name"]
-        return _hashed(
-            {
-                "apiVersion": "policy/v1",
-                "kind": "PodDisruptionBudget",
-                "metadata": _metadata(resource),
-                "spec": {
-                    "maxUnavailable": 1,
-                    # A consumer that does not run must not keep its node from being drained.
-                    "unhealthyPodEvictionPolicy": "AlwaysAllow",
-                    "selector": {"matchLabels": names.driver_selector(name)},
-                },
-            }
-        )
+        spec = {
+            "maxUnavailable": 1,
+            # A consumer that does not run must not keep its node from being drained.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": names.driver_selector(resource["metadata"]["name"])},
+        }
+        return _manifest("policy/v1", "PodDisruptionBudget", resource, spec)
 
     def stateful_set(self, resource: Resource, replicas: int, remembered: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The StatefulSet. The controller itself replaces pods (OnDelete), as it knows who may go when.
+        """The StatefulSet. The controller itself replaces pods (OnDelete), in the order that the plan decides.
 
         `remembered` are annotations that do not make it another one.
         """
@@ -132,7 +118,7 @@ class Manifests:
                 }
             ]
             spec["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Delete", "whenScaled": "Delete"}
-        manifest = _hashed({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": _metadata(resource), "spec": spec})
+        manifest = _manifest("apps/v1", "StatefulSet", resource, spec)
         manifest["spec"]["replicas"] = replicas
         manifest["metadata"]["annotations"] |= remembered or {}
         return manifest
@@ -329,28 +315,26 @@ def _agreed(pod: dict[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
     return pod
 
 
-def _metadata(resource: Resource) -> dict[str, Any]:
-    metadata = resource["metadata"]
-    return {
-        "name": metadata["name"],
-        "namespace": metadata["namespace"],
-        "labels": names.group_labels(metadata["name"]),
-        "annotations": {},
-        "ownerReferences": [
-            {
-                "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
-                "kind": names.KIND,
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
+def _manifest(api_version: str, kind: str, resource: Resource, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of the group, owned by it and annotated with the hash of all this."""
+    group = resource["metadata"]
+    owner = {
+        "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+        "kind": names.KIND,
+        "name": group["name"],
+        "uid": group["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
     }
-
-
-def _hashed(manifest: dict[str, Any]) -> dict[str, Any]:
-    manifest["metadata"]["annotations"][names.MANIFEST_HASH] = digest(manifest)
+    metadata: dict[str, Any] = {
+        "name": group["name"],
+        "namespace": group["namespace"],
+        "labels": names.group_labels(group["name"]),
+        "annotations": {},
+        "ownerReferences": [owner],
+    }
+    manifest: dict[str, Any] = {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+    metadata["annotations"][names.MANIFEST_HASH] = digest(manifest)
     return manifest
 
 

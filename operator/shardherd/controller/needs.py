@@ -1,6 +1,6 @@
 """How much memory and CPU a driver's container needs: what it requests, and what it may not exceed.
 
-Called by `manifests`. Executors' pods are made by Spark, which is told the same in `spark.application`. Pure. The figures are
+Called by `manifests`. Spark makes the executors' pods; it gets the same figures from `spark.application`. Pure. The figures are
 explained, and laid out as a table, in docs/operations.md.
 """
 

@@ -34,7 +34,7 @@ def observe(
     now: float,
     wall: float,
 ) -> Observation:
-    """One consistent picture of the group. Raises declared.InvalidGroupError."""
+    """One consistent observation of the group. Raises declared.InvalidGroupError."""
     known = history(objects.stateful_set)
     resource = effective(objects.group, known)
     rejected = resource is not objects.group

@@ -117,11 +117,11 @@ def _crash(name: str, status: Mapping[str, Any], ended: Mapping[str, Any], log: 
     message = f"The application in pod {name} ended with exit code {ended.get('exitCode')}{why}"
     times = status.get("restartCount", 0)
     message += " and is being started again" if times == 0 else f" and was started again {times} time{'s'[: times > 1]}"
-    line = last_words(log)
+    line = ending_line(log)
     return f"{message}; it said: {line}" if line else f"{message}; see what {name} logged before it ended"
 
 
-def last_words(log: str) -> str:
+def ending_line(log: str) -> str:
     """The line of a log that says best why it ended: its last exception, else its last line. Empty for an empty log."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     exceptions = [line for line in lines if _EXCEPTION.match(line)]

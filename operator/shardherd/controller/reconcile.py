@@ -1,4 +1,4 @@
-"""The level-based reconcile of every group: read, plan, apply, write the status, tell of it.
+"""The level-based reconcile of every group: read, plan, apply, write the status, record Events.
 
 Handlers say that something may have changed; a ticker looks at what the coordinator sees; both wake the group's one worker.
 What is read of the cluster is kept until an event says that it may differ, so that a busy group costs the API server nothing
@@ -33,7 +33,7 @@ from shardherd.telemetry.metrics import OperatorMetrics
 logger = logging.getLogger(__name__)
 
 TICK = 1.0
-"""Seconds between looks at the coordinator's pictures: lag, drains and deadlines are seen this late at most."""
+"""Seconds between looks at the coordinator's views: lag, drains and deadlines are seen this late at most."""
 
 TICK_SHARE = 20.0
 """A tick leaves a group alone for so many times as long as planning for it took last: that bounds the cost of huge groups."""
@@ -142,13 +142,13 @@ class Controller:
         self._wake(key)
 
     def watches_began(self) -> None:
-        """A watch began, maybe anew: nobody has told of what went before."""
+        """A watch began, maybe again: deletions before that may have been missed."""
         now = self._clock.now()
         # The second time is for what was looked at before all watches had begun anew.
         self._look_again = [now, now + WATCHES_BEGIN]
 
     async def run(self) -> None:
-        """Look at the coordinator's pictures and at the time, for ever. Cancel to stop."""
+        """Look at the coordinator's views and at the time, for ever. Cancel to stop."""
         try:
             while True:
                 await asyncio.sleep(TICK)
@@ -225,7 +225,7 @@ class Controller:
         try:
             planned = plan(self._observe(group, objects))
         except InvalidGroupError:
-            return  # told when it is read anew, just after this
+            return  # passed on when it is read again, just after this
         reports = [action for action in planned.actions if isinstance(action, ReportDeath)]
         if reports:
             await self._applier.apply(reports, objects, group.deaths, {}, self._clock.now())
@@ -316,8 +316,8 @@ class Controller:
         if traffic.measured:
             self._metrics.produced.set(key, traffic.produced)
             self._metrics.consumed.set(key, traffic.consumed)
-        if traffic.pace.per_second is not None:
-            self._metrics.pace.set(key, traffic.pace.per_second)
+        if traffic.consumer_rate.per_second is not None:
+            self._metrics.consumer_rate.set(key, traffic.consumer_rate.per_second)
 
     def _tell(self, observation: Observation, events: tuple[Event, ...]) -> None:
         identity = observation.declared.identity

@@ -1,4 +1,4 @@
-"""Keeps what consumers believe others by in every namespace that has groups: one ConfigMap each.
+"""Publishes the authorities that consumers trust to every namespace that has groups: one ConfigMap each.
 
 In it are the authorities of the coordinator, and, where not everybody may scrape, the digest of the token of who may.
 
@@ -40,8 +40,8 @@ class Trust:
     def current(self, namespace: str) -> bool:
         """Whether this namespace has what it should have."""
         wanted = self._wanted()
-        told, at = self._published.get(namespace, ({}, float("-inf")))
-        return not wanted or (told == wanted and self._clock.now() - at < AGAIN)
+        published, at = self._published.get(namespace, ({}, float("-inf")))
+        return not wanted or (published == wanted and self._clock.now() - at < AGAIN)
 
     async def publish(self, namespace: str) -> None:
         """Write it, once for all groups of the namespace that ask at the same time. Raises as Cluster.apply does."""

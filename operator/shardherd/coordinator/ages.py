@@ -1,4 +1,4 @@
-"""Looks now and then at the oldest records that a group has not checkpointed, and adds their age to pictures of it.
+"""Reads the timestamps of the oldest records that a group has not checkpointed, and adds their age to its views.
 
 Called by the group's runner. What to look at and what follows from it is `core.group.ages`. That a look fails withholds
 nothing: it is counted and logged, and the age is shown for as long as it may be.
@@ -44,7 +44,7 @@ class LagAge:
         self._ages = Ages()
 
     def shown(self, view: GroupView) -> GroupView:
-        """The picture, with the age. From any thread."""
+        """The view, with the age. From any thread."""
         return replace(view, lag_seconds=self._ages.seconds(unread(view), self._clock.now(), self._clock.wall()))
 
     async def work(self, source: ShardSource) -> None:
@@ -59,13 +59,13 @@ class LagAge:
     async def look(self, group: Group, source: ShardSource, waited: float) -> float:
         """One look, `waited` seconds after the one before. How many seconds to wait for the next."""
         begun = self._clock.now()
-        seen = unread(group.view(begun, self._clock.wall()))
-        wanted = self._ages.wanted(seen, begun)
+        view = unread(group.view(begun, self._clock.wall()))
+        wanted = self._ages.wanted(view, begun)
         took = self._clock.now() - begun
         try:
             answers = await self._timed("written_at", lambda: source.written_at(wanted)) if wanted else {}
         except SourceUnavailableError as error:
             log.info("group %s: how old its lag is was not found out: %s", self._identity, error)
             return max(waited, min(2 * waited, LONGEST))
-        self._ages = self._ages.after(seen, wanted, answers, self._clock.now(), self._clock.wall())
+        self._ages = self._ages.after(view, wanted, answers, self._clock.now(), self._clock.wall())
         return max(self._interval, SHARE * took)

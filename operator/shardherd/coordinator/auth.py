@@ -117,19 +117,19 @@ class Authenticator:
         """
         foreign = _foreign_namespace(caller, namespace) or _foreign(caller, spec())
         if foreign is not None and not await self._may(caller, "get", namespace, name):
-            reason, told = foreign
-            self._refuse(reason, f"{told}, and {_no_right(caller, 'get')}", f"{namespace}/{name}")
+            reason, detail = foreign
+            self._refuse(reason, f"{detail}, and {_no_right(caller, 'get')}", f"{namespace}/{name}")
 
     async def check_forces(self, caller: Caller, namespace: str, name: str) -> None:
         """Raises ForbiddenError unless the caller may `update` the group's checkpoints."""
         if not await self._may(caller, "update", namespace, name):
             self._refuse("NoRight", _no_right(caller, "update"), f"{namespace}/{name}", rule=_RIGHT)
 
-    def check_namespace(self, caller: Caller, namespace: str, name: str, consumer: ConsumerId | None = None) -> None:
+    def check_namespace(self, caller: Caller, namespace: str, name: str) -> None:
         """Raises ForbiddenError unless the caller is of the group's namespace."""
         foreign = _foreign_namespace(caller, namespace)
         if foreign is not None:
-            self._refuse(*foreign, f"{namespace}/{name}", consumer)
+            self._refuse(*foreign, f"{namespace}/{name}")
 
     def check_consumer(
         self, caller: Caller, spec: GroupSpec, consumer: ConsumerId, incarnation: Incarnation, group_uid: str = ""
@@ -142,8 +142,8 @@ class Authenticator:
         if foreign is None and caller.pod != consumer:
             foreign = "OtherConsumer", f"pod {caller.pod!r} speaks for consumer {consumer!r}"
         if foreign is None and caller.pod_uid != incarnation.pod_uid:
-            told = f"the token is of pod UID {caller.pod_uid!r}, the request names incarnation {incarnation.pod_uid!r}"
-            foreign = "OtherPodUid", told
+            detail = f"the token is of pod UID {caller.pod_uid!r}, the request names incarnation {incarnation.pod_uid!r}"
+            foreign = "OtherPodUid", detail
         if foreign is not None:
             self._refuse(*foreign, str(spec.identity), consumer)
 
@@ -153,9 +153,9 @@ class Authenticator:
         except ReviewUnavailableError as error:
             raise CoordinatorUnavailableError(f"{error}; ask again") from error
 
-    def _refuse(self, reason: str, told: str, group: str, consumer: ConsumerId | None = None, rule: str = _SELF) -> NoReturn:
+    def _refuse(self, reason: str, detail: str, group: str, consumer: ConsumerId | None = None, rule: str = _SELF) -> NoReturn:
         self._metrics.refused(reason)
-        raise ForbiddenError(f"{told}; {rule.format(group=group)}", group=group, consumer=consumer)
+        raise ForbiddenError(f"{detail}; {rule.format(group=group)}", group=group, consumer=consumer)
 
 
 def _no_right(caller: Caller, verb: str) -> str:
@@ -173,22 +173,22 @@ def _foreign(caller: Caller, spec: GroupSpec) -> tuple[str, str] | None:
     foreign = _foreign_by_name(caller, spec)
     if foreign is not None or caller.group_uid == spec.identity.uid:
         return foreign
-    told = (
+    detail = (
         f"pod {caller.pod!r} names StatefulSet {caller.stateful_set!r} as its controller, but not by the UID of the one that"
         f" was made for this group (UID {spec.identity.uid!r})"
     )
-    return "ForeignPod", told
+    return "ForeignPod", detail
 
 
 def _foreign_by_name(caller: Caller, spec: GroupSpec) -> tuple[str, str] | None:
     """The same, of a pod of any group that has had this name."""
     if caller.service_account != spec.service_account:
-        told = f"the caller's service account is {caller.service_account!r}, the group's is {spec.service_account!r}"
-        return "WrongServiceAccount", told
+        detail = f"the caller's service account is {caller.service_account!r}, the group's is {spec.service_account!r}"
+        return "WrongServiceAccount", detail
     if not caller.pod:
         return "NoPod", "the token is not bound to a pod"
     if caller.stateful_set != spec.identity.name:
         controller = f"StatefulSet {caller.stateful_set!r}" if caller.stateful_set else "no StatefulSet"
-        told = f"pod {caller.pod!r} is controlled by {controller}, not by the group's StatefulSet {spec.identity.name!r}"
-        return "ForeignPod", told
+        detail = f"pod {caller.pod!r} is controlled by {controller}, not by the group's StatefulSet {spec.identity.name!r}"
+        return "ForeignPod", detail
     return None

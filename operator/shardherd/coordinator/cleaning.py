@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.event_reasons import OFFSETS_KEPT
 from shardherd.core.model.nouns import GroupSpec, ShardId
-from shardherd.core.model.words import some
+from shardherd.core.model.wording import some
 from shardherd.ports import Discovered, EventRecorder, SourceUnavailableError
 
 log = logging.getLogger(__name__)

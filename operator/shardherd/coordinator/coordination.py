@@ -1,7 +1,7 @@
-"""The coordinator as the controller's and the metrics' threads see it.
+"""The coordinator's interface for the threads of the controller and of the metrics.
 
-What changes something goes over to the coordinator's event loop, in the order of the calls, and is not waited for; pictures are
-taken on the caller's thread, between two decisions of the group. So nobody waits for a loop that has much to do.
+Calls that change something are passed to the coordinator's event loop in their order, and are not waited for; views are made on
+the caller's thread, between two decisions of the group. So no caller waits for a busy loop.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ log = logging.getLogger(__name__)
 
 
 class ThreadSafeCoordination:
-    """`Coordination` for one thread that changes something, and any that take pictures.
+    """`Coordination` for one thread that changes something, and any that take views.
 
-    What changes something raises RuntimeError once the coordinator's loop is closed.
+    Calls that change something raise RuntimeError once the coordinator's loop is closed.
     """
 
     def __init__(self, runtime: Runtime, loop: asyncio.AbstractEventLoop) -> None:
         self._runtime = runtime
         self._loop = loop
-        self._told: dict[tuple[str, str], GroupSpec] = {}
+        self._applied: dict[tuple[str, str], GroupSpec] = {}
 
     def apply(self, spec: GroupSpec, *, new: bool = False) -> None:
         key = (spec.identity.namespace, spec.identity.name)
-        if self._told.get(key) == spec:
+        if self._applied.get(key) == spec:
             return
-        self._told[key] = spec
+        self._applied[key] = spec
         self._loop.call_soon_threadsafe(self._apply, key, spec, new)
 
     def _apply(self, key: tuple[str, str], spec: GroupSpec, new: bool) -> None:
         try:
             self._runtime.apply(spec, new)
         except Exception:
-            log.exception("group %s: its spec was not taken over; it is told again", spec.identity)
-            self._told.pop(key, None)
+            log.exception("group %s: its spec was not applied; it is sent again", spec.identity)
+            self._applied.pop(key, None)
 
     def forget(self, group: GroupIdentity) -> None:
-        told = self._told.get((group.namespace, group.name))
-        if told is not None and told.identity == group:
-            self._told.pop((group.namespace, group.name), None)
+        applied = self._applied.get((group.namespace, group.name))
+        if applied is not None and applied.identity == group:
+            self._applied.pop((group.namespace, group.name), None)
         self._loop.call_soon_threadsafe(self._runtime.forget, group)
 
     def view(self, group: GroupIdentity) -> GroupView | None:

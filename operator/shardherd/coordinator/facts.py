@@ -19,7 +19,7 @@ from shardherd.core.model.reasons import (
     TOPIC_MISSING,
 )
 from shardherd.core.model.requests import ConditionsChanged
-from shardherd.core.model.words import some, verb
+from shardherd.core.model.wording import some, verb
 from shardherd.ports import Discovered, SourceUnavailableError
 
 

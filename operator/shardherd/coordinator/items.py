@@ -28,7 +28,7 @@ class Ask:
 
 @dataclass(slots=True)
 class Tell:
-    """Something that the group must be told. With `insist` it is told again if it could not be stored."""
+    """A request of the runtime to the group. With `insist` it is made again if its outcome could not be stored."""
 
     request: Request
     insist: bool = True

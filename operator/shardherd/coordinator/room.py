@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from shardherd.core.model.nouns import ShardId, ShardInfo
 from shardherd.core.model.requests import ResetDue
-from shardherd.core.model.words import count
+from shardherd.core.model.wording import count
 from shardherd.ports import Clock
 
 AGAIN = 60.0

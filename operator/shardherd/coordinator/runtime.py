@@ -1,6 +1,6 @@
 """All groups of this coordinator, and whether it may answer. Called by the API and, over `coordination`, by the controller.
 
-Holds no rule of the protocol. Everything here runs on one event loop, but for the pictures, which any thread may take.
+Holds no rule of the protocol. Everything here runs on one event loop, but for the views, which any thread may make.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Runtime:
             self._lost.set()
 
     def resign(self) -> None:
-        """Answer nothing more and start nothing more, because we are told to end."""
+        """Answer nothing more and start nothing more: the process is stopping."""
         self._leading_since = None
-        self._lost_reason = self._lost_reason or "it was told to end"
+        self._lost_reason = self._lost_reason or "it is stopping"
         self._lost.set()
 
     async def lost(self) -> str:
@@ -137,7 +137,7 @@ class Runtime:
             stopping.add_done_callback(lambda _: log.info("no longer serving group %s", group))
 
     def view(self, group: GroupIdentity) -> GroupView | None:
-        """A picture of the group, None while nothing is known of it. From any thread."""
+        """A view of the group, None while nothing is known of it. From any thread."""
         runner = self._groups.get((group.namespace, group.name))
         return runner.view() if runner is not None and runner.spec.identity == group else None
 
@@ -179,7 +179,7 @@ class Runtime:
             raise NotLeadingError("this coordinator does not lead; ask again")
 
     def group(self, namespace: str, name: str) -> GroupRunner:
-        """The group. Raises UnknownGroupError, or CoordinatorUnavailableError while it may not have been told of it yet."""
+        """The group. Raises UnknownGroupError; CoordinatorUnavailableError while the controller may not have announced it."""
         runner = self._groups.get((namespace, name))
         if runner is not None:
             return runner

@@ -72,7 +72,7 @@ class GroupStorage:
             found = self._not_before(copies, self._read(stored))
             # A revision of our own is news to every consumer: the first heartbeat of each is answered at once, not parked.
             # One of an ordered group that heard nothing for long would stop itself, though there is a leader again.
-            # A group that is not discovered yet has told nobody anything, and begins with revision 0.
+            # A group that is not discovered yet has answered nobody, and begins with revision 0.
             news = 1 if found.group.discovered else 0
             self._tried = max(self._tried, found.group.leader_epoch) + 1
             group = replace(found.group, leader_epoch=self._tried, revision=found.group.revision + news)

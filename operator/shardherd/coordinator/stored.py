@@ -12,7 +12,7 @@ from shardherd.core.model.reasons import OWNERSHIP_UNREADABLE
 
 
 def view_of_stored(stored: Ownership | None, facts: Facts, problem: str, unreadable: str) -> GroupView:
-    """The picture. `problem` is what keeps the group from being loaded, `unreadable` why its ownership cannot be read."""
+    """The view. `problem` is what keeps the group from being loaded, `unreadable` why its ownership cannot be read."""
     return GroupView(
         group_epoch=stored.group.group_epoch if stored else 0,
         revision=stored.group.revision if stored else 0,

@@ -50,11 +50,11 @@ def _become(command: list[str], variables: Mapping[str, str]) -> NoReturn:
     os.execvpe(command[0], command, variables)
 
 
-def environment(arguments: argparse.Namespace, surroundings: Mapping[str, str]) -> dict[str, str]:
-    """What the application finds: what surrounds it, and the options that a group would stand for."""
+def environment(arguments: argparse.Namespace, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The application's environment: `inherited`, and the options that a group would set."""
     options = {"kafka.bootstrap.servers": arguments.bootstrap, "subscribe": ",".join(arguments.topic)}
     options |= dict(option.split("=", 1) for option in arguments.option)
-    kept = {name: value for name, value in surroundings.items() if not name.startswith("SHARDHERD_")}
+    kept = {name: value for name, value in inherited.items() if not name.startswith("SHARDHERD_")}
     return kept | {
         "SHARDHERD_ALONE": json.dumps(options),
         "SHARDHERD_CONSUMER": arguments.application.stem,

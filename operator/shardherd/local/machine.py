@@ -1,4 +1,4 @@
-"""What a manifest means on one machine: which of its fields cannot be kept, and where the executors' work is done instead.
+"""A manifest applied to one machine: which of its fields have no effect, and where the executors' work is done instead.
 
 Called when a group is applied. Everything that is not kept is named, with what happens in its place. Pure.
 """
@@ -23,11 +23,11 @@ def settled(resource: Mapping[str, Any], cpus: int, python: str) -> tuple[Json, 
     """The admitted resource as this machine with so many CPUs runs it, and a warning for each field that is not kept."""
     made: Json = copy.deepcopy(dict(resource))
     application = made["spec"]["application"]
-    told = list(_not_kept(application, python))
+    warnings = list(_not_kept(application, python))
     most = executors(application)
     if most:
-        told.append(_work_in_the_driver(application, most, cpus))
-    return made, told
+        warnings.append(_work_in_the_driver(application, most, cpus))
+    return made, warnings
 
 
 def _work_in_the_driver(application: Json, most: int, cpus: int) -> str:

@@ -33,7 +33,7 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What was put into the state folder: the groups' (namespace, name), and what is to be told of them."""
+    """What was put into the state folder: the groups' (namespace, name), and the warnings about them."""
 
     groups: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
@@ -93,11 +93,11 @@ def _declare_group(objects: Objects, document: Json, folder: Path, bootstrap: st
         source = document.get("spec", {}).get("source", {})
         if isinstance(source.get("kafka"), dict):
             source["kafka"]["bootstrapServers"] = bootstrap
-    told: list[str] = []
+    warnings: list[str] = []
 
     def edit(known: Json | None) -> Json:
-        made, warnings = settled(admitted(document, known), os.cpu_count() or 1, python)
-        told[:] = warnings
+        made, found = settled(admitted(document, known), os.cpu_count() or 1, python)
+        warnings[:] = found
         made["metadata"].setdefault("annotations", {})[FOLDER] = str(folder)
         if known is not None:
             made["metadata"] |= {name: known["metadata"][name] for name in SERVER}
@@ -107,7 +107,7 @@ def _declare_group(objects: Objects, document: Json, folder: Path, bootstrap: st
 
     metadata = document["metadata"]
     objects.change((GROUP, metadata["namespace"], str(metadata.get("name", ""))), edit)
-    return [f"ConsumerGroup {metadata['namespace']}/{metadata['name']}: {warning}" for warning in told]
+    return [f"ConsumerGroup {metadata['namespace']}/{metadata['name']}: {warning}" for warning in warnings]
 
 
 def _replace(objects: Objects, made: Json) -> None:

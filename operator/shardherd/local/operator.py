@@ -1,7 +1,7 @@
 """Runs the coordinator and the controller over this machine's adapters, without Kubernetes and without Kopf.
 
 `commands` calls `operate`. One process, one event loop: where Kopf's handlers would tell the controller what changed, a feed of
-the state folder's database does. It ends its consumers when it is told to end; when it is killed they go on, and the next one
+the state folder's database does. On SIGTERM it ends its consumers; when it is killed they go on, and the next one
 finds them. Holds no rule.
 """
 
@@ -63,9 +63,9 @@ class Asked:
 
 
 async def operate(state: State, objects: Objects, machine: Machine, leadership: FileLeadership, asked: Asked) -> bool:
-    """Run until told to end, and all consumers have; True, or False if this process may not go on. `leadership` is taken.
+    """Run until a stop is requested and all consumers have ended: True. False if this process lost the leadership.
 
-    Raises CannotRunError.
+    `leadership` is held already. Raises CannotRunError.
     """
     async with AsyncExitStack() as stack:
         return await _Local(state, objects, machine, leadership, asked).run(stack)
@@ -84,7 +84,7 @@ class _Local:
         self._node = Node(objects, machine, self._tokens.of_pod, self._look, self._ownership.forget)
         self._controller: Controller | None = None
         self._emptied = asyncio.Event()
-        self._told = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._hurried = False
 
     async def run(self, stack: AsyncExitStack) -> bool:
@@ -134,15 +134,15 @@ class _Local:
         stack.push_async_callback(_ended, working)
         self._asked.ready(f"http://{HOST}:{server.port}", f"http://{HOST}:{exporter.port}/metrics")
         lost = asyncio.create_task(server.lost(), name="lost")
-        told = asyncio.create_task(self._down(), name="down")
-        working += [lost, told]
+        down = asyncio.create_task(self._down(), name="down")
+        working += [lost, down]
         done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
-        for task in done - {told, lost}:
+        for task in done - {down, lost}:
             task.result()
         if lost in done:
             logger.error("this process may not go on: %s", lost.result())
         await server.resign()
-        return told in done
+        return down in done
 
     # --- ports ---------------------------------------------------------------------------------------------------------------
 
@@ -215,18 +215,18 @@ class _Local:
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
 
     def _signalled(self) -> None:
-        if self._told.is_set() and not self._hurried:
+        if self._stop_requested.is_set() and not self._hurried:
             self._hurried = True
-            logger.warning("told to end once more: killing the consumers")
+            logger.warning("a second stop was requested: killing the consumers")
             self._node.kill_all()
-        self._told.set()
+        self._stop_requested.set()
 
     async def _down(self) -> None:
-        """Once told to end: have every consumer drain, and wait for the last."""
+        """Once a stop is requested: have every consumer drain, and wait for the last."""
         if not self._asked.down:
-            await self._told.wait()
-        self._told.set()
-        logger.info("told to end: the consumers drain")
+            await self._stop_requested.wait()
+        self._stop_requested.set()
+        logger.info("stop requested: the consumers drain")
         self._node.closing = True
         self._look()
         await self._emptied.wait()

@@ -83,16 +83,16 @@ def _held(state: State, objects: Objects, groups: Iterable[Json]) -> Counter[tup
 
 
 def _group(group: Json) -> tuple[object, ...]:
-    metadata, seen = group["metadata"], group.get("status", {})
-    ready: Json = next((each for each in seen.get("conditions", ()) if each["type"] == ConditionType.READY), {})
-    counts = seen.get("shards", {})
+    metadata, status = group["metadata"], group.get("status", {})
+    ready: Json = next((each for each in status.get("conditions", ()) if each["type"] == ConditionType.READY), {})
+    counts = status.get("shards", {})
     return (
         f"{metadata['namespace']}/{metadata['name']}",
         ready.get("status", "Unknown"),
         counts.get("total", "-"),
         counts.get("alreadyAlloc", "-"),
-        f"{seen.get('readyReplicas', 0)}/{seen.get('desiredReplicas', '-')}",
-        seen.get("lag", {}).get("records", "-"),
+        f"{status.get('readyReplicas', 0)}/{status.get('desiredReplicas', '-')}",
+        status.get("lag", {}).get("records", "-"),
         ready.get("message", "nothing was looked at yet"),
     )
 
@@ -101,23 +101,23 @@ def _pod(state: State, pod: Json, held: Mapping[tuple[str, str], int]) -> tuple[
     metadata = pod["metadata"]
     container = state.machine("", {}).container(metadata["uid"])
     running = container.running()
-    told: dict[str, Any] = next(iter(pod.get("status", {}).get("containerStatuses", ())), {})
-    condition = "draining" if "deletionTimestamp" in metadata else _state(told)
+    container_status: dict[str, Any] = next(iter(pod.get("status", {}).get("containerStatuses", ())), {})
+    condition = "draining" if "deletionTimestamp" in metadata else _state(container_status)
     port = container.run / "port"
     reads = held.get((metadata.get("labels", {}).get(GROUP_LABEL, ""), metadata["name"]), 0)
     return (
         metadata["name"],
         "-" if running is None else running.driver.pid,
         condition,
-        "yes" if told.get("ready") else "no",
-        told.get("restartCount", 0),
+        "yes" if container_status.get("ready") else "no",
+        container_status.get("restartCount", 0),
         reads,
         f"http://{HOST}:{port.read_text()}/metrics" if running is not None and port.exists() else "-",
     )
 
 
-def _state(told: Mapping[str, Any]) -> str:
-    state = told.get("state", {})
+def _state(container_status: Mapping[str, Any]) -> str:
+    state = container_status.get("state", {})
     if "waiting" in state:
         return str(state["waiting"]["reason"])
     return next(iter(state), "starting")

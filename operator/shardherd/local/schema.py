@@ -106,9 +106,9 @@ def _wrong(schema: Json, value: Any, path: str) -> Iterator[str]:
     if "enum" in schema and value not in schema["enum"]:
         supported = ", ".join(json.dumps(each) for each in schema["enum"])
         yield f"{path}: Unsupported value: {json.dumps(value)}: supported values: {supported}"
-    for name, (broken, told) in _LIMITS.items():
+    for name, (broken, wording) in _LIMITS.items():
         if name in schema and broken(value, schema[name]):
-            yield f"{path}: Invalid value: {json.dumps(value)}: {path} in body should {told.format(schema[name])}"
+            yield f"{path}: Invalid value: {json.dumps(value)}: {path} in body should {wording.format(schema[name])}"
     if isinstance(value, dict):
         for name in schema.get("required", ()):
             if name not in value:
@@ -141,12 +141,12 @@ def _repeated(schema: Json, value: list[Any], path: str) -> Iterator[str]:
     keys = schema.get("x-kubernetes-list-map-keys")
     if schema.get("x-kubernetes-list-type") not in ("set", "map"):
         return
-    seen: list[Any] = []
+    known_keys: list[Any] = []
     for number, item in enumerate(value):
         key = item if keys is None else {name: item.get(name) for name in keys}
-        if key in seen:
+        if key in known_keys:
             yield f"{path}[{number}]: Duplicate value: {json.dumps(key)}"
-        seen.append(key)
+        known_keys.append(key)
 
 
 def _broken(schema: Json, value: Any, old: Any, path: str) -> Iterator[str]:

@@ -31,7 +31,7 @@ class State:
 
     @property
     def lock(self) -> Path:
-        """Who has the lock on it is the operator."""
+        """The process that holds its lock is the operator."""
         return self.folder / "operator.lock"
 
     @property
@@ -63,11 +63,11 @@ class State:
         """Everything that is kept here. Raises DatabaseError."""
         return Objects(Database(self.folder / "state.db"))
 
-    def machine(self, python: str, surroundings: Mapping[str, str]) -> Machine:
-        """Where pods run. They inherit `surroundings`, but for what shardherd and Spark would take for their own."""
-        inherited = {name: value for name, value in surroundings.items() if not name.startswith(_NOT_INHERITED)}
+    def machine(self, python: str, environment: Mapping[str, str]) -> Machine:
+        """Where pods run. They inherit `environment` but for the variables of shardherd and Spark."""
+        kept = {name: value for name, value in environment.items() if not name.startswith(_NOT_INHERITED)}
         # By itself Spark asks for the machine's name, which many a laptop cannot resolve.
-        return Machine(self.folder, python, {**inherited, "SPARK_LOCAL_IP": "127.0.0.1"})
+        return Machine(self.folder, python, {**kept, "SPARK_LOCAL_IP": "127.0.0.1"})
 
     def remove(self) -> None:
         """Remove it with all that is in it."""

@@ -22,9 +22,9 @@ from shardherd.consumer.session import Session
 from shardherd.core.consumer.settings import SessionSettings, with_room_to_leave
 from shardherd.core.consumer.tracker import Tracker
 from shardherd.core.model.nouns import LONGEST_WAIT, Offset, Phase, ShardId
-from shardherd.source.kafka.leader_epochs import Ends, epochs_in
+from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
 from shardherd.spark.adoption import Adoption
-from shardherd.spark.agent_ports import EndsKnown, Observer
+from shardherd.spark.agent_ports import KnownEndOffsets, Observer
 from shardherd.spark.batch_sizing import BatchSizing
 from shardherd.spark.flow import Limits
 from shardherd.spark.logged_epochs import leaders_of
@@ -42,13 +42,13 @@ TARGET_SECONDS = 10.0
 """Seconds that a micro-batch should take, unless the user says otherwise: a rebalance waits for it."""
 
 EVENT_WAIT = 10.0
-"""Seconds after a query's first micro-batch in which Spark must have told of it; it does within a tenth of one."""
+"""Seconds after a query's first micro-batch within which Spark must have reported its progress; it does within 0.1 s."""
 
 TASKS_LOOK = 0.25
 """Seconds between two looks at whether tasks still run that nobody waits for any more."""
 
 STOPS_WITHIN = 2.0
-"""Seconds that cancelled tasks have to end before the coordinator is told that this run leaves: soon the process ends, too."""
+"""Seconds that cancelled tasks have to end before this run leaves its group: soon the process ends, too."""
 
 
 async def _nobody_knows() -> bool:
@@ -61,7 +61,7 @@ class Agent:
     `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
     monotonic seconds. `running` says whether Spark runs a task, or may. `refusal` says why the query is refused. `batch_at` is
     when a micro-batch was handed out or finished last. Two are to be set: `trigger_interval`, the seconds from one of the
-    query's triggers to the next, as far as they are known; and `hears_events`, if the query's progress events are told, so that
+    query's triggers to the next, as far as they are known; and `hears_events`, if the query's progress events arrive, so that
     a query which its first one refuses has finished nothing.
     """
 
@@ -69,7 +69,7 @@ class Agent:
         self,
         settings: SessionSettings,
         coordinator: Coordinator,
-        ends: EndsKnown,
+        end_offsets: KnownEndOffsets,
         observer: Observer,
         stop: Callable[[str], Awaitable[None]],
         now: Callable[[], float] = boot_time,
@@ -82,7 +82,7 @@ class Agent:
         self.hears_events = False
         self.batch_sizing = BatchSizing(TARGET_SECONDS)
         self.limits = Limits()
-        self._ends = ends
+        self._end_offsets = end_offsets
         self._observer = observer
         self._stop = stop
         self._stop_begun: asyncio.Future[None] | None = None
@@ -94,7 +94,7 @@ class Agent:
         self._records_at = now()
         self._asked_at = now()
         self._sink_waits = False
-        self._bounds: Ends | None = None
+        self._bounds: EndOffsets | None = None
         self._adoption = Adoption(self.tracker)
         self._accepted = False  # the query is known not to be refused
         self._drifts = asyncio.Event()  # something was abandoned, and tasks of it may still run
@@ -123,7 +123,7 @@ class Agent:
 
     @property
     def gone(self) -> bool:
-        """Whether this run has left its group, or was told to stop: it will hold no shard again."""
+        """Whether this run has left its group, or was stopped: it will hold no shard again."""
         return bool(self.session.over)
 
     @property
@@ -160,11 +160,11 @@ class Agent:
                 for result in results:
                     self._observer.checkpoint(result)
             case Assigned():
-                self._ends.watch(self.tracker.shards)
+                self._end_offsets.watch(self.tracker.shards)
                 self._joined.set()
                 self._records.set()
             case Released():
-                self._ends.watch(self.tracker.shards)
+                self._end_offsets.watch(self.tracker.shards)
             case Changed():
                 if self.tracker.adrift:
                     self._drifts.set()
@@ -189,10 +189,10 @@ class Agent:
             return (Phase.WRITING if self._sink_waits else Phase.READING), 0.0
         if not self.ready:
             return Phase.WARMING, 0.0
-        available = sum(self._available(self._ends.known()).values())
+        available = sum(self._available(self._end_offsets.known()).values())
         if not available:
             # What an open transaction holds back is not there yet. What cannot be seen may be.
-            return (Phase.READING if self._ends.failing() else Phase.IDLE), 0.0
+            return (Phase.READING if self._end_offsets.failing() else Phase.IDLE), 0.0
         until = self._asked_at + self.trigger_interval
         if self.limits.waits(available, self._now() - self._records_at):
             until = max(until, self._records_at + self.limits.max_delay)
@@ -200,7 +200,7 @@ class Agent:
         return (Phase.WAITING, left) if left > 0.0 else (Phase.READING, 0.0)
 
     def sink_waits(self, waits: bool) -> None:
-        """The running micro-batch has been read, as far as can be told from outside, and what becomes of it takes its time."""
+        """The running micro-batch has been read, as far as can be seen from outside, and what becomes of it takes its time."""
         self._sink_waits = waits
 
     async def _watch_adrift(self) -> None:
@@ -281,7 +281,7 @@ class Agent:
         self._records.set()
 
     async def _first_event(self) -> None:
-        """Wait until Spark has told of the query's first micro-batch: it may be refused, and is finished only if it is not."""
+        """Wait until Spark has reported the query's first micro-batch: it may be refused, and is finished only if it is not."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(EVENT_WAIT):
                 await self._heard.wait()
@@ -315,8 +315,8 @@ class Agent:
         """How many bytes the next records have, if the user bounds them."""
         if self.limits.max_bytes is None:
             return {}
-        ends = self._ends.known()
-        return await self._ends.sizes({shard: at for shard, at in self.tracker.positions().items() if ends.get(shard, 0) > at})
+        known, positions = self._end_offsets.known(), self.tracker.positions()
+        return await self._end_offsets.sizes({shard: at for shard, at in positions.items() if known.get(shard, 0) > at})
 
     def _next(self, start: Offsets, limits: Limits, sizes: Mapping[ShardId, float]) -> Offsets | None:
         if self.session.ending or self.refusal or self.session.too_silent:
@@ -327,8 +327,8 @@ class Agent:
             warm = max(warm, self._warm_wanted)
         elif self._bounds is None and self._now() - self.batch_at > KEEP_WARM_AFTER:
             warm += 1
-        ends = self._ends.known() if self._bounds is None else self._bounds
-        handed = {} if self._adoption.proven else self.tracker.hand_out(self._stops(limits, sizes, ends), None)
+        end_offsets = self._end_offsets.known() if self._bounds is None else self._bounds
+        handed = {} if self._adoption.proven else self.tracker.hand_out(self._stops(limits, sizes, end_offsets), None)
         if not handed and warm == start.warm:
             return None
         self.batch_at = self._now()
@@ -339,15 +339,15 @@ class Agent:
         self.batch_sizing.begin(sum(each.stop - each.start for each in handed.values()), self._now())
         self.session.changed()
         ranges = handed or self.tracker.standing()
-        leaders = leaders_of(start, ranges, ends)
+        leaders = leaders_of(start, ranges, end_offsets)
         return Offsets(self.settings.group_uid, warm, ranges, leaders=leaders, accepted=self._accepted)
 
     def _stops(
-        self, limits: Limits, sizes: Mapping[ShardId, float], ends: Mapping[ShardId, Offset]
+        self, limits: Limits, sizes: Mapping[ShardId, float], end_offsets: Mapping[ShardId, Offset]
     ) -> Mapping[ShardId, Offset]:
         """Up to where each shard may be read now."""
         self.tracker.abandon()  # as handing out does: what was not finished is available again
-        available = self._available(ends)
+        available = self._available(end_offsets)
         if not available:
             return {}
         if self._bounds is None and limits.waits(sum(available.values()), self._now() - self._records_at):
@@ -355,11 +355,12 @@ class Agent:
         # Trigger.AvailableNow reads what there was, in batches as large as the user allows.
         paced = self._bounds is None or limits.max_records is None
         counts = limits.share(available, sizes, self.batch_sizing.bound if paced else None)
-        return {**ends, **{shard: at + counts.get(shard, 0) for shard, at in self.tracker.positions().items()}}
+        return {**end_offsets, **{shard: at + counts.get(shard, 0) for shard, at in self.tracker.positions().items()}}
 
-    def _available(self, ends: Mapping[ShardId, Offset]) -> dict[ShardId, int]:
+    def _available(self, end_offsets: Mapping[ShardId, Offset]) -> dict[ShardId, int]:
         """How many records each shard that may be read has up to these ends, if it has any."""
-        return {shard: ends[shard] - at for shard, at in self.tracker.positions().items() if ends.get(shard, 0) > at}
+        positions = self.tracker.positions()
+        return {shard: end_offsets[shard] - at for shard, at in positions.items() if end_offsets.get(shard, 0) > at}
 
     def finished(self, end: Offsets) -> None:
         """A micro-batch that ends at `end` is finished, as Spark's next question or its progress event says."""
@@ -394,15 +395,15 @@ class Agent:
         """For Trigger.AvailableNow: wait for the first assignment and read up to what there is now, without a warm-up."""
         self.ready = True
         self.session.heartbeat_now()
-        while not (wanted := set(self.tracker.positions())) or not wanted <= set(self._ends.known()):
+        while not (wanted := set(self.tracker.positions())) or not wanted <= set(self._end_offsets.known()):
             self._records.clear()
             await self._records.wait()
-        known = self._ends.known()
-        self._bounds = Ends({shard: known[shard] for shard in wanted}, epochs_in(known))
+        known = self._end_offsets.known()
+        self._bounds = EndOffsets({shard: known[shard] for shard in wanted}, epochs_in(known))
 
-    def known_ends(self) -> Mapping[ShardId, Offset]:
+    def known_end_offsets(self) -> Mapping[ShardId, Offset]:
         """The known ends of the shards that we hold."""
-        return self._ends.known()
+        return self._end_offsets.known()
 
     def ends_changed(self) -> None:
         """There may be new records."""

@@ -12,7 +12,7 @@ from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import Offset, ShardId
 
 
-class EndsKnown(Protocol):
+class KnownEndOffsets(Protocol):
     """The known ends of shards, kept fresh by someone else."""
 
     def watch(self, shards: Iterable[ShardId]) -> None:
@@ -31,7 +31,7 @@ class EndsKnown(Protocol):
 
 
 class Observer(Protocol):
-    """Is told what happened, for metrics."""
+    """Counts what happened, for metrics."""
 
     def heartbeat(self, result: str) -> None: ...
 

@@ -118,23 +118,25 @@ def spark_conf(pod: Pod) -> dict[str, str]:
         "spark.kubernetes.namespace": pod.namespace,
         "spark.kubernetes.driver.requestTimeout": str(API_SERVER_PATIENCE_MS),
         "spark.kubernetes.driver.connectionTimeout": str(API_SERVER_PATIENCE_MS),
-        "spark.kubernetes.driver.pod.name": pod.consumer,
+        "spark.kubernetes.driver.pod.name": pod.session.consumer,
         "spark.kubernetes.container.image": executors.image,
         "spark.kubernetes.container.image.pullPolicy": executors.image_pull_policy,
         # The controller deletes them: their terminated status is proof that nothing of this run reads any more. An unordered
         # group needs no such proof, and Spark deletes those that it gives back.
-        "spark.kubernetes.executor.deleteOnTermination": "false" if pod.ordered or executors.least is None else "true",
+        "spark.kubernetes.executor.deleteOnTermination": "false" if pod.session.ordered or executors.least is None else "true",
         # There is none of Spark's: the driver's Service is the group's, and drivers may not write Services.
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
-        "spark.kubernetes.executor.podNamePrefix": f"{pod.consumer}-{pod.incarnation.start}"[-LONGEST_PREFIX:].lstrip("-"),
+        "spark.kubernetes.executor.podNamePrefix": f"{pod.session.consumer}-{pod.session.incarnation.start}"[
+            -LONGEST_PREFIX:
+        ].lstrip("-"),
     }
     labels = {
         "app.kubernetes.io/name": "shardherd",
         "app.kubernetes.io/managed-by": "shardherd",
         "app.kubernetes.io/component": "executor",
         "shardherd.dev/consumergroup": pod.group,
-        "shardherd.dev/consumer": pod.consumer,
-        "shardherd.dev/incarnation": f"{pod.incarnation.pod_uid}.{pod.incarnation.start}",
+        "shardherd.dev/consumer": pod.session.consumer,
+        "shardherd.dev/incarnation": f"{pod.session.incarnation.pod_uid}.{pod.session.incarnation.start}",
     }
     found |= {f"spark.kubernetes.executor.label.{key}": value for key, value in labels.items()}
     if executors.service_account:

@@ -1,4 +1,4 @@
-"""The stream reader's line to the agent of its application: one question and one answer at a time over a unix socket.
+"""The stream reader's client of its application's agent: one request and one response at a time over a unix socket.
 
 Used by `source` in the process that Spark runs the stream reader in. It connects on the first question and never retries: if
 the agent is gone, so is the application.
@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from shardherd.core.model.nouns import ShardId
+from shardherd.spark.batch_planner import Latest, ReaderSettings
 from shardherd.spark.decode_stats import CountsAddress
 from shardherd.spark.flow import Limits
-from shardherd.spark.holder import Facts, Latest
 
 SOCKET_VARIABLE = "SHARDHERD_AGENT_SOCKET"
 """Environment variable with the path of the agent's socket; `application` sets it before Spark starts."""
@@ -26,7 +26,7 @@ class AgentGoneError(RuntimeError):
 
 
 class AgentLink:
-    """A connection to the agent, which is told the limits and the isolation level when it is made. Implements `holder.Holder`.
+    """A connection to the agent, opened with the limits and the isolation level. Implements `batch_planner.BatchPlanner`.
 
     Without an isolation level it is the ConsumerGroup's. Everything raises AgentGoneError.
     """
@@ -36,15 +36,15 @@ class AgentLink:
         self._committed = committed
         self._socket: socket.socket | None = None
         self._lines: Any = None
-        self._facts: Facts | None = None
+        self._reader_settings: ReaderSettings | None = None
         self._ordered = False
 
     @property
-    def facts(self) -> Facts:
-        if self._facts is None:
+    def reader_settings(self) -> ReaderSettings:
+        if self._reader_settings is None:
             self._connect()
-        assert self._facts is not None
-        return self._facts
+        assert self._reader_settings is not None
+        return self._reader_settings
 
     @property
     def ordered(self) -> bool:
@@ -53,7 +53,7 @@ class AgentLink:
     def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
         answer = self._ask("latest", start=start, limit=None if once else self._limits.max_records)
         if "slots" in answer:
-            self._facts = replace(self.facts, slots=answer["slots"])
+            self._reader_settings = replace(self.reader_settings, slots=answer["slots"])
         return Latest(answer["end"], answer["ends"])
 
     def replay(self, end: dict[str, Any]) -> frozenset[ShardId]:
@@ -91,7 +91,7 @@ class AgentLink:
         self._lines = line.makefile("rb")
         said = self._exchange({"op": "hello", "limits": self._limits.as_dict(), "committed": self._committed})
         counts_address = CountsAddress(**said["countsAddress"]) if said.get("countsAddress") else None
-        self._facts = Facts(
+        self._reader_settings = ReaderSettings(
             said["group"], said["bootstrapServers"], said["slots"], said["kafka"], counts_address, said["committed"]
         )
 

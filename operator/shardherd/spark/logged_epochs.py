@@ -15,7 +15,9 @@ from shardherd.source.kafka.leader_epochs import UNKNOWN, Mark, epochs_in
 from shardherd.spark.offsets import Offsets
 
 
-def leaders_of(before: Offsets, ranges: Mapping[ShardId, ReadRange], ends: Mapping[ShardId, Offset]) -> dict[ShardId, int]:
+def leaders_of(
+    before: Offsets, ranges: Mapping[ShardId, ReadRange], end_offsets: Mapping[ShardId, Offset]
+) -> dict[ShardId, int]:
     """The epochs to note with these ranges: under each the log was seen to reach the end of its range.
 
     A range without records goes on with what was noted `before`: nobody asks whether that is still so until it is read from.
@@ -23,8 +25,8 @@ def leaders_of(before: Offsets, ranges: Mapping[ShardId, ReadRange], ends: Mappi
     found: dict[ShardId, int] = {}
     for shard, each in ranges.items():
         epoch = _noted(before, shard, each) if each.start == each.stop else UNKNOWN
-        if epoch < 0 and ends.get(shard, -1) >= each.stop:
-            epoch = epochs_in(ends).get(shard, UNKNOWN)
+        if epoch < 0 and end_offsets.get(shard, -1) >= each.stop:
+            epoch = epochs_in(end_offsets).get(shard, UNKNOWN)
         if epoch >= 0:
             found[shard] = epoch
     return found

@@ -1,4 +1,4 @@
-"""Who may speak on Spark's own connections, between a driver and its executors: only who has the secret of this run.
+"""Authentication and encryption of Spark's own connections between a driver and its executors: a secret for each run.
 
 Decides the settings of authentication and encryption; `application` and `alone` add them to a session's. Spark itself draws the
 secret, for every start of a driver anew, and hands it to the executors that it makes. Pure.

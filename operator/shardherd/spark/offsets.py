@@ -32,7 +32,7 @@ class Offsets:
 
     `topics` are the ids of the topics that are read without a coordinator; None before the very first look. `leaders` are the
     epochs under which the leaders of shards had records up to the end of each range, as far as they are known.
-    `accepted`: the query that it was handed to is one that a group may have, as its first progress event has told.
+    `accepted`: the query that it was handed to is one that a group may have, as its first progress event has shown.
     """
 
     group: str

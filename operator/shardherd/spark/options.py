@@ -15,7 +15,7 @@ from shardherd.core.model.security import Security
 from shardherd.source.kafka.fetch_memory import FETCH_MEMORY, LEAST_MEMORY
 from shardherd.source.kafka.partitions import EARLIEST, LATEST
 from shardherd.source.kafka.selection import Selection
-from shardherd.source.reading.start_positions import Place, by_offset, by_time, shards_of
+from shardherd.source.reading.start_positions import RangeBound, by_offset, by_time, shards_of
 from shardherd.source.security import kafka_settings
 from shardherd.source.values.value_format import ValueFormat, from_options
 from shardherd.spark.flow import Limits
@@ -42,8 +42,8 @@ class Settings:
     min_tasks: int | None = None
     max_task_records: int | None = None
     selection: Selection = field(default_factory=Selection)
-    start: Place = field(default_factory=lambda: Place("startingOffsets", LATEST))
-    stop: Place = field(default_factory=lambda: Place("endingOffsets", LATEST))
+    start: RangeBound = field(default_factory=lambda: RangeBound("startingOffsets", LATEST))
+    stop: RangeBound = field(default_factory=lambda: RangeBound("endingOffsets", LATEST))
     fail_on_data_loss: bool = True
     bootstrap_servers: str = ""
     security: Security = field(default_factory=Security)
@@ -53,7 +53,7 @@ class Settings:
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> Settings:
-    """The settings of one read. Raises OptionError, PlaceError, KafkaSettingError."""
+    """The settings of one read. Raises OptionError, RangeBoundError, KafkaSettingError."""
     given = _named(options)
     alone = "kafka.bootstrap.servers" in given
     if batch and not alone:
@@ -174,7 +174,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
     raise OptionError("what is to be read? give one of the options subscribe, subscribePattern and assign")
 
 
-def _start(given: Mapping[str, str], *, batch: bool) -> Place:
+def _start(given: Mapping[str, str], *, batch: bool) -> RangeBound:
     strategy = given.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
         raise OptionError(f"option startingOffsetsByTimestampStrategy must be error or latest, not {strategy!r}")
@@ -183,10 +183,10 @@ def _start(given: Mapping[str, str], *, batch: bool) -> Place:
             return by_time(name, given[name], everywhere=name == "startingTimestamp", unmatched_is_latest=strategy == "latest")
     if "startingOffsets" in given:
         return by_offset("startingOffsets", given["startingOffsets"], forbidden=LATEST if batch else None)
-    return Place("startingOffsets", EARLIEST if batch else LATEST)
+    return RangeBound("startingOffsets", EARLIEST if batch else LATEST)
 
 
-def _stop(given: Mapping[str, str]) -> Place:
+def _stop(given: Mapping[str, str]) -> RangeBound:
     for name in _ENDS[1:]:
         if name in given:
             return by_time(name, given[name], everywhere=name == "endingTimestamp", unmatched_is_latest=True)

@@ -1,4 +1,4 @@
-"""What a driver pod tells the agent about itself, by environment variables that the controller sets.
+"""The settings of a driver pod, from environment variables that the controller sets.
 
 Read once by `application`; everything else gets the parsed value. It holds no defaults for what only the controller can know.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardherd.core.consumer.settings import SessionSettings
 from shardherd.core.model.nouns import ConsumerId, Incarnation
 from shardherd.core.model.security import Security, SecurityError
 from shardherd.source.security.kafka_settings import ISOLATION_LEVELS
@@ -54,18 +55,14 @@ class Executors:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One driver pod's settings. Durations are in seconds; a `metrics_port` of 0 serves nothing.
+    """One driver pod's settings; `session` has its consumer's. Durations are in seconds; a `metrics_port` of 0 serves nothing.
 
     `read_committed` is None where the ConsumerGroup leaves the isolation level to the query.
     """
 
     namespace: str
     group: str
-    group_uid: str
-    consumer: ConsumerId
-    incarnation: Incarnation
-    zone: str
-    capacity: int
+    session: SessionSettings
     pod_ip: str
     coordinator_url: str
     coordinator_ca_file: Path | None
@@ -74,12 +71,7 @@ class Pod:
     bootstrap_servers: str
     security: Security
     read_committed: bool | None
-    heartbeat_interval: float
-    session_timeout: float
-    coordinator_loss_limit: float
-    drain_timeout: float
     grace_period: float
-    ordered: bool
     spark_conf: Mapping[str, str]
     checkpoint_path: str
     driver_host: str
@@ -110,7 +102,7 @@ class Pod:
     @property
     def checkpoint_location(self) -> str:
         """Spark's checkpoint folder of this group and pod; a query adds its name."""
-        return f"{self.checkpoint_path.rstrip('/')}/{self.group_uid}/{self.consumer}"
+        return f"{self.checkpoint_path.rstrip('/')}/{self.session.group_uid}/{self.session.consumer}"
 
 
 def read_pod(environment: Mapping[str, str]) -> Pod:
@@ -156,14 +148,23 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         return ISOLATION_LEVELS[level] if level else None
 
     drain_timeout = seconds("SHARDHERD_DRAIN_TIMEOUT_MS", 60)
+    namespace, group = environment["SHARDHERD_NAMESPACE"], environment["SHARDHERD_GROUP"]
     return Pod(
-        namespace=environment["SHARDHERD_NAMESPACE"],
-        group=environment["SHARDHERD_GROUP"],
-        group_uid=environment["SHARDHERD_GROUP_UID"],
-        consumer=ConsumerId(environment["SHARDHERD_CONSUMER"]),
-        incarnation=Incarnation(environment["SHARDHERD_POD_UID"], whole("SHARDHERD_START", 1)),
-        zone=environment.get("SHARDHERD_ZONE", ""),
-        capacity=whole("SHARDHERD_CAPACITY", 1),
+        namespace=namespace,
+        group=group,
+        session=SessionSettings(
+            group_uid=environment["SHARDHERD_GROUP_UID"],
+            consumer=ConsumerId(environment["SHARDHERD_CONSUMER"]),
+            incarnation=Incarnation(environment["SHARDHERD_POD_UID"], whole("SHARDHERD_START", 1)),
+            zone=environment.get("SHARDHERD_ZONE", ""),
+            capacity=whole("SHARDHERD_CAPACITY", 1),
+            heartbeat_interval=seconds("SHARDHERD_HEARTBEAT_INTERVAL_MS", 3),
+            session_timeout=seconds("SHARDHERD_SESSION_TIMEOUT_MS", 45),
+            coordinator_loss_limit=seconds("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS", 300),
+            drain_timeout=drain_timeout,
+            ordered=environment.get("SHARDHERD_ORDERED", "false") == "true",
+            group=f"{namespace}/{group}",
+        ),
         pod_ip=environment.get("SHARDHERD_POD_IP", ""),
         coordinator_url=environment["SHARDHERD_COORDINATOR_URL"],
         coordinator_ca_file=Path(ca_file) if (ca_file := environment.get("SHARDHERD_COORDINATOR_CA_FILE")) else None,
@@ -172,12 +173,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         bootstrap_servers=environment["SHARDHERD_KAFKA_BOOTSTRAP_SERVERS"],
         security=security(),
         read_committed=isolation(),
-        heartbeat_interval=seconds("SHARDHERD_HEARTBEAT_INTERVAL_MS", 3),
-        session_timeout=seconds("SHARDHERD_SESSION_TIMEOUT_MS", 45),
-        coordinator_loss_limit=seconds("SHARDHERD_COORDINATOR_LOSS_LIMIT_MS", 300),
-        drain_timeout=drain_timeout,
         grace_period=seconds("SHARDHERD_GRACE_PERIOD_MS", drain_timeout + 30),
-        ordered=environment.get("SHARDHERD_ORDERED", "false") == "true",
         spark_conf=mapping("SHARDHERD_SPARK_CONF"),
         checkpoint_path=environment["SHARDHERD_CHECKPOINT_PATH"],
         driver_host=environment.get("SHARDHERD_DRIVER_HOST", ""),

@@ -18,7 +18,6 @@ from py4j.protocol import Py4JError
 
 from shardherd.client import AsyncConsumerClient
 from shardherd.clock import boot_time
-from shardherd.core.consumer.settings import SessionSettings
 from shardherd.source.kafka.batch_headers import event_times
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
@@ -133,7 +132,7 @@ class AgentRuntime:
         assert self._agent is not None
         assert self._metrics is not None
         try:
-            offsets = parse(end, self._pod.group_uid)
+            offsets = parse(end, self._pod.session.group_uid)
         except (OffsetsError, ValueError):
             return  # another source's offsets
         self._run_id = run
@@ -168,28 +167,15 @@ class AgentRuntime:
             lambda: Path(pod.token_file).read_text(),
             ca_file=pod.coordinator_ca_file,
         )
-        metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.consumer)
+        metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.session.consumer)
         brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
-        ends = EndWatcher(brokers, self._ends_changed)
-        settings = SessionSettings(
-            group_uid=pod.group_uid,
-            consumer=pod.consumer,
-            incarnation=pod.incarnation,
-            zone=pod.zone,
-            capacity=pod.capacity,
-            heartbeat_interval=pod.heartbeat_interval,
-            session_timeout=pod.session_timeout,
-            coordinator_loss_limit=pod.coordinator_loss_limit,
-            drain_timeout=pod.drain_timeout,
-            ordered=pod.ordered,
-            group=f"{pod.namespace}/{pod.group}",
-        )
-        agent = self._agent = Agent(settings, client, ends, metrics, self._stop, running=self._running)
+        end_offsets = EndWatcher(brokers, self._end_offsets_changed)
+        agent = self._agent = Agent(pod.session, client, end_offsets, metrics, self._stop, running=self._running)
         agent.hears_events = True
         metrics.watch(agent)
         counts_address = new_address(pod.worker_address, pod.metrics_port)
-        facts = {
-            "group": pod.group_uid,
+        reader_settings = {
+            "group": pod.session.group_uid,
             "bootstrapServers": pod.bootstrap_servers,
             "slots": pod.slots,
             "kafka": pod.security.as_dict(),
@@ -198,14 +184,19 @@ class AgentRuntime:
         slots = self._slots
         wanted = None if slots is None else lambda news: slots.wanted(news=news)
         server = ReaderServer(
-            agent, pod.socket, facts, read_committed=ends.read_committed, committed=pod.read_committed, slots=wanted
+            agent,
+            pod.socket,
+            reader_settings,
+            read_committed=end_offsets.read_committed,
+            committed=pod.read_committed,
+            slots=wanted,
         )
         await server.start()
         if pod.metrics_port:
             asked = pod.metrics_digest_file
             scrapers = Scrapers(digest_in(asked)) if asked is not None else None
             await serve_http(agent, metrics, pod.metrics_port, ReceivedCounts(counts_address), scrapers)
-        ends.start()
+        end_offsets.start()
         self._loop.add_reader(self._terminate_read, self._terminated)
         watching = [
             self._loop.create_task(self._watch_tasks(agent)),
@@ -292,7 +283,7 @@ class AgentRuntime:
         assert self._spark is not None
         return int(self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
-    def _ends_changed(self) -> None:
+    def _end_offsets_changed(self) -> None:
         """Called in the watcher's thread."""
         assert self._agent is not None
         self._loop.call_soon_threadsafe(self._agent.ends_changed)

@@ -69,7 +69,7 @@ def columns(*, headers: bool, values: ValueFormat = RAW_VALUES) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The columns of a query in their order, and which of them the user declared NOT NULL: Spark wants to be told the same."""
+    """The columns of a query in their order, and which of them the user declared NOT NULL: Spark needs the same schema."""
 
     names: tuple[str, ...]
     not_null: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""The agent's door for the stream reader: a unix socket with one JSON object a line, question and answer in turn.
+"""The agent's server for stream readers: a unix socket with one JSON object a line, request and response in turn.
 
 Spark runs the stream reader in a process of its own; `link` is the other end. One query at a time: a second one is refused
 while the first is connected. It translates and decides nothing else.
@@ -38,7 +38,7 @@ LEAVE_WITHIN = 30.0
 """Seconds for the last checkpoint and for leaving."""
 
 GONE = (
-    "this consumer has left its group, because its streaming query had ended or it was told to stop; it joins again when its "
+    "this consumer has left its group, because its streaming query had ended or it was stopped; it joins again when its "
     "application is started again: end it"
 )
 
@@ -59,18 +59,18 @@ LAG_OF_OPEN_TRANSACTIONS = (
 
 
 class ReaderServer:
-    """Serves one agent's questions on `path`. `facts` are told to every reader when it connects.
+    """Serves one agent on `path`. `reader_settings` are sent to every reader when it connects.
 
-    `committed` is what the ConsumerGroup says of reading committed records only, None if it leaves that to the query;
-    `read_committed` is called with whether the query that begins now does. `slots` tells how many tasks
-    the next micro-batch should have, where that changes; it is asked whether there is something new to read.
+    `committed`: whether the ConsumerGroup sets that only committed records are read, None if it leaves that to the query;
+    `read_committed` is called with whether the query that begins now does. `slots` returns how many tasks the next
+    micro-batch should have, where that changes; its argument is whether there is something new to read.
     """
 
     def __init__(
         self,
         agent: Agent,
         path: Path,
-        facts: dict[str, Any],
+        reader_settings: dict[str, Any],
         *,
         read_committed: Callable[[bool], None],
         committed: bool | None = None,
@@ -81,7 +81,7 @@ class ReaderServer:
         self._read_committed = read_committed
         self._committed = committed
         self._path = path
-        self._facts = facts
+        self._reader_settings = reader_settings
         self._one = asyncio.Lock()
         self._server: asyncio.Server | None = None
         self._endings: set[asyncio.Task[None]] = set()
@@ -144,9 +144,14 @@ class ReaderServer:
             end = await agent.latest(start, question["limit"])
             if agent.refusal:
                 return {"error": agent.refusal}
-            ends = dict(agent.known_ends())
+            end_offsets = dict(agent.known_end_offsets())
             slots = {} if self._slots is None else {"slots": self._slots(end is not start)}
-            return {"end": None if end is start else end.as_dict(), "ends": ends, "ordered": agent.settings.ordered, **slots}
+            return {
+                "end": None if end is start else end.as_dict(),
+                "ends": end_offsets,
+                "ordered": agent.settings.ordered,
+                **slots,
+            }
         if what == "replay":
             return {"ours": list(await agent.replay(parse(question["end"], group))), "ordered": agent.settings.ordered}
         if what == "hello":
@@ -160,7 +165,7 @@ class ReaderServer:
                 log.warning(LAG_OF_OPEN_TRANSACTIONS)
             agent.query_began(Limits(**question["limits"]))
             self._read_committed(committed)
-            return {**self._facts, "ordered": agent.settings.ordered, "committed": committed}
+            return {**self._reader_settings, "ordered": agent.settings.ordered, "committed": committed}
         if what == "prepare":
             await agent.prepare_available_now()
             return {}

@@ -1,6 +1,6 @@
 """How many tasks a micro-batch should have while Spark adds executors and gives them back (dynamic allocation).
 
-Kept by the agent's runtime, told to the stream reader with every answer. As many as Spark can run at once; twice as many while
+Kept by the agent's runtime, sent to the stream reader with every answer. As many as Spark can run at once; twice as many while
 micro-batches take long, since Spark adds executors only for tasks that wait. Holds no clock and does no I/O.
 """
 

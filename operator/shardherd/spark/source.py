@@ -1,8 +1,8 @@
 """The Spark data source `format("shardherd")`: what Spark calls, and nothing that decides.
 
 Spark runs these classes in four kinds of processes (the driver's planner, one process for the life of a query, a second planner
-and the executors' workers); nothing is shared between them but what is pickled. Which records a micro-batch has is the holder's
-decision (the agent's, or without a ConsumerGroup `standalone`'s); tasks are made by `task_planning` and read by `reader`.
+and the executors' workers); nothing is shared between them but what is pickled. Which records a micro-batch has, a
+`BatchPlanner` decides (the agent, or without a ConsumerGroup `standalone`); `task_planning` makes tasks, `reader` reads them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from shardherd.source.kafka.fetch_memory import FETCH_MEMORY
 from shardherd.source.kafka.leader_epochs import Mark
 from shardherd.source.reading.ranges import ShardRange
 from shardherd.source.values.value_format import RAW
+from shardherd.spark.batch_planner import BatchPlanner
 from shardherd.spark.decode_stats import Counts, CountsAddress, added, reported
-from shardherd.spark.holder import Holder
 from shardherd.spark.link import AgentLink
 from shardherd.spark.logged_epochs import marks_of
 from shardherd.spark.offsets import Offsets, parse
@@ -209,21 +209,21 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._slots = slots
         self._counted = counted
         # Made on first use: this object is pickled for the executors as well.
-        self._holding: Holder | None = None
+        self._batch_planner: BatchPlanner | None = None
         self._known: Mapping[ShardId, Offset] = {}
         self._handed: str | None = None
         self._replays: dict[str, frozenset[ShardId]] = {}
 
     # --- in the process of the query -------------------------------------------------------------------------------------
 
-    def _holder(self) -> Holder:
-        if self._holding is None:
+    def _planner(self) -> BatchPlanner:
+        if self._batch_planner is None:
             # Spark ends this process by SIGTERM, and Python would die of it without calling stop().
             signal.signal(signal.SIGTERM, _leave)
-            self._holding = self._hold()
-        return self._holding
+            self._batch_planner = self._make_planner()
+        return self._batch_planner
 
-    def _hold(self) -> Holder:
+    def _make_planner(self) -> BatchPlanner:
         if self._settings.mode is Mode.GROUP:
             return AgentLink(self._settings.limits, committed=self._settings.committed)
         from shardherd.spark.standalone import connect
@@ -231,7 +231,7 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return connect(self._settings, self._slots)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return Offsets(self._holder().facts.group).as_dict()
+        return Offsets(self._planner().reader_settings.group).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         limits = self._settings.limits
@@ -243,8 +243,8 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         # Spark hands the default limit back, or asks for everything: then it is Trigger.Once.
-        answer = self._holder().latest(start, once=isinstance(limit, ReadAllAvailable))
-        self._known = answer.ends
+        answer = self._planner().latest(start, once=isinstance(limit, ReadAllAvailable))
+        self._known = answer.end_offsets
         if answer.end is None:
             return start
         self._handed = json.dumps(answer.end)
@@ -258,41 +258,41 @@ class ShardherdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
             return []
-        holder = self._holder()
-        facts, settings = holder.facts, self._settings
-        first, last = parse(start, facts.group), parse(end, facts.group)
+        planner = self._planner()
+        reader_settings, settings = planner.reader_settings, self._settings
+        first, last = parse(start, reader_settings.group), parse(end, reader_settings.group)
         ranges = dict(last.shards)
         if (text := json.dumps(end)) != self._handed:
             ours = self._ours(text, end)
             ranges = {shard: each for shard, each in ranges.items() if shard in ours}
-        splitting = None if holder.ordered else Splitting(settings.min_tasks, settings.max_task_records)
-        tasks = plan_tasks(ranges, facts.slots, every_slot=last.warm > first.warm, splitting=splitting)
+        splitting = None if planner.ordered else Splitting(settings.min_tasks, settings.max_task_records)
+        tasks = plan_tasks(ranges, reader_settings.slots, every_slot=last.warm > first.warm, splitting=splitting)
         return _slices(
             tasks,
-            facts.bootstrap_servers,
-            facts.security,
+            reader_settings.bootstrap_servers,
+            reader_settings.security,
             last,
             settings,
-            committed=facts.committed,
+            committed=reader_settings.committed,
             before=first,
-            counts_address=facts.counts_address,
+            counts_address=reader_settings.counts_address,
         )
 
     def _ours(self, text: str, end: dict[str, Any]) -> frozenset[ShardId]:
         """Which shards of a micro-batch that this process did not plan are read again: decided once for each."""
         if text not in self._replays:
-            self._replays = {text: self._holder().replay(end)}
+            self._replays = {text: self._planner().replay(end)}
         return self._replays[text]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Says nothing new: it comes a micro-batch late, and never on an idle stream."""
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._holder().prepare()
+        self._planner().prepare()
 
     def stop(self) -> None:
-        if self._holding is not None:
-            self._holding.close()
+        if self._batch_planner is not None:
+            self._batch_planner.close()
 
     # --- in the executors' workers ---------------------------------------------------------------------------------------
 

@@ -18,11 +18,11 @@ from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
-from shardherd.source.kafka.leader_epochs import UNKNOWN, Ends, Mark, epochs_in
+from shardherd.source.kafka.leader_epochs import UNKNOWN, EndOffsets, Mark, epochs_in
 from shardherd.source.kafka.listing import Listed, Listing
 from shardherd.source.kafka.partitions import LATEST
-from shardherd.source.reading.start_positions import PlaceError
-from shardherd.spark.holder import Facts, Latest
+from shardherd.source.reading.start_positions import RangeBoundError
+from shardherd.spark.batch_planner import Latest, ReaderSettings
 from shardherd.spark.logged_epochs import leaders_of
 from shardherd.spark.offsets import STANDALONE, Offsets, parse
 from shardherd.spark.options import Settings
@@ -69,7 +69,7 @@ class Kafka(Protocol):
 
     def begins(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
 
-    def ends(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
+    def end_offsets(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
 
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> Mapping[ShardId, Offset]: ...
 
@@ -85,7 +85,7 @@ def connect(settings: Settings, slots: int | None) -> Standalone:
 
 
 def between(settings: Settings) -> Offsets:
-    """What a batch reads. Raises PlaceError, TopicMissingError, BrokersUnavailableError, SourceRefusedError."""
+    """What a batch reads. Raises RangeBoundError, TopicMissingError, BrokersUnavailableError, SourceRefusedError."""
     brokers = Brokers(settings.bootstrap_servers, settings.security, name="shardherd-batch", committed=bool(settings.committed))
     kafka = Listing(brokers, settings.selection)
     try:
@@ -100,13 +100,13 @@ def ranges_between(settings: Settings, kafka: Kafka) -> Offsets:
     shards = listed.shards
     begins = settings.start.resolve(shards, kafka, TIMEOUT)
     stops = settings.stop.resolve(shards, kafka, TIMEOUT)  # after the starts: the end must not be below them
-    ends = kafka.offsets(dict.fromkeys(shards, LATEST), TIMEOUT) if settings.stop.offsets else {}
+    end_offsets = kafka.offsets(dict.fromkeys(shards, LATEST), TIMEOUT) if settings.stop.offsets else {}
     for shard in sorted(shards):
         begin, stop = begins[shard], stops[shard]
-        beyond = min(stop, ends.get(shard, stop))
+        beyond = min(stop, end_offsets.get(shard, stop))
         if settings.fail_on_data_loss and (begin > stop or beyond < stop):
             wrong = f"it starts at {begin}, after that" if begin > stop else f"it has records up to {beyond} only"
-            raise PlaceError(
+            raise RangeBoundError(
                 f"shard {shard} is to be read up to offset {stop} (option {settings.stop.option}), but {wrong}: correct the "
                 "options, or give failOnDataLoss=false to read what there is"
             )
@@ -115,13 +115,13 @@ def ranges_between(settings: Settings, kafka: Kafka) -> Offsets:
 
 
 class Standalone:
-    """Implements `holder.Holder`. `now` is monotonic seconds."""
+    """Implements `batch_planner.BatchPlanner`. `now` is monotonic seconds."""
 
     ordered = False
 
     def __init__(self, settings: Settings, slots: int | None, kafka: Kafka, now: Callable[[], float] = boot_time) -> None:
         security, committed = settings.security.as_dict(), bool(settings.committed)
-        self.facts = Facts(STANDALONE, settings.bootstrap_servers, slots, security, committed=committed)
+        self.reader_settings = ReaderSettings(STANDALONE, settings.bootstrap_servers, slots, security, committed=committed)
         self._settings = settings
         self._kafka = kafka
         self._now = now
@@ -131,19 +131,19 @@ class Standalone:
         self._looked_at: float | None = None  # when nothing new was found
         self._handed_at = now()
         self._bounds: Mapping[ShardId, Offset] | None = None
-        self._ends: dict[ShardId, Offset] = {}
+        self._end_offsets: dict[ShardId, Offset] = {}
         self._away = False
         self._suspected: dict[str, float] = {}
         self._warned: set[str] = set()
 
     def latest(self, start: dict[str, Any], *, once: bool) -> Latest:
-        """As `Holder.latest`. Raises DataLostError, PlaceError, TopicMissingError, SourceRefusedError."""
+        """As `BatchPlanner.latest`. Raises DataLostError, RangeBoundError, TopicMissingError, SourceRefusedError."""
         begun = parse(start, STANDALONE)
         if self._looked_at is not None:
             self._closed.wait(max(0.0, self._looked_at + IDLE_WAIT - self._now()))
         end = self._first(once) if begun.topics is None else self._later(begun, once)
         self._looked_at = self._now() if end is None else None
-        return Latest(None if end is None else end.as_dict(), dict(self._ends))
+        return Latest(None if end is None else end.as_dict(), dict(self._end_offsets))
 
     def replay(self, end: dict[str, Any]) -> frozenset[ShardId]:
         """Everything: nobody else reads for this query."""
@@ -170,9 +170,9 @@ class Standalone:
             listed = self._list(complete=True)
             positions = self._settings.start.resolve(listed.shards, self._kafka, TIMEOUT)
             log.info("starting at %s", {shard: positions[shard] for shard in sorted(positions)})
-            ends = self._known_ends(listed.shards)
-            counts = self._share(positions, ends, once)
-            return _handed(positions, counts, listed.topics, ends)
+            end_offsets = self._known_end_offsets(listed.shards)
+            counts = self._share(positions, end_offsets, once)
+            return _handed(positions, counts, listed.topics, end_offsets)
 
         found = self._patiently(look)
         self._handed_at = self._now()
@@ -207,23 +207,25 @@ class Standalone:
         # Where a loss was passed over, the new position must be logged at once: what comes after it is no loss.
         passed = bool(another & {split(shard)[0] for shard in readable})
         topics |= {topic: listed.topics[topic] for topic in {split(shard)[0] for shard in readable}}
-        told = self._known_ends(readable)
-        ends = Ends(told, epochs_in(told))
-        for shard, (at, lost) in self._cut(begun, positions, ends).items():
+        known = self._known_end_offsets(readable)
+        end_offsets = EndOffsets(known, epochs_in(known))
+        for shard, (at, lost) in self._cut(begun, positions, end_offsets).items():
             if self._lost(shard, lost, suspected):
                 positions[shard] = at
                 passed = True
             else:
-                del ends[shard]
-        counts = self._share(positions, ends, once)
-        return _handed(positions, counts, topics, ends, begun) if counts or passed else None
+                del end_offsets[shard]
+        counts = self._share(positions, end_offsets, once)
+        return _handed(positions, counts, topics, end_offsets, begun) if counts or passed else None
 
-    def _cut(self, begun: Offsets, positions: Mapping[ShardId, Offset], ends: Ends) -> Mapping[ShardId, tuple[Offset, str]]:
+    def _cut(
+        self, begun: Offsets, positions: Mapping[ShardId, Offset], end_offsets: EndOffsets
+    ) -> Mapping[ShardId, tuple[Offset, str]]:
         """The shards whose logs lost what was read of them: where to go on, and what happened."""
         found: dict[ShardId, tuple[Offset, str]] = {}
         marks: dict[ShardId, Mark] = {}
-        for shard, end in ends.items():
-            at, known, now = positions[shard], begun.leaders.get(shard, UNKNOWN), ends.leaders.get(shard, UNKNOWN)
+        for shard, end in end_offsets.items():
+            at, known, now = positions[shard], begun.leaders.get(shard, UNKNOWN), end_offsets.leaders.get(shard, UNKNOWN)
             if at > end:
                 found[shard] = end, f"shard {shard} was read up to offset {at}, but ends at {end}"
             elif at and 0 <= known < now and shard in begun.shards and begun.shards[shard].stop == at:
@@ -233,7 +235,7 @@ class Standalone:
             if 0 <= end < at:
                 lost = (
                     f"shard {shard} was read up to offset {at}, but an unclean election cut its log off at {end}, and it has "
-                    f"grown since (its leader's epoch was {known}, and is {ends.leaders[shard]})"
+                    f"grown since (its leader's epoch was {known}, and is {end_offsets.leaders[shard]})"
                 )
                 found[shard] = end, lost
         return found
@@ -269,11 +271,13 @@ class Standalone:
             log.warning("%s: going on with what there is, because failOnDataLoss is false", loss)
         return True
 
-    def _share(self, positions: Mapping[ShardId, Offset], ends: Mapping[ShardId, Offset], once: bool) -> Mapping[ShardId, int]:
+    def _share(
+        self, positions: Mapping[ShardId, Offset], end_offsets: Mapping[ShardId, Offset], once: bool
+    ) -> Mapping[ShardId, int]:
         """How many records of each shard come next."""
         if self._bounds is not None:
-            ends = {shard: min(end, self._bounds[shard]) for shard, end in ends.items() if shard in self._bounds}
-        available = {shard: end - positions[shard] for shard, end in ends.items() if end > positions[shard]}
+            end_offsets = {shard: min(end, self._bounds[shard]) for shard, end in end_offsets.items() if shard in self._bounds}
+        available = {shard: end - positions[shard] for shard, end in end_offsets.items() if end > positions[shard]}
         limits = self._settings.limits
         if once or not available:
             return available
@@ -291,9 +295,9 @@ class Standalone:
             self._listed_at = self._now()
         return self._listed
 
-    def _known_ends(self, shards: frozenset[ShardId]) -> Mapping[ShardId, Offset]:
-        found = self._kafka.ends(shards, TIMEOUT)
-        self._ends.update(found)
+    def _known_end_offsets(self, shards: frozenset[ShardId]) -> Mapping[ShardId, Offset]:
+        found = self._kafka.end_offsets(shards, TIMEOUT)
+        self._end_offsets.update(found)
         return found
 
     def _patiently(self, look: Callable[[], T]) -> T:
@@ -318,8 +322,8 @@ def _handed(
     positions: Mapping[ShardId, Offset],
     counts: Mapping[ShardId, int],
     topics: Mapping[str, str],
-    ends: Mapping[ShardId, Offset],
+    end_offsets: Mapping[ShardId, Offset],
     before: Offsets = NOTHING,
 ) -> Offsets:
     ranges = {shard: ReadRange(at, at + counts.get(shard, 0), 0) for shard, at in positions.items()}
-    return Offsets(STANDALONE, 0, ranges, topics, leaders_of(before, ranges, ends))
+    return Offsets(STANDALONE, 0, ranges, topics, leaders_of(before, ranges, end_offsets))

@@ -17,7 +17,7 @@ def running(spark: SparkSession) -> bool:
     context = spark.sparkContext._jsc
     scheduler = None if context is None else context.sc().taskScheduler()
     if scheduler is None:
-        return True  # stopped: its executors were told to end, and nobody says when they have
+        return True  # stopped: its executors are ending, and nothing reports when they have
     counts = scheduler.runningTasksByExecutors().valuesIterator()
     while counts.hasNext():
         if counts.next():

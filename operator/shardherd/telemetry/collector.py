@@ -1,7 +1,7 @@
-"""Turns the coordinator's picture of all groups into metrics, at each scrape; and serves them.
+"""Turns the coordinator's views of all groups into metrics, at each scrape; and serves them.
 
 `cli` registers `GroupCollector` and starts `MetricsServer`. Series of shards that are OVER are left out, and those of single
-shards altogether where a group has too many of them. Holds no state: what a scrape shows is one consistent picture a group.
+shards altogether where a group has too many of them. Holds no state: what a scrape shows is one consistent view a group.
 """
 
 from __future__ import annotations

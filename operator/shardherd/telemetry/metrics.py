@@ -78,7 +78,7 @@ GROUP_PRODUCED = Metric("shardherd_group_produced_records_per_second", "Records 
 GROUP_CONSUMED = Metric(
     "shardherd_group_consumed_records_per_second", "Records checkpointed a second, over the last minute.", GROUP
 )
-CONSUMER_PACE = Metric(
+CONSUMER_RATE = Metric(
     "shardherd_group_consumer_records_per_second", "Records that one consumer reads a second while it has a backlog.", GROUP
 )
 CONDITION = Metric("shardherd_group_condition", "A group's condition: 1 if True, 0 if not.", (*GROUP, "condition"))
@@ -181,7 +181,7 @@ class OperatorMetrics:
         self.lag_seconds = GroupGauge(GROUP_LAG_SECONDS, registry)
         self.produced = GroupGauge(GROUP_PRODUCED, registry)
         self.consumed = GroupGauge(GROUP_CONSUMED, registry)
-        self.pace = GroupGauge(CONSUMER_PACE, registry)
+        self.consumer_rate = GroupGauge(CONSUMER_RATE, registry)
         self.conditions = GroupGauge(CONDITION, registry)
         self.leader = Gauge(LEADER.name, LEADER.help, registry=registry)
         self.certificate_until = gauge(CERTIFICATE_UNTIL)
@@ -203,7 +203,7 @@ class OperatorMetrics:
             self.lag_seconds,
             self.produced,
             self.consumed,
-            self.pace,
+            self.consumer_rate,
             self.conditions,
         )
 

@@ -1,7 +1,7 @@
-"""Who may scrape: whoever shows the one token that the operator was given, where it was given one.
+"""Authorizes scrapes: by the one token that the operator is configured with, if it is.
 
 Asked by what serves `/metrics`, in the operator and in drivers, at every scrape, so that the token may be changed. Drivers are
-told its digest only: a group's pods know who scrapes by right, and cannot scrape others. Decides nothing else.
+given its digest only: a group's pods know who scrapes by right, and cannot scrape others. Decides nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REFUSAL = "metrics are shown to who sends the bearer token of metrics.tokenSecre
 
 
 class Scrapers:
-    """`wanted` gives the digest of the token that is asked for; empty while there is none, and then nobody may scrape."""
+    """`wanted` gives the digest of the token that is asked for; empty while there is none, and then every scrape is refused."""
 
     def __init__(self, wanted: Callable[[], str]) -> None:
         self._wanted = wanted

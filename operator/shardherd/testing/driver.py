@@ -97,7 +97,7 @@ class PlayedDriver:
         return clean
 
     def kill(self) -> None:
-        """kill -9, which the coordinator is told of as by the kubelet."""
+        """kill -9, which is reported to the coordinator as by the kubelet."""
         if not self.stopped:
             self._group.kill(self.name)
 
@@ -172,7 +172,7 @@ class PlayedDriver:
     async def _begin(self, run: Incarnation) -> tuple[AsyncConsumerClient, Agent, asyncio.Task[None]]:
         client = self._group.client(run)
         settings = SessionSettings(self._group.identity.uid, self.name, run, heartbeat_interval=0.2)
-        agent = Agent(settings, client, _Ends(self._group), _Unobserved(), self._told_to_stop, running=self._runs)
+        agent = Agent(settings, client, _EndOffsets(self._group), _Unobserved(), self._stop, running=self._runs)
         return client, agent, asyncio.create_task(agent.run(), name=f"agent of {self.name}")
 
     async def _stop_agent(self) -> None:
@@ -180,14 +180,14 @@ class PlayedDriver:
         await asyncio.gather(self._task, return_exceptions=True)
         await self._client.close()
 
-    async def _told_to_stop(self, reason: str) -> None:
+    async def _stop(self, reason: str) -> None:
         self.stopped = self.stopped or reason
 
     async def _runs(self) -> bool:
         return self._busy
 
 
-class _Ends:
+class _EndOffsets:
     """Ends of the played group's shards: what was appended can be read at once."""
 
     def __init__(self, group: PlayedGroup) -> None:

@@ -41,7 +41,7 @@ from shardherd.core.model.nouns import (
 )
 from shardherd.ports import Caller
 from shardherd.testing.driver import PlayedDriver
-from shardherd.testing.placing import placing
+from shardherd.testing.pinned_assignor import pinned
 from shardherd.testing.records import Record
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class PlayedGroup:
         self._records: dict[ShardId, list[Record]] = {shard: [] for shard in self.shards}
         self._tokens = MemoryTokens()
         self._runs: dict[ConsumerId, Incarnation] = {}
-        self._placed: dict[ShardId, ConsumerId] = {}
+        self._pinned: dict[ShardId, ConsumerId] = {}
         self._assignors: dict[str, Assignor] = dict(ASSIGNORS)
         settings = GroupSettings(
             ordered=ordered,
@@ -176,11 +176,11 @@ class PlayedGroup:
 
     def grant(self, name: str, *shards: str) -> None:
         """From now on this consumer is to hold these shards, as soon as it is there and whoever holds them lets go."""
-        self._place({self._known(shard): ConsumerId(name) for shard in shards})
+        self._pin({self._known(shard): ConsumerId(name) for shard in shards})
 
     def revoke(self, *shards: str) -> None:
         """Whoever holds these shards is to give them up: to a consumer of the played group, until they are granted again."""
-        self._place({self._known(shard): OTHERS for shard in shards})
+        self._pin({self._known(shard): OTHERS for shard in shards})
         # It joins after that was said, or it would be given its share of the other shards as any consumer is.
         if self._others is None:
             self._others = self.run(self._join_others())
@@ -280,11 +280,11 @@ class PlayedGroup:
         assert self._server is not None, "use the group in a with block"
         return self._server.coordination
 
-    def _place(self, wanted: Mapping[ShardId, ConsumerId]) -> None:
-        self._placed.update(wanted)
+    def _pin(self, wanted: Mapping[ShardId, ConsumerId]) -> None:
+        self._pinned.update(wanted)
         # Another name is another assignor, and asks for a rebalance.
         name = f"played.{len(self._assignors)}"
-        self._assignors[name] = placing(dict(self._placed), OTHERS, self._rest)
+        self._assignors[name] = pinned(dict(self._pinned), OTHERS, self._rest)
         self._spec = replace(self._spec, settings=replace(self._spec.settings, assignor=name))
         self._coordination().apply(self._spec)
 

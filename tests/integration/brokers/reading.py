@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -86,23 +87,41 @@ WITHIN = 60.0
 """Seconds within which an attempt names what is wrong. One alone may be over before a broker that is busy has answered it."""
 
 
+class _Refusals:
+    """The errors of attempts that never succeed, until the message of one names the cause."""
+
+    def __init__(self, kind: type[Exception], cause: str) -> None:
+        self._kind, self._cause = kind, cause
+        self._deadline = time.monotonic() + WITHIN
+        self.message = ""
+
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """In the block one attempt is made."""
+        with pytest.raises(self._kind) as raised:
+            yield
+        self.message = str(raised.value)
+        late = time.monotonic() >= self._deadline and not self.named
+        assert not late, f"not {self._cause!r} within {WITHIN:g} s, but: {self.message}"
+
+    @property
+    def named(self) -> bool:
+        return re.search(self._cause, self.message) is not None
+
+
 def refusal(attempt: Callable[[], object], cause: str) -> str:
-    """What an attempt of a worker's, which never succeeds, is refused with once that names the cause."""
-    deadline = time.monotonic() + WITHIN
-    while True:
-        with pytest.raises(BrokersUnavailableError) as raised:
+    """The message that a worker's attempt is refused with once it names the cause."""
+    refusals = _Refusals(BrokersUnavailableError, cause)
+    while not refusals.named:
+        with refusals.expected():
             attempt()
-        if re.search(cause, said := str(raised.value)):
-            return said
-        assert time.monotonic() < deadline, f"not {cause!r} within {WITHIN:g} s, but: {said}"
+    return refusals.message
 
 
 async def operators_refusal(attempt: Callable[[], Awaitable[object]], cause: str) -> str:
     """The same of an attempt of the operator's."""
-    deadline = time.monotonic() + WITHIN
-    while True:
-        with pytest.raises(SourceUnavailableError) as raised:
+    refusals = _Refusals(SourceUnavailableError, cause)
+    while not refusals.named:
+        with refusals.expected():
             await attempt()
-        if re.search(cause, said := str(raised.value)):
-            return said
-        assert time.monotonic() < deadline, f"not {cause!r} within {WITHIN:g} s, but: {said}"
+    return refusals.message

@@ -114,7 +114,7 @@ def test_a_leader_that_is_killed_is_noticed_by_the_others(trio: KafkaTrio, kafka
     trio.kill(2)
 
     assert reading.rest() == sent(topic, 2, 0, 200)
-    assert source.ends([ShardId(f"{topic}/0")], 20) == {f"{topic}/0": 200}, "also where all bootstrap addresses are gone"
+    assert source.end_offsets([ShardId(f"{topic}/0")], 20) == {f"{topic}/0": 200}, "also where all bootstrap addresses are gone"
 
 
 @long
@@ -142,13 +142,13 @@ def test_a_log_that_lost_its_end_is_an_error_or_is_read_as_far_as_it_goes(
     os.truncate(log, log.stat().st_size // 2)
     (shard,) = whole(topic, 1, 200)
 
-    refusal(lambda: early.ends([shard.shard], 1), "ECONNREFUSED")
+    refusal(lambda: early.end_offsets([shard.shard], 1), "ECONNREFUSED")
     trio.start(2)
 
     def seen() -> Mapping[ShardId, Offset] | None:
         # The broker takes a while to listen again, and one call gives up before.
         with contextlib.suppress(BrokersUnavailableError):
-            return early.ends([shard.shard], 20)
+            return early.end_offsets([shard.shard], 20)
         return None
 
     end = await_that("the broker says where the log ends", seen, within=60)[shard.shard]
@@ -169,8 +169,8 @@ def test_a_log_that_lost_its_end_and_has_grown_past_it_is_an_error_all_the_same(
     topic = several(kafka, 2, partitions=1)
     (shard,) = whole(topic, 1, 200)
     early = connect(trio.bootstrap())
-    ends = early.ends([shard.shard], 20)
-    mark = Mark(200, ends.leaders[shard.shard])
+    end_offsets = early.end_offsets([shard.shard], 20)
+    mark = Mark(200, end_offsets.leaders[shard.shard])
     assert Reading(early, shard, marks={shard.shard: [mark]}).rest() == sent(topic, 1, 0, 200)
 
     trio.kill(2)
@@ -180,7 +180,7 @@ def test_a_log_that_lost_its_end_and_has_grown_past_it_is_an_error_all_the_same(
     kafka.send(topic, 1, 300)
 
     late = connect(trio.bootstrap())
-    grown = late.ends([shard.shard], 20)
+    grown = late.end_offsets([shard.shard], 20)
     assert grown[shard.shard] > 300, "nobody could tell by the end alone"
     assert grown.leaders[shard.shard] > mark.epoch
     cut = late.cuts({shard.shard: mark}, 20)[shard.shard]
@@ -266,8 +266,8 @@ def test_partitions_that_are_added_are_read(trio: KafkaTrio, kafka: KafkaLab, co
     kafka.send(topic, 3, 10)
 
     assert reading.rest() == sent(topic, 1, 0, 200)
-    ends = source.ends([ShardId(f"{topic}/{number}") for number in range(3)], 20)
-    assert ends == {f"{topic}/0": 210, f"{topic}/1": 10, f"{topic}/2": 10}
+    end_offsets = source.end_offsets([ShardId(f"{topic}/{number}") for number in range(3)], 20)
+    assert end_offsets == {f"{topic}/0": 210, f"{topic}/1": 10, f"{topic}/2": 10}
 
 
 def test_an_address_that_a_broker_advertises_in_vain_is_named(trio: KafkaTrio, kafka: KafkaLab, connect: Connect) -> None:
@@ -276,7 +276,7 @@ def test_an_address_that_a_broker_advertises_in_vain_is_named(trio: KafkaTrio, k
     brokers = connect(trio.bootstrap("ASTRAY"))
 
     refusal(
-        lambda: brokers.ends([ShardId(f"{topic}/0")], 1.5),
+        lambda: brokers.end_offsets([ShardId(f"{topic}/0")], 1.5),
         r"broker 2 at 127\.0\.0\.1:1, which is what it advertises: .*ECONNREFUSED",
     )
 
@@ -363,8 +363,8 @@ async def test_a_partition_without_a_leader_keeps_nothing_of_the_others_from_the
             return False  # its broker is there, but does not lead it yet
 
     await eventually(led)
-    ends = {info.shard: info.end for info in (await source.discover()).shards}
-    assert ends == {ShardId(f"{topic}/{number}"): 200 for topic in (away, there) for number in range(2)}
+    end_offsets = {info.shard: info.end for info in (await source.discover()).shards}
+    assert end_offsets == {ShardId(f"{topic}/{number}"): 200 for topic in (away, there) for number in range(2)}
 
 
 def test_a_certificate_that_is_renewed_is_used_at_the_next_connection(
@@ -377,7 +377,7 @@ def test_a_certificate_that_is_renewed_is_used_at_the_next_connection(
     source = connect(trio.bootstrap("SSL"), Security.from_dict(security))
     reading = Reading(source, *whole(topic, 2, 200))
     reading.go_on()
-    refusal(lambda: source.ends([ShardId(f"{topic}/0")], 3.0), "certificate verify failed")
+    refusal(lambda: source.end_offsets([ShardId(f"{topic}/0")], 3.0), "certificate verify failed")
 
     ca.write_bytes((trio.certificates / "ca.crt").read_bytes())
 

@@ -112,12 +112,12 @@ def test_connections_outlive_their_tickets_and_are_not_made_anew(lab: Lab, conne
     user = f"brief@{NAME}"
     brokers = connect(lab.address, lab.security(lab.realm.make("brief", life=f"{LIFE}s"), user))
     shard = ShardId(f"{TOPIC}/0")
-    brokers.ends([shard], 20)
+    brokers.end_offsets([shard], 20)
     (before,) = [each for each in brokers._manager._conns.values() if each.connected]
     first = before._reauth.authenticated_at
 
     while before.connected and before._reauth.authenticated_at < first + LIFE:
-        assert brokers.ends([shard], 20) == {shard: 20}
+        assert brokers.end_offsets([shard], 20) == {shard: 20}
 
     assert [each for each in brokers._manager._conns.values() if each.connected] == [before]
 
@@ -133,7 +133,7 @@ def test_what_the_kdc_does_not_know_is_named(lab: Lab, connect: Connect, user: s
     brokers = connect(lab.address, lab.security(user=user, service=service))
 
     with pytest.raises(BrokersUnavailableError, match=cause):
-        brokers.ends([ShardId(f"{TOPIC}/0")], SOON)
+        brokers.end_offsets([ShardId(f"{TOPIC}/0")], SOON)
 
 
 async def test_while_the_kdc_is_away_it_is_said_and_when_it_is_back_the_task_goes_on(
@@ -149,7 +149,7 @@ async def test_while_the_kdc_is_away_it_is_said_and_when_it_is_back_the_task_goe
     try:
         with caplog.at_level(logging.DEBUG):
             with pytest.raises(BrokersUnavailableError, match=rf"no ticket for '{CLIENT}' \(.*[Cc]annot contact any KDC"):
-                brokers.ends([ShardId(f"{TOPIC}/0")], SOON)
+                brokers.end_offsets([ShardId(f"{TOPIC}/0")], SOON)
             with pytest.raises(SourceUnavailableError, match=r"do not accept each other .*annot contact any KDC"):
                 await coordinate(lab.secrets()).source(lab.group()).discover()
         reading = Reading(brokers, *whole(TOPIC, 2, 20))

@@ -96,11 +96,11 @@ def test_a_pods_role_reads_too_and_its_connections_outlive_what_they_signed(
     said = Security("SASL_SSL", "AWS_MSK_IAM", ca_file=str(kafka.trio.certificates / "ca.crt"), region=REGION)
     brokers = connect(address(kafka), said)
     shard = ShardId(f"{topic}/0")
-    assert brokers.ends([shard], 20) == {shard: 50}
+    assert brokers.end_offsets([shard], 20) == {shard: 50}
     before = sum(each.accepted for each in opened)
 
     while sum(len(each.messages) for each in opened) < before + 3:
-        assert brokers.ends([shard], 20) == {shard: 50}
+        assert brokers.end_offsets([shard], 20) == {shard: 50}
 
     assert sum(each.accepted for each in opened) == before, "who signs again keeps the connection"
 
@@ -118,7 +118,7 @@ def test_what_aws_does_not_believe_is_said(
     gateways()
     brokers = connect(address(kafka), security(kafka, tmp_path, **change))
 
-    assert "no-such-word" not in refusal(lambda: brokers.ends([ShardId(f"{topic}/0")], SOON), cause)
+    assert "no-such-word" not in refusal(lambda: brokers.end_offsets([ShardId(f"{topic}/0")], SOON), cause)
 
 
 async def test_the_operator_lends_its_own_identity_to_nobody(

@@ -39,7 +39,7 @@ def test_the_source_reads_with_a_token_that_all_its_connections_share(
     oauth = OAuth(issuer.url, "kafka.read", (("logicalCluster", "lkc-1"), ("poolId", "pool-a")))
     brokers = connect(kafka.trio.bootstrap(listener), kafka.files(tmp_path, listener, "OAUTHBEARER", oauth=oauth))
 
-    assert brokers.ends([ShardId(f"{topic}/0"), ShardId(f"{topic}/1")], 20) == {f"{topic}/0": 50, f"{topic}/1": 50}
+    assert brokers.end_offsets([ShardId(f"{topic}/0"), ShardId(f"{topic}/1")], 20) == {f"{topic}/0": 50, f"{topic}/1": 50}
     assert read(brokers, *whole(topic, 2, 50)) == sent(topic, 2, 0, 50)
 
     (asked,) = issuer.asked
@@ -64,7 +64,7 @@ def test_a_tokens_client_is_the_user_whose_rights_count(
     brokers = connect(kafka.trio.bootstrap("SASL_SSL"), security)
 
     with pytest.raises(SourceRefusedError, match=f"allow it READ on topic '{topic}'"):
-        brokers.ends([ShardId(f"{topic}/0")], 20)
+        brokers.end_offsets([ShardId(f"{topic}/0")], 20)
 
 
 def test_connections_outlive_their_tokens_and_are_not_made_anew(
@@ -75,11 +75,11 @@ def test_connections_outlive_their_tokens_and_are_not_made_anew(
     shard = ShardId(f"{topic}/0")
     security = kafka.files(tmp_path, "SASL_PLAINTEXT", "OAUTHBEARER", oauth=OAuth(issuer.url))
     brokers = connect(kafka.trio.bootstrap("SASL_PLAINTEXT"), security)
-    brokers.ends([shard], 20)
+    brokers.end_offsets([shard], 20)
     before = open_connections(brokers)
 
     while len(issuer.given) < 4:
-        assert brokers.ends([shard], 20) == {shard: 50}
+        assert brokers.end_offsets([shard], 20) == {shard: 50}
 
     after = open_connections(brokers)
     assert {key: after[key] for key in before} == before, "the same connections, two lives of a token later"
@@ -98,7 +98,7 @@ def test_while_the_issuer_is_away_it_is_named_and_when_it_is_back_the_task_goes_
     security = kafka.files(tmp_path, "SASL_SSL", "OAUTHBEARER", oauth=OAuth(issuer.url))
     brokers = connect(kafka.trio.bootstrap("SASL_SSL"), security)
     refusal(
-        lambda: brokers.ends([ShardId(f"{topic}/0")], SOON),
+        lambda: brokers.end_offsets([ShardId(f"{topic}/0")], SOON),
         f"no token from {issuer.url}: .*refused: check that it can be reached",
     )
     reading = Reading(brokers, *whole(topic, 2, 50))
@@ -115,10 +115,10 @@ def test_an_issuer_that_goes_away_is_missed_by_nobody_until_the_token_ends(
     known, new = (ShardId(f"{kafka.create(on=on)}/0") for on in ((1, 2), (2, 1)))
     security = kafka.files(tmp_path, "SASL_PLAINTEXT", "OAUTHBEARER", oauth=OAuth(issuer.url))
     brokers = connect(kafka.trio.bootstrap("SASL_PLAINTEXT", [1]), security)
-    assert brokers.ends([known], 20) == {known: 0}
+    assert brokers.end_offsets([known], 20) == {known: 0}
     issuer.stop()
 
-    assert brokers.ends([new], 20) == {new: 0}, "another broker, so a connection that was not there before"
+    assert brokers.end_offsets([new], 20) == {new: 0}, "another broker, so a connection that was not there before"
     assert len(issuer.given) == 1
 
 
@@ -153,7 +153,7 @@ async def test_what_is_wrong_with_a_client_is_said_without_its_secret(
     source = coordinate(kafka.secrets(password=wrong)).source(kafka.group(topic, "SASL_SSL", "OAUTHBEARER", oauth=oauth))
 
     with caplog.at_level(logging.DEBUG):
-        worker = refusal(lambda: brokers.ends([ShardId(f"{topic}/0")], SOON), cause)
+        worker = refusal(lambda: brokers.end_offsets([ShardId(f"{topic}/0")], SOON), cause)
         operator = await operators_refusal(source.discover, f"do not accept each other .*{cause}")
 
     shown = f"{worker}{operator}{caplog.text}"

@@ -158,7 +158,7 @@ async def test_a_consumer_needs_one_right_for_each_topic(
 
     async def attempt() -> str:
         try:
-            brokers.ends([ShardId(f"{topic}/0")], 5)
+            brokers.end_offsets([ShardId(f"{topic}/0")], 5)
             assert Reading(brokers, *whole(topic, 2, 20)).rest() == sent(topic, 2, 0, 20)
         except (SourceRefusedError, BrokersUnavailableError) as error:
             return str(error)

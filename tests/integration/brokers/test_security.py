@@ -43,7 +43,7 @@ SOON = 1.5
 def test_the_source_reads(kafka: KafkaLab, connect: Connect, topic: str, tmp_path: Path, listener: str, mechanism: str) -> None:
     brokers = connect(kafka.trio.bootstrap(listener), kafka.files(tmp_path, listener, mechanism))
 
-    assert brokers.ends([ShardId(f"{topic}/0"), ShardId(f"{topic}/1")], 20) == {f"{topic}/0": 50, f"{topic}/1": 50}
+    assert brokers.end_offsets([ShardId(f"{topic}/0"), ShardId(f"{topic}/1")], 20) == {f"{topic}/0": 50, f"{topic}/1": 50}
     assert read(brokers, *whole(topic, 2, 50)) == sent(topic, 2, 0, 50)
 
 
@@ -103,7 +103,7 @@ def test_credentials_that_are_wrong_are_named_with_the_address(
     wrong = Security.from_dict(right | {key: str(tmp_path / name) if name else "" for key, name in change.items()})
     brokers = connect(kafka.trio.bootstrap(listener, [1]), wrong)
 
-    said = refusal(lambda: brokers.ends([ShardId(f"{topic}/0")], SOON), cause)
+    said = refusal(lambda: brokers.end_offsets([ShardId(f"{topic}/0")], SOON), cause)
 
     assert kafka.trio.bootstrap(listener, [1]) in said
     assert "no-such-word" not in said
@@ -119,7 +119,7 @@ def test_a_listener_of_another_protocol_is_named(
     address = kafka.trio.bootstrap(listener, [2])
     brokers = connect(address, Security(protocol))
 
-    refusal(lambda: brokers.ends([ShardId(f"{topic}/0")], SOON), f"{address}: KafkaConnectionError: {cause}")
+    refusal(lambda: brokers.end_offsets([ShardId(f"{topic}/0")], SOON), f"{address}: KafkaConnectionError: {cause}")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_password_that_is_rotated_is_read_again_from_its_file(
     try:
         security = kafka.files(tmp_path, "SASL_PLAINTEXT", "SCRAM-SHA-512", password="first-word")
         brokers = connect(kafka.trio.bootstrap("SASL_PLAINTEXT"), security)
-        refusal(lambda: brokers.ends([ShardId(f"{topic}/0")], SOON), "SaslAuthenticationFailedError")
+        refusal(lambda: brokers.end_offsets([ShardId(f"{topic}/0")], SOON), "SaslAuthenticationFailedError")
         reading = Reading(brokers, *whole(topic, 2, 50))
         reading.go_on()
 
@@ -237,6 +237,6 @@ def test_a_broker_never_makes_a_topic_because_somebody_asks_for_it(kafka: KafkaL
     brokers = connect(trio.bootstrap())
 
     with pytest.raises(BrokersUnavailableError, match="topic 'never-made' of shard never-made/0 does not exist"):
-        brokers.ends([ShardId("never-made/0")], 5)
+        brokers.end_offsets([ShardId("never-made/0")], 5)
 
     assert "never-made" not in kafka.admin.list_topics()

@@ -494,20 +494,20 @@ class TestEvents(EventsContract):
     def lab(self, api: KubernetesApi, kubernetes: KubernetesLab, group: GroupIdentity) -> EventsLab:
         recorder = KubernetesEvents(api, SystemClock(), "the-operator-pod")
 
-        async def seen() -> list[tuple[str, str, bool, int]]:
+        async def recorded() -> list[tuple[str, str, bool, int]]:
             return await asyncio.to_thread(kubernetes.events, group)
 
         async def flush() -> None:
             await asyncio.to_thread(recorder.close, 60.0)
 
-        return EventsLab(recorder, group, seen, flush)
+        return EventsLab(recorder, group, recorded, flush)
 
     async def test_a_flood_is_held_back(self, lab: EventsLab) -> None:
         for number in range(40):
             lab.recorder.record(lab.group, "Rebalanced", f"step {number}")
         await lab.flush()
 
-        assert len(await lab.seen()) == 25
+        assert len(await lab.recorded()) == 25
 
 
 def cut_off(api: KubernetesApi) -> None:

@@ -29,9 +29,9 @@ def autoscaler(namespace: str, group: str, *, most: int, each: int) -> Json:
     return made
 
 
-def seen(cluster: Cluster, namespace: str, group: str) -> tuple[str, str]:
+def condition(cluster: Cluster, namespace: str, group: str) -> tuple[str, str]:
     """Status and reason of the autoscaler's condition ScalingActive."""
     where = '{.status.conditions[?(@.type=="ScalingActive")]'
-    told = cluster.kubectl("get", "hpa", group, "-n", namespace, "-o", f"jsonpath={where}.status}} {where}.reason}}")
-    status, _, reason = told.partition(" ")
+    printed = cluster.kubectl("get", "hpa", group, "-n", namespace, "-o", f"jsonpath={where}.status}} {where}.reason}}")
+    status, _, reason = printed.partition(" ")
     return status, reason

@@ -21,7 +21,7 @@ from shardherd.adapters.kubernetes.api import APPLY, MERGE_PATCH, ApiError, Kube
 from shardherd.adapters.kubernetes.cluster import KubernetesCluster
 from shardherd.adapters.kubernetes.events import KubernetesEvents
 from shardherd.adapters.kubernetes.login import connection
-from shardherd.adapters.kubernetes.seen import Seen
+from shardherd.adapters.kubernetes.object_cache import ObjectCache
 from shardherd.clock import SystemClock
 from shardherd.controller import handlers
 from shardherd.controller.manifests import Manifests
@@ -84,9 +84,9 @@ class PlayedCoordination:
         self.deaths: list[tuple[str, ConsumerId, Incarnation]] = []
 
     def apply(self, spec: GroupSpec, *, new: bool = False) -> None:
-        told = self.specs.setdefault(spec.identity.name, [])
-        if not told or told[-1] != spec:
-            told.append(spec)
+        specs = self.specs.setdefault(spec.identity.name, [])
+        if not specs or specs[-1] != spec:
+            specs.append(spec)
 
     def forget(self, group: GroupIdentity) -> None:
         self.forgotten.append(group.name)
@@ -142,21 +142,21 @@ class ControllerBench:
         api = KubernetesApi(self._configuration)
         clock = SystemClock()
         events = KubernetesEvents(api, clock, "bench")
-        seen, ready = Seen(), threading.Event()
+        cache, ready = ObjectCache(), threading.Event()
         self._stop = stop = threading.Event()
 
         def make() -> Controller:
             manifests = Manifests("http://shardherd.system.svc:8080", "shardherd")
             return Controller(
-                KubernetesCluster(api, seen, (self.namespace,)), self.coordination, events, clock, self.metrics, manifests
+                KubernetesCluster(api, cache, (self.namespace,)), self.coordination, events, clock, self.metrics, manifests
             )
 
-        def see(kind: str, body: Mapping[str, Any], event: str | None) -> bool:
-            return seen.see(kind, body, gone=event == "DELETED", listed=event is None)
+        def update(kind: str, body: Mapping[str, Any], event: str | None) -> bool:
+            return cache.update(kind, body, gone=event == "DELETED", listed=event is None)
 
         def run() -> None:
             try:
-                handlers.run(make, lambda: connection(self._configuration), (self.namespace,), stop, ready, see)
+                handlers.run(make, lambda: connection(self._configuration), (self.namespace,), stop, ready, update)
             except Exception as error:  # noqa: BLE001 - the test looks at it
                 self.failures.append(error)
             finally:
@@ -247,8 +247,8 @@ class ControllerBench:
         """The message of a condition once it has this status and reason."""
 
         def found() -> Json | None:
-            seen = self.condition(group, kind)
-            return seen if (seen.get("status"), seen.get("reason")) == (status, reason) else None
+            cache = self.condition(group, kind)
+            return cache if (cache.get("status"), cache.get("reason")) == (status, reason) else None
 
         return str(until(found, lambda: self.explain(group))["message"])
 

@@ -10,7 +10,7 @@ import pytest
 from dev.cluster import Cluster
 from tests.harness.cluster import Names
 from tests.integration.controller.bench import ControllerBench, unique
-from tests.integration.controller.place import Place, reading
+from tests.integration.controller.fault_lab import FaultLab, reading
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def bench(cluster: Cluster, names: Names) -> Iterator[ControllerBench]:
 
 
 @pytest.fixture
-def place(cluster: Cluster, names: Names, tmp_path: Path) -> Iterator[Place]:
+def lab(cluster: Cluster, names: Names, tmp_path: Path) -> Iterator[FaultLab]:
     """A group that is read, behind a proxy of its own."""
-    with reading(cluster, unique(names, "faults"), tmp_path) as place:
-        yield place
+    with reading(cluster, unique(names, "faults"), tmp_path) as lab:
+        yield lab

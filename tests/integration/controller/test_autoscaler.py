@@ -12,7 +12,7 @@ from dev.cluster import Cluster
 from tests.harness.cluster import Names, Tell
 from tests.harness.external_metrics import external_metrics
 from tests.harness.long import long
-from tests.integration.controller.autoscaling import autoscaler, seen
+from tests.integration.controller.autoscaling import autoscaler, condition
 from tests.integration.controller.bench import fill_topic, unique, until
 from tests.integration.controller.process import operating
 from tests.integration.controller.test_rollout import SHARDS, assert_nothing_is_missing_or_repeated, group
@@ -54,7 +54,7 @@ def test_an_autoscaler_adds_consumers_for_a_backlog_and_takes_them_away_once_it_
             until(lambda: settled(1), explain, within=120)
             until(lambda: all(len(rollout.kubelet.of(shard)) == RECORDS for shard in rollout.shards), explain)
 
-            assert seen(cluster, namespace, "scaled") == ("True", "ValidMetricFound")
+            assert condition(cluster, namespace, "scaled") == ("True", "ValidMetricFound")
             resource = operator.api.call("GET", rollout.path)
             setters = [item["manager"] for item in resource["metadata"]["managedFields"] if item.get("subresource") == "scale"]
             assert setters == ["kube-controller-manager"]
@@ -65,6 +65,6 @@ def test_an_autoscaler_adds_consumers_for_a_backlog_and_takes_them_away_once_it_
             assert rollout.kubelet.fenced == []
             down = [pod for pod, _, _ in rollout.kubelet.down()]
             assert down == [], "no consumer was replaced"
-            told = [life for life in rollout.kubelet.lives if life.event == "deleted"]
-            tell("scaled in by the autoscaler: " + ", ".join(life.pod for life in told))
-            assert [life.pod for life in told] == ["scaled-3", "scaled-2", "scaled-1"]
+            deleted = [life for life in rollout.kubelet.lives if life.event == "deleted"]
+            tell("scaled in by the autoscaler: " + ", ".join(life.pod for life in deleted))
+            assert [life.pod for life in deleted] == ["scaled-3", "scaled-2", "scaled-1"]

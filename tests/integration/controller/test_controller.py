@@ -13,7 +13,7 @@ from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardState
 from tests.harness.cluster import Names
 from tests.harness.long import long
 from tests.integration.controller.bench import GROUPS, RESOURCE, ControllerBench, Json, until
-from tests.unit.controller.builders import consumers, shards, view
+from tests.unit.core.planning.builders import consumers, shards, view
 
 OWNED = ("statefulsets", "services", "poddisruptionbudgets")
 

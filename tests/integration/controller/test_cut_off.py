@@ -25,7 +25,7 @@ from tests.harness.cluster import Names, Tell
 from tests.harness.long import long
 from tests.harness.tcp_proxy import TcpProxy
 from tests.integration.controller.bench import unique, until
-from tests.integration.controller.place import FAR, SHARDS, Place, reading, undisturbed
+from tests.integration.controller.fault_lab import FAR, SHARDS, FaultLab, reading, undisturbed
 from tests.integration.controller.test_faults import QUICK
 
 pytestmark = pytest.mark.timeout(300)
@@ -76,15 +76,15 @@ def detour(cluster: Cluster) -> Iterator[tuple[TcpProxy, str]]:
         proxy.close()
 
 
-def epochs(place: Place) -> dict[str, int]:
+def epochs(lab: FaultLab) -> dict[str, int]:
     """The epoch under which each shard is held, as it is stored."""
-    stored = place.find("configmaps", "clicks-state")["binaryData"][KEY]
+    stored = lab.find("configmaps", "clicks-state")["binaryData"][KEY]
     return {str(shard): row.owner_epoch for shard, row in loads(gzip.decompress(base64.b64decode(stored))).shards.items()}
 
 
-def read_up_to(place: Place) -> dict[str, int]:
+def read_up_to(lab: FaultLab) -> dict[str, int]:
     """The end of what was read of each shard."""
-    return {shard: place.kubelet.of(shard)[-1].end for shard in place.shards}
+    return {shard: lab.kubelet.of(shard)[-1].end for shard in lab.shards}
 
 
 @long
@@ -99,33 +99,31 @@ def test_an_operator_alone_that_is_cut_off_from_kafka_withholds_checkpoints_and_
     declared = ORDERED if ordered else {}
     with detour(cluster) as (way, address):
         source = {"bootstrapServers": address}
-        with reading(cluster, namespace, tmp_path, source=source, declared=declared, played=played, records=RECORDS) as place:
+        with reading(cluster, namespace, tmp_path, source=source, declared=declared, played=played, records=RECORDS) as lab:
             group = f"{namespace}.clicks"
-            until(lambda: min(broker.committed(group).values()) > 0, place.explain)
+            until(lambda: min(broker.committed(group).values()) > 0, lab.explain)
             assert way.connections > 0
-            before = epochs(place)
+            before = epochs(lab)
 
             def cut_off() -> None:
                 (way.refuse if fault == "refuses" else way.hang)()
-                until(lambda: place.condition("SourceReachable") == ("False", "SourceUnavailable"), place.explain)
-                assert place.condition("Ready") == ("False", "SourceUnavailable")
+                until(lambda: lab.condition("SourceReachable") == ("False", "SourceUnavailable"), lab.explain)
+                assert lab.condition("Ready") == ("False", "SourceUnavailable")
                 begun, durable = time.monotonic(), broker.committed(group)
                 # For longer than the session: it has to last.
                 while time.monotonic() - begun < SESSION + 3.0:
-                    place.until_read(within=10.0)
+                    lab.until_read(within=10.0)
                 assert broker.committed(group) == durable, "what is acknowledged is durable, so nothing was"
-                assert all(read_up_to(place)[shard] > durable[shard] for shard in place.shards)
+                assert all(read_up_to(lab)[shard] > durable[shard] for shard in lab.shards)
                 way.open()
-                until(lambda: place.condition("SourceReachable")[0] == "True", place.explain)
+                until(lambda: lab.condition("SourceReachable")[0] == "True", lab.explain)
 
-            undisturbed(
-                place, cut_off, tell, f"the operator cut off from Kafka, which {fault}, {declared.get('ordered', False)}"
-            )
-            mark = read_up_to(place)
-            until(lambda: all(broker.committed(group)[shard] >= mark[shard] for shard in place.shards), place.explain)
-            assert epochs(place) == before, "no shard was granted anew"
-            assert [life for life in place.kubelet.lives if life.event == "stopped"] == []
-            assert place.kubelet.fenced == []
+            undisturbed(lab, cut_off, tell, f"the operator cut off from Kafka, which {fault}, {declared.get('ordered', False)}")
+            mark = read_up_to(lab)
+            until(lambda: all(broker.committed(group)[shard] >= mark[shard] for shard in lab.shards), lab.explain)
+            assert epochs(lab) == before, "no shard was granted anew"
+            assert [life for life in lab.kubelet.lives if life.event == "stopped"] == []
+            assert lab.kubelet.fenced == []
     broker.close()
 
 
@@ -133,45 +131,45 @@ def test_an_operator_alone_that_is_cut_off_from_kafka_withholds_checkpoints_and_
 def test_while_the_api_server_is_away_for_long_an_ordered_group_stops_by_itself_and_goes_on_afterwards(
     cluster: Cluster, names: Names, tmp_path: Path, tell: Tell
 ) -> None:
-    with reading(cluster, unique(names, "cutoff"), tmp_path, declared=ORDERED, settings=QUICK) as place:
-        held, pods = place.held(), set(place.pods())
-        place.proxy.faults.refuse = True
-        place.proxy.cut()
-        assert place.operator.wait(30) == 1
+    with reading(cluster, unique(names, "cutoff"), tmp_path, declared=ORDERED, settings=QUICK) as lab:
+        held, pods = lab.held(), set(lab.pods())
+        lab.proxy.faults.refuse = True
+        lab.proxy.cut()
+        assert lab.operator.wait(30) == 1
         ended = time.monotonic()
 
         def stopped() -> set[str]:
-            return {life.pod for life in place.kubelet.lives if life.event == "stopped"}
+            return {life.pod for life in lab.kubelet.lives if life.event == "stopped"}
 
-        until(lambda: stopped() == pods, place.explain)
-        last = max(place.kubelet.of(shard)[-1].at for shard in place.shards)
+        until(lambda: stopped() == pods, lab.explain)
+        last = max(lab.kubelet.of(shard)[-1].at for shard in lab.shards)
         assert last < ended + SESSION, "nobody reads when its session must have ended"
-        place.proxy.faults.refuse = False
-        place.operator.start(**QUICK)
-        place.until_read()
+        lab.proxy.faults.refuse = False
+        lab.operator.start(**QUICK)
+        lab.until_read()
         tell(f"an ordered group without a coordinator: the last read was {last - ended:.1f} s after it ended")
-        place.went_on(held)
+        lab.went_on(held)
 
 
 @long
 def test_a_consumer_of_an_ordered_group_that_is_cut_off_stops_before_another_one_reads(
     cluster: Cluster, names: Names, tmp_path: Path, tell: Tell
 ) -> None:
-    with reading(cluster, unique(names, "cutoff"), tmp_path, declared=ORDERED) as place:
-        shards, begun = [shard for shard, owner in place.owners().items() if owner == FAR], time.monotonic()
+    with reading(cluster, unique(names, "cutoff"), tmp_path, declared=ORDERED) as lab:
+        shards, begun = [shard for shard, owner in lab.owners().items() if owner == FAR], time.monotonic()
         assert len(shards) == SHARDS / 2
-        place.far.faults.refuse = True
-        place.far.cut()
-        place.until_read_by(1)
-        stop = next(life.at for life in place.kubelet.lives if (life.pod, life.event) == (FAR, "stopped"))
+        lab.far.faults.refuse = True
+        lab.far.cut()
+        lab.until_read_by(1)
+        stop = next(life.at for life in lab.kubelet.lives if (life.pod, life.event) == (FAR, "stopped"))
         for shard in shards:
-            ranges = place.kubelet.of(shard)
-            unsaved = [each for each in place.kubelet.fenced if each.shard == shard]
+            ranges = lab.kubelet.of(shard)
+            unsaved = [each for each in lab.kubelet.fenced if each.shard == shard]
             last = max(each.at for each in (*ranges, *unsaved) if each.consumer == FAR)
             first = min(each.at for each in ranges if each.consumer != FAR and each.at > begun)
             tell(f"{shard}: read by another {first - last:.1f} s after the one that was cut off read it last")
             assert last <= stop < first
-        place.far.faults.refuse = False
-        place.until_read_by(2)
-        place.until_ready()
-        place.nothing_lost_or_repeated()
+        lab.far.faults.refuse = False
+        lab.until_read_by(2)
+        lab.until_ready()
+        lab.nothing_lost_or_repeated()

@@ -14,15 +14,15 @@ from dev.cluster import Cluster
 from tests.harness.cluster import Names
 from tests.harness.long import long
 from tests.integration.controller.bench import unique
-from tests.integration.controller.place import FAR, Place, reading
+from tests.integration.controller.fault_lab import FAR, FaultLab, reading
 
 AT_ONCE = 128
 
 
 @contextlib.contextmanager
-def flood(place: Place) -> Iterator[None]:
+def flood(lab: FaultLab) -> Iterator[None]:
     """Callers without end, each with a token that nobody has seen before, until the block ends."""
-    url = f"http://127.0.0.1:{place.operator.api_port}/v1/namespaces/{place.operator.namespace}/consumergroups/clicks"
+    url = f"http://127.0.0.1:{lab.operator.api_port}/v1/namespaces/{lab.operator.namespace}/consumergroups/clicks"
     numbers, ended = itertools.count(), threading.Event()
 
     def call() -> None:
@@ -38,7 +38,7 @@ def flood(place: Place) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        place.proxy.faults.slow.clear()
+        lab.proxy.faults.slow.clear()
         for thread in threads:
             thread.join()
 
@@ -46,11 +46,11 @@ def flood(place: Place) -> Iterator[None]:
 @long
 def test_shards_move_on_while_reviews_of_forged_tokens_hang(cluster: Cluster, names: Names, tmp_path: Path) -> None:
     # Without the limit for each address, which would keep most of them away.
-    with reading(cluster, unique(names, "flood"), tmp_path, settings={"SHARDHERD_REQUESTS_PER_SECOND": "0"}) as place:
-        place.until_read_by(2)
-        place.proxy.faults.slow["/tokenreviews$"] = 10.0
-        with flood(place):
-            place.patch("pods", FAR, {"metadata": {"labels": {"shardherd.dev/cordoned": "true"}}})
-            place.until_read_by(1, within=30.0)
-            place.until_read()
-        place.nothing_lost_or_repeated()
+    with reading(cluster, unique(names, "flood"), tmp_path, settings={"SHARDHERD_REQUESTS_PER_SECOND": "0"}) as lab:
+        lab.until_read_by(2)
+        lab.proxy.faults.slow["/tokenreviews$"] = 10.0
+        with flood(lab):
+            lab.patch("pods", FAR, {"metadata": {"labels": {"shardherd.dev/cordoned": "true"}}})
+            lab.until_read_by(1, within=30.0)
+            lab.until_read()
+        lab.nothing_lost_or_repeated()

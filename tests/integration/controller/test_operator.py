@@ -66,11 +66,11 @@ def test_it_waits_for_the_definition_of_its_resource(operator: OperatorProcess, 
     define_resource(cluster)
     operator.group("waiting", topic="there-is-none")
 
-    def told() -> bool:
+    def shown() -> bool:
         status = operator.api.call("GET", f"{operator.groups}/waiting").get("status", {})
         return any("topic 'there-is-none' does not exist" in item["message"] for item in status.get("conditions", ()))
 
-    until(told, operator.log.read_text)
+    until(shown, operator.log.read_text)
 
 
 def test_a_secret_that_it_may_not_use_is_named_in_the_condition_and_used_once_it_may(
@@ -86,21 +86,21 @@ def test_a_secret_that_it_may_not_use_is_named_in_the_condition_and_used_once_it
         found = [item for item in status.get("conditions", ()) if item["type"] == "SourceReachable"]
         return (found[0]["status"], found[0]["message"]) if found else ("", "")
 
-    def told(words: str) -> None:
+    def explained(words: str) -> None:
         until(lambda: reachable()[0] == "False" and words in reachable()[1], lambda: (reachable(), operator.log.read_text()))
 
     where = f"in namespace '{operator.namespace}'"
-    told(f"there is no Secret 'kafka' {where}: create it with the label shardherd.dev/kafka-credentials=true")
+    explained(f"there is no Secret 'kafka' {where}: create it with the label shardherd.dev/kafka-credentials=true")
     arguments = ["-n", operator.namespace, "secret"]
     authority = f"--from-file={kafka.trio.certificates / 'ca.crt'}"
     cluster.kubectl("create", *arguments, "generic", "kafka", "--from-literal=passwort=hunter2", authority)
-    told(
+    explained(
         f"Secret 'kafka' {where} has no label shardherd.dev/kafka-credentials=true, without which the operator does not use it"
     )
     cluster.kubectl("label", *arguments, "kafka", "shardherd.dev/kafka-credentials=true")
-    told(f"Secret 'kafka' {where} has no key 'password': add it, or name another key in spec.source.kafka.security")
+    explained(f"Secret 'kafka' {where} has no key 'password': add it, or name another key in spec.source.kafka.security")
     cluster.kubectl("patch", *arguments, "kafka", "-p", '{"stringData": {"password": "hunter2"}}')
-    told(f"Kafka at {servers} and the operator do not accept each other")
+    explained(f"Kafka at {servers} and the operator do not accept each other")
     cluster.kubectl("patch", *arguments, "kafka", "-p", f'{{"stringData": {{"password": "{PASSWORDS[SUPER]}"}}}}')
     until(lambda: reachable() == ("True", "3 shards found."), lambda: (reachable(), operator.log.read_text()))
     shown = operator.log.read_text() + str(operator.api.call("GET", f"{operator.groups}/secured"))
@@ -171,9 +171,9 @@ def test_with_tls_consumers_believe_it_by_what_it_publishes_beside_them(cluster:
         authorities = until(lambda: find(published), process.log.read_text)["data"]["ca.crt"]
         stateful_set = until(lambda: find(f"/apis/apps/v1/namespaces/{namespace}/statefulsets/clicks"), process.log.read_text)
         (container,) = stateful_set["spec"]["template"]["spec"]["containers"]
-        told = {item["name"]: item.get("value") for item in container["env"]}
-        assert told["SHARDHERD_COORDINATOR_URL"] == url
-        assert told["SHARDHERD_COORDINATOR_CA_FILE"] == "/var/run/secrets/shardherd/ca.crt"
+        shown = {item["name"]: item.get("value") for item in container["env"]}
+        assert shown["SHARDHERD_COORDINATOR_URL"] == url
+        assert shown["SHARDHERD_COORDINATOR_CA_FILE"] == "/var/run/secrets/shardherd/ca.crt"
         file = tmp_path / "ca.crt"
         file.write_text(authorities)
         with (

@@ -16,9 +16,9 @@ from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupView, Sha
 from shardherd.telemetry.collector import GroupCollector
 from tests.harness.cluster import Names
 from tests.harness.external_metrics import external_metrics
-from tests.integration.controller.autoscaling import autoscaler, seen
+from tests.integration.controller.autoscaling import autoscaler, condition
 from tests.integration.controller.bench import GROUPS, RESOURCE, ControllerBench, until
-from tests.unit.controller.builders import consumers, shards, view
+from tests.unit.core.planning.builders import consumers, shards, view
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_horizontal_pod_autoscaler_follows_the_lag_that_the_operator_shows(ben
         # 240 records wait.
         until(lambda: desired(bench, name) == 3, lambda: bench.kubectl("describe", "hpa", name))
         becomes(bench, name, lambda: scaling(bench, name) == (3, "External"))
-        until(lambda: seen(bench.cluster, bench.namespace, name) == ("True", "ValidMetricFound"))
+        until(lambda: condition(bench.cluster, bench.namespace, name) == ("True", "ValidMetricFound"))
         bench.coordination.pictures[name] = picture(name, 4)
         until(lambda: desired(bench, name) == 1, lambda: bench.kubectl("describe", "hpa", name))
 
@@ -122,9 +122,9 @@ def test_the_lag_adds_consumers_and_kubectl_says_why(bench: ControllerBench, nam
         becomes(bench, name, lambda: desired(bench, name) == 3, within=90)
         becomes(bench, name, lambda: scaling(bench, name) == (3, "CatchingUp"))
         assert bench.until_condition(name, "ScalingLimited", "True", "TooFewShards")
-        told = bench.kubectl("describe", RESOURCE, name)
-        assert "Catching Up" in told or "CatchingUp" in told
-        assert "records/s are written" in told
+        text = bench.kubectl("describe", RESOURCE, name)
+        assert "Catching Up" in text or "CatchingUp" in text
+        assert "records/s are written" in text
         more = until(
             lambda: [message for _, reason, message in bench.events(name) if reason == "ScaledUp" and "From 1" in message]
         )
@@ -149,13 +149,13 @@ def test_describe_alone_says_why_there_are_three_consumers_and_why_shard_7_does_
         return [" ".join(line.split()) for line in bench.kubectl("describe", RESOURCE, name).splitlines()]
 
     becomes(bench, name, lambda: "Shard: clicks/7" in described())
-    told = described()
-    assert "Message: 12 shards to read, 4 for each consumer: 3 consumers." in told
-    at = told.index("Shard: clicks/7")
-    around = told[at - 3 : at + 2]
+    text = described()
+    assert "Message: 12 shards to read, 4 for each consumer: 3 consumers." in text
+    at = text.index("Shard: clicks/7")
+    around = text[at - 3 : at + 2]
     assert f"Message: {name}-1 has not given it up yet; {name}-2 is to have it" in around
     assert "Reason: NotGivenUp" in around
-    assert "Stuck Shards Total: 1" in told
+    assert "Stuck Shards Total: 1" in text
 
 
 def test_nobody_runs_while_there_is_nothing_to_read(bench: ControllerBench, name: str) -> None:

@@ -28,7 +28,7 @@ from shardherd.client import AsyncConsumer, AsyncConsumerClient
 from shardherd.core.model.errors import FencedEpochError, ShardherdError
 from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId
 from tests.harness.cluster import Names, Tell
-from tests.harness.listening import AFTER_A_CRASH, AFTER_SIGTERM, Listening, Told
+from tests.harness.listening import AFTER_A_CRASH, AFTER_SIGTERM, Answers, Listening
 from tests.harness.long import long
 from tests.harness.service import LeaderService
 from tests.integration.contract.labs import KafkaLab, eventually
@@ -62,14 +62,14 @@ class Operator:
         return self.folder / f"{self.pod}.log"
 
     @property
-    def last_words(self) -> Path:
+    def termination_log(self) -> Path:
         return self.folder / f"{self.pod}.termination"
 
     def start(self, **lease: str) -> None:
         environment = self.environment | {
             "SHARDHERD_POD_NAME": self.pod,
             "SHARDHERD_POD_UID": self.uid,
-            "SHARDHERD_TERMINATION_LOG": str(self.last_words),
+            "SHARDHERD_TERMINATION_LOG": str(self.termination_log),
             "SHARDHERD_API_PORT": str(self.port),
             "SHARDHERD_METRICS_PORT": str(free_port()),
             **{f"SHARDHERD_LEASE_{name}_S": value for name, value in lease.items()},
@@ -99,7 +99,7 @@ class Town:
         self.namespace = namespace
         self.api = KubernetesApi.from_kubeconfig(cluster.kubeconfig)
         self.kafka = KafkaLab(cluster.kafka_bootstrap)
-        self.told = Told()
+        self.answers = Answers()
         self.topic = f"{namespace}-clicks"
         self.operators = [self._operator(number, folder) for number in (0, 1)]
         self.service = LeaderService(self.api, namespace, {each.pod: each.port for each in self.operators})
@@ -194,7 +194,7 @@ class Town:
 
     def kubelet_says_dead(self, operator: Operator) -> None:
         """What a kubelet writes of a container that was killed."""
-        ended = {"exitCode": 137, "reason": "Error", "message": operator.last_words.read_text()}
+        ended = {"exitCode": 137, "reason": "Error", "message": operator.termination_log.read_text()}
         status = {"name": "operator", "ready": False, "restartCount": 0, "image": "i", "imageID": "i"}
         body = {"status": {"containerStatuses": [{**status, "state": {"terminated": ended}}]}}
         self.api.call("PATCH", f"{self.path('pods', operator.pod)}/status", body, content_type=MERGE_PATCH)
@@ -211,7 +211,7 @@ class Town:
         client = AsyncConsumerClient(self.service.url, self.namespace, "clicks", lambda: token)
         self._clients.append(client)
         return AsyncConsumer(
-            Listening(client, self.told),
+            Listening(client, self.answers),
             ConsumerId(name),
             Incarnation(pod["metadata"]["uid"], 1),
             group_uid=group["metadata"]["uid"],
@@ -276,16 +276,16 @@ def split(*consumers: AsyncConsumer) -> bool:
 
 async def answered_after(town: Town, since: float) -> float:
     """Seconds until consumers were answered again."""
-    await town.becomes(lambda: town.told.until_answered(since) is not None)
-    found = town.told.until_answered(since)
+    await town.becomes(lambda: town.answers.until_answered(since) is not None)
+    found = town.answers.until_answered(since)
     assert found is not None
     return found
 
 
 async def moved_on(town: Town) -> None:
     """Until every shard has been checkpointed again, by now."""
-    seen = len(town.told.acknowledged)
-    await town.becomes(lambda: len({shard for shard, *_ in town.told.acknowledged[seen:]}) == SHARDS)
+    seen = len(town.answers.acknowledged)
+    await town.becomes(lambda: len({shard for shard, *_ in town.answers.acknowledged[seen:]}) == SHARDS)
 
 
 async def test_at_sigterm_and_at_a_crash_the_other_one_leads_at_once(town: Town, tell: Tell) -> None:
@@ -295,9 +295,9 @@ async def test_at_sigterm_and_at_a_crash_the_other_one_leads_at_once(town: Town,
         await town.becomes(lambda: split(first, second))
         before = first.held(), second.held()
 
-        told = time.monotonic()
+        asked = time.monotonic()
         town.first.signal(signal.SIGTERM)
-        shutdown = await answered_after(town, told)
+        shutdown = await answered_after(town, asked)
         assert await asyncio.to_thread(town.first.wait) == 0
         await moved_on(town)
         await town.leads(town.second)
@@ -313,7 +313,7 @@ async def test_at_sigterm_and_at_a_crash_the_other_one_leads_at_once(town: Town,
         await moved_on(town)
         await town.leads(town.first)
         assert (first.held(), second.held()) == before
-    town.told.check()
+    town.answers.check()
     tell(f"takeover: {shutdown:.2f} s after SIGTERM, {crash:.2f} s after a crash of the process")
     assert shutdown <= AFTER_SIGTERM
     assert crash <= AFTER_A_CRASH
@@ -332,7 +332,7 @@ async def test_a_process_that_is_started_again_in_its_pod_leads_at_once(town: To
         town.first.start()
         crash = await answered_after(town, killed)
         await moved_on(town)
-    town.told.check()
+    town.answers.check()
     tell(f"takeover: {crash:.2f} s after a crash of the process, by the same pod")
 
 
@@ -379,7 +379,7 @@ async def test_a_leader_that_was_paused_in_the_middle_of_a_rebalance_harms_nothi
         async with reading(first, second):
             await moved_on(town)
         assert split(first, second)
-    town.told.check()
+    town.answers.check()
     tell(f"takeover: {answered:.2f} s after the leader was paused, with a Lease of {QUICK['DURATION']} s")
 
 
@@ -392,7 +392,7 @@ async def test_a_leader_that_was_paused_in_the_middle_of_a_checkpoint_harms_noth
         await moved_on(town)
         # The broker hangs, so the leader's next commits are on their way when it is paused.
         town.cluster.signal("kafka", signal.SIGSTOP)
-        seen = len(town.told.acknowledged)
+        seen = len(town.answers.acknowledged)
         await town.becomes(lambda: first.holdings.busy > 0 and second.holdings.busy > 0)
 
         async def broker_goes_on() -> None:
@@ -400,11 +400,11 @@ async def test_a_leader_that_was_paused_in_the_middle_of_a_checkpoint_harms_noth
 
         await paused_leader(town, broker_goes_on)
         await moved_on(town)
-        assert len(town.told.acknowledged) > seen
+        assert len(town.answers.acknowledged) > seen
         await resume(town)
         await moved_on(town)
-    town.told.check()
-    last = {shard: offset for shard, _, offset in town.told.acknowledged}
+    town.answers.check()
+    last = {shard: offset for shard, _, offset in town.answers.acknowledged}
     assert await town.committed() == last
 
 
@@ -417,6 +417,6 @@ async def test_a_leader_that_falls_silent_is_replaced_within_22_seconds(town: To
         answered = await paused_leader(town, nothing)
         await moved_on(town)
         assert split(first, second)
-    town.told.check()
+    town.answers.check()
     tell(f"takeover: {answered:.2f} s after the leader fell silent")
     assert answered <= 22.0

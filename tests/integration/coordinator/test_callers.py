@@ -253,7 +253,7 @@ async def test_another_version_of_the_protocol_is_told_both(coordinator: Coordin
 
 
 @pytest.mark.parametrize(
-    ("query", "change", "told"),
+    ("query", "change", "message"),
     [
         ("", lambda beat: beat | {"seq": "1"}, 'field Heartbeat.seq is "1"; it must be an integer'),
         ("", lambda beat: {key: value for key, value in beat.items() if key != "seq"}, "field Heartbeat.seq is missing"),
@@ -270,7 +270,7 @@ async def test_a_wrong_request_is_told_what_is_wrong(
     spec: GroupSpec,
     query: str,
     change: Callable[[dict[str, Any]], dict[str, Any]],
-    told: str,
+    message: str,
 ) -> None:
     name = f"{spec.identity.name}-0"
     pod = await pod_of(rig, name)
@@ -283,7 +283,7 @@ async def test_a_wrong_request_is_told_what_is_wrong(
 
     assert status == 400
     assert body["error"]["code"] == InvalidRequestError.code
-    assert told in body["error"]["message"]
+    assert message in body["error"]["message"]
 
 
 async def test_a_body_that_is_too_large_is_refused(rig: Rig, coordinator: Coordinator, spec: GroupSpec) -> None:

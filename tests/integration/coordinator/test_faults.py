@@ -212,10 +212,10 @@ async def test_a_topic_that_does_not_exist_is_a_state_until_it_is_created(rig: R
     await settle([consumer], lambda: len(consumer.held) == 2)
     assert coordinator.view(spec.identity).source_reachable
 
-    async def told() -> bool:
+    async def recorded() -> bool:
         return "SourceUnavailable" in [reason for reason, *_ in await asyncio.to_thread(rig.kubernetes.events, spec.identity)]
 
-    await eventually(told)
+    await eventually(recorded)
 
 
 async def test_a_broker_that_hangs_withholds_checkpoints_and_none_is_lost(rig: Rig, name: str, topic: str) -> None:

@@ -196,10 +196,10 @@ async def test_a_silent_consumer_expires_and_another_reads_on(rig: Rig, name: st
 
     await settle([second], lambda: len(second.held) == 4)
 
-    async def told() -> bool:
+    async def recorded() -> bool:
         return "SessionTimeout" in [reason for reason, *_ in await asyncio.to_thread(rig.kubernetes.events, spec.identity)]
 
-    await eventually(told)
+    await eventually(recorded)
 
 
 async def test_a_consumer_that_is_proven_dead_hands_its_shards_on_at_once(rig: Rig, name: str, topic: str) -> None:

@@ -29,7 +29,7 @@ from shardherd.adapters.local.objects import GROUP, POD, Json, Objects
 from shardherd.controller.merge import merge
 from shardherd.local.report import shards
 from shardherd.local.state import State
-from tests.harness.quick_spark import surroundings
+from tests.harness.quick_spark import inherited
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class Herd:
         begun = self.log.stat().st_size if self.log.exists() else 0
         command = [sys.executable, "-m", "shardherd", "local", "up", "--state", str(self.state), *more]
         with self.log.open("ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=surroundings())
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=inherited())
         self.operators.append(process)
 
         def leads() -> bool:

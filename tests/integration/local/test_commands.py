@@ -54,14 +54,14 @@ def test_the_background_operator_serves_metrics_and_tells_its_state(herd: Herd) 
     herd.await_spread({"0": 6})
     herd.until("it is ready", lambda: herd.condition("Ready") == "True")
 
-    def told() -> str | None:
+    def shown() -> str | None:
         """What it says, once the operator has answered in time who holds what."""
         said = herd.run("status")
         row = next(line.split() for line in said.splitlines() if line.startswith(f"{herd.name}-0"))
         assert row[:5] == [f"{herd.name}-0", str(herd.pid(f"{herd.name}-0")), "running", "yes", "0"]
         return said if row[5] == "6" else None
 
-    status = herd.until("six shards are shown", told)
+    status = herd.until("six shards are shown", shown)
     assert status is not None
     assert f"the operator (process {herd.leader()}) leads" in status
     metrics = next(word for word in status.split() if word.endswith("/metrics"))

@@ -96,14 +96,14 @@ async def test_what_an_application_leaves_behind_is_ended_before_its_end_is_told
 
 async def test_an_end_is_told_to_who_watches(container: Container) -> None:
     await start(container, HEEDS)
-    told = asyncio.Event()
-    assert container.watch(asyncio.get_running_loop(), told.set)
+    ended = asyncio.Event()
+    assert container.watch(asyncio.get_running_loop(), ended.set)
 
     container.terminate()
-    await asyncio.wait_for(told.wait(), WITHIN)
+    await asyncio.wait_for(ended.wait(), WITHIN)
 
     assert container.last_end() is not None
-    assert not container.watch(asyncio.get_running_loop(), told.set)
+    assert not container.watch(asyncio.get_running_loop(), ended.set)
 
 
 async def test_another_operator_finds_what_runs_and_how_it_ended(container: Container) -> None:

@@ -14,7 +14,7 @@ from dev.demo.report import Reporter
 from dev.demo.story import Story
 from dev.demo.traffic import Traffic
 from tests.harness.cluster import Tell
-from tests.harness.demo import PROMISED, Table, broken, moved_as_told, number, promised, told
+from tests.harness.demo import PROMISED, Table, broken, moved_as_promised, number, played_table, promised
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -34,7 +34,7 @@ def table(place: MachinePlace, tell: Tell) -> Table:
     story = Story(place)
     for step in (story.build, *story.steps):
         step()
-    return told(story, tell)
+    return played_table(story, tell)
 
 
 def test_every_promise_of_the_demo_held(table: Table) -> None:
@@ -47,7 +47,7 @@ def test_the_demo_promises_what_the_one_on_a_cluster_promises(table: Table) -> N
 
 def test_more_than_the_backlog_was_produced_and_shards_moved(place: MachinePlace, table: Table) -> None:
     assert number(table, "records produced") > place.backlog
-    assert moved_as_told(table)
+    assert moved_as_promised(table)
 
 
 def test_what_to_look_at_afterwards_is_there(place: MachinePlace, table: Table) -> None:

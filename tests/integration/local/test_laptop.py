@@ -19,7 +19,7 @@ import yaml
 from kafka import KafkaAdminClient, KafkaProducer
 
 from tests.harness.broker import Broker
-from tests.harness.quick_spark import surroundings
+from tests.harness.quick_spark import inherited
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "laptop.md"
@@ -51,7 +51,7 @@ class Laptop:
             stdout=log,
             stderr=log,
             text=True,
-            env=surroundings() | {"PYTHONPATH": str(ROOT / "operator")},
+            env=inherited() | {"PYTHONPATH": str(ROOT / "operator")},
         )
         self.running.append(process)
         return process

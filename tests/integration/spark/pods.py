@@ -125,7 +125,7 @@ class Herd:
         self._site.wait_until(made, "the driver has made an executor's pod", START)
         return found[0]
 
-    def told(self) -> Environment:
+    def environment(self) -> Environment:
         """What it says to whoever starts it."""
         pod = self.pod()
         variables = {each["name"]: each.get("value", "") for each in pod["spec"]["containers"][0]["env"]}

@@ -50,7 +50,7 @@ class ScriptedCoordinator:
     def __init__(self) -> None:
         self.shards: dict[str, Shard] = {}
         self.heartbeats: dict[str, Heartbeat] = {}
-        self.told: dict[str, list[Heartbeat]] = {}  # all of them: what was over soon is still there
+        self.all_heartbeats: dict[str, list[Heartbeat]] = {}  # all of them: what was over soon is still there
         self.left: list[str] = []
         self.revision = 1
         self.releases: dict[str, float] = {}
@@ -165,7 +165,7 @@ class ScriptedCoordinator:
                         self._epoch += 1
                         shard.epoch = self._epoch
             self.heartbeats[consumer] = beat
-            self.told.setdefault(consumer, []).append(beat)
+            self.all_heartbeats.setdefault(consumer, []).append(beat)
             held = {each.shard for each in beat.held}
             for name, shard in self.shards.items():
                 gone = name not in held and beat.revision >= self.revision
@@ -174,12 +174,12 @@ class ScriptedCoordinator:
                     self._own(shard, str(shard.target))
                     self.revision += 1
             self._changed.notify_all()
-            told = {(each.shard, each.owner_epoch) for each in beat.held}
+            named = {(each.shard, each.owner_epoch) for each in beat.held}
             deadline = self._loop.time() + int(request.query["waitMs"]) / 1000
 
             def news() -> bool:
                 confirmed = {(each.shard, each.owner_epoch) for each in self._confirmed(consumer)}
-                return self.revision != beat.revision or confirmed != told
+                return self.revision != beat.revision or confirmed != named
 
             left = deadline - self._loop.time()
             if not news() and left > 0:

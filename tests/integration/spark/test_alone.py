@@ -15,7 +15,7 @@ from kafka.structs import TopicPartition
 from dev.cluster import Cluster
 from shardherd.source.kafka.listing import TopicMissingError
 from shardherd.source.reading.lost_records import RangeLostError
-from shardherd.source.reading.start_positions import PlaceError
+from shardherd.source.reading.start_positions import RangeBoundError
 from shardherd.spark import standalone
 from shardherd.spark.source import ShardherdSource
 from shardherd.spark.standalone import DataLostError
@@ -118,11 +118,11 @@ def test_a_batch_is_bounded_by_offsets_or_by_times(cluster: Cluster, create: Cal
     assert offsets(startingTimestamp=str(T0 + 500), endingTimestamp=str(T0 + 1500)) == [1]
     assert offsets(startingOffsetsByTimestamp=json.dumps({topic: {"0": T0 + 2000}}), endingTimestamp=str(T0 + 9999)) == [2, 3]
     assert offsets(startingTimestamp=str(T0 + 9999), startingOffsetsByTimestampStrategy="latest") == []
-    with pytest.raises(PlaceError, match=r"option startingTimestamp: shard \S+/0 has no record at or after"):
+    with pytest.raises(RangeBoundError, match=r"option startingTimestamp: shard \S+/0 has no record at or after"):
         offsets(startingTimestamp=str(T0 + 9999))
-    with pytest.raises(PlaceError, match=r"is to be read up to offset 9 .*, but it has records up to 4 only"):
+    with pytest.raises(RangeBoundError, match=r"is to be read up to offset 9 .*, but it has records up to 4 only"):
         offsets(endingOffsets=json.dumps({topic: {"0": 9}}))
-    with pytest.raises(PlaceError, match="option startingOffsets names shard nowhere/0, which is not among those"):
+    with pytest.raises(RangeBoundError, match="option startingOffsets names shard nowhere/0, which is not among those"):
         offsets(startingOffsets=json.dumps({topic: {"0": 0}, "nowhere": {"0": 0}}))
 
 

@@ -70,7 +70,7 @@ def test_a_real_broker_is_read_exactly_whatever_its_compression(
     send(cluster, topic, 2, 500)
     first, second = ShardId(f"{topic}/0"), ShardId(f"{topic}/1")
 
-    assert brokers.ends([first, second], 10) == {first: 500, second: 500}
+    assert brokers.end_offsets([first, second], 10) == {first: 500, second: 500}
     assert read(brokers, ShardRange(first, 3, 497), ShardRange(second, 0, 500)) == {
         first: [(i, b"0:%d:" % i) for i in range(3, 497)],
         second: [(i, b"1:%d:" % i) for i in range(500)],
@@ -88,7 +88,9 @@ def test_transactions_markers_at_the_end_of_a_range_are_passed(cluster: Cluster,
     producer.close()
     shard = ShardId(f"{topic}/0")
 
-    until(lambda: brokers.ends([shard], 10) == {shard: 6}, "the last transaction's marker is there, which nobody waits for")
+    until(
+        lambda: brokers.end_offsets([shard], 10) == {shard: 6}, "the last transaction's marker is there, which nobody waits for"
+    )
     assert read(brokers, ShardRange(shard, 0, 6)) == {shard: [(0, b"0:0:"), (2, b"0:1:"), (4, b"0:2:")]}
 
 
@@ -115,7 +117,7 @@ def test_deleted_records_are_an_error_that_names_the_shard(cluster: Cluster, bro
 def test_a_topic_that_grows_is_found(cluster: Cluster, brokers: Brokers, create: Create) -> None:
     topic = create(1)
     send(cluster, topic, 1, 2)
-    assert brokers.ends([ShardId(f"{topic}/0")], 10) == {f"{topic}/0": 2}
+    assert brokers.end_offsets([ShardId(f"{topic}/0")], 10) == {f"{topic}/0": 2}
     grow(cluster, topic, 3)
     send(cluster, topic, 3, 2)
 
@@ -130,7 +132,7 @@ def test_an_unreachable_kafka_is_named() -> None:
         with pytest.raises(
             BrokersUnavailableError, match=r"127\.0\.0\.1:9 did not answer within 3 s \(clicks/0\) .*ECONNREFUSED.*: check"
         ):
-            brokers.ends([ShardId("clicks/0")], 3)
+            brokers.end_offsets([ShardId("clicks/0")], 3)
     finally:
         brokers.close()
 
@@ -141,6 +143,6 @@ def test_a_call_that_ends_before_the_next_try_names_the_cause_of_the_last_one(mo
     try:
         for timeout in (20.0, 0.01):
             with pytest.raises(BrokersUnavailableError, match="ECONNREFUSED"):
-                brokers.ends([ShardId("clicks/0")], timeout)
+                brokers.end_offsets([ShardId("clicks/0")], timeout)
     finally:
         brokers.close()

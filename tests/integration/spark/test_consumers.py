@@ -198,10 +198,10 @@ def test_a_query_tells_that_it_waits_for_its_trigger_and_for_its_sink(
 ) -> None:
     driver = site.start("clicks-0", TEST_TRIGGER="15 seconds")
     warm(coordinator, driver)
-    told = coordinator.told["clicks-0"]
+    heartbeats = coordinator.all_heartbeats["clicks-0"]
 
     def waits(since: int) -> list[Heartbeat]:
-        return [each for each in told[since:] if each.phase is Phase.WAITING]
+        return [each for each in heartbeats[since:] if each.phase is Phase.WAITING]
 
     coordinator.grant("clicks-0", f"{topic}/0")
     # There is always more to read, so it waits after every micro-batch, and not only if the trigger is far when records come.
@@ -216,7 +216,7 @@ def test_a_query_tells_that_it_waits_for_its_trigger_and_for_its_sink(
         coordinator.wait_until(lambda: coordinator.heartbeats["clicks-0"].phase is Phase.WRITING, "it waits for its sink")
         assert site.counted() == before
 
-        since = len(told)
+        since = len(heartbeats)
         blocked.unlink()
         coordinator.wait_until(lambda: waits(since), "it waits for its next trigger")
         written = stream.stop()

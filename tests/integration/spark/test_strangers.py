@@ -30,10 +30,10 @@ def answer(port: int, frame: bytes) -> bytes:
         return received.read(length - 8)
 
 
-def without_authentication(told: Environment) -> Environment:
+def without_authentication(environment: Environment) -> Environment:
     """What a pod has that knows where the driver is, and nothing else: Spark as it is by default."""
     options = ("-Dspark.authenticate", "-Dspark.network.crypto.")
-    kept = {name: value for name, value in told.items() if not value.startswith(options) and name != SECRET}
+    kept = {name: value for name, value in environment.items() if not value.startswith(options) and name != SECRET}
     return kept | {"SPARK_EXECUTOR_ID": "99"}
 
 
@@ -50,19 +50,19 @@ def test_only_an_executor_with_the_secret_of_this_run_is_taken(
     herd: Herd, site: Site, coordinator: ScriptedCoordinator, topic: str
 ) -> None:
     driver = herd.start()
-    told = herd.told()
+    environment = herd.environment()
 
     # What they say of it differs: the driver closes the connection right after its answer, which may be lost with it. The
     # executor below shows that it is for nothing else: its environment is the same but for that.
-    herd.is_refused(without_authentication(told))
-    herd.is_refused(told | {SECRET: uuid.uuid4().hex, "SPARK_EXECUTOR_ID": "99"})
-    unencrypted = {name: value for name, value in told.items() if not value.startswith("-Dspark.network.crypto.")}
+    herd.is_refused(without_authentication(environment))
+    herd.is_refused(environment | {SECRET: uuid.uuid4().hex, "SPARK_EXECUTOR_ID": "99"})
+    unencrypted = {name: value for name, value in environment.items() if not value.startswith("-Dspark.network.crypto.")}
     herd.is_refused(unencrypted | {"SPARK_EXECUTOR_ID": "99"})
     for port in herd.ports:
         assert b"Unknown challenge message." in answer(port, CALL), port
 
-    assert re.fullmatch(r"[0-9a-f]{64}", told[SECRET])
-    own = herd.run(told)
+    assert re.fullmatch(r"[0-9a-f]{64}", environment[SECRET])
+    own = herd.run(environment)
     warm(coordinator, driver)
     assert own.joined
     coordinator.grant("clicks-0", f"{topic}/0", f"{topic}/1")
@@ -74,9 +74,9 @@ def test_only_an_executor_with_the_secret_of_this_run_is_taken(
 @pytest.mark.timeout(900)
 def test_who_switches_it_off_takes_anybody(herd: Herd, site: Site) -> None:
     herd.start({"spark.authenticate": "false"})
-    told = herd.told()
-    assert SECRET not in told
-    stranger = herd.run(without_authentication(told))
+    environment = herd.environment()
+    assert SECRET not in environment
+    stranger = herd.run(without_authentication(environment))
     site.wait_until(lambda: stranger.joined, "the stranger has joined", START)
 
 

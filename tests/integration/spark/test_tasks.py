@@ -52,13 +52,13 @@ print("when Spark was stopped", running(spark))
 
 
 def test_a_task_that_was_cancelled_counts_until_it_has_ended(tmp_path: object) -> None:
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=str(tmp_path), capture_output=True, text=True, timeout=240, check=False
     )
-    assert told.stdout.splitlines() == [
+    assert completed.stdout.splitlines() == [
         "before it began False",
         "while it runs True",
         "when its job was cancelled and is over True",
         "when its tasks have ended False",
         "when Spark was stopped True",
-    ], told.stderr[-3000:]
+    ], completed.stderr[-3000:]

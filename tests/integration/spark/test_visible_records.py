@@ -58,7 +58,7 @@ def ours(cluster: Cluster, topic: str, *, committed: bool) -> tuple[int, list[tu
     """The end of the shard, and every visible record before it."""
     brokers, shard = Brokers(cluster.kafka_bootstrap, committed=committed), ShardId(f"{topic}/0")
     try:
-        end = brokers.ends([shard], 10)[shard]
+        end = brokers.end_offsets([shard], 10)[shard]
         return end, [
             (
                 row["offset"],
@@ -79,7 +79,7 @@ def await_end(cluster: Cluster, topic: str, end: int) -> None:
     """Wait until this is the offset after the last record or marker."""
     brokers, shard = Brokers(cluster.kafka_bootstrap), ShardId(f"{topic}/0")
     try:
-        until(lambda: brokers.ends([shard], 10) == {shard: end}, f"{topic} ends at {end}")
+        until(lambda: brokers.end_offsets([shard], 10) == {shard: end}, f"{topic} ends at {end}")
     finally:
         brokers.close()
 

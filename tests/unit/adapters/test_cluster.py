@@ -8,7 +8,7 @@ import pytest
 
 from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
 from shardherd.adapters.kubernetes.cluster import KubernetesCluster
-from shardherd.adapters.kubernetes.seen import Seen
+from shardherd.adapters.kubernetes.object_cache import ObjectCache
 from shardherd.ports import ClusterChangedError, ClusterRefusedError, ClusterUnavailableError
 
 SERVICE = {"kind": "Service", "metadata": {"namespace": "shop", "name": "clicks"}}
@@ -71,13 +71,13 @@ async def test_the_warnings_of_a_namespace_serve_for_longer_the_longer_it_takes_
     monkeypatch.setattr("shardherd.adapters.kubernetes.cluster.boot_time", lambda: events.now)
     cluster = KubernetesCluster(cast(KubernetesApi, events))
     waiting = {"metadata": {"uid": "set"}, "spec": {"replicas": 2}}
-    told = (("FailedCreate", "exceeded quota"),)
-    assert await cluster._warnings("shop", waiting, ()) == told
+    warnings = (("FailedCreate", "exceeded quota"),)
+    assert await cluster._warnings("shop", waiting, ()) == warnings
 
     events.now += serve - 0.001
-    assert (await cluster._warnings("shop", waiting, ()), events.asked) == (told, 1)
+    assert (await cluster._warnings("shop", waiting, ()), events.asked) == (warnings, 1)
     events.now += 0.002
-    assert (await cluster._warnings("shop", waiting, ()), events.asked) == (told, 2)
+    assert (await cluster._warnings("shop", waiting, ()), events.asked) == (warnings, 2)
 
 
 class Nothing:
@@ -97,12 +97,12 @@ class Nothing:
 async def test_everything_is_listed_once_more_the_later_the_more_there_is(
     groups: int, age: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing, seen = Nothing(), Seen()
+    nothing, cache = Nothing(), ObjectCache()
     monkeypatch.setattr("shardherd.adapters.kubernetes.cluster.boot_time", lambda: nothing.now)
-    cluster = KubernetesCluster(cast(KubernetesApi, nothing), seen)
+    cluster = KubernetesCluster(cast(KubernetesApi, nothing), cache)
     assert await cluster.read("shop", "clicks") is None
     for number in range(groups):
-        seen.touched(("shop", f"group-{number}"))
+        cache.touched(("shop", f"group-{number}"))
 
     nothing.now += age - 1
     assert (await cluster.read("shop", "clicks"), nothing.listed) == (None, 1)
@@ -147,7 +147,7 @@ def manifest(kind: str) -> dict[str, Any]:
 
 async def test_what_the_watches_do_not_show_is_looked_for_before_the_first_write_only() -> None:
     objects = Objects()
-    cluster = KubernetesCluster(cast(KubernetesApi, objects), Seen())
+    cluster = KubernetesCluster(cast(KubernetesApi, objects), ObjectCache())
     found = await cluster.read("shop", "clicks")
     assert found is not None
     assert objects.asked == [], "the listing has told all"
@@ -171,7 +171,7 @@ async def test_what_the_watches_do_not_show_is_looked_for_before_the_first_write
 )
 async def test_what_no_watch_shows_is_not_written_over_and_is_shown_until_it_goes(kind: str, plural: str, part: str) -> None:
     objects = Objects(plural)
-    cluster = KubernetesCluster(cast(KubernetesApi, objects), Seen())
+    cluster = KubernetesCluster(cast(KubernetesApi, objects), ObjectCache())
     await cluster.read("shop", "clicks")
 
     with pytest.raises(ClusterChangedError, match=f"there is a {kind} shop/clicks that the watches do not show"):
@@ -185,7 +185,7 @@ async def test_what_no_watch_shows_is_not_written_over_and_is_shown_until_it_goe
     assert objects.asked[-1] == f"write {plural}, by force", "the plan has judged that it is ours, and lost its label"
 
     objects = Objects(plural)
-    cluster = KubernetesCluster(cast(KubernetesApi, objects), Seen())
+    cluster = KubernetesCluster(cast(KubernetesApi, objects), ObjectCache())
     with pytest.raises(ClusterChangedError):
         await cluster.apply(manifest(kind))
     objects.there.clear()
@@ -200,10 +200,10 @@ async def test_what_no_watch_shows_is_not_written_over_and_is_shown_until_it_goe
 
 
 async def test_what_a_reading_finds_without_our_label_is_shown_by_the_next_one_too() -> None:
-    objects, seen = Objects("statefulsets"), Seen()
-    cluster = KubernetesCluster(cast(KubernetesApi, objects), seen)
+    objects, cache = Objects("statefulsets"), ObjectCache()
+    cluster = KubernetesCluster(cast(KubernetesApi, objects), cache)
     await cluster.read("shop", "clicks")
-    seen.distrust(("shop", "clicks"))
+    cache.invalidate(("shop", "clicks"))
 
     for _ in range(3):
         found = await cluster.read("shop", "clicks")

@@ -85,7 +85,7 @@ def tokens(api: PlayedApi, clock: SimulatedClock) -> PublishedKeysTokens:
 
 def claims(**changes: Any) -> Json:
     now = int(time.time())
-    told = {
+    binding = {
         "namespace": "shop",
         "pod": {"name": "clicks-0", "uid": "pod-uid"},
         "serviceaccount": {"name": "spark", "uid": "account-uid"},
@@ -97,7 +97,7 @@ def claims(**changes: Any) -> Json:
         "nbf": now,
         "iss": ISSUER,
         "sub": "system:serviceaccount:shop:spark",
-        "kubernetes.io": told,
+        "kubernetes.io": binding,
     }
     return {key: value for key, value in (usual | changes).items() if value is not None}
 
@@ -203,8 +203,8 @@ async def test_a_token_of_a_namespace_that_is_not_served_is_nobodys_and_nothing_
     there = "/api/v1/namespaces/elsewhere"
     api.objects |= {f"{there}/pods/clicks-0": {"metadata": {"uid": "pod-uid"}}}
     api.objects |= {f"{there}/serviceaccounts/spark": {"metadata": {"uid": "account-uid"}}}
-    told = claims()["kubernetes.io"] | {"namespace": "elsewhere"}
-    foreign = claims(**{"kubernetes.io": told, "sub": "system:serviceaccount:elsewhere:spark"})
+    binding = claims()["kubernetes.io"] | {"namespace": "elsewhere"}
+    foreign = claims(**{"kubernetes.io": binding, "sub": "system:serviceaccount:elsewhere:spark"})
 
     assert await tokens.review(signed(foreign)) is None
 

@@ -12,7 +12,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
-from shardherd.adapters.kafka.times import LEAST_ROOM, MOST_BYTES, MOST_ROOM, Aborted, RecordTimes, Told, first_written
+from shardherd.adapters.kafka.times import LEAST_ROOM, MOST_BYTES, MOST_ROOM, Aborted, FirstRecord, RecordTimes, first_written
 
 T = 1_700_000_000_000
 GZIP, NONE = 1, 0
@@ -34,7 +34,7 @@ def batch(
     return bytes(made)
 
 
-def told(data: bytes, position: int, *aborted: Aborted) -> tuple[bool, int | None, int]:
+def first(data: bytes, position: int, *aborted: Aborted) -> tuple[bool, int | None, int]:
     """Whether there is a record, milliseconds after T, and where the bytes end."""
     found, written, reached = (answer := first_written(data, position, aborted)).found, answer.written, answer.next
     return found, None if written is None else written - T, reached
@@ -43,7 +43,7 @@ def told(data: bytes, position: int, *aborted: Aborted) -> tuple[bool, int | Non
 class TestTheTime:
     def test_is_that_of_the_record_at_the_position(self) -> None:
         data = batch(10, 0, 2_000, 4_000) + batch(13, 9_000)
-        assert [told(data, position) for position in (10, 11, 12, 13)] == [
+        assert [first(data, position) for position in (10, 11, 12, 13)] == [
             (True, 0, 13),
             (True, 2_000, 13),
             (True, 4_000, 13),
@@ -51,21 +51,21 @@ class TestTheTime:
         ]
 
     def test_is_that_of_the_next_record_where_compaction_took_this_one(self) -> None:
-        assert told(batch(10, 0) + batch(50, 7_000), 20) == (True, 7_000, 51)
+        assert first(batch(10, 0) + batch(50, 7_000), 20) == (True, 7_000, 51)
 
     def test_is_the_first_ones_of_a_compressed_batch_which_is_not_decompressed(self) -> None:
         damaged = batch(10, 0, 60_000, codec=GZIP)[:-5] + b"-bad-"
-        assert told(damaged, 11) == (True, 0, 12)
+        assert first(damaged, 11) == (True, 0, 12)
 
     def test_is_when_the_broker_took_it_where_the_topic_says_so(self) -> None:
-        assert told(batch(10, 0, 60_000, attributes=0x08), 10) == (True, 60_000, 12)
+        assert first(batch(10, 0, 60_000, attributes=0x08), 10) == (True, 60_000, 12)
 
     def test_is_not_when_compaction_may_drop_the_batch(self) -> None:
-        assert told(batch(10, 0, 60_000, attributes=0x40), 11) == (True, 60_000, 12)
-        assert told(batch(10, 0, 60_000, attributes=0x40, codec=GZIP), 10) == (True, None, 12)
+        assert first(batch(10, 0, 60_000, attributes=0x40), 11) == (True, 60_000, 12)
+        assert first(batch(10, 0, 60_000, attributes=0x40, codec=GZIP), 10) == (True, None, 12)
 
     def test_is_unknown_of_a_record_without_one(self) -> None:
-        assert told(batch(10, -T - 1), 10)[:2] == (True, None)
+        assert first(batch(10, -T - 1), 10)[:2] == (True, None)
 
     def test_of_messages_of_old_formats_is_read_if_they_are_not_compressed(self) -> None:
         def message(codec: int, offset: int, time: int) -> bytes:
@@ -75,8 +75,8 @@ class TestTheTime:
             struct.pack_into(">q", made, 0, offset)
             return bytes(made)
 
-        assert told(message(NONE, 10, 0) + message(NONE, 11, 5), 11) == (True, 5, 12)
-        assert told(message(GZIP, 10, 0), 10) == (True, None, 11)
+        assert first(message(NONE, 10, 0) + message(NONE, 11, 5), 11) == (True, 5, 12)
+        assert first(message(GZIP, 10, 0), 10) == (True, None, 11)
 
     def test_of_bytes_that_are_no_batches_is_an_error(self) -> None:
         with pytest.raises(errors.KafkaError):
@@ -86,20 +86,20 @@ class TestTheTime:
 class TestNoRecord:
     def test_is_a_mark_of_a_transaction(self) -> None:
         commit = batch(12, 5, transactional=True, control=True)
-        assert told(commit, 12) == (False, None, 13)
-        assert told(commit + batch(13, 9), 12) == (True, 9, 14)
+        assert first(commit, 12) == (False, None, 13)
+        assert first(commit + batch(13, 9), 12) == (True, 9, 14)
 
     def test_is_what_was_aborted_up_to_its_mark(self) -> None:
         written, mark = batch(10, 0, 1, transactional=True), batch(12, 2, transactional=True, control=True)
         later = batch(13, 9, transactional=True)
-        assert told(written + mark + later, 10, Aborted(PRODUCER, 10)) == (True, 9, 14)
-        assert told(written, 11, Aborted(PRODUCER, 4)) == (False, None, 12)
-        assert told(written, 10, Aborted(PRODUCER + 1, 10), Aborted(PRODUCER, 13)) == (True, 0, 12)
-        assert told(batch(10, 3), 10, Aborted(PRODUCER, 10)) == (True, 3, 11)
+        assert first(written + mark + later, 10, Aborted(PRODUCER, 10)) == (True, 9, 14)
+        assert first(written, 11, Aborted(PRODUCER, 4)) == (False, None, 12)
+        assert first(written, 10, Aborted(PRODUCER + 1, 10), Aborted(PRODUCER, 13)) == (True, 0, 12)
+        assert first(batch(10, 3), 10, Aborted(PRODUCER, 10)) == (True, 3, 11)
 
     def test_is_in_a_cut_off_batch_whose_size_is_not_known_yet(self) -> None:
-        assert told(batch(10, 0)[:40], 10) == (False, None, 10)
-        assert first_written(b"", 10, ()) == Told(False, None, 10)
+        assert first(batch(10, 0)[:40], 10) == (False, None, 10)
+        assert first_written(b"", 10, ()) == FirstRecord(False, None, 10)
 
 
 class Broker:

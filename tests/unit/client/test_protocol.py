@@ -116,7 +116,7 @@ def test_what_has_a_default_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"seq": "7"}, 'field Heartbeat.seq is "7"; it must be an integer from 0 to 9223372036854775807'),
         ({"seq": True}, "field Heartbeat.seq is true; it must be an integer"),
@@ -138,13 +138,13 @@ def test_what_has_a_default_may_be_left_out() -> None:
         ({"unheardOf": 1}, "unknown field Heartbeat.unheardOf; remove it (known: consumer, incarnation, seq"),
     ],
 )
-def test_what_is_wrong_in_a_request_is_named(change: dict[str, Any], told: str) -> None:
+def test_what_is_wrong_in_a_request_is_named(change: dict[str, Any], message: str) -> None:
     body = json.dumps(protocol.encode(HEARTBEAT) | change).encode()
 
     with pytest.raises(errors.InvalidRequestError) as refusal:
         protocol.loads(Heartbeat, body)
 
-    assert told in refusal.value.message
+    assert message in refusal.value.message
 
 
 @pytest.mark.parametrize("missing", ["consumer", "incarnation", "seq", "revision"])

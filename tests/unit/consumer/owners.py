@@ -86,7 +86,7 @@ class PlayedDriver:
         await self._agent.latest(self._at, None)
 
     async def begin(self) -> bool:
-        self._ends.ends = {each.shard: each.position + RECORDS for each in self._coordinator.assigned.values()}
+        self._ends.end_offsets = {each.shard: each.position + RECORDS for each in self._coordinator.assigned.values()}
         self._end = await self._agent.latest(self._at, None)
         return self._end is not self._at
 

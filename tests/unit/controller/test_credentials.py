@@ -106,8 +106,8 @@ def test_who_aws_says_that_a_pod_is_needs_no_secret() -> None:
     environment = {item["name"]: item.get("value", "") for item in pod["containers"][0]["env"]}
 
     assert [each for each in pod["volumes"] if each["name"] == "kafka-credentials"] == []
-    told = Security.from_dict(json.loads(environment["SHARDHERD_KAFKA_SECURITY"]))
-    assert told == Security("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
+    security = Security.from_dict(json.loads(environment["SHARDHERD_KAFKA_SECURITY"]))
+    assert security == Security("SASL_SSL", "AWS_MSK_IAM", region="eu-west-1")
 
 
 def test_a_principal_has_its_keytab_as_a_file() -> None:

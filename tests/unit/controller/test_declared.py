@@ -20,7 +20,8 @@ from shardherd.controller.declared import (
 )
 from shardherd.core.model.nouns import GroupIdentity, GroupSettings, KafkaSource, Reset, ResetTo, ShardId
 from shardherd.core.planning.observed import Declared, Scaling, ScalingMode
-from tests.unit.controller.builders import UID, resource
+from tests.unit.controller.builders import resource
+from tests.unit.core.planning.builders import UID
 
 DEFINITION = Path(__file__).resolve().parents[3] / "crds" / "consumergroup.yaml"
 

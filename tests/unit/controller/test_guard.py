@@ -9,8 +9,9 @@ import pytest
 from shardherd.controller.declared import InvalidGroupError
 from shardherd.controller.guard import Guard
 from shardherd.controller.manifests import Manifests
-from tests.unit.controller.builders import IDENTITY, consumers, resource, shards, view
+from tests.unit.controller.builders import resource
 from tests.unit.controller.fakes import KEY, Bench
+from tests.unit.core.planning.builders import IDENTITY, consumers, shards, view
 
 BESIDE = Manifests("https://shardherd.shop.svc:8443", "shardherd", guard=Guard("shop", "shardherd", "shardherd-tls"))
 """An operator in the namespace of the group."""

@@ -47,9 +47,9 @@ class PlayedKopf:
 
     async def spawn_tasks(self, *, stop_flag: asyncio.Event, **_: Any) -> list[asyncio.Task[Any]]:
         self.runs += 1
-        told = self._ends == []
-        self._watcher = asyncio.create_task(self._watch(stubborn=not told))
-        if not told:
+        stopping = self._ends == []
+        self._watcher = asyncio.create_task(self._watch(stubborn=not stopping))
+        if not stopping:
             return [asyncio.create_task(self._fail(self._ends.pop(0)))]
         self.stop.set()
         return [asyncio.create_task(self._await(stop_flag))]

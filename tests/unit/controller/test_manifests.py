@@ -9,7 +9,8 @@ import pytest
 
 from shardherd.controller.declared import template_hash
 from shardherd.controller.manifests import Manifests
-from tests.unit.controller.builders import MANIFESTS, UID, resource
+from tests.unit.controller.builders import MANIFESTS, resource
+from tests.unit.core.planning.builders import UID
 
 LABELS = {
     "app.kubernetes.io/name": "shardherd",
@@ -140,7 +141,7 @@ def test_only_a_driver_that_makes_executors_may_talk_to_the_api_server() -> None
 
 
 @pytest.mark.parametrize(
-    ("executor", "told"),
+    ("executor", "expected"),
     [
         ({"instances": 2}, {"SHARDHERD_EXECUTOR_INSTANCES": "2"}),
         (
@@ -153,11 +154,11 @@ def test_only_a_driver_that_makes_executors_may_talk_to_the_api_server() -> None
         ),
     ],
 )
-def test_the_driver_is_told_how_many_executors_it_may_have(executor: dict[str, Any], told: dict[str, str]) -> None:
+def test_the_driver_is_told_how_many_executors_it_may_have(executor: dict[str, Any], expected: dict[str, str]) -> None:
     made = pod(application={"executor": executor})
     environment = {item["name"]: item.get("value") for item in made["containers"][0]["env"]}
     names = ("SHARDHERD_EXECUTOR_INSTANCES", "SHARDHERD_EXECUTOR_LEAST")
-    assert {name: environment[name] for name in names if name in environment} == told
+    assert {name: environment[name] for name in names if name in environment} == expected
     assert made["automountServiceAccountToken"] is True
 
 
@@ -232,7 +233,7 @@ def test_the_environment_says_everything_that_the_application_has_to_know() -> N
 
 
 @pytest.mark.parametrize(
-    ("declared", "told"),
+    ("declared", "expected"),
     [
         ({}, None),
         ({"isolationLevel": "ReadCommitted"}, "read_committed"),
@@ -240,18 +241,18 @@ def test_the_environment_says_everything_that_the_application_has_to_know() -> N
     ],
 )
 def test_an_isolation_level_that_is_declared_is_told_by_the_name_that_kafkas_clients_have_for_it(
-    declared: dict[str, str], told: str | None
+    declared: dict[str, str], expected: str | None
 ) -> None:
     kafka = {"bootstrapServers": "kafka:9092", "topics": ["clicks"], "startingPosition": "Earliest", **declared}
-    assert environment(source={"kafka": kafka}).get("SHARDHERD_KAFKA_ISOLATION_LEVEL") == told
+    assert environment(source={"kafka": kafka}).get("SHARDHERD_KAFKA_ISOLATION_LEVEL") == expected
 
 
 def test_with_tls_a_driver_finds_the_authorities_beside_its_token() -> None:
     made = Manifests("https://shardherd.system.svc:8443", "shardherd", trust=True).stateful_set(resource(), 1)
     spec = made["spec"]["template"]["spec"]
-    told = {item["name"]: item.get("value") for item in spec["containers"][0]["env"]}
-    assert told["SHARDHERD_COORDINATOR_URL"] == "https://shardherd.system.svc:8443"
-    assert told["SHARDHERD_COORDINATOR_CA_FILE"] == "/var/run/secrets/shardherd/ca.crt"
+    expected = {item["name"]: item.get("value") for item in spec["containers"][0]["env"]}
+    assert expected["SHARDHERD_COORDINATOR_URL"] == "https://shardherd.system.svc:8443"
+    assert expected["SHARDHERD_COORDINATOR_CA_FILE"] == "/var/run/secrets/shardherd/ca.crt"
     (token,) = [volume for volume in spec["volumes"] if volume["name"] == "token"]
     assert token["projected"]["sources"] == [
         {"serviceAccountToken": {"audience": "shardherd", "expirationSeconds": 3600, "path": "token"}},
@@ -262,8 +263,8 @@ def test_with_tls_a_driver_finds_the_authorities_beside_its_token() -> None:
 def test_a_driver_finds_by_what_to_know_who_may_scrape_it_and_starts_without() -> None:
     made = Manifests("http://shardherd.system.svc:8080", "shardherd", scrapers=True).stateful_set(resource(), 1)
     spec = made["spec"]["template"]["spec"]
-    told = {item["name"]: item.get("value") for item in spec["containers"][0]["env"]}
-    assert told["SHARDHERD_METRICS_DIGEST_FILE"] == "/var/run/secrets/shardherd/scrapers.sha256"
+    expected = {item["name"]: item.get("value") for item in spec["containers"][0]["env"]}
+    assert expected["SHARDHERD_METRICS_DIGEST_FILE"] == "/var/run/secrets/shardherd/scrapers.sha256"
     (token,) = [volume for volume in spec["volumes"] if volume["name"] == "token"]
     items = [{"key": "scrapers.sha256", "path": "scrapers.sha256"}]
     assert token["projected"]["sources"][1:] == [{"configMap": {"name": "shardherd-ca", "items": items, "optional": True}}]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.controller.pods import driver, executor, last_words
+from shardherd.controller.pods import driver, ending_line, executor
 from shardherd.core.model.nouns import ConsumerId, Incarnation
 from shardherd.core.planning.observed import ConsumerPod, ExecutorPod, Trouble
 from tests.unit.controller.builders import driver_pod, executor_pod, terminated
@@ -127,7 +127,7 @@ def test_a_driver_without_a_node_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "words"),
+    ("log", "line"),
     [
         ("", ""),
         ("one\ntwo\n\n", "two"),
@@ -135,5 +135,5 @@ def test_a_driver_without_a_node_says_why() -> None:
         ("ValueError: first\nduring handling\nKeyError: 'last'\n", "KeyError: 'last'"),
     ],
 )
-def test_the_last_words_are_those_of_the_last_exception(log: str, words: str) -> None:
-    assert last_words(log) == words
+def test_the_last_words_are_those_of_the_last_exception(log: str, line: str) -> None:
+    assert ending_line(log) == line

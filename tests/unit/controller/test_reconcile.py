@@ -15,19 +15,9 @@ from shardherd.core.model.nouns import ConsumerId, GroupIdentity, Incarnation
 from shardherd.core.planning.observed import Observation
 from shardherd.core.planning.plan import Plan, plan
 from shardherd.ports import ClusterUnavailableError
-from tests.unit.controller.builders import (
-    IDENTITY,
-    MANIFESTS,
-    UID,
-    consumers,
-    driver_pod,
-    executor_pod,
-    resource,
-    shards,
-    terminated,
-    view,
-)
+from tests.unit.controller.builders import MANIFESTS, driver_pod, executor_pod, resource, terminated
 from tests.unit.controller.fakes import KEY, Bench
+from tests.unit.core.planning.builders import IDENTITY, UID, consumers, shards, view
 
 POD = "aaaaaaaa-0000-0000-0000-000000000000"
 
@@ -68,12 +58,12 @@ async def test_a_resource_that_cannot_be_read_says_so_in_its_conditions_and_its_
     for _ in range(3):
         assert await bench.reconcile(after=2)
     assert bench.cluster.writes == ["status clicks"]
-    told = "ConsumerGroup shop/clicks cannot be read: KeyError 'scaling'; correct it: until then the group goes on as it was."
+    said = "ConsumerGroup shop/clicks cannot be read: KeyError 'scaling'; correct it: until then the group goes on as it was."
     status = bench.cluster.objects["ConsumerGroup", *KEY]["status"]
     conditions = {each["type"]: each for each in status["conditions"]}
     for kind, value in (("Ready", "False"), ("Stalled", "True")):
         assert (conditions[kind]["status"], conditions[kind]["reason"]) == (value, "InvalidSpec")
-        assert (conditions[kind]["message"], conditions[kind]["observedGeneration"]) == (told, 2)
+        assert (conditions[kind]["message"], conditions[kind]["observedGeneration"]) == (said, 2)
     assert (status["desiredReplicas"], bench.condition("ConsumersReady")) == (2, ("False", "Starting"))
 
     mended = resource(generation=3)

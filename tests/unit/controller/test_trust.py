@@ -9,8 +9,9 @@ import pytest
 from shardherd.adapters.memory.clock import SimulatedClock
 from shardherd.adapters.memory.objects import MemoryCluster
 from shardherd.controller.trust import AGAIN, Trust
-from tests.unit.controller.builders import IDENTITY, consumers, resource, shards, view
+from tests.unit.controller.builders import resource
 from tests.unit.controller.fakes import KEY, Bench
+from tests.unit.core.planning.builders import IDENTITY, consumers, shards, view
 
 PUBLISHED = ("ConfigMap", "shop", "shardherd-ca")
 
@@ -45,11 +46,11 @@ async def test_another_authority_is_published_and_restarts_nothing(bench: Bench)
 
 
 async def test_who_may_scrape_is_published_beside_them_and_without_them() -> None:
-    cluster, clock, told = MemoryCluster(), SimulatedClock(), {"bundle": "first", "scrapers": "digest"}
-    trust = Trust(cluster, clock, lambda: told["bundle"], lambda: told["scrapers"])
+    cluster, clock, data = MemoryCluster(), SimulatedClock(), {"bundle": "first", "scrapers": "digest"}
+    trust = Trust(cluster, clock, lambda: data["bundle"], lambda: data["scrapers"])
     await trust.publish("shop")
     both = cluster.objects[PUBLISHED]["data"]
-    told["bundle"] = ""
+    data["bundle"] = ""
     assert not trust.current("shop")
     await trust.publish("shop")
     assert (both, cluster.objects[PUBLISHED]["data"]) == (

@@ -124,14 +124,14 @@ async def test_what_stays_out_is_named_with_its_size_and_the_remedy(rig: Rig) ->
     await rig.serving()
     await outgrown(rig)
 
-    (told,) = [condition.message for condition in rig.view.withheld]
+    (message,) = [condition.message for condition in rig.view.withheld]
     sizes = rf"would take \d+ bytes compressed, over the limit of {rig.ownership.limit}: "
     what = (
         r"1996 new shards \(t/4, t/5, t/6 and others\) must stay out, and what the group has, 4 shards, is served as before; "
     )
     remedy = "split the group, or reset fewer shards at once; it is tried again every 60 s"
-    assert re.fullmatch(f"the ownership of group demo/clicks {sizes}{what}{remedy}", told)
-    assert [event.message for event in rig.events.events if event.reason == "SnapshotTooLarge"] == [told]
+    assert re.fullmatch(f"the ownership of group demo/clicks {sizes}{what}{remedy}", message)
+    assert [event.message for event in rig.events.events if event.reason == "SnapshotTooLarge"] == [message]
 
 
 async def test_shards_that_found_no_room_are_let_in_once_there_is_some(rig: Rig) -> None:
@@ -146,8 +146,8 @@ async def test_shards_that_found_no_room_are_let_in_once_there_is_some(rig: Rig)
 
 
 def test_it_is_not_tried_again_with_every_look() -> None:
-    clock, told = SimulatedClock(), list[str]()
-    room = Room(clock, lambda: 1, told.append)
+    clock, messages = SimulatedClock(), list[str]()
+    room = Room(clock, lambda: 1, messages.append)
     known, fresh = ShardInfo(ShardId("t/0"), 0, 0), ShardInfo(ShardId("t/1"), 0, 0)
 
     def shown() -> tuple[tuple[ShardInfo, ...], frozenset[ShardId]]:
@@ -165,7 +165,7 @@ def test_it_is_not_tried_again_with_every_look() -> None:
     assert (before, at_once) == (((known, fresh), nothing), ((known,), kept_out))
     assert soon == (((known,), kept_out), None, ResetDue("r1"))
     assert later == (((known, fresh), nothing), ResetDue("r1"))
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
 async def test_what_is_declared_anew_is_tried_at_once(rig: Rig) -> None:

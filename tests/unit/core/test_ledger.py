@@ -1,4 +1,4 @@
-"""A consumer's books, call by call: every answer of them whole, after each thing that can happen to a shard."""
+"""A consumer's ledgers, call by call: every answer of them whole, after each thing that can happen to a shard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A, B, C, D = (ShardId(f"clicks/{number}") for number in range(4))
 
 
 def seen(tracker: Tracker) -> dict[str, object]:
-    """All that the books say of themselves."""
+    """Everything that a ledger shows."""
     return {
         "revision": tracker.revision,
         "paused": tracker.paused,

@@ -11,7 +11,7 @@ from tests.unit.local.manifests import group
 PYTHON = "/usr/bin/python3"
 
 
-def told(**application: Any) -> list[str]:
+def warnings_for(**application: Any) -> list[str]:
     _, warnings = settled(admitted(group(application=application)), 4, PYTHON)
     return warnings
 
@@ -40,7 +40,7 @@ def test_executors_as_needed_count_as_the_most_of_them() -> None:
 
 
 def test_an_ordinary_group_is_told_of_its_image_and_its_executors() -> None:
-    assert told() == [
+    assert warnings_for() == [
         "spec.application.image: there are no images here; /app.py is run by /usr/bin/python3",
         "spec.application.executor: there are no executors here; each driver runs the tasks itself, as local[1] with a heap of"
         " 1g (at most 1 x 1 cores were asked for, this machine has 4)",
@@ -61,7 +61,7 @@ def test_every_field_that_is_not_kept_is_named() -> None:
         },
     }
     executor = {"instances": 0, "template": {"spec": {}}, "serviceAccountName": "other", "cpuLimit": 2}
-    warnings = told(
+    warnings = warnings_for(
         driver={"template": template, "cpuLimit": 2},
         executor=executor,
         serviceAccountName="mine",

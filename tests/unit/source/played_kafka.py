@@ -166,7 +166,7 @@ class PlayedKafka:
         key, version, correlation = struct.unpack_from(">hhi", body)
         answers: dict[int, tuple[Any, Callable[[int, Any], Any]]] = {
             1: (FetchRequest, self._fetch),
-            2: (ListOffsetsRequest, self._ends),
+            2: (ListOffsetsRequest, self._end_offsets),
             3: (MetadataRequest, self._metadata),
             18: (ApiVersionsRequest, self._versions),
             23: (OffsetForLeaderEpochRequest, self._epoch_ends),
@@ -268,8 +268,8 @@ class PlayedKafka:
             out += struct.pack(">q", base) + self._batch[8:12] + struct.pack(">i", epoch) + self._batch[16:]
         return bytes(out)
 
-    def _ends(self, node: int, request: Any) -> Any:
-        def told(asked: Any) -> Any:
+    def _end_offsets(self, node: int, request: Any) -> Any:
+        def answer(asked: Any) -> Any:
             log = self.logs[asked.partition_index]
             return _EndsTopic.ListOffsetsPartitionResponse(
                 partition_index=asked.partition_index,
@@ -279,17 +279,17 @@ class PlayedKafka:
                 leader_epoch=log.epoch,
             )
 
-        topics = [_EndsTopic(name=TOPIC, partitions=[told(each) for each in topic.partitions]) for topic in request.topics]
+        topics = [_EndsTopic(name=TOPIC, partitions=[answer(each) for each in topic.partitions]) for topic in request.topics]
         return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
     def _epoch_ends(self, node: int, request: Any) -> Any:
-        def told(asked: Any) -> Any:
+        def answer(asked: Any) -> Any:
             log = self.logs[asked.partition]
             code = NOT_LEADER if node != log.leader else self._refused(node, log, asked.current_leader_epoch)
             epoch, end = log.end_of(asked.leader_epoch)
             return _EpochTopic.EpochEndOffset(error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end)
 
-        topics = [_EpochTopic(topic=TOPIC, partitions=[told(each) for each in topic.partitions]) for topic in request.topics]
+        topics = [_EpochTopic(topic=TOPIC, partitions=[answer(each) for each in topic.partitions]) for topic in request.topics]
         return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 

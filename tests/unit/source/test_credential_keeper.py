@@ -51,17 +51,17 @@ def keeper(endpoint: Endpoint, clock: SimulatedClock, started: list[Callable[[],
 def test_nothing_is_fetched_until_somebody_wants_to_connect_and_then_once_for_all(
     keeper: Keeper[str], endpoint: Endpoint, started: list[Callable[[], None]]
 ) -> None:
-    told: list[str] = []
+    called: list[str] = []
     with pytest.raises(CredentialsError, match="were not fetched yet"):
         keeper.current()
 
-    assert not keeper.ready(lambda: told.append("first"))
-    assert not keeper.ready(lambda: told.append("second"))
-    assert (endpoint.asked, len(started), told) == (0, 1, [])
+    assert not keeper.ready(lambda: called.append("first"))
+    assert not keeper.ready(lambda: called.append("second"))
+    assert (endpoint.asked, len(started), called) == (0, 1, [])
     keeper.step()
 
-    assert told == ["first", "second"]
-    assert keeper.ready(lambda: told.append("never"))
+    assert called == ["first", "second"]
+    assert keeper.ready(lambda: called.append("never"))
     assert keeper.current() == "token-1"
     assert (endpoint.asked, len(started)) == (1, 1)
 
@@ -152,7 +152,7 @@ def test_what_has_expired_when_it_comes_is_refused(keeper: Keeper[str], endpoint
 
 
 def test_the_thread_renews_by_itself_tells_those_who_wait_and_ends_when_it_is_closed() -> None:
-    endpoint, told, renewed = Endpoint(), threading.Event(), threading.Event()
+    endpoint, called, renewed = Endpoint(), threading.Event(), threading.Event()
     endpoint.seconds = 0.05
     threads: list[threading.Thread] = []
 
@@ -166,8 +166,8 @@ def test_the_thread_renews_by_itself_tells_those_who_wait_and_ends_when_it_is_cl
         threads[-1].start()
 
     keeper = Keeper(fetch, start=start)
-    assert not keeper.ready(told.set)
-    assert told.wait(10)
+    assert not keeper.ready(called.set)
+    assert called.wait(10)
     assert renewed.wait(10)
 
     keeper.close()

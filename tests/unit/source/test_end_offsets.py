@@ -12,7 +12,7 @@ from shardherd.source.kafka import end_offsets
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
 from shardherd.source.kafka.end_offsets import EndWatcher
 from shardherd.source.kafka.fetching import Fetched
-from shardherd.source.kafka.leader_epochs import Ends, epochs_in
+from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
 
 SHARD, OTHER = ShardId("clicks/0"), ShardId("clicks/1")
 
@@ -25,7 +25,7 @@ class Source:
         self.committed = False
         self.silent: frozenset[ShardId] = frozenset()
 
-    def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
+    def end_offsets(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
         if self.errors:
             raise self.errors.pop(0)
         if self.silent >= set(shards):
@@ -99,9 +99,9 @@ def test_it_says_that_there_may_be_more_than_is_known_until_every_shard_was_seen
 
 
 def test_an_end_is_kept_with_the_epoch_under_which_it_was_told() -> None:
-    told: list[Mapping[ShardId, Offset]] = [
-        Ends({SHARD: 7, OTHER: 9}, {SHARD: 3, OTHER: 4}),
-        Ends({SHARD: 7}, {SHARD: 5}),
+    answers: list[Mapping[ShardId, Offset]] = [
+        EndOffsets({SHARD: 7, OTHER: 9}, {SHARD: 3, OTHER: 4}),
+        EndOffsets({SHARD: 7}, {SHARD: 5}),
         {SHARD: 8},
     ]
     source, grown = Source(), 0
@@ -113,8 +113,8 @@ def test_an_end_is_kept_with_the_epoch_under_which_it_was_told() -> None:
     watcher = EndWatcher(source, changed)
     watcher.watch((SHARD, OTHER))
     seen = []
-    for each in told:
-        source.ends = lambda *_, each=each: each  # type: ignore[method-assign]
+    for each in answers:
+        source.end_offsets = lambda *_, each=each: each  # type: ignore[method-assign]
         watcher._look((SHARD, OTHER))
         seen.append((dict(watcher.known()), epochs_in(watcher.known())))
 

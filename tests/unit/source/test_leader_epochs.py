@@ -47,13 +47,13 @@ def epoch_requests(kafka: PlayedKafka) -> list[int]:
 
 
 def test_an_end_says_under_which_epoch_it_was_seen(kafka: PlayedKafka, brokers: Brokers) -> None:
-    ends = brokers.ends([A], 10)
+    end_offsets = brokers.end_offsets([A], 10)
 
-    assert (ends, ends.leaders) == ({A: 640}, {A: 3})
+    assert (end_offsets, end_offsets.leaders) == ({A: 640}, {A: 3})
 
 
 def test_a_fetch_names_the_epoch_and_is_sent_again_when_a_new_leader_was_elected(kafka: PlayedKafka, brokers: Brokers) -> None:
-    assert brokers.ends([A], 10) == {A: 640}
+    assert brokers.end_offsets([A], 10) == {A: 640}
     kafka.logs[0] = kafka.logs[0].elected(1)  # the same broker: nothing but the epoch says so
 
     assert read(brokers, 0, 640) == list(range(640))

@@ -130,7 +130,7 @@ async def test_what_is_not_answered_is_told_apart_by_its_cause() -> None:
 async def test_ends_of_epochs_are_asked_only_where_they_are_wanted() -> None:
     cluster = Cluster()
 
-    found = await lookup.ends_of_epochs(cluster.send, LEADERS, dict.fromkeys(LEADERS, 5), {("clicks", 1): 3})
+    found = await lookup.epoch_end_offsets(cluster.send, LEADERS, dict.fromkeys(LEADERS, 5), {("clicks", 1): 3})
 
     assert found == Answers({("clicks", 1): 30})
     ((node, request),) = cluster.sent

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 V3, V2 = SHIPPED["x86_64"]
 
 # Every Python that is started with it reads it, and so does the one that a worker starts to compile.
-TOLD = """
+SITE = """
 import llvmlite.binding as llvm
 from numba.core import event
 
@@ -73,8 +73,8 @@ def on(name: str, features: frozenset[str], code: str, folder: Path, *, kept: Pa
     every = V3.features | features
     log, place = folder / "compilations", folder / "told"
     place.mkdir()
-    told = TOLD.format(name=name, features={each: each in features for each in sorted(every)}, log=str(log))
-    (place / "sitecustomize.py").write_text(told)
+    site = SITE.format(name=name, features={each: each in features for each in sorted(every)}, log=str(log))
+    (place / "sitecustomize.py").write_text(site)
     environment = {**os.environ, "PYTHONPATH": f"{place}:{ROOT / 'operator'}", "NUMBA_CACHE_DIR": str(kept)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -170,11 +170,11 @@ def test_older_code_makes_the_same_of_all_that_the_property_tests_read() -> None
     shipped = objects()
     answers = []
     for processor in (V2, V3):
-        told = {"PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}", "NUMBA_CACHE_DIR": str(shipped), "NUMBA_CPU_NAME": processor.cpu}
+        site = {"PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}", "NUMBA_CACHE_DIR": str(shipped), "NUMBA_CPU_NAME": processor.cpu}
         done = subprocess.run(
             [sys.executable, "-m", "tests.property.answers"],
             cwd=ROOT,
-            env={**os.environ, **told},
+            env={**os.environ, **site},
             capture_output=True,
             text=True,
             check=False,

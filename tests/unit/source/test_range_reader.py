@@ -31,10 +31,10 @@ class FakeBrokers:
     """Logs of batches. A Fetch gives each shard's next batches up to `size` bytes, the very first one always whole."""
 
     def __init__(
-        self, logs: Mapping[ShardId, list[tuple[int, bytes]]], ends: Mapping[ShardId, int], size: int = 1 << 20
+        self, logs: Mapping[ShardId, list[tuple[int, bytes]]], end_offsets: Mapping[ShardId, int], size: int = 1 << 20
     ) -> None:
         self._logs = logs
-        self._ends = ends
+        self._end_offsets = end_offsets
         self._size = size
         self.asked: list[dict[ShardId, int]] = []
         self.bytes_asked: list[dict[ShardId, int]] = []
@@ -65,11 +65,11 @@ class FakeBrokers:
 
     def _answer(self, shard: ShardId, position: int, first: bool) -> Fetched:
         if position < self.beginning:
-            return Fetched(shard, position, b"", self._ends[shard], start=self.beginning)
+            return Fetched(shard, position, b"", self._end_offsets[shard], start=self.beginning)
         data = b"".join(batch for last, batch in self._logs[shard] if last >= position)
         whole = next((len(batch) for last, batch in self._logs[shard] if last >= position), 0)
         size = max(self._size, whole) if first else self._size
-        return Fetched(shard, position, data[:size], self._ends[shard], written=self.written)
+        return Fetched(shard, position, data[:size], self._end_offsets[shard], written=self.written)
 
 
 def read(brokers: Any, *ranges: ShardRange) -> list[tuple[str, int]]:
@@ -124,7 +124,7 @@ def test_what_a_task_holds_does_not_grow_with_its_range(monkeypatch: pytest.Monk
         def _answer(self, shard: ShardId, position: int, first: bool) -> Fetched:
             # Where a batch begins is the one thing that its checksum does not cover.
             batches = (at.to_bytes(8, "big") + batch[8:] for at in range(position, position + 4 * 128, 128))
-            return Fetched(shard, position, b"".join(batches), self._ends[shard])
+            return Fetched(shard, position, b"".join(batches), self._end_offsets[shard])
 
     def peak(count: int) -> int:
         """Most bytes that reading so many megabytes has taken."""

@@ -59,7 +59,7 @@ def test_what_may_be_over_at_the_next_try_is_no_refusal(error: Any) -> None:
     with pytest.raises(BrokersUnavailableError, match="shard clicks/0"):
         brokers(error.errno).begin_fetch({A: 5}, 1.0)()
     with pytest.raises(BrokersUnavailableError, match="shard clicks/0"):
-        brokers(error.errno).ends((A,), 1.0)
+        brokers(error.errno).end_offsets((A,), 1.0)
 
 
 @pytest.mark.parametrize("error", [kafka_errors.TopicAuthorizationFailedError, kafka_errors.InvalidTopicError])
@@ -67,4 +67,4 @@ def test_what_stays_so_is_a_refusal(error: Any) -> None:
     with pytest.raises(SourceRefusedError, match=f"shard clicks/0: Kafka refuses to read it: {error.__name__}"):
         brokers(error.errno).begin_fetch({A: 5}, 1.0)()
     with pytest.raises(SourceRefusedError, match=f"shard clicks/0: Kafka refuses its end: {error.__name__}"):
-        brokers(error.errno).ends((A,), 1.0)
+        brokers(error.errno).end_offsets((A,), 1.0)

@@ -25,7 +25,7 @@ from shardherd.core.model.nouns import (
     Leave,
     ShardId,
 )
-from shardherd.source.kafka.leader_epochs import Ends
+from shardherd.source.kafka.leader_epochs import EndOffsets
 from shardherd.spark.agent import Agent
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class FakeCoordinator:
 
 @dataclass
 class FakeEnds:
-    ends: dict[ShardId, int] = field(default_factory=dict)
+    end_offsets: dict[ShardId, int] = field(default_factory=dict)
     watched: tuple[ShardId, ...] = ()
     size: float = 100.0
     away: bool = False
@@ -157,7 +157,7 @@ class FakeEnds:
         return self.away
 
     def known(self) -> Mapping[ShardId, int]:
-        return Ends({shard: self.ends[shard] for shard in self.watched if shard in self.ends}, self.leaders)
+        return EndOffsets({shard: self.end_offsets[shard] for shard in self.watched if shard in self.end_offsets}, self.leaders)
 
 
 @dataclass
@@ -181,7 +181,7 @@ class Scene:
 
     def __init__(self, **settings: Any) -> None:
         self.coordinator = FakeCoordinator()
-        self.ends = FakeEnds()
+        self.end_offsets = FakeEnds()
         self.observed = Observed()
         self.stopped: list[str] = []
         self.tasks = False
@@ -192,7 +192,7 @@ class Scene:
         self.agent = Agent(
             SessionSettings(GROUP, ME, RUN, **settings),
             self.coordinator,
-            self.ends,
+            self.end_offsets,
             self.observed,
             self._stop,
             lambda: self.loop.time() + self.slept,

@@ -44,7 +44,7 @@ async def warmed(scene: Scene) -> Offsets:
 async def holding(scene: Scene, *shards: tuple[str, int, int], records: int = 100) -> Offsets:
     """Warm, and with these shards (name, epoch, position), each of which has so many records."""
     end = await warmed(scene)
-    scene.ends.ends = {ShardId(name): position + records for name, _, position in shards}
+    scene.end_offsets.end_offsets = {ShardId(name): position + records for name, _, position in shards}
     scene.coordinator.assign(*shards)
     await scene.until(lambda: len(scene.agent.tracker.shards) == len(shards))
     return end
@@ -58,9 +58,9 @@ def test_a_consumer_is_ready_only_after_its_first_empty_micro_batch() -> None:
         assert (warm.warm, dict(warm.shards)) == (1, {})
         await asyncio.sleep(2)
         assert not scene.coordinator.heartbeats[-1].ready
-        told = scene.until(lambda: scene.coordinator.heartbeats[-1].ready)
+        reported = scene.until(lambda: scene.coordinator.heartbeats[-1].ready)
         scene.agent.finished(warm)
-        assert await told < 0.01
+        assert await reported < 0.01
 
     story(body)
 
@@ -83,10 +83,10 @@ def test_what_was_granted_is_handed_out_once_and_checkpointed_when_it_is_finishe
 def test_what_is_handed_out_is_noted_with_the_epoch_of_the_shards_leader() -> None:
     async def body(scene: Scene) -> None:
         start = await holding(scene, (A, 4, 10), (B, 5, 0))
-        scene.ends.leaders = {A: 7, B: 2}
+        scene.end_offsets.leaders = {A: 7, B: 2}
         first = await scene.agent.latest(start, None)
         assert first.leaders == {A: 7, B: 2}
-        scene.ends.leaders, scene.ends.ends[A] = {A: 8, B: 3}, 150
+        scene.end_offsets.leaders, scene.end_offsets.end_offsets[A] = {A: 8, B: 3}, 150
         second = await scene.agent.latest(first, None)
         assert (spans(second), second.leaders) == ({A: (110, 150, 4), B: (100, 100, 5)}, {A: 8, B: 2})
         assert marks_of(first, second) == {A: (Mark(110, 7), Mark(150, 8))}
@@ -106,7 +106,7 @@ def test_of_a_query_that_may_be_refused_nothing_is_finished_before_its_first_pro
     async def body(scene: Scene) -> None:
         start = await _begun_and_not_yet_accepted(scene)
         end = await scene.agent.latest(start, None)
-        scene.ends.ends[A] = 200
+        scene.end_offsets.end_offsets[A] = 200
         asked = asyncio.create_task(scene.agent.latest(end, None))
         await asyncio.sleep(5)
         assert (scene.coordinator.checkpoints, asked.done()) == ([], False)
@@ -135,7 +135,7 @@ FINISHED = Offsets(GROUP, 3, {A: ReadRange(0, 40, 2)}, accepted=True)
 
 async def _restarted(scene: Scene, *, epoch: int = 5, since: int = 2, position: int = 0) -> None:
     """A query on the checkpoint location of an earlier run."""
-    scene.ends.ends = {A: 100}
+    scene.end_offsets.end_offsets = {A: 100}
     scene.coordinator.assign((A, epoch, position), since=since)
     await scene.until(lambda: bool(scene.agent.tracker.shards))
     scene.agent.hears_events = True
@@ -153,7 +153,7 @@ def test_what_spark_has_committed_before_a_restart_is_adopted() -> None:
 
 def test_it_is_adopted_once_it_is_known_what_is_held() -> None:
     async def body(scene: Scene) -> None:
-        scene.ends.ends = {A: 100}
+        scene.end_offsets.end_offsets = {A: 100}
         warm = await scene.agent.latest(FINISHED, None)
         assert (warm.warm, spans(warm)) == (4, {}), "the coordinator has not answered yet"
         scene.coordinator.assign((A, 5, 0), since=2)
@@ -188,10 +188,10 @@ def test_only_what_was_handed_out_after_the_querys_first_progress_event_may_be_a
         start = await _begun_and_not_yet_accepted(scene)
         first = await scene.agent.latest(start, None)
         scene.agent.heard()
-        scene.ends.ends[A] = 200
+        scene.end_offsets.end_offsets[A] = 200
         second = await scene.agent.latest(first, None)
         scene.agent.query_began(Limits())
-        scene.ends.ends[A] = 300
+        scene.end_offsets.end_offsets[A] = 300
         third = await scene.agent.latest(second, None)
         assert [each.accepted for each in (first, second, third)] == [False, True, False]
 
@@ -252,7 +252,7 @@ def test_an_idle_query_checkpoints_by_its_progress_event() -> None:
 def test_a_shard_without_news_is_named_and_nothing_new_answers_the_same_start() -> None:
     async def body(scene: Scene) -> None:
         start = await holding(scene, (A, 4, 0), (B, 5, 7))
-        scene.ends.ends[B] = 7
+        scene.end_offsets.end_offsets[B] = 7
         end = await scene.agent.latest(start, None)
         assert spans(end) == {A: (0, 100, 4), B: (7, 7, 5)}
         assert await scene.agent.latest(end, None) is end
@@ -265,7 +265,7 @@ def test_a_question_is_answered_as_soon_as_there_are_records() -> None:
         start = await holding(scene, (A, 4, 0), records=0)
         asked = asyncio.create_task(scene.agent.latest(start, None))
         await asyncio.sleep(0.01)
-        scene.ends.ends[A] = 3
+        scene.end_offsets.end_offsets[A] = 3
         scene.agent.ends_changed()
         took = await scene.until(asked.done)
         assert took <= 0.002
@@ -277,7 +277,7 @@ def test_a_question_is_answered_as_soon_as_there_are_records() -> None:
 def test_the_limit_is_shared_by_backlog_and_the_rest_comes_next() -> None:
     async def body(scene: Scene) -> None:
         start = await holding(scene, (A, 4, 0), (B, 5, 0))
-        scene.ends.ends[B] = 10
+        scene.end_offsets.end_offsets[B] = 10
         end = await scene.agent.latest(start, 50)
         assert spans(end) == {A: (0, 45, 4), B: (0, 5, 5)}
         assert spans(await scene.agent.latest(end, 50)) == {A: (45, 91, 4), B: (5, 9, 5)}
@@ -305,7 +305,7 @@ def test_few_records_wait_for_more_until_the_delay_is_over() -> None:
         await asyncio.sleep(1)
         end = await scene.agent.latest(start, None)
         assert spans(end) == {A: (0, 10, 4)}
-        scene.ends.ends[A] = 21
+        scene.end_offsets.end_offsets[A] = 21
         assert spans(await scene.agent.latest(end, None)) == {A: (10, 21, 4)}
 
     story(body)
@@ -361,7 +361,7 @@ def test_a_refused_checkpoint_drops_the_shard_at_once() -> None:
         scene.agent.finished(end)
         took = await scene.until(lambda: scene.coordinator.named == [])
         assert took < 0.05, "and the coordinator hears of it without waiting for the next heartbeat"
-        scene.ends.ends[A] = 500
+        scene.end_offsets.end_offsets[A] = 500
         assert await scene.agent.latest(end, None) is end
         assert scene.observed.checkpoints == ["fenced"]
 
@@ -416,7 +416,7 @@ def test_a_replay_waits_for_the_first_answer_and_reads_only_what_is_still_ours()
         asked = asyncio.create_task(scene.agent.replay(logged))
         await asyncio.sleep(0)
         assert not asked.done()
-        scene.ends.ends = {A: 80, B: 80, c: 80}
+        scene.end_offsets.end_offsets = {A: 80, B: 80, c: 80}
         # A is ours since epoch 3; B was somewhere else between epochs 2 and 6; c is durable up to its end already.
         scene.coordinator.assign((A, 7, 0), since=3)
         scene.coordinator.assigned |= {B: ConfirmedShard(B, 8, 6, 10), c: ConfirmedShard(c, 9, 3, 9)}
@@ -432,7 +432,7 @@ def test_a_replay_waits_for_the_first_answer_and_reads_only_what_is_still_ours()
 
 def test_ranges_of_an_earlier_run_prove_nothing() -> None:
     async def body(scene: Scene) -> None:
-        scene.ends.ends = {A: 100}
+        scene.end_offsets.end_offsets = {A: 100}
         scene.coordinator.assign((A, 7, 20))
         await scene.until(lambda: scene.agent.tracker.shards == (A,))
         end = await scene.agent.latest(Offsets(GROUP, 3, {A: ReadRange(20, 60, 6)}), None)
@@ -557,7 +557,7 @@ def test_a_drain_waits_for_the_micro_batch_checkpoints_and_leaves() -> None:
         await asyncio.sleep(10)
         assert scene.coordinator.heartbeats[-1].draining
         assert scene.coordinator.leaves == 0
-        scene.ends.ends[A] = 900
+        scene.end_offsets.end_offsets[A] = 900
         assert await scene.agent.latest(end, None) is end, "a draining consumer hands out nothing"
         await scene.until(draining.done)
         assert draining.result()
@@ -879,13 +879,13 @@ def test_an_unordered_group_waits_for_no_tasks() -> None:
 
 def test_available_now_needs_no_warm_up_and_reads_up_to_what_there_was() -> None:
     async def body(scene: Scene) -> None:
-        scene.ends.ends = {A: 100}
+        scene.end_offsets.end_offsets = {A: 100}
         prepared = asyncio.create_task(scene.agent.prepare_available_now())
         await asyncio.sleep(5)
         assert not prepared.done()
         scene.coordinator.assign((A, 4, 0))
         await scene.until(prepared.done)
-        scene.ends.ends = {A: 500}
+        scene.end_offsets.end_offsets = {A: 500}
         end = await scene.agent.latest(NOTHING, 60)
         assert spans(end) == {A: (0, 60, 4)}
         end = await scene.agent.latest(end, 60)

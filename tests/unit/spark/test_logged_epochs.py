@@ -6,7 +6,7 @@ import json
 
 from shardherd.core.consumer.tracker import ReadRange
 from shardherd.core.model.nouns import ShardId
-from shardherd.source.kafka.leader_epochs import Ends, Mark
+from shardherd.source.kafka.leader_epochs import EndOffsets, Mark
 from shardherd.spark.logged_epochs import leaders_of, marks_of
 from shardherd.spark.offsets import Offsets, parse
 
@@ -30,12 +30,14 @@ def test_leaders_are_logged_and_read_back_and_offsets_without_are_as_before() ->
 
 
 def test_a_range_is_noted_with_the_epoch_under_which_its_end_was_seen() -> None:
-    ends = Ends({A: 20}, {A: 4})
+    end_offsets = EndOffsets({A: 20}, {A: 4})
 
-    assert leaders_of(offsets(0, 5, 2, leader=3), {A: ReadRange(5, 9, 2)}, ends) == {A: 4}
-    assert leaders_of(offsets(0, 5, 2, leader=3), {A: ReadRange(5, 5, 2)}, ends) == {A: 3}, "nobody asks before it is read on"
-    assert leaders_of(offsets(0, 5, 2, leader=3), {A: ReadRange(5, 5, 6)}, ends) == {A: 4}, "another grant begins anew"
-    assert leaders_of(offsets(0, 5, 2), {A: ReadRange(25, 25, 2)}, ends) == {}, "nobody has seen it there"
+    assert leaders_of(offsets(0, 5, 2, leader=3), {A: ReadRange(5, 9, 2)}, end_offsets) == {A: 4}
+    assert leaders_of(offsets(0, 5, 2, leader=3), {A: ReadRange(5, 5, 2)}, end_offsets) == {A: 3}, (
+        "nobody asks before it is read on"
+    )
+    assert leaders_of(offsets(0, 5, 2, leader=3), {A: ReadRange(5, 5, 6)}, end_offsets) == {A: 4}, "another grant begins anew"
+    assert leaders_of(offsets(0, 5, 2), {A: ReadRange(25, 25, 2)}, end_offsets) == {}, "nobody has seen it there"
     assert leaders_of(offsets(0, 5, 2), {A: ReadRange(5, 9, 2)}, {A: 20}) == {}, "brokers that do not say"
 
 

@@ -27,8 +27,8 @@ def test_only_who_has_the_secret_that_spark_draws_is_spoken_to_and_nobody_listen
 def test_where_spark_draws_no_secret_it_is_for_the_user_to_give_one(master: str) -> None:
     given = {"spark.master": master}
     assert guarded(given) == given
-    told = given | {"spark.authenticate": "true", "spark.authenticate.secret": "theirs"}
-    assert guarded(told) == told | ENCRYPTION
+    conf = given | {"spark.authenticate": "true", "spark.authenticate.secret": "theirs"}
+    assert guarded(conf) == conf | ENCRYPTION
 
 
 def test_a_user_may_switch_it_off() -> None:

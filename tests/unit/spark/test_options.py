@@ -6,7 +6,7 @@ from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import OAuth, Security
 from shardherd.source.kafka.partitions import EARLIEST, LATEST
 from shardherd.source.kafka.selection import Selection
-from shardherd.source.reading.start_positions import Place, PlaceError
+from shardherd.source.reading.start_positions import RangeBound, RangeBoundError
 from shardherd.source.security.kafka_settings import KafkaSettingError
 from shardherd.spark.flow import Limits
 from shardherd.spark.option_table import MEANINGLESS, OPTIONS, Mode
@@ -33,13 +33,13 @@ def test_with_brokers_it_reads_by_itself_from_the_end_and_a_batch_from_the_begin
         Mode.STREAM,
         Limits(),
         selection=Selection(("clicks",)),
-        start=Place("startingOffsets", LATEST),
+        start=RangeBound("startingOffsets", LATEST),
         bootstrap_servers="kafka:9092",
     )
 
     assert stream() == alone
-    assert batch().start == Place("startingOffsets", EARLIEST)
-    assert (batch().mode, batch().stop) == (Mode.BATCH, Place("endingOffsets", LATEST))
+    assert batch().start == RangeBound("startingOffsets", EARLIEST)
+    assert (batch().mode, batch().stop) == (Mode.BATCH, RangeBound("endingOffsets", LATEST))
 
 
 def test_names_of_options_and_words_are_in_any_case() -> None:
@@ -54,7 +54,7 @@ def test_names_of_options_and_words_are_in_any_case() -> None:
 
     assert found.bootstrap_servers == "a:1,b:2"
     assert found.selection == Selection(pattern="cl.*")
-    assert found.start == Place("startingOffsets", EARLIEST)
+    assert found.start == RangeBound("startingOffsets", EARLIEST)
     assert found.include_headers
 
 
@@ -95,7 +95,7 @@ def test_every_option_arrives() -> None:
         fetch_bytes=8 << 20,
         rack="zone-1",
         selection=Selection(shards=(A, B, views)),
-        start=Place("startingOffsetsByTimestamp", times={A: 5, B: 6, views: 7}, unmatched_is_latest=True),
+        start=RangeBound("startingOffsetsByTimestamp", times={A: 5, B: 6, views: 7}, unmatched_is_latest=True),
         fail_on_data_loss=False,
         bootstrap_servers="kafka:9092",
         security=Security(
@@ -210,7 +210,7 @@ def test_a_query_on_aws_may_be_who_its_pod_is() -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(options: dict[str, str], reason: str) -> None:
-    with pytest.raises((OptionError, PlaceError, KafkaSettingError), match=reason):
+    with pytest.raises((OptionError, RangeBoundError, KafkaSettingError), match=reason):
         stream(**options)
 
 
@@ -226,7 +226,7 @@ def test_what_is_wrong_is_named_with_its_remedy(options: dict[str, str], reason:
     ],
 )
 def test_a_wrong_choice_of_topics_is_named(options: dict[str, str], reason: str) -> None:
-    with pytest.raises((OptionError, PlaceError), match=reason):
+    with pytest.raises((OptionError, RangeBoundError), match=reason):
         read_options({"kafka.bootstrap.servers": "kafka:9092", **options}, batch=False)
 
 
@@ -240,7 +240,7 @@ def test_a_wrong_choice_of_topics_is_named(options: dict[str, str], reason: str)
     ],
 )
 def test_a_batch_has_options_of_its_own(options: dict[str, str], reason: str) -> None:
-    with pytest.raises((OptionError, PlaceError), match=reason):
+    with pytest.raises((OptionError, RangeBoundError), match=reason):
         batch(**options)
 
 
@@ -256,8 +256,8 @@ def test_a_consumer_group_says_itself_what_is_read() -> None:
 def test_ends_and_times_of_a_batch() -> None:
     found = batch(startingTimestamp="5", endingOffsetsByTimestamp='{"clicks": {"0": 9}}')
 
-    assert found.start == Place("startingTimestamp", 5)
-    assert found.stop == Place("endingOffsetsByTimestamp", times={A: 9}, unmatched_is_latest=True)
+    assert found.start == RangeBound("startingTimestamp", 5)
+    assert found.stop == RangeBound("endingOffsetsByTimestamp", times={A: 9}, unmatched_is_latest=True)
 
 
 def test_no_two_options_differ_only_in_case_and_none_is_refused_as_well() -> None:

@@ -13,7 +13,7 @@ from tests.unit.spark.simulated import GROUP, Scene, story
 A = ShardId("clicks/0")
 
 
-async def told(scene: Scene) -> tuple[Phase | None, float, float]:
+async def reported(scene: Scene) -> tuple[Phase | None, float, float]:
     """What the next heartbeat tells: the phase, for how long, and in how many seconds it goes on."""
     count = len(scene.coordinator.heartbeats)
     await scene.until(lambda: len(scene.coordinator.heartbeats) > count)
@@ -27,24 +27,24 @@ async def holding(scene: Scene, records: int) -> Offsets:
     end = await scene.agent.latest(end, None)
     scene.coordinator.assign((A, 4, 0))
     await scene.until(lambda: scene.agent.tracker.shards == (A,))
-    scene.ends.ends = {A: records}
+    scene.end_offsets.end_offsets = {A: records}
     return end
 
 
 def test_a_consumer_tells_that_it_warms_up_is_idle_reads_and_waits_for_its_sink() -> None:
     async def body(scene: Scene) -> None:
-        assert (await told(scene))[0] == Phase.WARMING
+        assert (await reported(scene))[0] == Phase.WARMING
         start = await holding(scene, 0)
-        assert (await told(scene))[0] == Phase.IDLE
-        scene.ends.ends[A] = 100
+        assert (await reported(scene))[0] == Phase.IDLE
+        scene.end_offsets.end_offsets[A] = 100
         end = await scene.agent.latest(start, None)
-        assert await told(scene) == (Phase.READING, 0.0, 0.0)
-        assert await told(scene) == (Phase.READING, 3.0, 0.0)
+        assert await reported(scene) == (Phase.READING, 0.0, 0.0)
+        assert await reported(scene) == (Phase.READING, 3.0, 0.0)
         scene.agent.sink_waits(True)
-        assert await told(scene) == (Phase.WRITING, 0.0, 0.0)
-        assert await told(scene) == (Phase.WRITING, 3.0, 0.0)
+        assert await reported(scene) == (Phase.WRITING, 0.0, 0.0)
+        assert await reported(scene) == (Phase.WRITING, 3.0, 0.0)
         scene.agent.finished(end)
-        assert (await told(scene))[0] == Phase.IDLE
+        assert (await reported(scene))[0] == Phase.IDLE
 
     story(body)
 
@@ -52,10 +52,10 @@ def test_a_consumer_tells_that_it_warms_up_is_idle_reads_and_waits_for_its_sink(
 def test_a_consumer_that_cannot_see_whether_there_is_more_to_read_is_not_idle() -> None:
     async def body(scene: Scene) -> None:
         await holding(scene, 0)
-        scene.ends.away = True
-        assert (await told(scene))[0] == Phase.READING
-        scene.ends.away = False
-        assert (await told(scene))[0] == Phase.IDLE
+        scene.end_offsets.away = True
+        assert (await reported(scene))[0] == Phase.READING
+        scene.end_offsets.away = False
+        assert (await reported(scene))[0] == Phase.IDLE
 
     story(body)
 
@@ -64,9 +64,9 @@ def test_the_next_micro_batch_is_read_before_its_sink_can_wait() -> None:
     async def body(scene: Scene) -> None:
         end = await scene.agent.latest(await holding(scene, 100), None)
         scene.agent.sink_waits(True)
-        scene.ends.ends[A] = 200
+        scene.end_offsets.end_offsets[A] = 200
         await scene.agent.latest(end, None)
-        assert (await told(scene))[0] == Phase.READING
+        assert (await reported(scene))[0] == Phase.READING
 
     story(body)
 
@@ -77,11 +77,11 @@ def test_a_query_between_two_triggers_waits_until_the_next() -> None:
         scene.agent.trigger_interval = 600.0
         asked = scene.loop.time()
         scene.agent.finished(end)
-        scene.ends.ends[A] = 200
-        phase, _, left = await told(scene)
+        scene.end_offsets.end_offsets[A] = 200
+        phase, _, left = await reported(scene)
         assert (phase, left) == (Phase.WAITING, round(600.0 - (scene.loop.time() - asked), 1))
         await asyncio.sleep(600.0)
-        assert (await told(scene))[0] == Phase.READING, "it should have asked"
+        assert (await reported(scene))[0] == Phase.READING, "it should have asked"
 
     story(body)
 
@@ -89,7 +89,7 @@ def test_a_query_between_two_triggers_waits_until_the_next() -> None:
 def test_a_query_whose_trigger_fires_at_once_and_that_does_not_ask_waits_for_nothing() -> None:
     async def body(scene: Scene) -> None:
         await holding(scene, 100)
-        assert (await told(scene))[0] == Phase.READING
+        assert (await reported(scene))[0] == Phase.READING
 
     story(body)
 
@@ -99,7 +99,7 @@ def test_few_records_wait_until_the_longest_delay_though_workers_are_kept_warm_m
         scene.agent.query_began(Limits(min_records=1000, max_delay=900.0))
         begun = scene.loop.time()
         start = await holding(scene, 10)
-        phase, _, left = await told(scene)
+        phase, _, left = await reported(scene)
         assert (phase, 890.0 < left < 900.0) == (Phase.WAITING, True)
         empty = 0
         while not (end := await scene.agent.latest(start, None)).shards or end.shards[A].start == end.shards[A].stop:
@@ -118,7 +118,7 @@ def test_nobody_says_that_it_waits_for_longer_than_a_coordinator_believes() -> N
         end = await scene.agent.latest(await holding(scene, 100), None)
         scene.agent.trigger_interval = 1e9
         scene.agent.finished(end)
-        scene.ends.ends[A] = 200
-        assert await told(scene) == (Phase.WAITING, 0.0, 86_400.0)
+        scene.end_offsets.end_offsets[A] = 200
+        assert await reported(scene) == (Phase.WAITING, 0.0, 86_400.0)
 
     story(body)

@@ -34,15 +34,15 @@ EXECUTORS = {
 def test_a_pods_environment_is_read() -> None:
     pod = read_pod({**POD, "SHARDHERD_HEARTBEAT_INTERVAL_MS": "1500", "SHARDHERD_DRIVER_CORES": "2"})
 
-    assert pod.incarnation == Incarnation("pod-uid", 3)
-    assert (pod.heartbeat_interval, pod.drain_timeout, pod.grace_period) == (1.5, 60, 90)
+    assert pod.session.incarnation == Incarnation("pod-uid", 3)
+    assert (pod.session.heartbeat_interval, pod.session.drain_timeout, pod.grace_period) == (1.5, 60, 90)
     assert pod.checkpoint_location == "/data/checkpoints/group-uid/clicks-0"
     assert pod.slots == 2
     assert read_pod({**POD, **EXECUTORS}).slots == 6
-    assert (pod.zone, pod.capacity) == ("", 1)
+    assert (pod.session.zone, pod.session.capacity) == ("", 1)
     assert pod.worker_address == "127.0.0.1"
     assert read_pod({**POD, **EXECUTORS, "SHARDHERD_POD_IP": "10.0.0.7"}).worker_address == "10.0.0.7"
-    placed = read_pod({**POD, "SHARDHERD_ZONE": "eu-1a", "SHARDHERD_CAPACITY": "4"})
+    placed = read_pod({**POD, "SHARDHERD_ZONE": "eu-1a", "SHARDHERD_CAPACITY": "4"}).session
     assert (placed.zone, placed.capacity) == ("eu-1a", 4)
     isolations = [
         {},
@@ -106,9 +106,9 @@ def test_a_driver_with_executors_waits_a_minute_for_the_answers_of_the_api_serve
 
 
 def test_a_pod_is_told_the_files_of_its_kafka_credentials_and_a_wrong_one_is_named() -> None:
-    told = '{"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "app", "password_file": "/kafka/password"}'
+    security = '{"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "app", "password_file": "/kafka/password"}'
 
-    assert read_pod({**POD, "SHARDHERD_KAFKA_SECURITY": told}).security == Security(
+    assert read_pod({**POD, "SHARDHERD_KAFKA_SECURITY": security}).security == Security(
         "SASL_SSL", "PLAIN", username="app", password_file="/kafka/password"
     )
     assert read_pod(POD).security == Security()

@@ -27,7 +27,7 @@ from shardherd.core.model.nouns import (
     ShardId,
 )
 from shardherd.spark.agent import Agent
-from shardherd.spark.holder import Facts, Latest
+from shardherd.spark.batch_planner import Latest, ReaderSettings
 from shardherd.spark.offsets import parse
 from shardherd.spark.options import read_options
 from shardherd.spark.schema import Wanted
@@ -92,7 +92,7 @@ class World:
     """What outlives an application."""
 
     coordinator: Coordinator
-    ends: FakeEnds
+    end_offsets: FakeEnds
     disk: Disk = field(default_factory=Disk)
     sink: Counter[tuple[str, int]] = field(default_factory=Counter)
     starts: int = 0
@@ -111,15 +111,15 @@ class Application:
         self.loop = SimulatedLoop()
         self.agent = self.now(self._agent())
         self.running = self.loop.create_task(self.agent.run())
-        self.facts = Facts(GROUP, "kafka:9092", 1)
+        self.reader_settings = ReaderSettings(GROUP, "kafka:9092", 1)
         self.reader = ShardherdStreamReader(read_options({"maxOffsetsPerTrigger": "20"}, batch=False), Wanted(("offset",)))
-        self.reader._holding = self
+        self.reader._batch_planner = self
 
     async def _agent(self) -> Agent:
         settings = SessionSettings(GROUP, ME, Incarnation("pod-uid", self.world.starts))
-        ends, loop = self.world.ends, asyncio.get_running_loop()
+        end_offsets, loop = self.world.end_offsets, asyncio.get_running_loop()
         self.world.coordinator._changed = asyncio.Event()
-        return Agent(settings, self.world.coordinator, ends, Observed(), self._stop, loop.time)
+        return Agent(settings, self.world.coordinator, end_offsets, Observed(), self._stop, loop.time)
 
     async def _stop(self, reason: str) -> None:
         raise AssertionError(reason)
@@ -257,7 +257,7 @@ def test_what_spark_has_committed_is_checkpointed_though_nothing_comes_after_it(
     with pytest.raises(CrashError):
         Application(world, step, BATCH).run(10)
     assert world.coordinator.positions == {A: 20, B: 120}
-    world.ends.ends = {A: 30, B: 130}
+    world.end_offsets.end_offsets = {A: 30, B: 130}
     world.coordinator.hold(2, since=1)
     Application(world).run(10)
 

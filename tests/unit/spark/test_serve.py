@@ -21,9 +21,9 @@ from shardherd.source.kafka.end_offsets import EndWatcher
 from shardherd.source.kafka.fetching import Fetched
 from shardherd.spark import serve
 from shardherd.spark.agent import Agent
+from shardherd.spark.batch_planner import Latest, ReaderSettings
 from shardherd.spark.decode_stats import ReceivedCounts, new_address
 from shardherd.spark.flow import Limits
-from shardherd.spark.holder import Facts, Latest
 from shardherd.spark.link import SOCKET_VARIABLE, AgentGoneError, AgentLink
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.offsets import Offsets
@@ -33,7 +33,7 @@ from tests.unit.source.kafka_bytes import Record, batch_of
 from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
 
 A = ShardId("clicks/0")
-FACTS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}, "countsAddress": None}
+READER_SETTINGS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}, "countsAddress": None}
 
 
 async def nothing(_reason: str) -> None:
@@ -43,8 +43,8 @@ async def nothing(_reason: str) -> None:
 @pytest.fixture
 async def agent() -> Any:
     coordinator = FakeCoordinator()
-    ends = FakeEnds({A: 100})
-    made = Agent(SessionSettings(GROUP, ME, RUN), coordinator, ends, Observed(), nothing)
+    end_offsets = FakeEnds({A: 100})
+    made = Agent(SessionSettings(GROUP, ME, RUN), coordinator, end_offsets, Observed(), nothing)
     coordinator.assign((A, 4, 0))
     running = asyncio.create_task(made.run())
     yield made
@@ -63,7 +63,7 @@ async def server(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(serve, "PREDECESSOR_WAIT", 1.0)
     monkeypatch.setattr(serve, "LAST_WORD_WAIT", 0.05)
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
-    made = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append)
+    made = serve.ReaderServer(agent, tmp_path / "agent.sock", READER_SETTINGS, read_committed=isolations.append)
     await made.start()
     yield made
     await made.close()
@@ -91,7 +91,7 @@ async def test_a_stream_reader_reads_what_the_agent_holds(agent: Agent, server: 
     answer = await latest(link)
 
     assert answer == Latest({"group": GROUP, "shards": {A: [0, 60, 4]}, "v": 1, "warm": 1}, {A: 100})
-    assert link.facts == Facts(GROUP, "kafka:9092", 1, {})
+    assert link.reader_settings == ReaderSettings(GROUP, "kafka:9092", 1, {})
     assert not link.ordered
     assert agent.batch_sizing.target == 2.5
     assert await replayed(link) == frozenset()
@@ -105,21 +105,25 @@ async def test_a_number_of_tasks_that_changes_is_told_with_every_answer(
     await until(lambda: agent.tracker.shards == (A,))
     slots = Slots(cores=2, least=1, most=4)
     server = serve.ReaderServer(
-        agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, slots=lambda news: slots.wanted(news=news)
+        agent,
+        tmp_path / "agent.sock",
+        READER_SETTINGS,
+        read_committed=isolations.append,
+        slots=lambda news: slots.wanted(news=news),
     )
     await server.start()
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
     link = AgentLink(Limits(max_records=10))
-    told = []
+    found = []
     for executors, took in ((1, 0.5), (1, 4.0), (3, 4.0), (3, 1.0)):
         slots.runs(executors)
         slots.took(took)
         await latest(link)
-        told.append(link.facts.slots)
+        found.append(link.reader_settings.slots)
     link.close()
     await server.close()
 
-    assert told == [2, 4, 8, 6]
+    assert found == [2, 4, 8, 6]
 
 
 async def test_every_query_says_whether_it_reads_committed_records_only(
@@ -146,21 +150,25 @@ async def test_a_query_that_says_nothing_reads_as_its_consumer_group_declares(
     reads: bool,
 ) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
-    server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, committed=declared)
+    server = serve.ReaderServer(
+        agent, tmp_path / "agent.sock", READER_SETTINGS, read_committed=isolations.append, committed=declared
+    )
     await server.start()
     link = AgentLink(Limits(), committed=asked)
     await replayed(link)
     link.close()
     await server.close()
 
-    assert (link.facts.committed, isolations) == (reads, [reads])
+    assert (link.reader_settings.committed, isolations) == (reads, [reads])
 
 
 async def test_a_query_that_reads_otherwise_than_its_consumer_group_declares_is_refused(
     agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolations: list[bool]
 ) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
-    server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=isolations.append, committed=False)
+    server = serve.ReaderServer(
+        agent, tmp_path / "agent.sock", READER_SETTINGS, read_committed=isolations.append, committed=False
+    )
     await server.start()
     link = AgentLink(Limits(), committed=True)
     with pytest.raises(AgentGoneError) as refused:
@@ -179,18 +187,20 @@ async def test_that_the_lag_of_such_a_query_counts_open_transactions_is_said_unl
     agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "agent.sock"))
-    told = []
+    logged = []
     for declared in (None, True):
         caplog.clear()
-        server = serve.ReaderServer(agent, tmp_path / "agent.sock", FACTS, read_committed=lambda _: None, committed=declared)
+        server = serve.ReaderServer(
+            agent, tmp_path / "agent.sock", READER_SETTINGS, read_committed=lambda _: None, committed=declared
+        )
         await server.start()
         link = AgentLink(Limits(), committed=True)
         await replayed(link)
         link.close()
         await server.close()
-        told.append([record.getMessage() for record in caplog.records if "isolationLevel" in record.getMessage()])
+        logged.append([record.getMessage() for record in caplog.records if "isolationLevel" in record.getMessage()])
 
-    assert told == [[serve.LAG_OF_OPEN_TRANSACTIONS], []]
+    assert logged == [[serve.LAG_OF_OPEN_TRANSACTIONS], []]
 
 
 async def test_the_offsets_of_another_group_are_refused_in_words(agent: Agent, server: serve.ReaderServer) -> None:
@@ -342,7 +352,7 @@ class FakeKafka:
         self.asked: list[tuple[ShardId, ...]] = []
         self.committed = False
 
-    def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, int]:
+    def end_offsets(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, int]:
         self.asked.append(tuple(shards))
         if self.failure is not None:
             raise self.failure
@@ -366,17 +376,17 @@ def wait_for(true: Callable[[], bool]) -> None:
 
 
 def test_ends_are_asked_of_the_watched_shards_only_and_changes_are_told() -> None:
-    kafka, told = FakeKafka(), threading.Event()
+    kafka, changed = FakeKafka(), threading.Event()
     kafka.ends_of = {A: 5, ShardId("clicks/1"): 9}
-    watcher = EndWatcher(kafka, told.set, interval=0.005)
+    watcher = EndWatcher(kafka, changed.set, interval=0.005)
     watcher.start()
     try:
         watcher.watch([A])
-        assert told.wait(30)
+        assert changed.wait(30)
         assert watcher.known() == {A: 5}
-        told.clear()
+        changed.clear()
         kafka.ends_of[A] = 6
-        assert told.wait(30)
+        assert changed.wait(30)
         assert watcher.known() == {A: 6}
         watcher.watch([ShardId("clicks/1")])
         wait_for(lambda: watcher.known() == {"clicks/1": 9})

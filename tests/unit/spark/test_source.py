@@ -150,7 +150,7 @@ def test_the_reader_that_executors_get_is_pickled_without_a_connection(agent: Fa
 
     copy = cloudpickle.loads(cloudpickle.dumps(fresh.read)).__self__  # type: ignore[no-untyped-call]
 
-    assert (copy._wanted, copy._holding) == (Wanted(("value",)), None)
+    assert (copy._wanted, copy._batch_planner) == (Wanted(("value",)), None)
 
 
 def test_the_limits_are_told_to_the_agent_and_trigger_once_sets_them_aside(agent: FakeAgent) -> None:

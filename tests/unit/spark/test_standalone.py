@@ -10,12 +10,12 @@ import pytest
 from shardherd.core.model.naming import split
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
-from shardherd.source.kafka.leader_epochs import Ends, Mark
+from shardherd.source.kafka.leader_epochs import EndOffsets, Mark
 from shardherd.source.kafka.listing import Listed
 from shardherd.source.kafka.partitions import EARLIEST, LATEST
-from shardherd.source.reading.start_positions import PlaceError
+from shardherd.source.reading.start_positions import RangeBoundError
 from shardherd.spark import standalone
-from shardherd.spark.holder import Facts
+from shardherd.spark.batch_planner import ReaderSettings
 from shardherd.spark.offsets import STANDALONE, Offsets
 from shardherd.spark.options import Settings, read_options
 from shardherd.spark.standalone import DataLostError, Standalone, ranges_between
@@ -56,9 +56,9 @@ class FakeKafka:
     def begins(self, shards: frozenset[ShardId], timeout: float) -> dict[ShardId, int]:
         return self.offsets(dict.fromkeys(shards - self.silent, EARLIEST), timeout)
 
-    def ends(self, shards: frozenset[ShardId], timeout: float) -> Ends:
+    def end_offsets(self, shards: frozenset[ShardId], timeout: float) -> EndOffsets:
         found = self.offsets(dict.fromkeys(shards - self.silent, LATEST), timeout)
-        return Ends(found, {shard: len(reigns) - 1 for shard, reigns in self.reigns.items() if shard in found})
+        return EndOffsets(found, {shard: len(reigns) - 1 for shard, reigns in self.reigns.items() if shard in found})
 
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> dict[ShardId, int]:
         return {shard: self.reigns[shard][mark.epoch + 1] for shard, mark in marks.items()}
@@ -329,8 +329,8 @@ def test_topics_that_are_not_subscribed_any_more_are_kept_and_no_loss(patch: pyt
 def test_it_tells_what_its_tasks_need_and_closes_once(patch: pytest.MonkeyPatch) -> None:
     query = Query(FakeKafka(s0=(0, 10)), patch)
 
-    assert query.side.facts == Facts(STANDALONE, "kafka:9092", 2, {})
-    assert query.side.latest(NOTHING, once=False).ends == {A: 10}
+    assert query.side.reader_settings == ReaderSettings(STANDALONE, "kafka:9092", 2, {})
+    assert query.side.latest(NOTHING, once=False).end_offsets == {A: 10}
     query.side.close()
     query.side.close()
     assert query.kafka.closed == 1
@@ -361,7 +361,7 @@ def test_a_batch_that_cannot_be_read_whole_is_refused_unless_losses_are_allowed(
     kafka = FakeKafka(s0=(3, 10))
     options = {"startingOffsets": f'{{"clicks": {{"0": {start}}}}}', "endingOffsets": f'{{"clicks": {{"0": {stop}}}}}'}
 
-    with pytest.raises(PlaceError, match=reason):
+    with pytest.raises(RangeBoundError, match=reason):
         between(kafka, **options)
     assert between(kafka, **options, failOnDataLoss="false") == {A: (start, max(start, min(stop, 10)))}
 

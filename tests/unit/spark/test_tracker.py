@@ -173,7 +173,7 @@ class Ledger(RuleBasedStateMachine):
         self.epoch = 0
         self.revision = 0
         self.granted: dict[ShardId, tuple[int, int]] = {}  # shard -> (epoch, durable position)
-        self.ends = {A: 0, B: 0, C: 0}
+        self.end_offsets = {A: 0, B: 0, C: 0}
         self.handed: dict[ShardId, ReadRange] = {}
         self.read: dict[ShardId, int] = {}  # under the current grant: end of what was finished
 
@@ -197,11 +197,11 @@ class Ledger(RuleBasedStateMachine):
 
     @rule(shard=shards, count=st.integers(1, 20))
     def produce(self, shard: ShardId, count: int) -> None:
-        self.ends[shard] += count
+        self.end_offsets[shard] += count
 
     @rule(budget=st.one_of(st.none(), st.integers(1, 15)))
     def batch(self, budget: int | None) -> None:
-        handed = self.tracker.hand_out(self.ends, budget)
+        handed = self.tracker.hand_out(self.end_offsets, budget)
         if not handed:
             return
         total = sum(each.stop - each.start for each in handed.values())
@@ -210,7 +210,7 @@ class Ledger(RuleBasedStateMachine):
         for shard, each in handed.items():
             assert each.epoch == self.granted[shard][0]
             assert each.start == self.read[shard], "it goes on where the last finished range ended"
-            assert each.stop <= max(self.ends[shard], each.start)
+            assert each.stop <= max(self.end_offsets[shard], each.start)
         self.handed = handed
 
     @precondition(lambda self: self.handed)

@@ -12,7 +12,7 @@ from shardherd.core.model.nouns import GroupIdentity, GroupView, ShardState
 from shardherd.telemetry.collector import GroupCollector, MetricsServer
 from shardherd.telemetry.metrics import OperatorMetrics
 from shardherd.telemetry.scrapers import REFUSAL, Scrapers, digest, token_in
-from tests.unit.controller.builders import IDENTITY, consumers, shards, view
+from tests.unit.core.planning.builders import IDENTITY, consumers, shards, view
 
 
 def scraped(views: dict[GroupIdentity, GroupView], limit: int = 10) -> set[str]:

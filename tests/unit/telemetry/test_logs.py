@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardherd.telemetry.logs import JsonFormatter, TextFormatter, configure, fields
-from tests.unit.controller.builders import IDENTITY
+from tests.unit.core.planning.builders import IDENTITY
 
 
 def record(**extra: object) -> logging.LogRecord:

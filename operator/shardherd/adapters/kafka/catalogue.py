@@ -190,11 +190,11 @@ class Catalogue:
         ids, leaders, leaderless = found.ids, found.leaders, found.leaderless
         taken = boot_time()
         begins = await self._begin_offsets(wire, leaders, ids)
-        ends = await _offsets(wire, leaders, LATEST, read_committed=self._read_committed)
+        end_offsets = await _offsets(wire, leaders, LATEST, read_committed=self._read_committed)
         last = self._last.extents if self._last is not None else {}
         last_ids = self._last.topic_ids if self._last is not None else {}
         grown = self._grown(ids, taken)
-        extents = {partition: Extent(begins[partition], end) for partition, end in ends.items() if partition in begins}
+        extents = {partition: Extent(begins[partition], end) for partition, end in end_offsets.items() if partition in begins}
         for partition in (leaders.keys() | leaderless) - extents.keys():
             # Another topic of the same name has nothing of the one before.
             if partition in last and last_ids.get(partition[0]) == ids[partition[0]]:
@@ -266,7 +266,7 @@ async def _topics(wire: Wire, interests: Iterable[Interest]) -> lookup.Topics:
     response = await wire.send(lookup.topics_request(None if everything else names))
     lookup.add_topics(found, response, wanted)
     if everything and (absent := sorted(set(names) - {topic.name for topic in response.topics if not topic.is_internal})):
-        # A topic that a name means may be one of Kafka's own; one that does not exist is told as such.
+        # A topic that a name means may be one of Kafka's own; one that does not exist is reported as missing.
         lookup.add_topics(found, await wire.send(lookup.topics_request(absent)), lambda _name, _internal: True)
     return found
 

@@ -30,7 +30,7 @@ from kafka.net.selector import NetworkSelector
 from shardherd.adapters.kafka.access import Access
 from shardherd.clock import boot_time
 from shardherd.ports import SourceUnavailableError
-from shardherd.source.kafka.connection_manager import PLAINTEXT, ClientManager, Failure, told
+from shardherd.source.kafka.connection_manager import PLAINTEXT, ClientManager, Failure, error_text
 from shardherd.source.kafka_python.private import crash_of
 from shardherd.source.security.credential_errors import CredentialsError
 
@@ -121,7 +121,7 @@ class KafkaConnection:
             self._failed = not answered
             why = "" if answered else _why(manager.failures())
             remedy = next((f"; {text}" for kind, text in _REMEDIES.items() if isinstance(error, kind)), "")
-            raise SourceUnavailableError(f"Kafka at {self.servers}: cannot {what}: {told(error)}{why}{remedy}") from error
+            raise SourceUnavailableError(f"Kafka at {self.servers}: cannot {what}: {error_text(error)}{why}{remedy}") from error
 
     async def _open(self) -> Any:
         async with self._opening:
@@ -155,7 +155,7 @@ class KafkaConnection:
             unknown = await asyncio.to_thread(_unresolved, self.servers)
             cause = f" (the name {unknown!r} does not resolve)" if unknown else _why(failures)
             if not isinstance(error, KafkaTimeoutError | TimeoutError):
-                cause = f" ({told(error)})"
+                cause = f" ({error_text(error)})"
             raise SourceUnavailableError(
                 f"no Kafka broker answers at {self.servers} within {CONNECT_TIMEOUT:g} s{cause}; check"
                 " spec.source.kafka.bootstrapServers, and that the brokers run and can be reached from the operator's pod"

@@ -36,8 +36,8 @@ _HORIZON = 0x40
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the bytes of a partition tell of the first record that may be read from a position on.
+class FirstRecord:
+    """What the bytes of a partition show about the first record that may be read from a position on.
 
     `written` in milliseconds since 1970, None if it is not known or there is no such record; `next` is where the bytes end.
     """
@@ -117,14 +117,16 @@ class RecordTimes:
                     continue
                 end = part.last_stable_offset if self._read_committed else part.high_watermark
                 aborted = [Aborted(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
-                told = _told(partition, part.records or b"", offsets[partition], aborted if self._read_committed else ())
+                first = _first_record(
+                    partition, part.records or b"", offsets[partition], aborted if self._read_committed else ()
+                )
                 size += len(part.records or b"")
-                largest[answer.topic] = max(largest.get(answer.topic, LEAST_ROOM), told.largest)
-                if told.written is not None:
-                    found[partition] = told.written / 1000.0
-                elif not told.found and told.next >= end:
+                largest[answer.topic] = max(largest.get(answer.topic, LEAST_ROOM), first.largest)
+                if first.written is not None:
+                    found[partition] = first.written / 1000.0
+                elif not first.found and first.next >= end:
                     found[partition] = None
-                elif not told.found:
+                elif not first.found:
                     short.add(answer.topic)
         for topic, needed in largest.items():
             room = self._room.get(topic, LEAST_ROOM)
@@ -134,15 +136,15 @@ class RecordTimes:
         return found
 
 
-def _told(partition: Partition, data: bytes, position: int, aborted: Sequence[Aborted]) -> Told:
+def _first_record(partition: Partition, data: bytes, position: int, aborted: Sequence[Aborted]) -> FirstRecord:
     try:
         return first_written(data, position, aborted)
     except errors.KafkaError as error:
         log.debug("the time of %s/%s at %s: %s", *partition, position, error)
-        return Told(found=True, written=None, next=position)
+        return FirstRecord(found=True, written=None, next=position)
 
 
-def first_written(data: bytes, position: int, aborted: Sequence[Aborted]) -> Told:
+def first_written(data: bytes, position: int, aborted: Sequence[Aborted]) -> FirstRecord:
     """What these batches tell of the first record from `position` on that is none of `aborted` and no mark of a transaction.
 
     Raises a KafkaError for bytes that are no batches.
@@ -156,7 +158,7 @@ def first_written(data: bytes, position: int, aborted: Sequence[Aborted]) -> Tol
             reached = max(reached, batch.base_offset + 1)
             found, written = _legacy_time_in(batch, position)
             if found:
-                return Told(True, written, reached, largest)
+                return FirstRecord(True, written, reached, largest)
             continue
         while waiting and waiting[-1].first_offset <= batch.last_offset:
             gone.add(waiting.pop().producer_id)
@@ -166,8 +168,8 @@ def first_written(data: bytes, position: int, aborted: Sequence[Aborted]) -> Tol
         elif batch.last_offset >= position and batch.records_count and not _aborted(batch, gone):
             found, written = _time_in(batch, position)
             if found:
-                return Told(True, written, reached, largest)
-    return Told(False, None, reached, largest)
+                return FirstRecord(True, written, reached, largest)
+    return FirstRecord(False, None, reached, largest)
 
 
 def _aborted(batch: DefaultRecordBatch, gone: set[int]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,16 @@ class KubernetesApi:
         """Close idle connections; calls under way end at their own deadline."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._rest.close()
+
+
+async def unless_missing(call: Awaitable[Any], *statuses: int) -> Any:
+    """What a call answers; None if it is refused with 404, as there is no such object, or with one of these statuses."""
+    try:
+        return await call
+    except ApiError as error:
+        if error.status not in (404, *statuses):
+            raise
+        return None
 
 
 def resource_of(path: str) -> str:

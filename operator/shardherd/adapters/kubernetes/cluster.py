@@ -1,8 +1,8 @@
 """What the controller reads and writes of a group's objects. Called by the controller through `Cluster`.
 
-Writes are server-side applies under one field manager, so that what others set on our objects stays. What the watches have
-shown is not asked for again; without a `Seen`, or where it does not know all, a read costs a handful of requests, sent at the
-same time. Decides nothing.
+Writes are server-side applies under one field manager, so that what others set on our objects stays. A read is
+answered from the `ObjectCache`; without one, or where it is not complete, it costs a handful of requests, sent at once. Decides
+nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from shardherd.adapters.kubernetes.api import APPLY, ApiError, ApiUnavailableError, KubernetesApi
-from shardherd.adapters.kubernetes.seen import BUDGET, GROUP, GROUP_LABEL, POD, SERVICE, STATEFUL_SET, Key, Seen, group_of, slim
+from shardherd.adapters.kubernetes.object_cache import (
+    BUDGET,
+    GROUP,
+    GROUP_LABEL,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    Key,
+    ObjectCache,
+    group_of,
+    slim,
+)
 from shardherd.clock import boot_time
 from shardherd.core.model.nouns import GroupIdentity
 from shardherd.ports import ClusterChangedError, ClusterRefusedError, ClusterUnavailableError, GroupObjects, Manifest
@@ -57,19 +68,19 @@ _WRITTEN = {**_COLLECTIONS, "ConfigMap": ("/api/v1", "configmaps")}
 
 
 class KubernetesCluster:
-    """Cluster, over the API server. A driver's last words are read once for each of its ends.
+    """Cluster, over the API server. The log of a driver that crashed is read once for each crash.
 
-    With `seen`, which somebody feeds from watches in `namespaces` (none named: in all), it reads what is known there.
+    With `cache`, which is fed from watches in `namespaces` (none named: in all), it reads from that where it is complete.
     """
 
-    def __init__(self, api: KubernetesApi, seen: Seen | None = None, namespaces: Sequence[str] = ()) -> None:
+    def __init__(self, api: KubernetesApi, cache: ObjectCache | None = None, namespaces: Sequence[str] = ()) -> None:
         self._api = api
-        self._seen = seen
+        self._cache = cache
         self._namespaces = tuple(namespaces)
         self._logs: dict[str, tuple[int, str]] = {}
         self._listed_at = float("-inf")
         self._listing = asyncio.Lock()
-        self._unseen: set[tuple[str, str, str]] = set()
+        self._unwatched: set[tuple[str, str, str]] = set()
         self._warned: dict[str, tuple[float, list[Any]]] = {}
         self._warning = asyncio.Lock()
 
@@ -88,36 +99,36 @@ class KubernetesCluster:
         return dataclasses.replace(
             found,
             warnings=await self._warnings(namespace, found.stateful_set, found.pods),
-            logs=await self._last_words(namespace, found.pods),
+            logs=await self._crash_logs(namespace, found.pods),
         )
 
     async def _known(self, namespace: str, name: str) -> GroupObjects | None:
-        seen, key = self._seen, (namespace, name)
-        if seen is None:
+        cache, key = self._cache, (namespace, name)
+        if cache is None:
             return await self._read(namespace, name)
-        await self._look_around(seen)
-        found = seen.whole(key)
+        await self._relist_if_due(cache)
+        found = cache.complete(key)
         if found is not None:
-            return await self._with_what_is_unseen(found, namespace, name)
-        touched = seen.touched(key)
+            return await self._with_unwatched(found, namespace, name)
+        touched = cache.touched(key)
         found = await self._read(namespace, name)
-        seen.learn(key, found, touched)
+        cache.fill(key, found, touched)
         if found is not None:
             for part, kind in _PARTS.items():
                 body = getattr(found, part)
                 if body is not None and group_of(kind, body) != key:
-                    self._unseen.add((kind, namespace, name))
+                    self._unwatched.add((kind, namespace, name))
         return found
 
-    async def _look_around(self, seen: Seen) -> None:
+    async def _relist_if_due(self, cache: ObjectCache) -> None:
         """List everything, if that is due. Who comes meanwhile goes on with what is known, if anything is."""
-        if not self._listing_due(seen) or (self._listing.locked() and self._listed_at > float("-inf")):
+        if not self._listing_due(cache) or (self._listing.locked() and self._listed_at > float("-inf")):
             return
         async with self._listing:
-            if not self._listing_due(seen):
+            if not self._listing_due(cache):
                 return
-            listed, begun = seen.listing(), boot_time()
-            seen.relisted = False
+            listed, begun = cache.listing(), boot_time()
+            cache.relisted = False
             found: list[tuple[str, Manifest]] = []
             try:
                 # One after the other: their answers together would be the most that this process ever holds.
@@ -126,13 +137,13 @@ class KubernetesCluster:
                         found += await self._everything(kind, where)
                 listed(found)
             except BaseException:
-                seen.relisted = True
+                cache.relisted = True
                 raise
             self._listed_at = begun
 
-    def _listing_due(self, seen: Seen) -> bool:
+    def _listing_due(self, cache: ObjectCache) -> bool:
         age = boot_time() - self._listed_at
-        return age >= max(LISTING_AGE, LISTING_EACH * len(seen)) or (seen.relisted and age >= LISTING_PAUSE)
+        return age >= max(LISTING_AGE, LISTING_EACH * len(cache)) or (cache.relisted and age >= LISTING_PAUSE)
 
     async def _everything(self, kind: str, namespace: str) -> list[tuple[str, Manifest]]:
         """Every object of this kind that may be ours, slimmed page by page."""
@@ -148,16 +159,16 @@ class KubernetesCluster:
                 return found
             query["continue"] = more
 
-    async def _with_what_is_unseen(self, found: GroupObjects, namespace: str, name: str) -> GroupObjects:
-        """What stands under the group's name without our label, which no watch shows: it was met before."""
+    async def _with_unwatched(self, found: GroupObjects, namespace: str, name: str) -> GroupObjects:
+        """Add objects under the group's name without our label: no watch shows them, an earlier read or write met them."""
         bodies = {}
         for part, kind in _PARTS.items():
-            if (kind, namespace, name) not in self._unseen:
+            if (kind, namespace, name) not in self._unwatched:
                 continue
             shown = getattr(found, part)
             body = bodies[part] = shown or await self._get(kind, namespace, name)
             if shown is not None or body is None:
-                self._unseen.discard((kind, namespace, name))
+                self._unwatched.discard((kind, namespace, name))
         return dataclasses.replace(found, **bodies) if bodies else found
 
     async def _read(self, namespace: str, name: str) -> GroupObjects | None:
@@ -178,7 +189,7 @@ class KubernetesCluster:
         base, plural = _WRITTEN[kind]
         key = (metadata["namespace"], metadata["name"])
         # What the watches do not show but a reading did, the plan has judged.
-        known = self._seen is None or kind not in _COLLECTIONS or self._seen.has(key, kind) or (kind, *key) in self._unseen
+        known = self._cache is None or kind not in _COLLECTIONS or self._cache.has(key, kind) or (kind, *key) in self._unwatched
         # The selector of a StatefulSet is one value that all must have, so the API server itself keeps us from another's.
         careful = not known and kind == STATEFUL_SET
         if not known and not careful:
@@ -202,7 +213,7 @@ class KubernetesCluster:
         """Raise ClusterChangedError if an object that no watch shows stands where ours would be: the plan must judge it."""
         if await self._get(kind, namespace, name) is None:
             return
-        self._unseen.add((kind, namespace, name))
+        self._unwatched.add((kind, namespace, name))
         raise ClusterChangedError(f"there is a {kind} {namespace}/{name} that the watches do not show")
 
     async def write_status(self, group: GroupIdentity, status: Manifest) -> None:
@@ -226,20 +237,20 @@ class KubernetesCluster:
         try:
             await self._unless_gone(self._call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body), {404, 409})
         finally:
-            if self._seen is not None:
+            if self._cache is not None:
                 # Whether it is there still, or on its way out, is read anew.
-                self._seen.distrust_pod(namespace, name)
+                self._cache.invalidate_pod(namespace, name)
 
     async def _write(self, key: Key, kind: str, *arguments: Any, **options: Any) -> None:
         """A write, whose answer is how the object is now; after any other outcome the group is read anew."""
         try:
             answer = await self._call(*arguments, **options)
         except BaseException:
-            if self._seen is not None:
-                self._seen.distrust(key)
+            if self._cache is not None:
+                self._cache.invalidate(key)
             raise
-        if self._seen is not None and kind in _LISTED:
-            self._seen.see(kind, answer)
+        if self._cache is not None and kind in _LISTED:
+            self._cache.update(kind, answer)
 
     async def _warnings(self, namespace: str, stateful_set: Any, pods: Iterable[Any]) -> tuple[tuple[str, str], ...]:
         """Why the StatefulSet cannot make its pods, if any are missing."""
@@ -265,9 +276,9 @@ class KubernetesCluster:
                 self._warned[namespace] = (now + max(WARNINGS_AGE, WARNINGS_SHARE * (now - begun)), events)
             return events
 
-    async def _last_words(self, namespace: str, pods: Iterable[Any]) -> dict[str, str]:
+    async def _crash_logs(self, namespace: str, pods: Iterable[Any]) -> dict[str, str]:
         """The ends of the logs of drivers that are down after a crash, by pod UID."""
-        words = {}
+        logs = {}
         for pod in pods:
             status = next((item for item in pod["status"].get("containerStatuses", ()) if item["name"] == "driver"), None)
             if status is None or "running" in status.get("state", {}) or not _failed(status):
@@ -275,11 +286,11 @@ class KubernetesCluster:
             uid, restarts = pod["metadata"]["uid"], int(status.get("restartCount", 0))
             if self._logs.get(uid, (-1, ""))[0] != restarts:
                 self._logs[uid] = (restarts, await self._log(namespace, pod["metadata"]["name"]))
-            words[uid] = self._logs[uid][1]
+            logs[uid] = self._logs[uid][1]
         # Those of pods that went long ago are of no use to anybody.
         for uid in list(self._logs)[:-1000]:
             del self._logs[uid]
-        return words
+        return logs
 
     async def _log(self, namespace: str, pod: str) -> str:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi, unless_missing
 from shardherd.adapters.kubernetes.configmaps import metadata, owned, path
 from shardherd.core.group.records import PositionCopies
 from shardherd.core.model.nouns import GroupIdentity, Offset, ShardId
@@ -48,11 +48,11 @@ class ConfigMapCopies:
         parts: list[dict[str, Any]] = []
         for number in count():
             try:
-                found = await self._api.acall("GET", path(group, f"offsets-{number}"), timeout=TIMEOUT)
+                found = await unless_missing(self._api.acall("GET", path(group, f"offsets-{number}"), timeout=TIMEOUT))
             except (ApiError, ApiUnavailableError) as error:
-                if isinstance(error, ApiError) and error.status == 404:
-                    break
                 raise OwnershipUnavailableError(f"cannot read the copied positions of group {group}: {error}") from error
+            if found is None:
+                break
             versions.append(str(found["metadata"]["resourceVersion"]))
             parts.append(_unpack(found, group) if owned(found, group) else {})
         return StoredCopies(_together(parts), "/".join(versions))
@@ -73,10 +73,10 @@ class ConfigMapCopies:
         except ApiUnavailableError as error:
             raise OutcomeUnknownError(f"the positions of group {group} may or may not be copied: {error}") from error
         except ApiError as error:
-            told = f"cannot copy the positions of group {group}: {error}"
+            message = f"cannot copy the positions of group {group}: {error}"
             if error.status == 409:
-                raise OwnershipConflictError(told) from error
-            raise (OutcomeUnknownError if error.status >= 500 else OwnershipUnavailableError)(told) from error
+                raise OwnershipConflictError(message) from error
+            raise (OutcomeUnknownError if error.status >= 500 else OwnershipUnavailableError)(message) from error
         return "/".join(versions)
 
     async def _write(self, group: GroupIdentity, part: str, data: str, before: str) -> str:
@@ -100,12 +100,8 @@ class ConfigMapCopies:
 
     async def _remove(self, group: GroupIdentity, part: str, version: str) -> None:
         """One that is not needed any more."""
-        try:
-            only = {"preconditions": {"resourceVersion": version}}
-            await self._api.acall("DELETE", path(group, part), only, timeout=TIMEOUT)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        only = {"preconditions": {"resourceVersion": version}}
+        await unless_missing(self._api.acall("DELETE", path(group, part), only, timeout=TIMEOUT))
 
 
 def _packed(shards: Sequence[ShardId], copies: PositionCopies, parts: int) -> str:

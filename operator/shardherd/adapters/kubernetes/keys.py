@@ -1,4 +1,4 @@
-"""Whose token it is, by the keys that the cluster publishes: for an operator without any right in the cluster as a whole.
+"""Verifies tokens with the keys that the cluster publishes: for an operator without any cluster-wide right.
 
 A TokenReview needs such a right. Here a token's signature, audience, issuer and time are checked by ourselves, and that its pod
 and its service account are still there by reading them, for which Roles in the namespaces that are served are enough. Every
@@ -15,7 +15,7 @@ from typing import Any
 
 import jwt
 
-from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi, unless_missing
 from shardherd.adapters.kubernetes.tokens import POD_NAME, POD_UID, TIMEOUT, KubernetesTokens
 from shardherd.ports import Caller, Clock, ReviewUnavailableError
 
@@ -70,8 +70,8 @@ class PublishedKeysTokens(KubernetesTokens):
 
     async def _bound(self, claims: Mapping[str, Any]) -> Caller | None:
         """Who the claims say it is, if what the token is bound to is still there."""
-        told = claims.get("kubernetes.io", {})
-        namespace, account, pod = told.get("namespace", ""), told.get("serviceaccount", {}), told.get("pod", {})
+        binding = claims.get("kubernetes.io", {})
+        namespace, account, pod = binding.get("namespace", ""), binding.get("serviceaccount", {}), binding.get("pod", {})
         name, user = account.get("name", ""), f"system:serviceaccount:{namespace}:{account.get('name', '')}"
         if namespace not in self._namespaces or not name or claims["sub"] != user:
             return None
@@ -84,13 +84,9 @@ class PublishedKeysTokens(KubernetesTokens):
         return await self._caller({"username": user, "groups": groups, "extra": extra})
 
     async def _uid(self, namespace: str, kind: str, name: str) -> str | None:
-        try:
-            found = await self._api.acall("GET", f"/api/v1/namespaces/{namespace}/{kind}/{name}", timeout=TIMEOUT)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
-        if kind != "pods" and "deletionTimestamp" in found["metadata"]:
+        path = f"/api/v1/namespaces/{namespace}/{kind}/{name}"
+        found = await unless_missing(self._api.acall("GET", path, timeout=TIMEOUT))
+        if found is None or (kind != "pods" and "deletionTimestamp" in found["metadata"]):
             return None  # a pod on its way out still drains
         return str(found["metadata"]["uid"])
 

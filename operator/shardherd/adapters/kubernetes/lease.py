@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi, unless_missing
 from shardherd.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class LeaseTimes:
 
 
 class Obituaries(Protocol):
-    """Who is known to be dead."""
+    """Looks up whether the holder of a lease has ended."""
 
     async def died(self, holder: str, start: str) -> bool:
         """Whether this start of that holder has surely ended. Raises ApiError, ApiUnavailableError."""
@@ -47,7 +47,7 @@ class Obituaries(Protocol):
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Observed:
     """The Lease as it was when we first saw this version of it."""
 
     holder: str
@@ -83,7 +83,7 @@ class LeaseLeadership:
         self._times = times or LeaseTimes()
         self._start = start
         self._obituaries = obituaries
-        self._seen: _Seen | None = None
+        self._observed: _Observed | None = None
         self._deadline = float("-inf")
         self._held: Any = None
         self._taken_away = False
@@ -172,12 +172,7 @@ class LeaseLeadership:
         return True
 
     async def _read(self) -> Any:
-        try:
-            return await self._api.acall("GET", self._path, timeout=self._times.retry * 2)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await unless_missing(self._api.acall("GET", self._path, timeout=self._times.retry * 2))
 
     async def _may_take(self, found: Any) -> bool:
         """Whether the Lease is ours or free, its holder is dead, or it was not renewed for its duration while we watched."""
@@ -190,16 +185,16 @@ class LeaseLeadership:
         if holder in ("", self._identity):
             return True
         version = found["metadata"]["resourceVersion"]
-        if self._seen is None or self._seen.holder != holder:
+        if self._observed is None or self._observed.holder != holder:
             log.info("waiting for the lease %s, which %s holds", self._path, holder)
-        if self._seen is None or self._seen.version != version:
-            self._seen = _Seen(holder, version, self._clock.now())
-        unseen = self._clock.now() - self._seen.at
+        if self._observed is None or self._observed.version != version:
+            self._observed = _Observed(holder, version, self._clock.now())
+        unrenewed = self._clock.now() - self._observed.at
         duration = float(found["spec"].get("leaseDurationSeconds") or self._times.duration)
-        if unseen >= duration:
+        if unrenewed >= duration:
             log.warning("the lease %s was not renewed by %s for %g s: taking it over", self._path, holder, duration)
             return True
-        if self._obituaries is None or unseen < self._times.retry / 2:
+        if self._obituaries is None or unrenewed < self._times.retry / 2:
             return False
         # The write that takes it over names the version that we have read: a holder that renews meanwhile keeps it.
         start = found["metadata"].get("annotations", {}).get(START, "")

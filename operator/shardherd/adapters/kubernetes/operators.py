@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, ApiUnavailableError, KubernetesApi, unless_missing
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class OperatorPods:
         The first attempts follow each other quickly; later ones only mend what a process that was paused has done. Ends when it
         is cancelled: a lease that was renewed too late, and that nobody has held meanwhile, is gone on with.
         """
-        told = ""
+        logged = ""
         while True:
             if not certain():
                 await asyncio.sleep(RETRY)
@@ -74,12 +74,12 @@ class OperatorPods:
             try:
                 await self._label()
             except (ApiError, ApiUnavailableError) as error:
-                if str(error) != told:
+                if str(error) != logged:
                     log.warning("the label %s is not set yet, consumers may not reach this operator: %s", LEADER_LABEL, error)
-                told = str(error)
+                logged = str(error)
                 await asyncio.sleep(RETRY)
             else:
-                told = ""
+                logged = ""
                 await asyncio.sleep(CHECK)
 
     async def _label(self) -> None:
@@ -102,20 +102,12 @@ class OperatorPods:
         """Set or remove the label of this very pod; None if it is gone."""
         # A UID in a patch is a precondition: another pod of the same name answers 409.
         body = {"metadata": {"uid": uid, "labels": {LEADER_LABEL: value}}}
-        try:
-            return await self._api.acall("PATCH", f"{self._collection}/{pod}", body, content_type=MERGE_PATCH, timeout=TIMEOUT)
-        except ApiError as error:
-            if error.status in (404, 409):
-                return None
-            raise
+        path = f"{self._collection}/{pod}"
+        patch = self._api.acall("PATCH", path, body, content_type=MERGE_PATCH, timeout=TIMEOUT)
+        return await unless_missing(patch, 409)
 
     async def _find(self, pod: str) -> Any:
-        try:
-            return await self._api.acall("GET", f"{self._collection}/{pod}", timeout=TIMEOUT)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await unless_missing(self._api.acall("GET", f"{self._collection}/{pod}", timeout=TIMEOUT))
 
 
 def _ended(pod: Any) -> set[str]:

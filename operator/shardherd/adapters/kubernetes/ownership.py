@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi, unless_missing
 from shardherd.adapters.kubernetes.configmaps import foreign, metadata, owned, path
 from shardherd.adapters.kubernetes.copies import ConfigMapCopies
 from shardherd.adapters.kubernetes.parts import Index, Parts, PartsDamagedError, digest, fresh
@@ -56,7 +56,7 @@ LATE = 60.0
 """Seconds after which a request that had no answer is not carried out any more."""
 
 LOOKS = 5
-"""Attempts to read parts of which one is missing: somebody may just have written others."""
+"""Attempts to read parts of which one is missing: another write may just have replaced them."""
 
 LEFT = 16
 """With so many generations that could not be removed yet no further one is begun."""
@@ -216,12 +216,8 @@ class ConfigMapOwnership(ConfigMapCopies):
     async def _look(self, group: GroupIdentity) -> Any | None:
         """Read the head, and take note of it. None if there is none of this very group."""
         try:
-            found = await self._api.acall("GET", _path(group), timeout=TIMEOUT)
-        except ApiError as error:
-            if error.status != 404:
-                raise OwnershipUnavailableError(f"cannot read the ownership of group {group}: {error}") from error
-            found = None
-        except ApiUnavailableError as error:
+            found = await unless_missing(self._api.acall("GET", _path(group), timeout=TIMEOUT))
+        except (ApiError, ApiUnavailableError) as error:
             raise OwnershipUnavailableError(f"cannot read the ownership of group {group}: {error}") from error
         if found is None or not owned(found, group):
             self._forget(group)

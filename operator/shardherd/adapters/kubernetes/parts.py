@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardherd.adapters.kubernetes.api import ApiError, KubernetesApi
+from shardherd.adapters.kubernetes.api import KubernetesApi, unless_missing
 from shardherd.adapters.kubernetes.configmaps import metadata, owned, path
 from shardherd.core.model.nouns import GroupIdentity
 
@@ -111,31 +111,20 @@ class Parts:
         number = await self._count(group, generation) if parts is None else parts
         while number > 0:
             number -= 1
-            try:
-                await self._api.acall("DELETE", path(group, _name(generation, number)), timeout=TIMEOUT)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+            await unless_missing(self._api.acall("DELETE", path(group, _name(generation, number)), timeout=TIMEOUT))
 
     async def _count(self, group: GroupIdentity, generation: str) -> int:
         number = 0
         while True:
-            try:
-                where = path(group, _name(generation, number))
-                await self._api.acall("GET", where, timeout=TIMEOUT, accept=METADATA)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+            where = path(group, _name(generation, number))
+            if await unless_missing(self._api.acall("GET", where, timeout=TIMEOUT, accept=METADATA)) is None:
                 return number
             number += 1
 
     async def _read(self, group: GroupIdentity, name: str) -> bytes | None:
+        found = await unless_missing(self._api.acall("GET", path(group, name), timeout=TIMEOUT))
         try:
-            found = await self._api.acall("GET", path(group, name), timeout=TIMEOUT)
-            return base64.b64decode(found["binaryData"][PART]) if owned(found, group) else None
-        except ApiError as error:
-            if error.status != 404:
-                raise
+            return base64.b64decode(found["binaryData"][PART]) if found is not None and owned(found, group) else None
         except (KeyError, TypeError, binascii.Error) as error:
             log.warning("ConfigMap %s-%s of namespace %s is damaged: %r", group.name, name, group.namespace, error)
         return None

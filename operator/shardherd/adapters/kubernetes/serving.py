@@ -73,7 +73,7 @@ class ServingCertificate:
         self._leaf: x509.Certificate | None = None
         self._authority_until = 0.0
         self._there = asyncio.Event()
-        self._told = ""
+        self._logged = ""
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         """What to listen with, from the beginning; without a certificate connections are refused."""
         self.context.sni_callback = self._choose
@@ -108,9 +108,9 @@ class ServingCertificate:
                 said = await self.look()
             except (ApiError, ApiUnavailableError) as error:
                 said = f"the serving certificate cannot be read or kept: {error}"
-            if said and said != self._told:
+            if said and said != self._logged:
                 log.warning("%s", said)
-            self._told = said
+            self._logged = said
             await asyncio.sleep(LOOK if self.ready and not said else FIRST_LOOKS)
 
     async def look(self) -> str:

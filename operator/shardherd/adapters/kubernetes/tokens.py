@@ -1,4 +1,4 @@
-"""Whose token it is: a TokenReview for our audience, then the caller's pod, the StatefulSet that controls it, and the
+"""Authenticates a token: a TokenReview for our audience, then the caller's pod, the StatefulSet that controls it, and the
 ConsumerGroup that controls that, each by its UID. And what Kubernetes' own rights let a caller do: a SubjectAccessReview in the
 group's namespace.
 
@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import Any
 from urllib.parse import quote
 
-from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.api import ApiError, ApiUnavailableError, KubernetesApi, unless_missing
 from shardherd.ports import Caller, ReviewUnavailableError
 
 TIMEOUT = 5.0
@@ -93,7 +93,7 @@ class KubernetesTokens:
         owner = _controller(await self._get(f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(pod)}"), uid, "StatefulSet")
         if owner is None or not owner["apiVersion"].startswith("apps/"):
             return "", ""
-        # Whoever may make a pod may write any owner into it: what counts is what the StatefulSet of that UID says of itself.
+        # Whoever may make a pod may write any owner into it: what counts is the controller of the StatefulSet with that UID.
         name = str(owner["name"])
         path = f"/apis/apps/v1/namespaces/{_quoted(namespace)}/statefulsets/{_quoted(name)}"
         group = _controller(await self._get(path), str(owner["uid"]), "ConsumerGroup")
@@ -107,12 +107,7 @@ class KubernetesTokens:
 
     async def _get(self, path: str) -> Any:
         """The object, None if there is none."""
-        try:
-            return await self._api.acall("GET", path, timeout=TIMEOUT)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await unless_missing(self._api.acall("GET", path, timeout=TIMEOUT))
 
 
 def _controller(found: Any, uid: str, kind: str) -> Any:

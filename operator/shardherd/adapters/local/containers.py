@@ -169,7 +169,7 @@ class Container:
                 )
         finally:
             os.close(write)
-        # It closes its end once it has told who runs; so does its end.
+        # It closes its end once it has written who runs; so does its end.
         await asyncio.to_thread(os.read, ready, 1)
         os.close(ready)
 
@@ -245,12 +245,12 @@ class Container:
             process.signal(signal.SIGKILL)
         if left:
             return None  # the next look finds them gone
-        message = self._files / "termination-log"
-        told = message.read_text() if message.exists() else ""
+        termination_log = self._files / "termination-log"
+        message = termination_log.read_text() if termination_log.exists() else ""
         began = (_read(self._files / "container.json") or {}).get("began", 0.0)
         end = {"start": self.starts(), "began": began, "ended": time.time(), "code": KILLED, "signal": int(signal.SIGKILL)}
-        shim.record(self._files / "ended.json", {**end, "message": told})
-        return _ended({**end, "message": told})
+        shim.record(self._files / "ended.json", {**end, "message": message})
+        return _ended({**end, "message": message})
 
 
 def _ended(found: Mapping[str, Any]) -> Ended:
@@ -264,7 +264,7 @@ def _read(path: Path) -> Any:
         return None
 
 
-def last_words(log: Path) -> str:
+def log_tail(log: Path) -> str:
     """The end of a log; empty if there is none."""
     try:
         with log.open("rb") as file:

@@ -107,7 +107,7 @@ class Database:
         """`write`, without keeping the event loop."""
         return await asyncio.to_thread(self.write, work)
 
-    def seen_by_others(self) -> int:
+    def data_version(self) -> int:
         """A number that changes when another process has written."""
         with self._lock:
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])

@@ -1,4 +1,4 @@
-"""Who is who on one machine: tokens that a secret of the state folder signs, and who leads by a lock on a file of it.
+"""Identity on one machine: tokens signed with a secret of the state folder, and leadership by a lock on a file in it.
 
 `SignedTokens` serves the coordinator as `TokenReviewer`, `FileLeadership` as `Leadership`. A token says which pod it was made
 for, and is good for as long as that pod is there. Whoever may read the state folder may do anything with it.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shardherd.adapters.local import statuses
-from shardherd.adapters.local.containers import Container, Ended, Launch, Running, last_words
+from shardherd.adapters.local.containers import Container, Ended, Launch, Running, log_tail
 from shardherd.adapters.local.machine import Machine, NoPortError, free_port
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, STATEFUL_SET, Json, Objects, ended_gracefully
 from shardherd.adapters.local.probes import Probe
@@ -43,8 +43,8 @@ class _Pod:
 
     container: Container
     watched: int = 0
-    told: bool = False
-    ends: int = 0
+    asked_to_end: bool = False
+    exits: int = 0
     counted: int = 0
     again_at: float = 0.0
     trouble: str = ""
@@ -111,7 +111,7 @@ class Node:
             status: Json = next(iter(pod.get("status", {}).get("containerStatuses", ())), {})
             ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated")
             if ended is not None and ended["exitCode"] != 0 and "running" not in status["state"]:
-                found[pod["metadata"]["uid"]] = last_words(self.machine.log_of(pod, status["restartCount"] + 1))
+                found[pod["metadata"]["uid"]] = log_tail(self.machine.log_of(pod, status["restartCount"] + 1))
         return found
 
     @property
@@ -195,7 +195,7 @@ class Node:
         if deleting:
             self._bury(pod, known, ended)
         elif ended is not None and self._waits(known, ended):
-            self._write_status(pod, statuses.down(pod, ended, self.machine.backoff.after(known.ends)))
+            self._write_status(pod, statuses.down(pod, ended, self.machine.backoff.after(known.exits)))
         else:
             await self._start(pod, known, ended)
 
@@ -208,10 +208,10 @@ class Node:
             known.watched = running.number
         if "deletionTimestamp" in pod["metadata"]:
             self._stop_probe(known)
-            if not known.told:
+            if not known.asked_to_end:
                 log.info("asking %s to end", pod["metadata"]["name"], extra=fields(group=_group(pod)))
                 container.terminate()
-                known.told = True
+                known.asked_to_end = True
             deadline = seconds_since_1970(pod["metadata"]["deletionTimestamp"])
             if now >= deadline:
                 log.warning("%s did not end within its grace period: killing it", pod["metadata"]["name"])
@@ -230,8 +230,8 @@ class Node:
         backoff = self.machine.backoff
         if known.counted != ended.number:
             known.counted = ended.number
-            known.ends = 1 if ended.ended - ended.began >= backoff.forgotten else known.ends + 1
-            known.again_at = ended.ended + backoff.after(known.ends)
+            known.exits = 1 if ended.ended - ended.began >= backoff.forgotten else known.exits + 1
+            known.again_at = ended.ended + backoff.after(known.exits)
         if self.wall() >= known.again_at:
             return False
         self._at(known.again_at)

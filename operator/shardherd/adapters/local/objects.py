@@ -101,7 +101,7 @@ class Feed:
 
     def changed_by_others(self) -> bool:
         """Whether another process has written since this was asked last."""
-        before, self._others = self._others, self._objects.database.seen_by_others()
+        before, self._others = self._others, self._objects.database.data_version()
         return before != self._others
 
     def look(self) -> Iterator[tuple[str, Json, bool]]:

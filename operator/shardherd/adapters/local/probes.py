@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 OFTENER = 4.0
-"""Who sits in front of the machine is told so many times as soon as the probe's period says."""
+"""The manifest's period is divided by this: on one machine somebody waits for the result."""
 
 
 class Probe:

@@ -31,7 +31,7 @@ class MemoryOwnership:
         self._versions = 0
 
     def tamper(self, group: GroupIdentity, data: bytes | None) -> None:
-        """Somebody puts these bytes there, or deletes what is there, in a way that cannot be told from a coordinator's."""
+        """Somebody puts these bytes there, or deletes what is there, in a way that looks like a coordinator's write."""
         self._versions += 1
         self._stored.pop(group, None)
         if data is not None:

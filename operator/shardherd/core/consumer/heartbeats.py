@@ -1,4 +1,4 @@
-"""Whether a consumer has something new to say, and how long it waits with the next heartbeat if it has not.
+"""Whether a heartbeat would have news, and how long the next one may wait without.
 
 The session asks after every answer. Which shards a heartbeat names is the ledger's rule.
 """

@@ -1,4 +1,4 @@
-"""The account of a consumer that takes shards in hand: what it was granted, what is done and durable, what it may release.
+"""The ledger of a plain consumer: what it was granted, what is processed and durable, and what it may release.
 
 Its owner calls it for every shard that is taken or put back, the session for every reply. It decides which shard is next, what
 a heartbeat must name and which positions may be checkpointed under which epoch. It knows nothing of sockets or time: all of it
@@ -20,7 +20,7 @@ class Grant:
 
     `done` is the next record after what is done, `durable` the coordinator's position. `turn` grows with each time it was
     taken in hand. `revoked`: it must be given up. `lost`: it is somebody else's, namely `successor`'s under `successor_epoch`
-    if we were told (else None and 0).
+    if the coordinator has said so (else None and 0).
     """
 
     shard: ShardId

@@ -1,4 +1,4 @@
-"""What every kind of consumer keeps account of: its grants, what is durable, what may be released.
+"""What every ledger has: a consumer's grants, which of their positions are durable, and which may be released.
 
 `tracker` (micro-batches, whose ranges are known before they are read) and `holdings` (shards that are taken in hand) add what
 they read and how; the session of a consumer calls it for every reply. All of it is a function of the calls made so far: no
@@ -97,7 +97,7 @@ class Ledger(ABC, Generic[G]):
         return {shard: grant.epoch for shard, grant in sorted(self._grants.items()) if not grant.revoked}
 
     def leaving(self) -> bool:
-        """Whether something not durable is to be given up, and nobody reads it any more: saving it must not wait."""
+        """Whether something not durable is to be given up, and is not read any more: saving it must not wait."""
         return any(
             grant.revoked and grant.done > grant.durable and not self._being_read(shard, grant)
             for shard, grant in self._grants.items()
@@ -129,7 +129,7 @@ class Ledger(ABC, Generic[G]):
         return tuple(fenced)
 
     def release(self) -> tuple[ShardId, ...]:
-        """Give up every revoked shard that nobody reads and that has nothing to checkpoint. The next heartbeat omits them."""
+        """Give up every revoked shard that is not being read and has nothing to checkpoint. The next heartbeat omits them."""
         free = sorted(
             shard
             for shard, grant in self._grants.items()
@@ -145,7 +145,7 @@ class Ledger(ABC, Generic[G]):
         return grant
 
     def _fenced(self, outcome: CheckpointOutcome) -> None:
-        """The shard is somebody else's, who may be named."""
+        """The shard has another owner, which may be named."""
         self._give_up(outcome.shard)
 
     @abstractmethod

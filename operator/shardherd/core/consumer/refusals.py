@@ -20,7 +20,7 @@ class Refusal(Enum):
     """How long a refusal holds."""
 
     PASSES = "passes"
-    """The same request may succeed later, and nobody has to do anything: never a reason to end."""
+    """The same request may succeed later by itself: never a reason to end."""
     STANDS = "stands"
     """It is refused until somebody changes the group, the rights, the operator's version or the program."""
     OVER = "over"

@@ -1,4 +1,4 @@
-"""The account of a consumer that reads micro-batches: what it was granted, handed out, finished, made durable, and may release.
+"""The ledger of an agent: what it was granted, has handed out and finished, what is durable, and what it may release.
 
 The agent calls it for every heartbeat reply, every question of the stream reader and every checkpoint answer. It decides
 which ranges may be read, which positions may be checkpointed under which epoch, and when a revoked shard is free to go. It
@@ -118,17 +118,19 @@ class Tracker(Ledger[_Grant]):
         """The next offset to hand out of every shard that we may still read."""
         return {shard: grant.position for shard, grant in sorted(self._grants.items()) if not grant.revoked}
 
-    def hand_out(self, ends: Mapping[ShardId, Offset], budget: int | None) -> dict[ShardId, ReadRange]:
+    def hand_out(self, end_offsets: Mapping[ShardId, Offset], budget: int | None) -> dict[ShardId, ReadRange]:
         """The next ranges to read, about `budget` records together; a shard without news gets an empty range.
 
-        `ends` are the known ends of the shards. Nothing at all has news: the answer is empty and nothing changes. Whatever
+        `end_offsets` are the known ones. Nothing at all has news: the answer is empty and nothing changes. Whatever
         was in flight and was not finished by now never will be: it is dropped first.
         """
         self.abandon()
         if self.paused:
             return {}
         readable = {shard: grant for shard, grant in sorted(self._grants.items()) if not grant.revoked}
-        counts = split_by_backlog({shard: ends.get(shard, 0) - grant.position for shard, grant in readable.items()}, budget)
+        counts = split_by_backlog(
+            {shard: end_offsets.get(shard, 0) - grant.position for shard, grant in readable.items()}, budget
+        )
         if not counts:
             return {}
         handed: dict[ShardId, ReadRange] = {}

@@ -17,7 +17,7 @@ from shardherd.core.group.state import State, Told
 from shardherd.core.model.event_reasons import SHARDS_FORGOTTEN, SHARDS_GONE
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ShardId
-from shardherd.core.model.words import count, some, verb
+from shardherd.core.model.wording import count, some, verb
 
 NOT_COUNTED = float("inf")
 """Since when a shard is away of which that counts from the next look on: nothing was seen of the source meanwhile."""

@@ -12,7 +12,7 @@ from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SHARDS, TOUC
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerId, Offset, ResetReport, ResetState, ShardId
 from shardherd.core.model.requests import Reply
-from shardherd.core.model.words import count, some
+from shardherd.core.model.wording import count, some
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.model.reasons import PARTITION_GROWTH, SOURCE_RECREATED
 from shardherd.core.model.requests import ConditionsChanged, SettingsChanged, ShardsDiscovered
-from shardherd.core.model.words import count, some
+from shardherd.core.model.wording import count, some
 
 
 def discovered(state: State, request: ShardsDiscovered, now: float) -> None:

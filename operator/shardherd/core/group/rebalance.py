@@ -15,7 +15,7 @@ from shardherd.core.group.state import State, Told
 from shardherd.core.model.event_reasons import CONSUMER_JOINED, REBALANCED, TRANSFER_ENDED
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerId, ShardId, ShardState
-from shardherd.core.model.words import count
+from shardherd.core.model.wording import count
 
 GATHER = 1.0
 """Seconds after a join in which further joins are gathered into one rebalance."""

@@ -20,7 +20,7 @@ from shardherd.core.group.state import State, Told
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.event_reasons import OWNERSHIP_LOST, OWNERSHIP_REBUILT
 from shardherd.core.model.nouns import Heartbeat, Offset, ShardId, ShardState
-from shardherd.core.model.words import count, verb
+from shardherd.core.model.wording import count, verb
 
 FREE = (ShardState.NOT_ALLOC, ShardState.WAIT)
 

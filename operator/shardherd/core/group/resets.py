@@ -17,7 +17,7 @@ from shardherd.core.group.state import State, Told
 from shardherd.core.model.event_reasons import RESET_DONE, RESET_PLANNED, RESET_REFUSED, RESET_WAITS
 from shardherd.core.model.nouns import Offset, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardInfo
 from shardherd.core.model.requests import ResetDue
-from shardherd.core.model.words import count, some, verb
+from shardherd.core.model.wording import count, some, verb
 
 SHOWN = 20
 """Rows of a report that are kept once it is made, and that the status has."""

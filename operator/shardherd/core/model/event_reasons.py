@@ -1,7 +1,7 @@
 """Every reason of an Event on a group, and every reason why shards were moved, each with its meaning.
 
 Given by `core.group`, `core.planning` and the coordinator; the tables of docs/operations.md are made from them. Reasons of
-conditions are told as Events too: those are in `reasons`. A reason is a plain string. Users see the values, so none ever
+conditions are recorded as Events too: those are in `reasons`. A reason is a plain string. Users see the values, so none ever
 changes. Decides nothing.
 """
 

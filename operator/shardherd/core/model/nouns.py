@@ -52,7 +52,7 @@ class Incarnation:
 
 
 class ShardInfo(NamedTuple):
-    """What the source says of one shard.
+    """One shard as the source reports it.
 
     `begin` and `end` are the first readable and the next-to-be-written offsets. `open` is False when nothing can be written
     to it any more. `parents` are the shards whose data comes before it; `source_id` changes when a shard of the same name is
@@ -283,7 +283,7 @@ class ShardView(NamedTuple):
 class ConsumerView:
     """One consumer as others may see it; `heartbeat_age` in seconds, as is `phase_age`: for how long it is in this phase.
 
-    `phase` is None as long as it has not told.
+    `phase` is None until it has reported one.
     """
 
     consumer: ConsumerId

@@ -49,7 +49,7 @@ STUCK_SHARDS = "status.stuckShards"
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What is said of one reason, in the Markdown of docs/operations.md.
+    """What docs/operations.md says about one reason, in Markdown.
 
     `places` are the types of the conditions that it may stand in, and the fields of the status: SCALING, STUCK_SHARDS.
     """
@@ -241,7 +241,7 @@ PAUSED = _reason(
     meaning="`spec.paused` is true: nothing is granted or moved, and the number of consumers stays",
 )
 RECOMMEND_ONLY = _reason(
-    "RecommendOnly", (_ACTIVE, SCALING), meaning="`scaling.recommendOnly`: the number is told and not acted upon"
+    "RecommendOnly", (_ACTIVE, SCALING), meaning="`scaling.recommendOnly`: the number is published and not acted upon"
 )
 RECONCILE_PAUSED = _reason(
     "ReconcilePaused",

@@ -1,4 +1,4 @@
-"""What a group is told besides the requests of consumers (those are in `nouns`), and what it answers.
+"""Requests to a group besides those of consumers, which are in `nouns`, and their replies.
 
 The runtime builds these and passes them to `Group.decide`. Everything is frozen. Decides nothing.
 """
@@ -85,9 +85,9 @@ class SettingsChanged:
 class ConditionsChanged:
     """What the runtime knows that withholds grants.
 
-    `withheld`: while not empty nothing is granted. `limits`: what is not let into the group for want of room, which is told and
-    holds up nothing that is in it. `commits` False: checkpoints are withheld too. While the source is not reachable or commits
-    are not possible, neither the release nor the progress timeout runs.
+    `withheld`: while not empty nothing is granted. `limits`: what is not let into the group for want of room, which is reported
+    and holds up nothing that is in it. `commits` False: checkpoints are withheld too. While the source is not reachable or
+    commits are not possible, neither the release nor the progress timeout runs.
     """
 
     withheld: tuple[Condition, ...] = ()

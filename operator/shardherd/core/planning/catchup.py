@@ -26,7 +26,7 @@ from shardherd.core.model.reasons import (
     SOURCE_AWAY,
     TOO_FEW_SHARDS,
 )
-from shardherd.core.model.words import count
+from shardherd.core.model.wording import count
 from shardherd.core.planning.observed import Ceiling, Observation, Sizing, Trial
 from shardherd.core.planning.traffic import INTERVAL, SPAN, WINDOW, Traffic
 
@@ -59,7 +59,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One question: what is seen and known, and the limits of the answer."""
+    """One decision's inputs: the observation, what is remembered, and the limits of the answer."""
 
     observation: Observation
     sizing: Sizing
@@ -94,7 +94,7 @@ class _Case:
         )
 
     def stay(self, recommended: int | None = None, wishes: tuple[tuple[float, int], ...] | None = None) -> Wish:
-        """As before, for the reason that it was decided for: nobody is told anew what did not change."""
+        """As before, for the reason that it was decided for: no Event repeats what did not change."""
         reason, message = _said(self.sizing)
         return self.answer(self.goal, reason, message, recommended, trial=self.sizing.trial, wishes=wishes)
 
@@ -134,12 +134,12 @@ def wish(observation: Observation, view: GroupView, sizing: Sizing, shards: int)
 
 def needed(traffic: Traffic, target_catchup: float, goal: int) -> int:
     """Consumers that are needed, before any limit."""
-    pace, lag = traffic.pace.per_second, traffic.lag_records or 0
-    if pace is None:
+    consumer_rate, lag = traffic.consumer_rate.per_second, traffic.lag_records or 0
+    if consumer_rate is None:
         # Nobody ever had more to read than they could. One fewer is tried, unless they fall behind just now.
         return goal + 1 if lag > traffic.consumed * target_catchup and traffic.behind else max(1, goal - 1)
-    steady = traffic.produced / (UTILISATION * pace)
-    catching_up = (traffic.produced + lag / target_catchup) / pace
+    steady = traffic.produced / (UTILISATION * consumer_rate)
+    catching_up = (traffic.produced + lag / target_catchup) / consumer_rate
     return max(1, math.ceil(max(steady, catching_up) - 1e-9))
 
 
@@ -162,18 +162,18 @@ def _said(sizing: Sizing) -> tuple[str, str]:
 
 
 def _first(case: _Case, view: GroupView) -> Wish:
-    """Nobody runs: with the first record somebody has to."""
+    """No consumer runs: with the first record one has to."""
     lag, traffic = lag_of(view), case.sizing.traffic
     start = 1
-    if traffic is not None and traffic.pace.per_second is not None and lag:
-        start = math.ceil(lag / case.observation.declared.scaling.lag.target_catchup / traffic.pace.per_second)
+    if traffic is not None and traffic.consumer_rate.per_second is not None and lag:
+        start = math.ceil(lag / case.observation.declared.scaling.lag.target_catchup / traffic.consumer_rate.per_second)
     if case.observation.stateful_set is not None and lag:
         return case.answer(start, RECORDS_ARRIVED, f"{count(lag, 'record')} to read, and no consumer.")
     return case.answer(start, FIRST_CONSUMERS, "How many are needed is measured once consumers read.")
 
 
 def _judged(case: _Case, traffic: Traffic) -> bool:
-    """Whether the use of a scale-out can be told: all have read for long enough, or nothing is left to show it by."""
+    """Whether a scale-out can be judged: all have read for long enough, or nothing is left to show it by."""
     steady = case.sizing.steady_since
     return not traffic.behind or (steady is not None and case.observation.now - steady >= EVALUATE)
 
@@ -205,8 +205,8 @@ def _in(case: _Case, traffic: Traffic, whole: bool, wishes: tuple[tuple[float, i
     most = max(number for _, number in wishes)
     if most >= case.goal or not whole or case.goal <= case.low or not _settled(case):
         return case.stay(most, wishes)
-    if traffic.pace.per_second is None:
-        # One fewer. Whether one fewer still is enough can only be told from what is seen from now on.
+    if traffic.consumer_rate.per_second is None:
+        # One fewer. Whether one fewer still is enough, only measurements from now on can show.
         return case.answer(most, PACE_UNKNOWN, _inputs(case, traffic, most), wishes=())
     step = max(most, case.goal - case.observation.declared.scaling.lag.max_step)
     return case.answer(step, LOAD_FELL, _inputs(case, traffic, most), most, wishes=wishes)
@@ -219,13 +219,13 @@ def _settled(case: _Case) -> bool:
 
 
 def _whole(wishes: tuple[tuple[float, int], ...], now: float, window: float) -> bool:
-    """Whether a whole window was seen."""
+    """Whether the wishes cover a whole window."""
     return bool(wishes) and now - wishes[0][0] >= window - INTERVAL
 
 
 def _inputs(case: _Case, traffic: Traffic, wanted: int) -> str:
-    pace = traffic.pace.per_second
-    one = f"one consumer reads {_rate(pace)}" if pace is not None else "what one consumer can read was never seen"
+    rate = traffic.consumer_rate.per_second
+    one = f"one consumer reads {_rate(rate)}" if rate is not None else "what one consumer can read was never measured"
     target = case.observation.declared.scaling.lag.target_catchup
     return (
         f"{_rate(traffic.produced)} are written, {_rate(traffic.consumed)} read, {count(traffic.lag_records or 0, 'record')} "

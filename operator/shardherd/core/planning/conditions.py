@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from shardherd.core.assignors import EVEN
 from shardherd.core.model import reasons
 from shardherd.core.model.nouns import Phase, ShardState
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
-from shardherd.core.model.words import count, part, some, verb
+from shardherd.core.model.wording import count, part, some, verb
 from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import Observation, ScalingMode, Trouble
 from shardherd.core.planning.scaling import Scale
@@ -56,10 +57,10 @@ def findings(observation: Observation, course: Course) -> tuple[Finding, ...]:
 
 def unreadable(message: str) -> tuple[Finding, ...]:
     """What is found of a resource that cannot be read: until it is corrected its group goes on as it was declared before."""
-    told = f"{message}; correct it: until then the group goes on as it was."
+    message = f"{message}; correct it: until then the group goes on as it was."
     return (
-        Finding(ConditionType.READY, FALSE, reasons.INVALID_SPEC, told),
-        Finding(ConditionType.STALLED, TRUE, reasons.INVALID_SPEC, told),
+        Finding(ConditionType.READY, FALSE, reasons.INVALID_SPEC, message),
+        Finding(ConditionType.STALLED, TRUE, reasons.INVALID_SPEC, message),
     )
 
 
@@ -93,34 +94,30 @@ def ready_consumers(observation: Observation) -> int:
 
 
 def _ready(observation: Observation, scale: Scale, found: Mapping[str, Finding]) -> Finding:
+    not_ready = partial(Finding, ConditionType.READY, FALSE)
     if observation.declared.deleting:
-        return Finding(ConditionType.READY, FALSE, reasons.DELETING, "The group is being deleted.")
+        return not_ready(reasons.DELETING, "The group is being deleted.")
     # The deepest cause first: without a source nothing can be granted, without grants nothing is read.
     source, view, stalled = found[ConditionType.SOURCE_REACHABLE], observation.view, found[ConditionType.STALLED]
     if stalled.reason in LASTING:
-        return Finding(ConditionType.READY, FALSE, stalled.reason, stalled.message)
+        return not_ready(stalled.reason, stalled.message)
     if source.status != TRUE or view is None:
-        return Finding(ConditionType.READY, FALSE, source.reason, source.message)
+        return not_ready(source.reason, source.message)
     if view.withheld:
-        return Finding(ConditionType.READY, FALSE, view.withheld[0].reason, " ".join(cause.message for cause in view.withheld))
+        return not_ready(view.withheld[0].reason, " ".join(cause.message for cause in view.withheld))
     for cause in (found[ConditionType.STALLED], found[ConditionType.CONSUMERS_READY]):
         if cause.status != (FALSE if cause.type == ConditionType.STALLED else TRUE):
-            return Finding(ConditionType.READY, FALSE, cause.reason, cause.message)
+            return not_ready(cause.reason, cause.message)
     if blocked := _sink_blocked(observation):
-        return Finding(ConditionType.READY, FALSE, reasons.SINK_BLOCKED, blocked)
+        return not_ready(reasons.SINK_BLOCKED, blocked)
     unassigned = [shard.shard for shard in view.shards if shard.state is ShardState.NOT_ALLOC and shard.present]
     if unassigned:
-        return Finding(ConditionType.READY, FALSE, reasons.SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
+        return not_ready(reasons.SHARDS_UNASSIGNED, f"{_shards(unassigned)} held by nobody yet.")
     limit = observation.declared.settings.release_timeout
     there = (shard for shard in view.shards if shard.present)
     overdue = [shard.shard for shard in there if shard.state is ShardState.TRANSFER and shard.state_age > limit]
     if overdue:
-        return Finding(
-            ConditionType.READY,
-            FALSE,
-            reasons.TRANSFER_OVERDUE,
-            f"{_shards(overdue)} on the way to another consumer for over {limit:g} s.",
-        )
+        return not_ready(reasons.TRANSFER_OVERDUE, f"{_shards(overdue)} on the way to another consumer for over {limit:g} s.")
     reading = f"{count(scale.desired, 'consumer')} {verb(scale.desired, 'reads', 'read')}"
     return Finding(ConditionType.READY, TRUE, reasons.CONSUMING, f"{reading} {count(view.shards_in(*ACTIVE), 'shard')}.")
 
@@ -185,75 +182,57 @@ def _reconciling(observation: Observation, course: Course) -> Finding:
 
 
 def _stalled(observation: Observation, course: Course) -> Finding:
+    stalled = partial(Finding, ConditionType.STALLED, TRUE)
     scale = course.scale
     if observation.taken:
         name = observation.declared.identity.name
-        return Finding(
-            ConditionType.STALLED,
-            TRUE,
+        return stalled(
             reasons.NAME_TAKEN,
             f'There already is a {" and a ".join(observation.taken)} named "{name}" that belongs to something else: '
             "delete it, or name the group differently.",
         )
     if observation.refusals:
-        return Finding(ConditionType.STALLED, TRUE, reasons.APPLY_REFUSED, " ".join(observation.refusals))
+        return stalled(reasons.APPLY_REFUSED, " ".join(observation.refusals))
     kept = [] if observation.view is None else [cause for cause in observation.view.withheld if cause.reason in LASTING]
     if kept:
-        return Finding(ConditionType.STALLED, TRUE, kept[0].reason, kept[0].message)
+        return stalled(kept[0].reason, kept[0].message)
     if observation.declared.rejected:
         why = observation.declared.rejected
-        return Finding(
-            ConditionType.STALLED,
-            TRUE,
-            reasons.ROLLED_BACK,
-            f"{why} All pods went back to what ran before: change spec.application.",
-        )
+        return stalled(reasons.ROLLED_BACK, f"{why} All pods went back to what ran before: change spec.application.")
     trouble = _trouble(observation)
     if trouble is not None and trouble.reason in STALLING and ready_consumers(observation) < scale.desired:
-        return Finding(ConditionType.STALLED, TRUE, trouble.reason, trouble.message)
+        return stalled(trouble.reason, trouble.message)
     return Finding(ConditionType.STALLED, FALSE, reasons.NOT_STALLED, "Nothing is in the way.")
 
 
 def _source_reachable(observation: Observation, _course: Course) -> Finding:
+    finding = partial(Finding, ConditionType.SOURCE_REACHABLE)
     view = observation.view
     if view is None:
-        return Finding(
-            ConditionType.SOURCE_REACHABLE, UNKNOWN, reasons.DISCOVERING, "The coordinator has not loaded the group yet."
-        )
+        return finding(UNKNOWN, reasons.DISCOVERING, "The coordinator has not loaded the group yet.")
     if not view.source_reachable and (view.source_error or view.discovered):
-        return Finding(
-            ConditionType.SOURCE_REACHABLE,
-            FALSE,
-            reasons.SOURCE_UNAVAILABLE,
-            view.source_error or "The source does not answer.",
-        )
+        return finding(FALSE, reasons.SOURCE_UNAVAILABLE, view.source_error or "The source does not answer.")
     if not view.discovered:
-        return Finding(ConditionType.SOURCE_REACHABLE, UNKNOWN, reasons.DISCOVERING, "The source has not been read yet.")
-    return Finding(
-        ConditionType.SOURCE_REACHABLE, TRUE, reasons.DISCOVERED, f"{count(view.shards_in(*ShardState), 'shard')} found."
-    )
+        return finding(UNKNOWN, reasons.DISCOVERING, "The source has not been read yet.")
+    return finding(TRUE, reasons.DISCOVERED, f"{count(view.shards_in(*ShardState), 'shard')} found.")
 
 
 def _consumers_ready(observation: Observation, course: Course) -> Finding:
+    not_ready = partial(Finding, ConditionType.CONSUMERS_READY, FALSE)
     scale = course.scale
     ready = ready_consumers(observation)
-    told = f"{part(ready, scale.desired, 'consumer', 'is', 'are')} ready."
+    message = f"{part(ready, scale.desired, 'consumer', 'is', 'are')} ready."
     if ready >= scale.desired and (scale.held != reasons.WAITING_FOR_SHARDS or observation.stateful_set is not None):
-        return Finding(ConditionType.CONSUMERS_READY, TRUE, reasons.ALL_READY, told)
+        return Finding(ConditionType.CONSUMERS_READY, TRUE, reasons.ALL_READY, message)
     trouble = _trouble(observation)
     if trouble is not None:
-        return Finding(ConditionType.CONSUMERS_READY, FALSE, trouble.reason, trouble.message)
+        return not_ready(trouble.reason, trouble.message)
     if scale.held == reasons.WAITING_FOR_SHARDS and observation.stateful_set is None:
-        return Finding(
-            ConditionType.CONSUMERS_READY,
-            FALSE,
-            reasons.WAITING_FOR_SHARDS,
-            "No consumer is started before the shards are known.",
-        )
+        return not_ready(reasons.WAITING_FOR_SHARDS, "No consumer is started before the shards are known.")
     hanging = [pod.name for pod in observation.hanging()]
     if hanging:
-        return Finding(ConditionType.CONSUMERS_READY, FALSE, reasons.CONSUMER_SILENT, _silence(hanging, observation))
-    return Finding(ConditionType.CONSUMERS_READY, FALSE, reasons.STARTING, f"{told}{_without_executors(observation)}")
+        return not_ready(reasons.CONSUMER_SILENT, _silence(hanging, observation))
+    return not_ready(reasons.STARTING, f"{message}{_without_executors(observation)}")
 
 
 def _silence(hanging: Sequence[str], observation: Observation) -> str:
@@ -264,7 +243,7 @@ def _silence(hanging: Sequence[str], observation: Observation) -> str:
 
 
 def _without_executors(observation: Observation) -> str:
-    """Spark makes the executors, so why it could not is told to its driver alone."""
+    """Spark makes the executors, so only its driver's log says why it could not."""
     lacking = [pod.name for pod in observation.consumers if not pod.ready and pod.name in observation.without_executors()]
     if not lacking:
         return ""
@@ -273,26 +252,23 @@ def _without_executors(observation: Observation) -> str:
 
 
 def _balanced(observation: Observation, _course: Course) -> Finding:
+    finding = partial(Finding, ConditionType.BALANCED)
     view = observation.view
     if view is None or not view.discovered:
-        return Finding(ConditionType.BALANCED, UNKNOWN, reasons.DISCOVERING, "The shards are not known yet.")
+        return finding(UNKNOWN, reasons.DISCOVERING, "The shards are not known yet.")
     moving = view.shards_in(ShardState.TRANSFER)
     waiting = view.shards_in(ShardState.NOT_ALLOC)
     if moving or waiting:
-        return Finding(
-            ConditionType.BALANCED, FALSE, reasons.REBALANCING, f"{count(moving, 'shard')} moving, {waiting} held by nobody."
-        )
+        return finding(FALSE, reasons.REBALANCING, f"{count(moving, 'shard')} moving, {waiting} held by nobody.")
     counts = [
         consumer.shards for consumer in view.consumers if consumer.ready and not consumer.draining and not consumer.cordoned
     ]
     if counts and max(counts) - min(counts) > 1 and observation.declared.settings.assignor in EVEN:
-        return Finding(
-            ConditionType.BALANCED, FALSE, reasons.UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards."
-        )
+        return finding(FALSE, reasons.UNEVEN, f"Consumers hold between {min(counts)} and {max(counts)} shards.")
     most = count(max(counts, default=0), "shard")
     held = f"{min(counts)} to {most}" if counts and min(counts) != max(counts) else most
     each = "" if len(counts) == 1 else " each"
-    return Finding(ConditionType.BALANCED, TRUE, reasons.BALANCED, f"{count(len(counts), 'consumer')} with {held}{each}.")
+    return finding(TRUE, reasons.BALANCED, f"{count(len(counts), 'consumer')} with {held}{each}.")
 
 
 def _scaling_active(observation: Observation, course: Course) -> Finding:

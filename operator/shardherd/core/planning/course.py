@@ -1,4 +1,4 @@
-"""What is decided of a group before anything is done or told of it: how many consumers, and how far its rollout is.
+"""The two decisions that a plan follows from: how many consumers a group has, and how far its rollout is.
 
 Made once for each observation by `plan`; read by its policies, `status` and `conditions`. Holds no rule: those are in `scaling`
 and `rollout`.

@@ -1,7 +1,7 @@
-"""Why shards do not move on: the few that a user should look at first, each with a reason and a sentence.
+"""Why shards make no progress: those that a user should look at first, each with a reason and a message.
 
 Called by `status`, so that `kubectl describe` answers it; rows of all shards are in the coordinator's API and in the metrics.
-Every reason is one of `model.reasons`. What is told says since when, not for how long: it must not change by itself.
+Every reason is one of `model.reasons`. Messages say since when, not for how long: they must not change by themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shardherd.core.planning.observed import Observation
 from shardherd.core.planning.traffic import Traffic
 
 SHOWN = 5
-"""Shards that are told."""
+"""Shards that the status lists."""
 
 PATIENCE = 60.0
 """Seconds for which a position may stand still although there is something to read: several micro-batches."""
@@ -65,21 +65,21 @@ def stuck_shards(observation: Observation, traffic: Traffic | None) -> tuple[lis
         if isinstance(entry, Mapping)
     }
     found = sorted(_found(observation, view, traffic), key=lambda stuck: ORDER.index(stuck.reason))
-    told: list[dict[str, object]] = [
+    rows: list[dict[str, object]] = [
         {
             "shard": stuck.shard,
             "reason": stuck.reason,
             "message": stuck.message,
-            # The same time as before: seconds are not told exactly alike twice.
+            # The same time as before: ages in seconds differ from view to view.
             "since": known.get((stuck.shard, stuck.reason)) or rfc3339(observation.wall - stuck.age),
         }
         for stuck in found[:SHOWN]
     ]
-    return told, len(found)
+    return rows, len(found)
 
 
 ORDER = (NO_PROGRESS, SINK_BLOCKED, NOT_GIVEN_UP, NO_HOLDER, WAITS_FOR_PARENTS)
-"""The reasons, those first that somebody has to do something about."""
+"""The reasons; first those that need a user to act."""
 
 
 def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -> Iterator[Stuck]:
@@ -118,7 +118,7 @@ def _why_still(observation: Observation, view: GroupView, shard: ShardView, phas
 
 
 def _why_free(view: GroupView, shard: ShardView) -> str:
-    """Why nobody is given this shard."""
+    """Why this shard is not granted."""
     if view.stopped:
         return f"nothing is granted: {view.stopped[0].message}"
     if not view.source_reachable:

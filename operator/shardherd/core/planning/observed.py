@@ -1,4 +1,4 @@
-"""What the controller knows of one group when it plans: what was declared, what runs, and what the coordinator says.
+"""The observation of one group that planning starts from: what is declared, what runs, and the coordinator's view.
 
 `controller.observe` builds an `Observation`, and `plan`, `conditions` and `status` are functions of it. Everything is frozen.
 Decides nothing.
@@ -47,7 +47,7 @@ class Scaling:
     """How the number of consumers is chosen. The limits bind in the modes Shards and Lag.
 
     `stabilization_window` is how many seconds less work has to last before there are fewer consumers. With `recommend_only`
-    the number is told and not acted upon.
+    the number is published and not acted upon.
     """
 
     mode: ScalingMode = ScalingMode.SHARDS
@@ -161,7 +161,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSet(Owned):
-    """The StatefulSet and how many consumers it is told to run.
+    """The StatefulSet, and its declared number of replicas.
 
     `fallback` is the hash of the last declaration but this that ran, empty if there is none to go back to.
     """
@@ -191,7 +191,7 @@ class Sizing:
     """What choosing the number of consumers remembers; times are monotonic seconds.
 
     `goal` is what was chosen last, None after a start, and `said` the reason and the message of it; goal, trial, ceiling and
-    the pace of one consumer come back from the status then. `wishes` are the numbers of the last stabilisation window that the
+    the rate of one consumer come back from the status then. `wishes` are the numbers of the last stabilisation window that the
     lag asked for, with their times. `steady_since`: since when as many consumers as chosen are ready and no shard moves.
     `idle_since`: since when all is read.
     """
@@ -210,8 +210,8 @@ class Sizing:
 class Memory:
     """What planning has to remember from one observation to the next; monotonic seconds.
 
-    `draining_since`: since when a consumer that has to go was told so. `expired_since`: since when an incarnation is known to
-    be expired and still there. `hanging_since`: since when the pod of this UID hangs. `rolling`: the consumer that is being
+    `draining_since`: since when a consumer that has to go drains. `expired_since`: since when an incarnation is known to be
+    expired and still there. `hanging_since`: since when the pod of this UID hangs. `rolling`: the consumer that is being
     replaced, and since when it is to give up its shards.
     """
 
@@ -224,7 +224,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One consistent picture of a group. None for an object means that there is none.
+    """One consistent observation of a group. None for an object means that there is none.
 
     `trust_current`: the group's namespace has the authorities by which consumers believe the coordinator.
     `deaths` are proofs of death that the coordinator has to hear. `dead` are the incarnations whose driver has terminated, be
@@ -257,7 +257,7 @@ class Observation:
 
     @property
     def replicas(self) -> int:
-        """How many consumers there are told to be; 0 before the StatefulSet exists."""
+        """The declared number of consumers; 0 before the StatefulSet exists."""
         return self.stateful_set.replicas if self.stateful_set is not None else 0
 
     @property
@@ -267,7 +267,7 @@ class Observation:
         return tuple(kind for kind, owned in objects.items() if owned is not None and not owned.ours)
 
     def holds(self, consumer: ConsumerId) -> bool:
-        """Whether the coordinator's picture has this consumer hold, or about to get, any shard. True while there is none.
+        """Whether the coordinator's view has this consumer hold, or about to get, any shard. True while there is none.
 
         What the source does not have is nobody's to read or to hand over.
         """

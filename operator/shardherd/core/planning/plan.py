@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from shardherd.core.model import event_reasons
 from shardherd.core.model.nouns import ConsumerId, GroupSpec, Incarnation
 from shardherd.core.model.reasons import CONSUMING, DRAIN_TIMED_OUT, RECOMMEND_ONLY, STARTING, WAITING_FOR_SHARDS, ConditionType
-from shardherd.core.model.words import count, part, some
+from shardherd.core.model.wording import count, part, some
 from shardherd.core.planning.conditions import Finding, findings
 from shardherd.core.planning.course import Course
 from shardherd.core.planning.observed import ConsumerPod, Memory, Observation
@@ -22,7 +22,7 @@ from shardherd.core.planning.sizing import Decision
 from shardherd.core.planning.status import status
 
 REPLACE_AFTER = 20.0
-"""Seconds that an expired incarnation has to end by itself before its pod is replaced: its agent ends it when it is told."""
+"""Seconds that an expired incarnation has to end by itself before its pod is replaced: its agent ends it after one reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def after_refusals(planned: Plan, observation: Observation) -> Plan:
 
 
 def _tell_coordinator(observation: Observation, course: Course) -> Iterable[Action]:
-    """Always: who should be there, who has to go, and the settings. The coordinator sees whether anything changed."""
+    """Always: the wanted consumers, those that leave, and the settings. The coordinator sees whether anything changed."""
     declared = observation.declared
     if declared.pauses.reconcile and observation.view is not None:
         return
@@ -327,8 +327,8 @@ def _superseded_events(observation: Observation) -> Iterable[Event]:
     if observation.declared.deleting or observation.declared.pauses.reconcile:
         return
     for pod in _superseded(observation):
-        told = f"Pod {pod.name} (UID {pod.uid}) is refused by the coordinator: another pod of its name was heard after it"
-        yield Event(event_reasons.POD_SUPERSEDED, f"{told}. It is deleted, and made anew.", warning=True)
+        refused = f"Pod {pod.name} (UID {pod.uid}) is refused by the coordinator: another pod of its name was heard after it"
+        yield Event(event_reasons.POD_SUPERSEDED, f"{refused}. It is deleted, and made anew.", warning=True)
 
 
 def _held_by(observation: Observation, consumer: ConsumerId) -> str:
@@ -350,7 +350,7 @@ def _decision_events(observation: Observation, scaled: Scale) -> Iterable[Event]
 
 
 def _rollout_events(observation: Observation, course: Course) -> Iterable[Event]:
-    """A rollout goes back. That it is done is told by what turned."""
+    """A rollout goes back. That it is done follows from the conditions that turned."""
     if course.rolling.back and not observation.declared.pauses.reconcile:
         yield Event(event_reasons.ROLLED_BACK, f"{course.rolling.why} All pods go back to what ran before.", warning=True)
 
@@ -381,7 +381,7 @@ def _condition_events(observation: Observation, found: Iterable[Finding]) -> Ite
 
 
 def _turned(observation: Observation, course: Course, found: Iterable[Finding]) -> tuple[Event, ...]:
-    """What turned since the status was written last. Two conditions may turn for one cause, which is told once."""
+    """What turned since the status was written last. Two conditions may turn for one cause, which gets one Event."""
     turned = (
         *_decision_events(observation, course.scale),
         *_rolled_out(observation, course.rolling),

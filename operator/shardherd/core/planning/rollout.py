@@ -88,7 +88,7 @@ def _before(previous: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _progressed(observation: Observation, before: Mapping[str, object], updated: int, *, failing: bool) -> float | None:
-    """Since when a new pod has been waited for; None while there is none, or nobody may act."""
+    """Since when a new pod has been waited for; None while there is none, or while the reconcile is paused."""
     declared, time, known = observation.declared, before.get("progressTime"), before.get("updated")
     if not failing or declared.settings.paused or declared.pauses.reconcile:
         return None
@@ -135,7 +135,7 @@ def _next(observation: Observation, scale: Scale, staying: list[ConsumerPod]) ->
 
 
 def _waits_for_a_holder(observation: Observation) -> bool:
-    """Whether shards are about to be granted. One that nobody can be given for long must not keep a remedy from rolling out."""
+    """Whether shards are about to be granted. One that cannot be granted for long must not keep a remedy from rolling out."""
     view, limit = observation.view, observation.declared.settings.release_timeout
     return view is not None and any(
         shard.state is ShardState.NOT_ALLOC and shard.present and shard.state_age < limit for shard in view.shards

@@ -1,7 +1,7 @@
 """How to get to the number of consumers that `sizing` decides, without repeating a record.
 
 Called by `plan`, `conditions` and `status`, which all see the same `Scale`. Growing happens at once. To shrink, the highest
-ordinals are told to leave first, and the StatefulSet follows once they hold nothing, or have had `drainTimeout`: what they
+ordinals leave first, and the StatefulSet follows once they hold nothing, or have had `drainTimeout`: what they
 still hold then is reported, and fenced when their pods end.
 """
 
@@ -40,7 +40,7 @@ class Scale:
 
 
 SETTLE = 0.5
-"""Seconds that the coordinator has to take notice of who is leaving before its picture is believed."""
+"""Seconds after which the coordinator's views are sure to know the consumers that leave."""
 
 
 def scale(observation: Observation) -> Scale:
@@ -48,7 +48,7 @@ def scale(observation: Observation) -> Scale:
     decision = decide(observation)
     current, desired = observation.replicas, decision.desired
     if decision.held == WAITING_FOR_SHARDS:
-        # Whoever is above the limit goes whatever the number of shards is; it is not given any in the meantime.
+        # Consumers above the limit leave whatever the number of shards is; they are granted none in the meantime.
         limit = min(current, observation.declared.scaling.max_replicas)
         return Scale(decision, current, _from(observation, limit))
     leaving = _from(observation, desired)
@@ -62,7 +62,7 @@ def scale(observation: Observation) -> Scale:
 def _from(observation: Observation, first: int) -> frozenset[ConsumerId]:
     """The consumers from this ordinal on, also those whose pods the StatefulSet counts no more and that have not ended yet.
 
-    Until its pod is gone a consumer that drained would take shards again if it were not told to leave any longer.
+    Until its pod is gone a consumer that drained would take shards again if it were not in `leaving` any longer.
     """
     present = max((pod.ordinal + 1 for pod in observation.consumers), default=0)
     return frozenset(observation.name_of(ordinal) for ordinal in range(first, max(observation.replicas, present)))

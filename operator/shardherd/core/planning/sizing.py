@@ -25,11 +25,11 @@ from shardherd.core.model.reasons import (
     WAITING_FOR_SHARDS,
 )
 from shardherd.core.model.times import seconds_since_1970
-from shardherd.core.model.words import count, verb
+from shardherd.core.model.wording import count, verb
 from shardherd.core.planning import catchup
 from shardherd.core.planning.catchup import Wish
 from shardherd.core.planning.observed import Ceiling, Observation, ScalingMode, Sizing, Trial
-from shardherd.core.planning.traffic import watched
+from shardherd.core.planning.traffic import measure
 
 ACTIVE = (ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
 """States of shards that somebody should read now; WAIT and OVER need nobody."""
@@ -91,7 +91,7 @@ def noted(observation: Observation) -> Sizing:
         before = _recalled(observation)
     if view is None or not view.discovered:
         return replace(before, steady_since=None, idle_since=None)
-    traffic = watched(before.traffic, view, now, _pace_before(observation.previous))
+    traffic = measure(before.traffic, view, now, _rate_before(observation.previous))
     # Consumers that keep up leave nothing to be seen, but are not idle.
     idle = max(before.idle_since if before.idle_since is not None else now, traffic.written_at)
     steady = before.steady_since if before.steady_since is not None else now
@@ -129,14 +129,14 @@ def _recalled(observation: Observation) -> Sizing:
     )
 
 
-def _pace_before(previous: Mapping[str, object]) -> float | None:
+def _rate_before(previous: Mapping[str, object]) -> float | None:
     lag = previous.get("lag")
-    pace = lag.get("consumerPerSecond") if isinstance(lag, Mapping) else None
-    return float(pace) if isinstance(pace, int | float) and pace > 0 else None
+    consumer_rate = lag.get("consumerPerSecond") if isinstance(lag, Mapping) else None
+    return float(consumer_rate) if isinstance(consumer_rate, int | float) and consumer_rate > 0 else None
 
 
 def _idle(observation: Observation, view: GroupView, sizing: Sizing) -> Wish | None:
-    """With `minReplicas: 0` nobody is needed once all was read for a while, and somebody with the next record."""
+    """With `minReplicas: 0` no consumer is needed once all was read for a while, and one with the next record."""
     scaling, goal = observation.declared.scaling, sizing.goal or 0
     if scaling.min_replicas > 0 or sizing.idle_since is None or not view.source_reachable:
         return None

@@ -119,8 +119,8 @@ def _of_traffic(traffic: Traffic) -> dict[str, object]:
     result: dict[str, object] = {}
     if traffic.measured:
         result |= {"producedPerSecond": round(traffic.produced), "consumedPerSecond": round(traffic.consumed)}
-    if (pace := traffic.pace.per_second) is not None:
-        result["consumerPerSecond"] = round(pace)
+    if (consumer_rate := traffic.consumer_rate.per_second) is not None:
+        result["consumerPerSecond"] = round(consumer_rate)
     return result
 
 
@@ -190,7 +190,7 @@ def write_due(before: Mapping[str, object], after: Mapping[str, object], *, load
 
 
 def _stalled(value: Mapping[str, object]) -> bool:
-    """Whether waiting does not help: of that a user is told at once."""
+    """Whether waiting does not help: that is written at once."""
     conditions = value.get("conditions")
     return isinstance(conditions, list) and any(
         condition["type"] == ConditionType.STALLED and condition["status"] == "True" for condition in conditions

@@ -1,8 +1,8 @@
-"""How much is written to a group's shards, and how much is read.
+"""The rates at which a group's shards are written and read.
 
-Called by `plan` with every picture of the coordinator; `scaling`, `status` and `diagnosis` read it. All of it is measured from
-ends and checkpoints, so it is the truth of the source and not what an application says of itself. Decides nothing, keeps no
-clock: `now` is monotonic seconds. How long records have waited does not follow from any rate: that is `ages`.
+Called by `sizing` with every view of the coordinator; `catchup`, `status` and `diagnosis` read it. Measured from end offsets
+and checkpoints, not from what an application reports. Decides nothing and reads no clock: `now` is monotonic seconds. The age
+of the lag does not follow from any rate: that is `core.group.ages`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ WINDOW = 60.0
 """Seconds over which rates are taken: several micro-batches, as checkpoints come in steps."""
 
 SPAN = 15.0
-"""Seconds over which a consumer must have had more to read than it read, for its pace to be what it can do."""
+"""Seconds over which a consumer must have had more to read than it read, for its rate to be the most that it can read."""
 
 MEMORY = 600.0
-"""Seconds after which about two thirds of an old pace are forgotten."""
+"""Seconds after which about two thirds of an old rate are forgotten."""
 
 PRIOR = 60.0
-"""Seconds of measuring that a pace from before a restart counts for."""
+"""Seconds of measuring that a rate from before a restart of the operator counts for."""
 
 LEAST = 1.0
-"""Seconds of measuring that a pace counts for at least, however old it is."""
+"""Seconds of measuring that a rate counts for at least, however old it is."""
 
 UNKNOWN = -1
 
@@ -45,21 +45,21 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """What one consumer reads while it has enough to read: so many records in so many seconds, older ones counting less."""
+class ConsumerRate:
+    """What one consumer reads while it has enough to read: records in seconds, older ones weighted less."""
 
     records: float = 0.0
     seconds: float = 0.0
 
     @property
     def per_second(self) -> float | None:
-        """Records a second, None before it was ever seen."""
+        """Records a second, None before it was ever measured."""
         return self.records / self.seconds if self.seconds > 0.0 else None
 
-    def faded(self, elapsed: float) -> Pace:
-        """The same some seconds later. What counts for `LEAST` fades no more: in the end only rounding would be left."""
+    def faded(self, elapsed: float) -> ConsumerRate:
+        """The same some seconds later. What counts for `LEAST` fades no further: in the end only rounding would be left."""
         kept = math.exp(-elapsed / MEMORY)
-        return Pace(self.records * kept, self.seconds * kept) if self.seconds * kept >= LEAST else self
+        return ConsumerRate(self.records * kept, self.seconds * kept) if self.seconds * kept >= LEAST else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,27 +73,26 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What is known at the last look.
+    """The measurements at the last view.
 
-    `ends` and `positions` are in the order of `shards`, UNKNOWN for a shard that was not there or has none. `moved_at` is when
-    each shard's position was last seen to move or to have no lag, `written_at` when records were last seen to have been
-    written.
+    `end_offsets` and `positions` are in the order of `shards`, UNKNOWN for a shard that is new or has none. `moved_at` is
+    when each shard's position last moved or had no lag, `written_at` when end offsets last grew; both as far as views show it.
     """
 
     shards: tuple[ShardId, ...]
-    ends: Sequence[int]
+    end_offsets: Sequence[int]
     positions: Sequence[int]
     moved_at: Sequence[float]
     holders: tuple[ConsumerId | None, ...]
     marks: tuple[Mark, ...]
     spans: Mapping[ConsumerId, Span] = field(default_factory=dict)
-    pace: Pace = Pace()
+    consumer_rate: ConsumerRate = ConsumerRate()
     written_at: float = -math.inf
     lag_records: int | None = None
 
     @property
     def measured(self) -> bool:
-        """Whether the rate of writing is known: it was seen for long enough since the start."""
+        """Whether the rate of writing is known: it was measured for long enough."""
         return bool(self.shards) and self.marks[-1].at - self.marks[0].at >= SPAN
 
     @property
@@ -121,50 +120,50 @@ class Traffic:
         return (what(last) - what(first)) / elapsed if elapsed > 0.0 else 0.0
 
 
-def watched(before: Traffic | None, view: GroupView, now: float, pace: float | None = None) -> Traffic:
-    """What is known now, from a picture whose source was read. `pace` is what one consumer could do before a restart."""
+def measure(before: Traffic | None, view: GroupView, now: float, consumer_rate: float | None = None) -> Traffic:
+    """The measurements with this view. `consumer_rate` is what one consumer read before a restart of the operator."""
     if before is None:
-        return _first(_seen(view), now, pace)
+        return _first(_counted(view), now, consumer_rate)
     if now - before.marks[-1].at < INTERVAL:
         return before
-    seen = _seen(view)
-    shards = tuple(shard.shard for shard in seen)
-    return _next(before if shards == before.shards else _realigned(before, shards, now), seen, now)
+    counted = _counted(view)
+    shards = tuple(shard.shard for shard in counted)
+    return _next(before if shards == before.shards else _realigned(before, shards, now), counted, now)
 
 
-def _seen(view: GroupView) -> list[ShardView]:
-    """The shards that count: those that the source has and that are not done with."""
+def _counted(view: GroupView) -> list[ShardView]:
+    """The shards that are measured: those that exist and are not OVER."""
     return [shard for shard in view.shards if shard.present and shard.state is not ShardState.OVER and shard.end is not None]
 
 
-def _ends(seen: Sequence[ShardView]) -> array[int]:
-    return array("q", [UNKNOWN if shard.end is None else shard.end for shard in seen])
+def _end_offsets(counted: Sequence[ShardView]) -> array[int]:
+    return array("q", [UNKNOWN if shard.end is None else shard.end for shard in counted])
 
 
-def _positions(seen: Sequence[ShardView]) -> array[int]:
+def _positions(counted: Sequence[ShardView]) -> array[int]:
     """Checkpoints, or where the shard will be started from."""
     return array(
         "q",
-        [UNKNOWN if shard.end is None or shard.lag_records is None else shard.end - shard.lag_records for shard in seen],
+        [UNKNOWN if shard.end is None or shard.lag_records is None else shard.end - shard.lag_records for shard in counted],
     )
 
 
-def _first(seen: Sequence[ShardView], now: float, pace: float | None) -> Traffic:
-    known = Pace() if pace is None else Pace(pace * PRIOR, PRIOR)
+def _first(counted: Sequence[ShardView], now: float, consumer_rate: float | None) -> Traffic:
+    known = ConsumerRate() if consumer_rate is None else ConsumerRate(consumer_rate * PRIOR, PRIOR)
     made = Traffic(
-        shards=tuple(shard.shard for shard in seen),
-        ends=_ends(seen),
-        positions=_positions(seen),
-        moved_at=array("d", [now] * len(seen)),
-        holders=tuple(shard.holder for shard in seen),
+        shards=tuple(shard.shard for shard in counted),
+        end_offsets=_end_offsets(counted),
+        positions=_positions(counted),
+        moved_at=array("d", [now] * len(counted)),
+        holders=tuple(shard.holder for shard in counted),
         marks=(Mark(now, 0, 0),),
-        pace=known,
+        consumer_rate=known,
     )
     return _with_lag(made)
 
 
 def _realigned(before: Traffic, shards: tuple[ShardId, ...], now: float) -> Traffic:
-    """The same for other shards: those that went are forgotten, those that came were never seen."""
+    """The same for other shards: those that went are dropped, those that came are UNKNOWN."""
     index = {shard: at for at, shard in enumerate(before.shards)}
     rows = [index.get(shard, -1) for shard in shards]
 
@@ -174,21 +173,21 @@ def _realigned(before: Traffic, shards: tuple[ShardId, ...], now: float) -> Traf
     return replace(
         before,
         shards=shards,
-        ends=picked(before.ends),
+        end_offsets=picked(before.end_offsets),
         positions=picked(before.positions),
         moved_at=array("d", [before.moved_at[row] if row >= 0 else now for row in rows]),
         holders=tuple(before.holders[row] if row >= 0 else None for row in rows),
     )
 
 
-def _next(before: Traffic, seen: Sequence[ShardView], now: float) -> Traffic:
-    ends, positions = _ends(seen), _positions(seen)
+def _next(before: Traffic, counted: Sequence[ShardView], now: float) -> Traffic:
+    end_offsets, positions = _end_offsets(counted), _positions(counted)
     produced = consumed = 0
     read: dict[ConsumerId, int] = {}
     left: dict[ConsumerId, int] = {}
     moved_at = array("d", before.moved_at)
-    for row, shard in enumerate(seen):
-        end, position, old_end, old = ends[row], positions[row], before.ends[row], before.positions[row]
+    for row, shard in enumerate(counted):
+        end, position, old_end, old = end_offsets[row], positions[row], before.end_offsets[row], before.positions[row]
         # A shard that was cut back, and a position that was set back by force, say nothing of how fast anything is.
         produced += max(0, end - old_end) if old_end != UNKNOWN else 0
         known = position != UNKNOWN and old != UNKNOWN
@@ -202,25 +201,25 @@ def _next(before: Traffic, seen: Sequence[ShardView], now: float) -> Traffic:
             left[holder] = left.get(holder, 0) + max(0, end - position)
     last = before.marks[-1]
     marks = (*before.marks, Mark(now, last.produced + produced, last.consumed + consumed))
-    spans, pace = _paced(before, read, left, now)
+    spans, consumer_rate = _consumer_rates(before, read, left, now)
     made = replace(
         before,
-        ends=ends,
+        end_offsets=end_offsets,
         positions=positions,
         moved_at=moved_at,
-        holders=tuple(shard.holder for shard in seen),
+        holders=tuple(shard.holder for shard in counted),
         marks=_recent(marks, now),
         spans=spans,
-        pace=pace,
+        consumer_rate=consumer_rate,
         written_at=now if produced else before.written_at,
     )
     return _with_lag(made)
 
 
-def _paced(
+def _consumer_rates(
     before: Traffic, read: Mapping[ConsumerId, int], left: Mapping[ConsumerId, int], now: float
-) -> tuple[dict[ConsumerId, Span], Pace]:
-    pace = before.pace.faded(now - before.marks[-1].at)
+) -> tuple[dict[ConsumerId, Span], ConsumerRate]:
+    consumer_rate = before.consumer_rate.faded(now - before.marks[-1].at)
     spans: dict[ConsumerId, Span] = {}
     for consumer, records in read.items():
         began = before.spans.get(consumer, Span(before.marks[-1].at, 0, left[consumer]))
@@ -229,13 +228,13 @@ def _paced(
         if elapsed < SPAN:
             spans[consumer] = span
             continue
-        known = pace.per_second
+        known = consumer_rate.per_second
         # One that has nothing left now and then shows what there was to read; that counts if it is more than was thought
         # possible.
         if span.consumed and (span.least_left > span.consumed or (known is not None and span.consumed / elapsed > known)):
-            pace = Pace(pace.records + span.consumed, pace.seconds + elapsed)
+            consumer_rate = ConsumerRate(consumer_rate.records + span.consumed, consumer_rate.seconds + elapsed)
         spans[consumer] = Span(now, 0, left[consumer])
-    return spans, pace
+    return spans, consumer_rate
 
 
 def _recent(marks: tuple[Mark, ...], now: float) -> tuple[Mark, ...]:
@@ -245,5 +244,5 @@ def _recent(marks: tuple[Mark, ...], now: float) -> tuple[Mark, ...]:
 
 
 def _with_lag(traffic: Traffic) -> Traffic:
-    lags = [max(0, end - position) for end, position in zip(traffic.ends, traffic.positions, strict=True)]
+    lags = [max(0, end - position) for end, position in zip(traffic.end_offsets, traffic.positions, strict=True)]
     return replace(traffic, lag_records=None if UNKNOWN in traffic.positions else sum(lags))

@@ -1,4 +1,4 @@
-"""What single record batches say of themselves: how large records are, and how old.
+"""What the headers of record batches show: how large records are, and how old.
 
 Called where micro-batches are planned (for `maxBytesPerTrigger`), and by the agent (for its metrics). It asks for the headers
 of batches only and decodes no record.

@@ -1,4 +1,4 @@
-"""Kafka's brokers as whoever reads needs them: raw Fetch answers for many shards at once, and where shards begin and end.
+"""Kafka's brokers for readers: raw Fetch answers for many shards at once, and where shards begin and end.
 
 `range_reader` fetches with it, `end_offsets` watches the ends of shards, and `listing` asks what there is. One serves a
 process. It decides which broker is asked for what, and what in an answer is worth another try; `cluster_connection` has the
@@ -20,7 +20,7 @@ from shardherd.source.kafka import lookup
 from shardherd.source.kafka.cluster_connection import TRANSIENT, ClusterConnection, Leaders, SourceRefusedError, explained
 from shardherd.source.kafka.fetch_memory import Room, Turns
 from shardherd.source.kafka.fetching import Asked, Fetched, fetched, request_for
-from shardherd.source.kafka.leader_epochs import Diverged, Ends, Lineage, Mark
+from shardherd.source.kafka.leader_epochs import Diverged, EndOffsets, Lineage, Mark
 from shardherd.source.kafka.partitions import EARLIEST, LATEST, Partition, partition_of, shard_of
 from shardherd.source.kafka.replicas import BEHIND_FOR, Replicas
 
@@ -81,10 +81,10 @@ class Brokers(ClusterConnection):
         found: dict[ShardId, Offset] = self.begin(lambda: self._cuts(marks), timeout, marks)()
         return found
 
-    def ends(self, shards: Iterable[ShardId], timeout: float) -> Ends:
+    def end_offsets(self, shards: Iterable[ShardId], timeout: float) -> EndOffsets:
         """The end of each shard whose leader answered. Raises BrokersUnavailableError, SourceRefusedError."""
         wanted = tuple(shards)
-        found: Ends = self.begin(lambda: self._ends(wanted), timeout, wanted)()
+        found: EndOffsets = self.begin(lambda: self._end_offsets(wanted), timeout, wanted)()
         return found
 
     def offsets(self, times: Mapping[ShardId, int], timeout: float) -> dict[ShardId, Offset]:
@@ -157,10 +157,10 @@ class Brokers(ClusterConnection):
                         raise SourceRefusedError(f"shard {shard}: Kafka refuses to read it: {explained(code, name)}")
         if outside:
             starts, start_troubles = await self._list(outside, EARLIEST)
-            ends, end_troubles = await self._list(outside, LATEST)
+            end_offsets, end_troubles = await self._list(outside, LATEST)
             troubles += start_troubles + end_troubles
-            for shard in starts.keys() & ends.keys():
-                found.append(Fetched(shard, positions[shard], b"", ends[shard], start=starts[shard]))
+            for shard in starts.keys() & end_offsets.keys():
+                found.append(Fetched(shard, positions[shard], b"", end_offsets[shard], start=starts[shard]))
         self.settle(troubles, any(part.said for part in found))
         return found
 
@@ -184,14 +184,14 @@ class Brokers(ClusterConnection):
                 marks[shard] = doubts
         while marks:
             asked = {shard: doubts[0] for shard, doubts in marks.items()}
-            told, more = await self._ends_of_epochs(leaders, epochs, asked)
+            epoch_ends, more = await self._epoch_end_offsets(leaders, epochs, asked)
             troubles += more
             for shard, mark in asked.items():
-                if shard not in told:
+                if shard not in epoch_ends:
                     found[shard] = None
                     continue
-                if 0 <= told[shard] < mark.offset:
-                    diverged = Diverged(mark.epoch, epochs[shard], told[shard])
+                if 0 <= epoch_ends[shard] < mark.offset:
+                    diverged = Diverged(mark.epoch, epochs[shard], epoch_ends[shard])
                     found[shard] = self._diverged(shard, positions[shard], diverged)
                 if shard in found or len(marks[shard]) == 1:
                     lineage.verified(shard, epochs[shard])
@@ -205,11 +205,11 @@ class Brokers(ClusterConnection):
     async def _cuts(self, marks: Mapping[ShardId, Mark]) -> dict[ShardId, Offset]:
         leaders, troubles = await self.by_leader(marks)
         epochs = {shard_of(*partition): self.epoch_of(partition) for partition in leaders}
-        told, more = await self._ends_of_epochs(leaders, epochs, marks)
-        self.settle(troubles + more, bool(told))
-        return told
+        epoch_ends, more = await self._epoch_end_offsets(leaders, epochs, marks)
+        self.settle(troubles + more, bool(epoch_ends))
+        return epoch_ends
 
-    async def _ends_of_epochs(
+    async def _epoch_end_offsets(
         self, leaders: Leaders, epochs: Mapping[ShardId, int], marks: Mapping[ShardId, Mark]
     ) -> tuple[dict[ShardId, Offset], list[Any]]:
         """Where each log ended under epochs up to its mark's, as its leader says; -1 if that cannot be known.
@@ -218,7 +218,7 @@ class Brokers(ClusterConnection):
 
         Raises SourceRefusedError.
         """
-        found = await lookup.ends_of_epochs(
+        found = await lookup.epoch_end_offsets(
             self.send_to,
             leaders,
             {partition_of(shard): epoch for shard, epoch in epochs.items()},
@@ -237,7 +237,7 @@ class Brokers(ClusterConnection):
         refused = (refusal(f"shard {shard_of(*partition)}") for partition, refusal in found.refused.items())
         return [*found.failed.values(), *refused]
 
-    async def _ends(self, shards: Iterable[ShardId]) -> Ends:
+    async def _end_offsets(self, shards: Iterable[ShardId]) -> EndOffsets:
         leaders, troubles = await self.by_leader(shards)
         found, more = await self._list(leaders, LATEST)
         self.settle(troubles + more, bool(found))
@@ -254,14 +254,14 @@ class Brokers(ClusterConnection):
         self.settle(troubles + more, bool(found))
         return found
 
-    async def _list(self, leaders: Leaders, at: int | Mapping[Partition, int]) -> tuple[Ends, list[Any]]:
+    async def _list(self, leaders: Leaders, at: int | Mapping[Partition, int]) -> tuple[EndOffsets, list[Any]]:
         """The first offsets at a time (EARLIEST and LATEST too), and what is wrong with the missing ones.
 
         Raises SourceRefusedError.
         """
         found = await lookup.offsets(self.send_to, leaders, at, committed=self.committed)
-        ends = Ends(
+        end_offsets = EndOffsets(
             {shard_of(*partition): offset for partition, offset in found.offsets.items()},
             {shard_of(*partition): epoch for partition, epoch in found.epochs.items()},
         )
-        return ends, self._troubles_in(found)
+        return end_offsets, self._troubles_in(found)

@@ -19,7 +19,7 @@ from kafka.structs import TopicPartition
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.core.model.security import Security
-from shardherd.source.kafka.connection_manager import told
+from shardherd.source.kafka.connection_manager import error_text
 from shardherd.source.kafka.leader_epochs import UNKNOWN
 from shardherd.source.kafka.partitions import Partition, partition_of, shard_of
 from shardherd.source.kafka.wide_reads import FetchManager
@@ -117,9 +117,11 @@ class ClusterConnection:
             error = future.exception
             if isinstance(error, TRANSIENT):
                 self._found &= isinstance(error, kafka_errors.BrokerResponseError)
-                raise BrokersUnavailableError(f"Kafka at {self.bootstrap_servers}: {told(error)}{self._why(error)}") from error
+                raise BrokersUnavailableError(
+                    f"Kafka at {self.bootstrap_servers}: {error_text(error)}{self._why(error)}"
+                ) from error
             if isinstance(error, kafka_errors.KafkaError):
-                raise SourceRefusedError(f"Kafka at {self.bootstrap_servers} refuses: {told(error)}") from error
+                raise SourceRefusedError(f"Kafka at {self.bootstrap_servers} refuses: {error_text(error)}") from error
             if error is not None:
                 raise error
             return future.value

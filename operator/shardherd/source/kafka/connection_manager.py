@@ -46,7 +46,7 @@ class Failure:
 
     def __str__(self) -> str:
         who = self.address if self.broker is None else f"broker {self.broker} at {self.address}, which is what it advertises"
-        return f"{who}: {told(self.error)}"
+        return f"{who}: {error_text(self.error)}"
 
 
 class ClientManager(HookedManager):
@@ -146,7 +146,7 @@ class ClientManager(HookedManager):
         super().close(node_id, timeout_ms)
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The error in one line, by its kind where its text does not say it."""
     text = str(error)
     return text if type(error).__name__ in text else f"{type(error).__name__}: {text}" if text else type(error).__name__

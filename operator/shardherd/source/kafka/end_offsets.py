@@ -1,4 +1,4 @@
-"""Watches the ends of the shards that this consumer holds, so that nobody has to ask Kafka while a micro-batch is planned.
+"""Watches the end offsets of the shards that this consumer holds, so that planning a micro-batch sends no request to Kafka.
 
 The agent says which shards; a thread asks Kafka a few times a second and calls back when something grew. Errors are logged
 once and tried again: the consumer then simply sees nothing new.
@@ -17,7 +17,7 @@ from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.batch_headers import sizes_at
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError, SourceRefusedError
 from shardherd.source.kafka.fetching import Fetched
-from shardherd.source.kafka.leader_epochs import Ends, epochs_in
+from shardherd.source.kafka.leader_epochs import EndOffsets, epochs_in
 
 log = logging.getLogger(__name__)
 
@@ -31,15 +31,15 @@ RETRY_DELAY = 1.0
 """Seconds until Kafka is asked again after it could not be."""
 
 STALE = 30.0
-"""Seconds after the last answer that told the ends of all shards at which there may be more to read than is known."""
+"""Seconds after the last answer with the end offsets of all shards, after which there may be more to read than is known."""
 
 
-class EndSource(Protocol):
+class EndOffsetSource(Protocol):
     """Says where shards end (with `committed`, before the first open transaction), and what the next records are."""
 
     committed: bool
 
-    def ends(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
+    def end_offsets(self, shards: Iterable[ShardId], timeout: float) -> Mapping[ShardId, Offset]: ...
 
     def begin_fetch(
         self, positions: Mapping[ShardId, Offset], timeout: float, *, shard_bytes: int
@@ -49,12 +49,12 @@ class EndSource(Protocol):
 class EndWatcher:
     """The newest known ends. `changed` is called in the watcher's thread."""
 
-    def __init__(self, source: EndSource, changed: Callable[[], None], interval: float = INTERVAL) -> None:
+    def __init__(self, source: EndOffsetSource, changed: Callable[[], None], interval: float = INTERVAL) -> None:
         self._source = source
         self._changed = changed
         self._interval = interval
         self._wanted: tuple[ShardId, ...] = ()
-        self._known = Ends()
+        self._known = EndOffsets()
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._failing = False
@@ -90,7 +90,7 @@ class EndWatcher:
         """Whether ends are those of decided transactions from now on. What is known until then is forgotten."""
         if committed != self._source.committed:
             self._source.committed = committed
-            self._known = Ends()
+            self._known = EndOffsets()
             self._wake.set()
 
     async def sizes(self, positions: Mapping[ShardId, Offset]) -> Mapping[ShardId, float]:
@@ -112,7 +112,7 @@ class EndWatcher:
     def _ask(self, wanted: tuple[ShardId, ...]) -> Mapping[ShardId, Offset] | None:
         """The ends that the source says; None if it could not be learned, and the reason is logged."""
         try:
-            return self._source.ends(wanted, TIMEOUT)
+            return self._source.end_offsets(wanted, TIMEOUT)
         except (BrokersUnavailableError, SourceRefusedError) as error:
             if not self._failing:
                 log.warning("cannot learn where the shards end, trying on: %s", error)
@@ -135,9 +135,9 @@ class EndWatcher:
         self._failing = False
         if wanted == self._wanted and found.keys() >= set(wanted):
             self._complete_at = boot_time()
-        merged = Ends()
+        merged = EndOffsets()
         for shard in wanted:
-            # An end and the epoch under which it was told stay together.
+            # An end offset and the leader epoch that it was answered under stay together.
             look = found if shard in found else self._known
             if shard in look:
                 merged[shard] = look[shard]

@@ -1,8 +1,8 @@
-"""Whether a log still is the one of which a range was planned, as leader epochs tell it.
+"""Whether a log still is the one that a range was planned for, by its leader epochs.
 
 A log that an unclean election cut off, and that has grown past our position since, looks like one that was never cut. But each
 leader's reign has a number, its epoch, and the present leader knows where the log of every earlier epoch ended. The sides that
-plan note under which epoch they saw a log reach an offset (`Ends`); a task asks again (`Lineage`) when the
+plan note under which epoch they saw a log reach an offset (`EndOffsets`); a task asks again (`Lineage`) when the
 shard is led under another one. Pure; `brokers` asks, and `lost_records` decides what becomes of it.
 """
 
@@ -37,17 +37,19 @@ class Diverged:
     at: Offset | None = None
 
 
-class Ends(dict[ShardId, Offset]):
+class EndOffsets(dict[ShardId, Offset]):
     """Where shards end, and under which epoch each one's leader said so, as far as it is known."""
 
-    def __init__(self, ends: Mapping[ShardId, Offset] | None = None, leaders: Mapping[ShardId, int] | None = None) -> None:
-        super().__init__(ends or {})
+    def __init__(
+        self, end_offsets: Mapping[ShardId, Offset] | None = None, leaders: Mapping[ShardId, int] | None = None
+    ) -> None:
+        super().__init__(end_offsets or {})
         self.leaders: dict[ShardId, int] = dict(leaders or {})
 
 
-def epochs_in(ends: Mapping[ShardId, Offset]) -> Mapping[ShardId, int]:
+def epochs_in(end_offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, int]:
     """The leader epochs that came with these ends; none with ends that are only numbers."""
-    return ends.leaders if isinstance(ends, Ends) else {}
+    return end_offsets.leaders if isinstance(end_offsets, EndOffsets) else {}
 
 
 class Lineage:

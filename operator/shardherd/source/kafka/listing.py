@@ -1,4 +1,4 @@
-"""What Kafka has: the topics and partitions that a reading without a coordinator selects, and where they begin and end.
+"""The topics and partitions that a query without a coordinator selects, and where they begin and end.
 
 Asked in the process that plans; a ConsumerGroup's own list is the coordinator's. It retries what is only late, and decides
 nothing about what is read.
@@ -109,9 +109,9 @@ class Listing:
         """The beginnings of those whose leader answers at once."""
         return self._brokers.offsets(dict.fromkeys(shards, EARLIEST), timeout) if shards else {}
 
-    def ends(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
+    def end_offsets(self, shards: frozenset[ShardId], timeout: float) -> Mapping[ShardId, Offset]:
         """The ends of those whose leader answers at once."""
-        return self._brokers.ends(shards, timeout) if shards else {}
+        return self._brokers.end_offsets(shards, timeout) if shards else {}
 
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> Mapping[ShardId, Offset]:
         """As `Brokers.cuts`."""

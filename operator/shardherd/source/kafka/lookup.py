@@ -1,6 +1,6 @@
-"""What a Kafka cluster has: topics, their partitions and leaders, and where partitions begin and end. One way for all who ask.
+"""Requests to a Kafka cluster about its topics, their partitions and leaders, and their offsets; for operator and readers.
 
-Asked by the operator's look at a cluster, by `brokers` for whoever reads, and by `listing`. Requests go out by `send`, one to
+Called by the operator's discovery, by `brokers` for whoever reads, and by `listing`. Requests go out by `send`, one to
 each broker that is concerned, on kafka-python's loop. It says what was answered and what was not; whether an error ends
 anything is the caller's to decide, and so is how old an answer may be.
 """
@@ -105,7 +105,7 @@ async def offsets(
             )
             for topic, numbers in by_topic.items()
         ]
-        # From version 2 on a broker is told the isolation level.
+        # From version 2 on a request has the isolation level.
         requests[node] = ListOffsetsRequest(isolation_level=int(committed), topics=topics, min_version=1 + committed)
     found = Answers()
     async for response in _answers(send, requests, found):
@@ -121,7 +121,7 @@ async def offsets(
     return found
 
 
-async def ends_of_epochs(
+async def epoch_end_offsets(
     send: Send, leaders: Mapping[Partition, int], now: Mapping[Partition, int], epochs: Mapping[Partition, int]
 ) -> Answers:
     """Where the log of each partition of `epochs` ended under leaders up to that epoch; -1 if that cannot be known.

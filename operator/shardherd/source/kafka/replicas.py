@@ -2,7 +2,7 @@
 
 `brokers` asks before every Fetch and tells what came of it. A leader names a replica to whoever says its rack, if the brokers
 have a selector for that. A replica that is behind, refuses or cannot be reached costs one Fetch: then the leader is read.
-Pure but for what was told; time is an argument.
+No I/O: it keeps what brokers have answered, and time is an argument.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BEHIND_FOR = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which shards to ask each broker for, and which brokers must answer by themselves: they are not told our rack."""
+    """Which shards to ask each broker for, and which brokers must answer by themselves: their requests do not name our rack."""
 
     shards: Mapping[int, Sequence[ShardId]]
     themselves: frozenset[int]

@@ -1,4 +1,4 @@
-"""What is read where no coordinator hands shards out: topics by name or by pattern, or single shards.
+"""What a query without a coordinator reads: topics by name or by pattern, or single shards.
 
 `listing` asks Kafka for it; whoever takes a user's settings makes it. Pure.
 """

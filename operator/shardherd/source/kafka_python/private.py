@@ -106,7 +106,7 @@ class HookedManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pyth
             # Else it would wait for the handshake for ever, and keep its socket open.
             self.net.cancel(building)
             raise errors.KafkaConnectionError("no connection was made in time") from error
-        transport._sock_recv = _hearing_last_words(transport, self.receive)
+        transport._sock_recv = _data_before_close(transport, self.receive)
         return transport
 
 
@@ -133,7 +133,7 @@ def milliseconds_until(timeout_at: float | None) -> float | None:
     return None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
 
 
-def _hearing_last_words(transport: Any, receive: Callable[[Any, Callable[[], Received]], Received]) -> Callable[[], Received]:
+def _data_before_close(transport: Any, receive: Callable[[Any, Callable[[], Received]], Received]) -> Callable[[], Received]:
     """A broker says why it refuses us and closes at once; kafka-python drops what comes together with the end of a connection.
 
     What was received is handed on first, and the end is met again by the next read.

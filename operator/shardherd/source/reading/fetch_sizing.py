@@ -1,4 +1,4 @@
-"""How many bytes of each shard a Fetch asks for: about what is still wanted of it, by what was seen of it so far.
+"""How many bytes of each shard a Fetch asks for: about what is still wanted of it, estimated from its answers so far.
 
 `range_reader` asks before every Fetch. Without it, a small micro-batch on a long backlog would fetch megabytes for a few rows.
 A wrong guess costs a Fetch, never a record: Kafka always sends the first batch of the first shard whole.
@@ -16,7 +16,7 @@ LEAST = 64 * 1024
 """Fewest bytes to ask for: less does not make an answer faster."""
 
 UNKNOWN = 1024 * 1024
-"""Bytes to ask for of a shard of which nothing was seen yet: what Kafka's own consumer asks for."""
+"""Bytes to ask for of a shard without an answer yet: what Kafka's own consumer asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,15 @@ class _Answer:
 
 
 class FetchSizing:
-    """What was seen of the shards that this process has read."""
+    """The last answer for each shard that this process has read."""
 
     def __init__(self) -> None:
-        self._seen: dict[ShardId, _Answer] = {}
+        self._answers: dict[ShardId, _Answer] = {}
 
     def learn(self, shard: ShardId, size: int, offsets: int, batch: int) -> None:
         """An answer of `size` bytes went on by `offsets`, and its largest batch has `batch` bytes."""
         if offsets > 0:
-            self._seen[shard] = _Answer(size / offsets, batch)
+            self._answers[shard] = _Answer(size / offsets, batch)
 
     def wanted(
         self, left: Mapping[ShardId, Offset], stops: Mapping[ShardId, Offset], hungry: Collection[ShardId]
@@ -45,14 +45,14 @@ class FetchSizing:
         return {shard: self._wanted(shard, stops[shard] - at, shard in hungry) for shard, at in left.items()}
 
     def largest_batch(self, shards: Collection[ShardId]) -> int:
-        """Bytes of the largest batch that was seen of these shards, 0 if none was."""
-        return max((self._seen[shard].batch for shard in shards if shard in self._seen), default=0)
+        """Bytes of the largest batch in the answers for these shards, 0 without any."""
+        return max((self._answers[shard].batch for shard in shards if shard in self._answers), default=0)
 
     def _wanted(self, shard: ShardId, offsets: int, hungry: bool) -> int:
-        seen = self._seen.get(shard)
+        answer = self._answers.get(shard)
         if hungry:
             return SHARD_FETCH_BYTES
-        if seen is None:
+        if answer is None:
             return UNKNOWN
         # The first and the last batch may reach beyond what is wanted.
-        return max(LEAST, min(SHARD_FETCH_BYTES, int(offsets * seen.density) + 2 * seen.batch))
+        return max(LEAST, min(SHARD_FETCH_BYTES, int(offsets * answer.density) + 2 * answer.batch))

@@ -1,4 +1,4 @@
-"""What a task does when records that it was told to read are no more: ends with an error, or goes on without them.
+"""What a task does when records of its ranges no longer exist: it fails, or goes on without them.
 
 Called by `range_reader` with every part of an answer. Kafka loses records by retention, by an unclean election, and when a
 topic is deleted and made anew under its name. Which records a task reads is not decided here, and ownership is not known here.

@@ -1,8 +1,8 @@
 """Reads ranges of shards from Kafka as Arrow record batches.
 
 Called for every task. One task reads several ranges at once: one Fetch a broker for all of them, and the next one is under way
-while the last one is decoded, within the memory that it is told. It reads exactly what it is told, and knows nothing of
-ownership.
+while the last one is decoded, within the memory that it is given. It reads exactly the ranges that it is given, and knows
+nothing of ownership.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a reading without a coordinator starts and ends: what the options say, and which offsets that is.
+"""The range that a query without a coordinator reads: its start and end as options give them, resolved to offsets.
 
-`options` parses with it; `standalone` and `batch` resolve with it, once, in the process that plans. It knows Kafka only as a
-function that looks offsets up.
+`options` parses with it; `standalone` resolves with it, once, in the process that plans. It knows Kafka only as a function
+that looks offsets up.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.partitions import EARLIEST, LATEST
 
 
-class PlaceError(ValueError):
-    """A start or an end that cannot be used. Names the option, the shard and the remedy."""
+class RangeBoundError(ValueError):
+    """A start or an end of a range that cannot be used. Names the option, the shard and the remedy."""
 
 
 class Lookup(Protocol):
@@ -29,8 +29,8 @@ class Lookup(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Everywhere at one time (milliseconds, EARLIEST or LATEST), or for exactly these shards an offset or a time.
+class RangeBound:
+    """Start or end of a range: one time for all shards (milliseconds, EARLIEST or LATEST), or an offset or a time for each.
 
     `unmatched_is_latest`: a time that no record has reached yet means the end, instead of being an error.
     """
@@ -42,7 +42,7 @@ class Place:
     unmatched_is_latest: bool = False
 
     def resolve(self, shards: Collection[ShardId], kafka: Lookup, timeout: float) -> dict[ShardId, Offset]:
-        """The offset of every shard. Raises PlaceError."""
+        """The offset of every shard. Raises RangeBoundError."""
         if self.everywhere is None:
             self._check(shards)
         asked = self.times if self.times else {shard: at for shard, at in self.offsets.items() if at < 0}
@@ -51,7 +51,7 @@ class Place:
         found = dict(kafka.offsets(asked, timeout)) if asked else {}
         missed = sorted((shard for shard, offset in found.items() if offset < 0), key=shard_key)
         if missed and not self.unmatched_is_latest:
-            raise PlaceError(
+            raise RangeBoundError(
                 f"option {self.option}: shard {missed[0]} has no record at or after {asked[missed[0]]} (milliseconds); "
                 "give an earlier time, or the option startingOffsetsByTimestampStrategy=latest to start at its end"
             )
@@ -62,35 +62,39 @@ class Place:
     def _check(self, shards: Collection[ShardId]) -> None:
         named = self.offsets.keys() | self.times.keys()
         if missing := sorted(set(shards) - named, key=shard_key):
-            raise PlaceError(
+            raise RangeBoundError(
                 f"option {self.option} says nothing of shard {missing[0]}: it must name every partition that is read"
                 + ("" if self.times else f" ({EARLIEST} is its beginning, {LATEST} its end)")
             )
         if extra := sorted(named - set(shards), key=shard_key):
-            raise PlaceError(f"option {self.option} names shard {extra[0]}, which is not among those that are read: remove it")
+            raise RangeBoundError(
+                f"option {self.option} names shard {extra[0]}, which is not among those that are read: remove it"
+            )
 
 
-def by_offset(option: str, text: str, *, forbidden: int | None = None) -> Place:
+def by_offset(option: str, text: str, *, forbidden: int | None = None) -> RangeBound:
     """`earliest`, `latest` or `{"topic": {"0": 23, "1": -2}}`. `forbidden` is EARLIEST or LATEST if it makes no sense here."""
-    words = {"earliest": EARLIEST, "latest": LATEST}
-    word = words.get(text.strip().lower())
-    names = {value: name for name, value in words.items()}
+    names_of_bounds = {"earliest": EARLIEST, "latest": LATEST}
+    word = names_of_bounds.get(text.strip().lower())
+    names = {value: name for name, value in names_of_bounds.items()}
     if word is None and not text.lstrip().startswith("{"):
-        allowed = " or ".join(name for name, value in words.items() if value != forbidden)
-        raise PlaceError(f'option {option} must be {allowed} or JSON such as {{"clicks": {{"0": 23, "1": 42}}}}, not {text!r}')
+        allowed = " or ".join(name for name, value in names_of_bounds.items() if value != forbidden)
+        raise RangeBoundError(
+            f'option {option} must be {allowed} or JSON such as {{"clicks": {{"0": 23, "1": 42}}}}, not {text!r}'
+        )
     found = {} if word is not None else _per_shard(option, text, lowest=EARLIEST)
     if forbidden is not None and (word == forbidden or forbidden in found.values()):
-        raise PlaceError(f"option {option} must not be {names[forbidden]} ({forbidden}): nothing would be read")
-    return Place(option, word, found)
+        raise RangeBoundError(f"option {option} must not be {names[forbidden]} ({forbidden}): nothing would be read")
+    return RangeBound(option, word, found)
 
 
-def by_time(option: str, text: str, *, everywhere: bool, unmatched_is_latest: bool) -> Place:
+def by_time(option: str, text: str, *, everywhere: bool, unmatched_is_latest: bool) -> RangeBound:
     """Milliseconds since 1970, the same everywhere or `{"topic": {"0": 1700000000000}}`."""
     if everywhere:
         if not text.strip().isdecimal():
-            raise PlaceError(f"option {option} must be a time in milliseconds since 1970, not {text!r}")
-        return Place(option, int(text), unmatched_is_latest=unmatched_is_latest)
-    return Place(option, times=_per_shard(option, text, lowest=0), unmatched_is_latest=unmatched_is_latest)
+            raise RangeBoundError(f"option {option} must be a time in milliseconds since 1970, not {text!r}")
+        return RangeBound(option, int(text), unmatched_is_latest=unmatched_is_latest)
+    return RangeBound(option, times=_per_shard(option, text, lowest=0), unmatched_is_latest=unmatched_is_latest)
 
 
 def shards_of(option: str, text: str) -> tuple[ShardId, ...]:
@@ -98,7 +102,7 @@ def shards_of(option: str, text: str) -> tuple[ShardId, ...]:
     found = _json(option, text, '{"clicks": [0, 1]}')
     lists = all(isinstance(listed, list) and listed for listed in found.values())
     if not found or not lists or not all(type(each) is int and each >= 0 for listed in found.values() for each in listed):
-        raise PlaceError(f'option {option} must list partitions, as in {{"clicks": [0, 1]}}, not {text!r}')
+        raise RangeBoundError(f'option {option} must list partitions, as in {{"clicks": [0, 1]}}, not {text!r}')
     return tuple(sorted({ShardId(f"{topic}/{each}") for topic, listed in found.items() for each in listed}, key=shard_key))
 
 
@@ -107,16 +111,16 @@ def _per_shard(option: str, text: str, *, lowest: int) -> dict[ShardId, int]:
     found: dict[ShardId, int] = {}
     for topic, each in _json(option, text, example).items():
         if not isinstance(each, dict):
-            raise PlaceError(f"option {option}, topic {topic!r}: give an object of partitions, as in {example}")
+            raise RangeBoundError(f"option {option}, topic {topic!r}: give an object of partitions, as in {example}")
         for partition, value in each.items():
             number = type(value) is int and value >= lowest
             if not partition.isdecimal() or not number:
-                raise PlaceError(
+                raise RangeBoundError(
                     f"option {option}, topic {topic!r}: {partition!r}: {value!r} is wrong; write it as in {example}"
                 )
             found[ShardId(f"{topic}/{int(partition)}")] = value
     if not found:
-        raise PlaceError(f"option {option} names no partition; write it as in {example}")
+        raise RangeBoundError(f"option {option} names no partition; write it as in {example}")
     return found
 
 
@@ -124,7 +128,7 @@ def _json(option: str, text: str, example: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise PlaceError(f"option {option} must be JSON such as {example}: {error}") from error
+        raise RangeBoundError(f"option {option} must be JSON such as {example}: {error}") from error
     if not isinstance(found, dict):
-        raise PlaceError(f"option {option} must be a JSON object such as {example}, not {text!r}")
+        raise RangeBoundError(f"option {option} must be a JSON object such as {example}, not {text!r}")
     return found

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 def typed(decoder: Decoder, count: Callable[[int, int, int], None]) -> Decode:
     """`record_batches.decode` with the column `value` typed.
 
-    `count` is told of how many values there were, how many took the slow path, and how many were malformed.
+    `count` gets how many values there were, how many took the slow path, and how many were malformed.
     """
 
     def decode(

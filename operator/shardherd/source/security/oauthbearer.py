@@ -43,9 +43,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def client_credentials(
-    oauth: OAuth, client: str, secret: str, context: ssl.SSLContext | None, *, timeout: float = TIMEOUT
-) -> Fresh[str]:
+def client_credentials(oauth: OAuth, client: str, secret: str, context: ssl.SSLContext | None) -> Fresh[str]:
     """A new token. Raises CredentialsError, which names the endpoint and what it said."""
     form = {"grant_type": "client_credentials"} | ({"scope": oauth.scope} if oauth.scope else {})
     user = ":".join(urllib.parse.quote_plus(each) for each in (client, secret))
@@ -60,7 +58,7 @@ def client_credentials(
     )
     handlers = [_NoRedirects()] if context is None else [_NoRedirects(), urllib.request.HTTPSHandler(context=context)]
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as reply:
+        with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT) as reply:
             answer = _object(reply.read(MOST_BYTES))
     except urllib.error.HTTPError as error:
         with error:

@@ -1,7 +1,7 @@
-"""Who says what a streaming query reads next, as a Protocol: the agent of a ConsumerGroup's consumer, or nobody but Spark.
+"""What decides which records the next micro-batch of a streaming query has, as a Protocol.
 
-`source` asks it in the process of the query; `link` (a line to the agent) and `standalone` implement it. Nothing here has
-behaviour.
+`source` calls it in the process of the query; `link` (a client of the agent) and `standalone` (a query without a coordinator)
+implement it. Nothing here has behaviour.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from shardherd.spark.decode_stats import CountsAddress
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a query is told once. `slots`: tasks that can run at once, None if not known; it may be told anew later.
+class ReaderSettings:
+    """What the stream reader needs to plan tasks. `slots`: tasks that can run at once, None if not known; it may change later.
 
     `security` is `core.model.security.Security.as_dict()`. `counts_address`: where decoded values are counted, None if
     nowhere. `committed`: only committed records are read.
@@ -35,20 +35,20 @@ class Latest:
     """Where the next micro-batch ends (None: nothing to do), and the known ends of shards."""
 
     end: dict[str, Any] | None
-    ends: Mapping[ShardId, Offset]
+    end_offsets: Mapping[ShardId, Offset]
 
 
-class Holder(Protocol):
-    """Decides what the micro-batches have. Offsets are as Spark logs them."""
+class BatchPlanner(Protocol):
+    """Decides which records micro-batches have. Offsets are as Spark logs them."""
 
     @property
-    def facts(self) -> Facts:
-        """Asked once it is needed: it may wait for the agent."""
+    def reader_settings(self) -> ReaderSettings:
+        """Called once it is needed: it may wait for the agent."""
         ...
 
     @property
     def ordered(self) -> bool:
-        """Whether a shard's records must be read by one task, as it was last told."""
+        """Whether a shard's records must be read by one task, by the last answer."""
         ...
 
     def latest(self, start: dict[str, Any], *, once: bool) -> Latest:

@@ -12,8 +12,8 @@ from shardherd.core.planning.observed import Ceiling, Sizing, Trial
 from shardherd.core.planning.scaling import Scale
 from shardherd.core.planning.sizing import Decision
 from shardherd.core.planning.status import unreadable, write_due
-from shardherd.core.planning.traffic import Mark, Pace, Traffic
-from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, status_of, view
+from shardherd.core.planning.traffic import ConsumerRate, Mark, Traffic
+from tests.unit.core.planning.builders import NOW, WALL, consumers, declared, observation, pods, shards, status_of, view
 
 HELD = (
     *shards(5),
@@ -205,12 +205,12 @@ class TestADecision:
 class TestTheLag:
     traffic = Traffic(
         shards=(ShardId("clicks/0"),),
-        ends=(),
+        end_offsets=(),
         positions=(),
         moved_at=(NOW,),
         holders=(None,),
         marks=(Mark(100.0, 5, 7), Mark(115.0, 1508, 1209)),
-        pace=Pace(1006.0, 9.0),
+        consumer_rate=ConsumerRate(1006.0, 9.0),
     )
 
     def written(self, traffic: Traffic, seconds: int | None = None) -> object:
@@ -227,7 +227,7 @@ class TestTheLag:
         }
 
     def test_is_written_without_what_is_not_known(self) -> None:
-        known = replace(self.traffic, marks=self.traffic.marks[:1], pace=Pace())
+        known = replace(self.traffic, marks=self.traffic.marks[:1], consumer_rate=ConsumerRate())
         assert self.written(known) == {"records": 80}
 
     def test_is_not_made_up_before_the_source_was_read(self) -> None:
@@ -242,7 +242,7 @@ class TestTheLag:
         [(0, 0), (7, 7), (13, 13), (100, 100), (123, 120), (987, 990), (1234, 1200), (45678, 46000)],
     )
     def test_is_as_old_as_two_digits_tell(self, seconds: int, written: int) -> None:
-        known = replace(self.traffic, marks=self.traffic.marks[:1], pace=Pace())
+        known = replace(self.traffic, marks=self.traffic.marks[:1], consumer_rate=ConsumerRate())
         assert self.written(known, seconds) == {"records": 80, "seconds": written}
 
 
@@ -269,9 +269,9 @@ def test_a_reset_is_not_kept_once_the_coordinator_shows_none_or_where_none_was_w
 def test_a_resource_that_cannot_be_read_keeps_its_status_but_for_the_conditions_that_say_so() -> None:
     balanced = {"type": "Balanced", "status": "True", "reason": "Balanced"}
     ready = {"type": "Ready", "status": "False", "reason": "Starting", "lastTransitionTime": "then"}
-    told = "spec.scaling.mode is 7; correct it: until then the group goes on as it was."
+    message = "spec.scaling.mode is 7; correct it: until then the group goes on as it was."
     written = unreadable({"replicas": 2, "conditions": [balanced, ready]}, 4, "spec.scaling.mode is 7", WALL)
-    invalid = {"reason": "InvalidSpec", "message": told, "observedGeneration": 4}
+    invalid = {"reason": "InvalidSpec", "message": message, "observedGeneration": 4}
     assert written == {
         "replicas": 2,
         "observedGeneration": 4,
@@ -294,8 +294,8 @@ def test_the_conditions_are_of_this_generation_and_keep_their_times() -> None:
     seen = observation(declared=declared(generation=4), previous={"conditions": before})
     conditions = status_of(seen)["conditions"]
     assert isinstance(conditions, list)
-    told = [(each["observedGeneration"], each["lastTransitionTime"]) for each in conditions[:2]]
-    assert told == [(4, "then"), (4, "2023-11-14T22:13:20Z")]
+    times = [(each["observedGeneration"], each["lastTransitionTime"]) for each in conditions[:2]]
+    assert times == [(4, "then"), (4, "2023-11-14T22:13:20Z")]
 
 
 def test_shards_that_stand_still_are_told_beside_all_else() -> None:

@@ -30,7 +30,7 @@ FAR = "clicks-1"
 Json = dict[str, Any]
 
 
-class Place:
+class FaultLab:
     """An operator behind a proxy, a group of two consumers that read four shards, and what a test looks at."""
 
     def __init__(self, operator: OperatorProcess, proxy: ApiProxy, far: ApiProxy, kubelet: PlayedKubelet, topic: str) -> None:
@@ -149,7 +149,7 @@ def reading(
     played: Mapping[str, Any] | None = None,
     records: int = 0,
     settings: Mapping[str, str] | None = None,
-) -> Iterator[Place]:
+) -> Iterator[FaultLab]:
     """A group whose four shards two consumers read, in a namespace that is made for it; `settings` are the operator's.
 
     `source` and `declared` are more of the source of Kafka and of the group, `played` of the played kubelet. Each shard has
@@ -171,17 +171,17 @@ def reading(
         more = played or {}
         kubelet = PlayedKubelet(operator.api, namespace, address, starting=0.2, missing=(MISSING,), ways={FAR: far.url}, **more)
         stack.enter_context(kubelet.running())
-        place = Place(operator, proxy, far, kubelet, topic)
+        lab = FaultLab(operator, proxy, far, kubelet, topic)
         operator.group("clicks", topic, declared, **(source or {}))
-        place.until_ready()
-        place.until_read()
-        yield place
+        lab.until_ready()
+        lab.until_read()
+        yield lab
 
 
-def undisturbed(place: Place, trouble: Callable[[], None], tell: Tell, what: str) -> None:
+def undisturbed(lab: FaultLab, trouble: Callable[[], None], tell: Tell, what: str) -> None:
     """Trouble during which every shard is read on by who held it, and after which the group is as it was."""
-    held, begun = place.held(), time.monotonic()
+    held, begun = lab.held(), time.monotonic()
     trouble()
-    place.until_read()
-    tell(f"{what}: for {time.monotonic() - begun:.1f} s; the longest that a shard was not read: {place.pauses(begun):.1f} s")
-    place.went_on(held)
+    lab.until_read()
+    tell(f"{what}: for {time.monotonic() - begun:.1f} s; the longest that a shard was not read: {lab.pauses(begun):.1f} s")
+    lab.went_on(held)

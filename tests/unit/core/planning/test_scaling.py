@@ -10,7 +10,7 @@ from shardherd.core.model.nouns import ConsumerId, GroupSettings, Incarnation, S
 from shardherd.core.model.reasons import PAUSED, WAITING_FOR_SHARDS
 from shardherd.core.planning.observed import Memory, OwnedSet, Scaling, ScalingMode
 from shardherd.core.planning.scaling import SETTLE, Scale, remember, scale
-from tests.unit.controller.builders import NOW, consumers, declared, observation, pods, shards, view
+from tests.unit.core.planning.builders import NOW, consumers, declared, observation, pods, shards, view
 
 C1, C2 = ConsumerId("clicks-1"), ConsumerId("clicks-2")
 

@@ -32,7 +32,7 @@ from shardherd.core.planning.observed import (
 )
 from shardherd.core.planning.scaling import Scale
 from shardherd.core.planning.sizing import Decision
-from tests.unit.controller.builders import NOW, WALL, consumers, course_of, declared, observation, pods, shards, view
+from tests.unit.core.planning.builders import NOW, WALL, consumers, course_of, declared, observation, pods, shards, view
 
 MORE_ROOM = ". Raise the quota, or declare fewer consumers."
 
@@ -126,7 +126,7 @@ class TestReady:
     def test_what_is_missing_of_the_source_is_told_and_is_all_that_is_wrong(self, reason: str) -> None:
         missing = Condition(reason, "t/3 has no leader")
         seen = found(observation(view=view(shards(8), consumers=consumers(4, 4), withheld=(missing,))))
-        wrong = {kind: told[1:] for kind, told in seen.items() if told[0] != found(observation())[kind][0]}
+        wrong = {kind: message[1:] for kind, message in seen.items() if message[0] != found(observation())[kind][0]}
         assert wrong == {"Ready": (reason, "t/3 has no leader")}
 
     def test_shards_without_a_holder_end_it_and_are_named(self) -> None:
@@ -469,10 +469,10 @@ def test_of_what_withholds_grants_only_what_lasts_stalls_the_group() -> None:
 
 
 def test_a_resource_that_cannot_be_read_says_what_to_do() -> None:
-    told = "spec.replicas is -1; correct it: until then the group goes on as it was."
+    message = "spec.replicas is -1; correct it: until then the group goes on as it was."
     assert unreadable("spec.replicas is -1") == (
-        Finding("Ready", "False", "InvalidSpec", told),
-        Finding("Stalled", "True", "InvalidSpec", told),
+        Finding("Ready", "False", "InvalidSpec", message),
+        Finding("Stalled", "True", "InvalidSpec", message),
     )
 
 

@@ -22,7 +22,7 @@ from shardherd.core.planning.observed import (
 )
 from shardherd.core.planning.plan import Action, ApplyStatefulSet, DeletePod, Event, Plan, RollBack, TellCoordinator, plan
 from shardherd.core.planning.scaling import SETTLE
-from tests.unit.controller.builders import NOW, WALL, declared, observation, pods, shards, view
+from tests.unit.core.planning.builders import NOW, WALL, declared, observation, pods, shards, view
 
 C1 = ConsumerId("clicks-1")
 IN_PLACE = RolloutSettings(RolloutStrategy.IN_PLACE)
@@ -117,9 +117,9 @@ class Roll:
 
 def emptied(planned: Plan) -> set[ConsumerId]:
     """Who is told to hold nothing."""
-    told = planned.actions[0]
-    assert isinstance(told, TellCoordinator)
-    return set(told.spec.cordoned)
+    first = planned.actions[0]
+    assert isinstance(first, TellCoordinator)
+    return set(first.spec.cordoned)
 
 
 class TestDraining:

@@ -1,4 +1,4 @@
-"""What one simulated world's ledger has books of: each run of a consumer, each shard, and what reached the sink.
+"""The entries of one simulated world's ledger: each run of a consumer, each shard, and what reached the sink.
 
 The ledger writes them and checks with them what was promised. They decide nothing.
 """

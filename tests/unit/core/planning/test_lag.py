@@ -14,7 +14,7 @@ from shardherd.core.model.nouns import Condition, ConsumerId, ShardId, ShardStat
 from shardherd.core.planning.catchup import EVALUATE, NO_GAIN_FOR
 from shardherd.core.planning.observed import LagScaling, Memory, Observation, OwnedSet, Pauses, Scaling, ScalingMode
 from shardherd.core.planning.plan import ApplyStatefulSet, Plan, plan
-from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, view
+from tests.unit.core.planning.builders import NOW, WALL, consumers, declared, observation, pods, view
 
 START = 20.0
 """Seconds that a new consumer needs until it reads."""

@@ -11,7 +11,7 @@ from shardherd.core.model.nouns import GroupSettings, ShardState
 from shardherd.core.planning.observed import Ceiling, Memory, OwnedSet, Pauses, Scaling, ScalingMode, Sizing, Trial
 from shardherd.core.planning.sizing import Decision, decide, noted
 from shardherd.core.planning.traffic import INTERVAL
-from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
+from tests.unit.core.planning.builders import NOW, WALL, consumers, declared, observation, pods, shards, view
 
 TWELVE = "12 shards to read, 4 for each consumer: 3 consumers."
 
@@ -236,7 +236,7 @@ class TestAfterARestart:
         assert (found.goal, found.said) == (0, ("", ""))
 
     @pytest.mark.parametrize(
-        ("lag", "pace"),
+        ("lag", "consumer_rate"),
         [
             ({"consumerPerSecond": 70}, 70.0),
             ({"consumerPerSecond": 1}, 1.0),
@@ -245,7 +245,7 @@ class TestAfterARestart:
             (None, None),
         ],
     )
-    def test_the_pace_of_one_consumer_comes_back(self, lag: object, pace: float | None) -> None:
+    def test_the_pace_of_one_consumer_comes_back(self, lag: object, consumer_rate: float | None) -> None:
         traffic = noted(observation(view=view(shards(2, end=10), consumers=consumers(2)), previous={"lag": lag})).traffic
         assert traffic is not None
-        assert traffic.pace.per_second == pace
+        assert traffic.consumer_rate.per_second == consumer_rate

@@ -23,7 +23,7 @@ from shardherd.core.planning.plan import (
     TellCoordinator,
     plan,
 )
-from tests.unit.controller.builders import IDENTITY, NOW, consumers, declared, observation, pods, shards, view
+from tests.unit.core.planning.builders import IDENTITY, NOW, consumers, declared, observation, pods, shards, view
 
 C0, C1, C2 = (ConsumerId(f"clicks-{ordinal}") for ordinal in range(3))
 DEAD = Incarnation("uid-0", 1)
@@ -103,7 +103,7 @@ def test_deaths_are_reported_before_anything_else_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declares", "executors", "told"),
+    ("declares", "executors", "expected"),
     [
         pytest.param(0, (), False, id="none"),
         pytest.param(2, (), True, id="declared, and none has been seen"),
@@ -112,11 +112,11 @@ def test_deaths_are_reported_before_anything_else_is_done() -> None:
     ],
 )
 def test_the_coordinator_is_told_whether_executors_may_outlive_their_driver(
-    declares: int, executors: tuple[ExecutorPod, ...], told: bool
+    declares: int, executors: tuple[ExecutorPod, ...], expected: bool
 ) -> None:
     first = plan(observation(declared=declared(executors=declares), executors=executors)).actions[0]
     assert isinstance(first, TellCoordinator)
-    assert first.spec.executors is told
+    assert first.spec.executors is expected
 
 
 def test_executors_of_a_dead_driver_are_deleted_and_others_are_not() -> None:
@@ -252,11 +252,11 @@ class TestASupersededPod:
     def test_is_deleted_with_an_event(self) -> None:
         planned = plan(observation(view=self.refused))
         assert planned.actions == (spec(2), self.gone)
-        told = (
+        message = (
             "Pod clicks-0 (UID uid-0) is refused by the coordinator: another pod of its name was heard after it."
             " It is deleted, and made anew."
         )
-        assert planned.done == (Event("PodSuperseded", told, warning=True),)
+        assert planned.done == (Event("PodSuperseded", message, warning=True),)
 
     def test_is_not_deleted_twice(self) -> None:
         planned = plan(observation(view=self.refused, consumers=(*pods(0, deleting=True), *pods(1))))
@@ -326,8 +326,8 @@ class TestEvents:
     def test_a_recommendation_is_told_when_it_changes(self) -> None:
         advised = declared(scaling=Scaling(recommend_only=True))
         said = "8 shards to read, 4 for each consumer: 2 consumers."
-        told = f"spec.scaling.recommendOnly is true: 2 recommended (FollowingShards). {said}"
-        recommended = Event("ScaleRecommended", told, cause="RecommendOnly")
+        message = f"spec.scaling.recommendOnly is true: 2 recommended (FollowingShards). {said}"
+        recommended = Event("ScaleRecommended", message, cause="RecommendOnly")
         three = {"recommendedReplicas": 3, "scaling": {"desired": 2}}
         assert recommended in plan(observation(declared=advised, previous=three)).turned
         assert recommended not in plan(observation(declared=advised, previous={"recommendedReplicas": 2})).turned
@@ -351,8 +351,8 @@ def test_the_coordinator_is_told_who_is_cordoned_and_since_when_there_is_the_gro
             declared=replace(declared(), created="2026-01-01T00:00:00Z"), consumers=(first, replace(second, cordoned=True))
         )
     )
-    (told,) = [action.spec for action in planned.actions if isinstance(action, TellCoordinator)]
-    assert (told.cordoned, told.created) == (frozenset({C1}), "2026-01-01T00:00:00Z")
+    (spec,) = [action.spec for action in planned.actions if isinstance(action, TellCoordinator)]
+    assert (spec.cordoned, spec.created) == (frozenset({C1}), "2026-01-01T00:00:00Z")
 
 
 class TestTheAnnotationThatPausesTheReconcile:
@@ -385,16 +385,16 @@ class TestTheAnnotationThatPausesTheReconcile:
 
 
 def test_the_coordinator_is_told_that_the_rebalance_is_paused() -> None:
-    told = plan(observation(declared=declared(pauses=Pauses(rebalance=True)))).actions[0]
-    assert isinstance(told, TellCoordinator)
-    assert told.spec.rebalance_paused
+    first = plan(observation(declared=declared(pauses=Pauses(rebalance=True)))).actions[0]
+    assert isinstance(first, TellCoordinator)
+    assert first.spec.rebalance_paused
 
 
 def test_the_coordinator_is_told_of_a_declared_reset() -> None:
     reset = Reset("r1", ResetTo.LATEST)
-    told = plan(observation(declared=declared(reset=reset))).actions[0]
-    assert isinstance(told, TellCoordinator)
-    assert told.spec.reset == reset
+    first = plan(observation(declared=declared(reset=reset))).actions[0]
+    assert isinstance(first, TellCoordinator)
+    assert first.spec.reset == reset
 
 
 def test_a_consumer_that_will_not_drain_is_named_with_its_shards() -> None:
@@ -432,11 +432,11 @@ def test_of_a_consumer_that_will_not_drain_the_first_three_shards_are_named(coun
     seen = {"view": view(shards(count, holder=C1)), "declared": declared(scaling=Scaling(mode=ScalingMode.FIXED), replicas=1)}
     first = plan(observation(**seen))
     late = plan(observation(**seen, memory=first.memory, now=NOW + 60))
-    told = f"clicks-1 did not give up {held} within spec.drainTimeout (60 s): it is ended, and fenced."
-    assert late.done[-1] == Event("DrainTimedOut", told, warning=True)
+    message = f"clicks-1 did not give up {held} within spec.drainTimeout (60 s): it is ended, and fenced."
+    assert late.done[-1] == Event("DrainTimedOut", message, warning=True)
     unseen = plan(observation(**{**seen, "view": None}, memory=first.memory, now=NOW + 60))
-    told = "clicks-1 did not give up its shards within spec.drainTimeout (60 s): it is ended, and fenced."
-    assert unseen.done[-1] == Event("DrainTimedOut", told, warning=True)
+    message = "clicks-1 did not give up its shards within spec.drainTimeout (60 s): it is ended, and fenced."
+    assert unseen.done[-1] == Event("DrainTimedOut", message, warning=True)
 
 
 def test_authorities_that_the_namespace_does_not_have_are_published_before_the_pods_that_mount_them() -> None:

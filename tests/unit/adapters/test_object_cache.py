@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.adapters.kubernetes.seen import BUDGET, GROUP, POD, SERVICE, STATEFUL_SET, Seen, slim
+from shardherd.adapters.kubernetes.object_cache import BUDGET, GROUP, POD, SERVICE, STATEFUL_SET, ObjectCache, slim
 from shardherd.ports import GroupObjects
 
 KEY = ("shop", "clicks")
@@ -42,84 +42,84 @@ def names(found: GroupObjects | None) -> list[str] | None:
     return None if found is None else [item["metadata"]["name"] for item in found.pods]
 
 
-def read(seen: Seen, *pods: Json, version: int = 1) -> None:
+def read(cache: ObjectCache, *pods: Json, version: int = 1) -> None:
     """The group was read from the API server, with these pods."""
     kept = tuple(slim(POD, item) for item in pods)
-    seen.learn(
+    cache.fill(
         KEY,
         GroupObjects(body(spec={}, version=version), slim(STATEFUL_SET, stateful_set(2, version)), pods=kept),
-        seen.touched(KEY),
+        cache.touched(KEY),
     )
 
 
 def test_a_group_is_known_once_it_was_read() -> None:
-    seen = Seen()
-    seen.see(POD, pod("clicks-0"))
-    assert seen.whole(KEY) is None
+    cache = ObjectCache()
+    cache.update(POD, pod("clicks-0"))
+    assert cache.complete(KEY) is None
 
-    read(seen, pod("clicks-0"))
+    read(cache, pod("clicks-0"))
 
-    found = seen.whole(KEY)
+    found = cache.complete(KEY)
     assert found is not None
     assert (found.stateful_set or {})["spec"] == {"replicas": 2}
     assert (names(found), found.service, found.budget) == (["clicks-0"], None, None)
 
 
 def test_nobody_need_read_a_group_that_is_made_after_everything_was_listed() -> None:
-    seen = Seen()
-    seen.listing()([])
+    cache = ObjectCache()
+    cache.listing()([])
 
-    seen.see(GROUP, body(spec={}))
+    cache.update(GROUP, body(spec={}))
 
-    assert seen.whole(KEY) == GroupObjects(slim(GROUP, body(spec={})))
+    assert cache.complete(KEY) == GroupObjects(slim(GROUP, body(spec={})))
 
 
 def test_a_new_group_is_read_if_there_may_be_more_of_it_than_the_watches_have_told() -> None:
-    unlisted, begun_anew, listed, known, left = Seen(), Seen(), Seen(), Seen(), Seen()
-    for seen in (begun_anew, listed, known, left):
-        seen.listing()([])
-    begun_anew.see(POD, pod("others-0", metadata={**body("others-0")["metadata"], "labels": {}}), listed=True)
-    known.see(POD, pod("clicks-0"))
-    left.learn(KEY, None, left.touched(KEY))
+    unlisted, begun_anew, listed, known, left = ObjectCache(), ObjectCache(), ObjectCache(), ObjectCache(), ObjectCache()
+    for cache in (begun_anew, listed, known, left):
+        cache.listing()([])
+    begun_anew.update(POD, pod("others-0", metadata={**body("others-0")["metadata"], "labels": {}}), listed=True)
+    known.update(POD, pod("clicks-0"))
+    left.fill(KEY, None, left.touched(KEY))
 
-    for seen in (unlisted, begun_anew, known, left):
-        seen.see(GROUP, body(spec={}))
-    listed.see(GROUP, body(spec={}), listed=True)
+    for cache in (unlisted, begun_anew, known, left):
+        cache.update(GROUP, body(spec={}))
+    listed.update(GROUP, body(spec={}), listed=True)
 
-    assert [seen.whole(KEY) for seen in (unlisted, begun_anew, listed, known, left)] == [None] * 5
+    assert [cache.complete(KEY) for cache in (unlisted, begun_anew, listed, known, left)] == [None] * 5
 
 
 def test_somebody_elses_object_under_the_groups_name_is_not_remembered_as_no_watch_tells_when_it_goes() -> None:
-    seen = Seen()
+    cache = ObjectCache()
     theirs = body()
     del theirs["metadata"]["labels"]
 
-    seen.learn(KEY, GroupObjects(body(spec={}), stateful_set(2, 1), service=theirs), seen.touched(KEY))
+    cache.fill(KEY, GroupObjects(body(spec={}), stateful_set(2, 1), service=theirs), cache.touched(KEY))
 
-    found = seen.whole(KEY)
+    found = cache.complete(KEY)
     assert found is not None
     assert found.service is None
 
 
 def test_what_changed_while_it_was_read_makes_it_be_read_once_more() -> None:
-    seen = Seen()
-    touched = seen.touched(KEY)
-    seen.see(POD, pod("clicks-0"), gone=True)
+    cache = ObjectCache()
+    touched = cache.touched(KEY)
+    cache.update(POD, pod("clicks-0"), gone=True)
 
-    seen.learn(KEY, GroupObjects(body(spec={}), pods=(pod("clicks-0"),)), touched)
+    cache.fill(KEY, GroupObjects(body(spec={}), pods=(pod("clicks-0"),)), touched)
 
-    assert seen.whole(KEY) is None
+    assert cache.complete(KEY) is None
 
 
 def test_watches_keep_what_is_known_up_to_date() -> None:
-    seen = Seen()
-    read(seen, pod("clicks-0"))
+    cache = ObjectCache()
+    read(cache, pod("clicks-0"))
 
-    assert seen.see(POD, pod("clicks-1", 5))
-    assert seen.see(POD, pod("clicks-0", 6), gone=True)
-    assert seen.see(STATEFUL_SET, stateful_set(3, 7))
+    assert cache.update(POD, pod("clicks-1", 5))
+    assert cache.update(POD, pod("clicks-0", 6), gone=True)
+    assert cache.update(STATEFUL_SET, stateful_set(3, 7))
 
-    found = seen.whole(KEY)
+    found = cache.complete(KEY)
     assert names(found) == ["clicks-1"]
     assert found is not None
     assert (found.stateful_set or {})["spec"] == {"replicas": 3}
@@ -127,96 +127,96 @@ def test_watches_keep_what_is_known_up_to_date() -> None:
 
 @pytest.mark.parametrize("kind", [STATEFUL_SET, SERVICE, BUDGET])
 def test_what_lost_its_label_is_told_as_gone_and_may_be_there_still(kind: str) -> None:
-    seen = Seen()
-    read(seen, pod("clicks-0"))
-    seen.see(kind, stateful_set(2, 5))
-    assert seen.has(KEY, kind)
+    cache = ObjectCache()
+    read(cache, pod("clicks-0"))
+    cache.update(kind, stateful_set(2, 5))
+    assert cache.has(KEY, kind)
 
-    assert seen.see(kind, stateful_set(2, 6), gone=True)
+    assert cache.update(kind, stateful_set(2, 6), gone=True)
 
-    assert (seen.has(KEY, kind), seen.whole(KEY)) == (False, None)
+    assert (cache.has(KEY, kind), cache.complete(KEY)) == (False, None)
 
 
 def test_an_older_version_changes_nothing() -> None:
-    seen = Seen()
-    read(seen)
-    seen.see(STATEFUL_SET, stateful_set(4, 10))
+    cache = ObjectCache()
+    read(cache)
+    cache.update(STATEFUL_SET, stateful_set(4, 10))
 
-    assert not seen.see(STATEFUL_SET, stateful_set(3, 9))
+    assert not cache.update(STATEFUL_SET, stateful_set(3, 9))
 
-    found = seen.whole(KEY)
+    found = cache.complete(KEY)
     assert found is not None
     assert (found.stateful_set or {})["spec"] == {"replicas": 4}
 
 
 def test_of_two_objects_under_one_name_the_end_of_the_former_is_no_end_of_the_latter() -> None:
-    seen = Seen()
-    read(seen, pod("clicks-0"))
-    seen.see(POD, pod("clicks-0", 20) | {"metadata": body("clicks-0", 20, uid="another")["metadata"]})
+    cache = ObjectCache()
+    read(cache, pod("clicks-0"))
+    cache.update(POD, pod("clicks-0", 20) | {"metadata": body("clicks-0", 20, uid="another")["metadata"]})
 
-    seen.see(POD, pod("clicks-0", 18))
-    seen.see(POD, pod("clicks-0", 19), gone=True)
+    cache.update(POD, pod("clicks-0", 18))
+    cache.update(POD, pod("clicks-0", 19), gone=True)
 
-    found = seen.whole(KEY)
+    found = cache.complete(KEY)
     assert found is not None
     assert [item["metadata"]["uid"] for item in found.pods] == ["another"]
 
 
 def test_what_the_controller_does_not_look_at_is_no_news() -> None:
-    seen = Seen()
-    read(seen, pod("clicks-0"))
+    cache = ObjectCache()
+    read(cache, pod("clicks-0"))
 
-    assert not seen.see(STATEFUL_SET, stateful_set(2, 30))
-    assert not seen.see(POD, pod("clicks-0", 31))
-    assert seen.see(POD, pod("clicks-0", 32, phase="Failed"))
-    assert seen.see(BUDGET, body(version=33))
-    assert not seen.see(BUDGET, body(version=34, status={"disruptionsAllowed": 1}))
+    assert not cache.update(STATEFUL_SET, stateful_set(2, 30))
+    assert not cache.update(POD, pod("clicks-0", 31))
+    assert cache.update(POD, pod("clicks-0", 32, phase="Failed"))
+    assert cache.update(BUDGET, body(version=33))
+    assert not cache.update(BUDGET, body(version=34, status={"disruptionsAllowed": 1}))
 
 
 def test_a_write_of_unknown_outcome_makes_the_group_be_read_again() -> None:
-    seen = Seen()
-    read(seen, pod("clicks-0"))
-    seen.distrust_pod("shop", "clicks-0")
-    assert seen.whole(KEY) is None
+    cache = ObjectCache()
+    read(cache, pod("clicks-0"))
+    cache.invalidate_pod("shop", "clicks-0")
+    assert cache.complete(KEY) is None
 
-    read(seen, pod("clicks-0"))
-    seen.distrust(KEY)
-    assert seen.whole(KEY) is None
+    read(cache, pod("clicks-0"))
+    cache.invalidate(KEY)
+    assert cache.complete(KEY) is None
 
 
 def test_a_group_that_is_gone_is_not_known() -> None:
-    seen = Seen()
-    read(seen)
-    seen.see(GROUP, body(spec={}, version=40), gone=True)
-    assert seen.whole(KEY) is None
+    cache = ObjectCache()
+    read(cache)
+    cache.update(GROUP, body(spec={}, version=40), gone=True)
+    assert cache.complete(KEY) is None
 
-    seen.learn(KEY, None, seen.touched(KEY))
-    assert seen.whole(KEY) is None
+    cache.fill(KEY, None, cache.touched(KEY))
+    assert cache.complete(KEY) is None
 
 
 def test_a_listing_makes_every_group_known_but_those_that_change_meanwhile() -> None:
-    seen = Seen()
-    seen.see(POD, pod("clicks-0"))
-    listed = seen.listing()
+    cache = ObjectCache()
+    cache.update(POD, pod("clicks-0"))
+    listed = cache.listing()
     other = body("other", spec={}) | {"metadata": {**body("other")["metadata"], "labels": {}}}
-    seen.see(POD, pod("clicks-1"))
+    cache.update(POD, pod("clicks-1"))
 
     listed([(GROUP, slim(GROUP, body(spec={}))), (GROUP, slim(GROUP, other)), (SERVICE, slim(SERVICE, body()))])
 
-    assert seen.whole(KEY) is None
-    assert names(seen.whole(("shop", "other"))) == []
+    assert cache.complete(KEY) is None
+    assert names(cache.complete(("shop", "other"))) == []
 
 
 def test_what_a_listing_does_not_find_any_more_is_gone() -> None:
     """A watch that was cut off for long says nothing of what was deleted meanwhile."""
-    seen = Seen()
-    read(seen, pod("clicks-0"), pod("clicks-1"))
+    cache = ObjectCache()
+    read(cache, pod("clicks-0"), pod("clicks-1"))
 
-    seen.listing()([(GROUP, slim(GROUP, body(spec={}))), (POD, slim(POD, pod("clicks-1")))])
+    cache.listing()([(GROUP, slim(GROUP, body(spec={}))), (POD, slim(POD, pod("clicks-1")))])
 
-    assert names(seen.whole(KEY)) == ["clicks-1"]
-    seen.listing()([])
-    assert seen.whole(KEY) is None
+    assert names(cache.complete(KEY)) == ["clicks-1"]
+    cache.listing()([])
+    assert cache.complete(KEY) is None
 
 
 def test_of_an_object_only_what_is_looked_at_is_kept() -> None:

@@ -1,8 +1,8 @@
-"""What the watches have shown of every group's objects, so that a reconcile asks the API server nothing while nothing changes.
+"""A cache of every group's objects, fed by watches, so that a reconcile sends no request while nothing changes.
 
 Fed by the controller's handlers and by the answers to our own writes; read by `cluster`. Of each object only what the
-controller looks at is kept: a thousand groups of three consumers fit into some twenty megabytes. What is not known for sure is
-not told. No I/O.
+controller looks at is kept: a thousand groups of three consumers fit into some twenty megabytes. A group whose entry may be
+incomplete is not answered from it. No I/O.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def group_of(kind: str, body: Manifest) -> Key | None:
 
 @dataclass
 class _Entry:
-    """One group's objects by kind and name. `whole`: nothing that there is of it is missing."""
+    """One group's objects by kind and name. `complete`: no object of the group is missing."""
 
     objects: dict[tuple[str, str], Manifest] = field(default_factory=dict)
-    whole: bool = False
+    complete: bool = False
     touched: int = 0
 
 
-class Seen:
+class ObjectCache:
     """The newest version that is known of each object. All calls come from one thread."""
 
     def __init__(self) -> None:
         self.relisted = False
-        """Whether a watch began anew: what was deleted in between was told by nobody."""
+        """Whether a watch began again: deletions in between were missed."""
         self._entries: dict[Key, _Entry] = {}
         self._listed = False
         self._left: set[Key] = set()
@@ -54,8 +54,8 @@ class Seen:
         """How many groups are known."""
         return len(self._entries)
 
-    def see(self, kind: str, body: Manifest, *, gone: bool = False, listed: bool = False) -> bool:
-        """An object appeared, changed or went. Whether that is news to the controller: anything that it looks at differs.
+    def update(self, kind: str, body: Manifest, *, gone: bool = False, listed: bool = False) -> bool:
+        """An object was added, changed or deleted. Returns whether anything that the controller looks at differs.
 
         `listed`: it was there when a watch of its kind began.
         """
@@ -73,41 +73,41 @@ class Seen:
                 del entry.objects[kind, name]
             if kind != POD:
                 # It may be there still, without its label.
-                self.distrust(key)
+                self.invalidate(key)
             return True
         if known is not None and not _later(body, known):
             return False
         made = slim(kind, body)
         entry.objects[kind, name] = made
         if kind == GROUP and entry.touched == 1 and self._listed and not (listed or self.relisted or key in self._left):
-            # Of one that is new the watches have told, or will tell, all that there is.
-            entry.whole = True
+            # The watches have shown, or will show, every object of a new group.
+            entry.complete = True
         return known is None or not _alike(known, made)
 
     def touched(self, key: Key) -> int:
-        """A number that grows with everything that is seen of a group; to be asked before it is read anew."""
+        """A number that grows with every event of a group; to be asked before it is read from the API server."""
         return self._entries.setdefault(key, _Entry()).touched
 
-    def learn(self, key: Key, found: GroupObjects | None, touched: int) -> None:
-        """What a reading found, slimmed, that began when `touched` was the group's number. None: there is no such group."""
+    def fill(self, key: Key, found: GroupObjects | None, touched: int) -> None:
+        """What the API server answered, slimmed, to a read begun when `touched` was the group's number. None: no such group."""
         entry = self._entries.setdefault(key, _Entry())
         if entry.touched != touched:
-            return  # something changed meanwhile, and the two cannot be told apart: it is read once more
+            return  # something changed meanwhile, and which is newer is not known: it is read once more
         if found is None:
             self._entries.pop(key, None)
             self._left.add(key)
             return
         single = ((GROUP, found.group), (STATEFUL_SET, found.stateful_set), (SERVICE, found.service), (BUDGET, found.budget))
         bodies = [*((kind, body) for kind, body in single if body is not None), *((POD, pod) for pod in found.pods)]
-        # Somebody else's object under the group's name has no label of ours: no watch would tell when it goes.
+        # Somebody else's object under the group's name has no label of ours: no watch would show its deletion.
         ours = [(kind, body) for kind, body in bodies if group_of(kind, body) == key]
         entry.objects = {(kind, body["metadata"]["name"]): body for kind, body in ours}
-        entry.whole = True
+        entry.complete = True
 
     def listing(self) -> Callable[[Iterable[tuple[str, Manifest]]], None]:
         """To be called before everything is listed; what it returns takes all that the lists had, as (kind, slimmed body).
 
-        A group of which something was seen meanwhile is read by itself.
+        A group with an event meanwhile is left out, and read by itself.
         """
         before = {key: entry.touched for key, entry in self._entries.items()}
 
@@ -121,31 +121,31 @@ class Seen:
                 entry = self._entries.setdefault(key, _Entry())
                 if entry.touched == before.get(key, 0):
                     entry.objects = found.get(key, {})
-                    entry.whole = True
+                    entry.complete = True
             self._listed = True
             self._left.clear()
 
         return listed
 
-    def distrust(self, key: Key) -> None:
-        """What is there of this group is not known any more, for example after a write of unknown outcome."""
-        self._entries.setdefault(key, _Entry()).whole = False
+    def invalidate(self, key: Key) -> None:
+        """The group's entry may be wrong now, for example after a write of unknown outcome."""
+        self._entries.setdefault(key, _Entry()).complete = False
 
-    def distrust_pod(self, namespace: str, name: str) -> None:
+    def invalidate_pod(self, namespace: str, name: str) -> None:
         """The same for the group of this pod."""
         for key, entry in self._entries.items():
             if key[0] == namespace and (POD, name) in entry.objects:
-                entry.whole = False
+                entry.complete = False
 
     def has(self, key: Key, kind: str) -> bool:
         """Whether the group's object of this kind, which bears its name, is known."""
         entry = self._entries.get(key)
         return entry is not None and (kind, key[1]) in entry.objects
 
-    def whole(self, key: Key) -> GroupObjects | None:
-        """All there is of a group; None if that is not known, or if the group is not there."""
+    def complete(self, key: Key) -> GroupObjects | None:
+        """All objects of a group; None if the entry is not complete, or if there is no such group."""
         entry = self._entries.get(key)
-        if entry is None or not entry.whole:
+        if entry is None or not entry.complete:
             return None
         _, name = key
         objects = entry.objects
@@ -198,7 +198,7 @@ def _metadata(kind: str, metadata: Manifest) -> dict[str, Any]:
     if "ownerReferences" in metadata:
         kept["ownerReferences"] = [_picked(owner, ("uid", "controller")) for owner in metadata["ownerReferences"]]
     if kind == GROUP:
-        # Which tool declared a reset is told of it. Who wrote the status changes with every status.
+        # Which tool declared a reset is shown in its report. The manager of the status changes with every status.
         declared = ((entry, entry.get("fieldsV1", {}).get("f:spec", {}).get("f:reset")) for entry in _managers(metadata))
         managers = [
             {"manager": entry["manager"], "fieldsV1": {"f:spec": {"f:reset": reset}}} for entry, reset in declared if reset

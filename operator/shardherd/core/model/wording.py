@@ -1,4 +1,4 @@
-"""Numbers and names in sentences, as they are said. Called wherever a message counts or lists something; decides nothing."""
+"""How numbers and names are written in messages. Called wherever one counts or lists something; decides nothing."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 
 def count(number: int, noun: str) -> str:
-    """So many of these: `1 shard`, `2 shards`."""
+    """A number with its noun: `1 shard`, `2 shards`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def verb(number: int, one: str, many: str) -> str:
-    """The verb that goes with so many."""
+    """The form of a verb that goes with this number."""
     return one if number == 1 else many
 
 
@@ -21,5 +21,5 @@ def some(names: Sequence[str], most: int) -> str:
 
 
 def part(number: int, whole: int, noun: str, one: str, many: str) -> str:
-    """So many of all, with their verb: `1 of 2 consumers is`, `0 of 1 consumer is`, `0 of 2 consumers are`."""
+    """A part of a whole, with its verb: `1 of 2 consumers is`, `0 of 1 consumer is`, `0 of 2 consumers are`."""
     return f"{number} of {count(whole, noun)} {one if 1 in (number, whole) else many}"

@@ -9,7 +9,7 @@ from shardherd.core.model.nouns import Condition, ConsumerId, GroupView, Phase, 
 from shardherd.core.planning.diagnosis import stuck_shards
 from shardherd.core.planning.observed import Memory
 from shardherd.core.planning.plan import plan
-from tests.unit.controller.builders import NOW, WALL, consumers, declared, observation, pods, view
+from tests.unit.core.planning.builders import NOW, WALL, consumers, declared, observation, pods, view
 
 C0, C1 = ConsumerId("clicks-0"), ConsumerId("clicks-1")
 
@@ -20,7 +20,7 @@ def shard(number: int, state: ShardState = ShardState.ALREADY_ALLOC, *, end: int
     return ShardView(ShardId(f"clicks/{number}"), state, end=end, lag_records=end - 10, **values)
 
 
-def told(picture: GroupView, *, seconds: int = 0) -> list[dict[str, Any]]:
+def stuck(picture: GroupView, *, seconds: int = 0) -> list[dict[str, Any]]:
     """What the status says of stuck shards after so many seconds of this picture."""
     memory = Memory()
     previous: dict[str, object] = {}
@@ -34,8 +34,8 @@ def told(picture: GroupView, *, seconds: int = 0) -> list[dict[str, Any]]:
 
 def test_a_shard_whose_holder_does_not_checkpoint_is_named_with_its_holder() -> None:
     picture = view((shard(7), shard(8, end=10)), consumers=consumers(1, 1))
-    assert told(picture, seconds=50) == []
-    first = told(picture, seconds=75)
+    assert stuck(picture, seconds=50) == []
+    first = stuck(picture, seconds=75)
     assert first == [
         {
             "shard": "clicks/7",
@@ -45,12 +45,12 @@ def test_a_shard_whose_holder_does_not_checkpoint_is_named_with_its_holder() -> 
         }
     ]
     # It is not told anew every second.
-    assert told(picture, seconds=100) == first
+    assert stuck(picture, seconds=100) == first
 
 
 def test_a_shard_whose_holder_may_not_get_on_says_why() -> None:
     def why(**fields: Any) -> str:
-        (found,) = told(view((shard(7),), consumers=consumers(1), **fields), seconds=75)
+        (found,) = stuck(view((shard(7),), consumers=consumers(1), **fields), seconds=75)
         assert found["reason"] == "NoProgress"
         return str(found["message"])
 
@@ -65,7 +65,7 @@ def test_a_shard_whose_holder_may_not_get_on_says_why() -> None:
 def test_a_shard_whose_holder_waits_for_its_sink_says_so_and_one_that_waits_for_its_trigger_is_not_stuck() -> None:
     def phase(phase: Phase, **fields: Any) -> list[tuple[str, str]]:
         holder = tuple(replace(each, phase=phase) for each in consumers(1))
-        rows = told(view((shard(7),), consumers=holder, **fields), seconds=75)
+        rows = stuck(view((shard(7),), consumers=holder, **fields), seconds=75)
         return [(str(row["reason"]), str(row["message"])) for row in rows]
 
     assert phase(Phase.WRITING) == [("SinkBlocked", "clicks-0 holds it and waits for its sink; see the log of clicks-0")]
@@ -92,7 +92,7 @@ def test_a_shard_whose_holder_has_no_executors_says_so() -> None:
 
 def test_a_shard_that_is_not_given_up_is_named_with_both_consumers() -> None:
     moving = shard(7, ShardState.TRANSFER, next_consumer=C1, state_age=30.0)
-    (found,) = told(view((moving, moving._replace(shard=ShardId("clicks/8"), state_age=2.0))))
+    (found,) = stuck(view((moving, moving._replace(shard=ShardId("clicks/8"), state_age=2.0))))
     assert (found["shard"], found["reason"], found["since"]) == ("clicks/7", "NotGivenUp", "2023-11-14T22:12:50Z")
     assert found["message"] == "clicks-0 has not given it up yet; clicks-1 is to have it"
 
@@ -101,7 +101,7 @@ def test_a_shard_that_nobody_is_given_says_why() -> None:
     free = (shard(7, ShardState.NOT_ALLOC, state_age=30.0),)
 
     def why(picture: GroupView) -> str:
-        (found,) = told(picture)
+        (found,) = stuck(picture)
         assert found["reason"] == "NoHolder"
         return str(found["message"])
 
@@ -125,7 +125,7 @@ def test_a_shard_that_nobody_is_given_says_why() -> None:
 def test_at_most_five_are_told_and_those_that_somebody_must_see_to_come_first() -> None:
     waiting = tuple(shard(number, ShardState.WAIT) for number in range(6))
     free = (shard(7, ShardState.NOT_ALLOC, state_age=30.0),)
-    found = told(view((*waiting, *free)))
+    found = stuck(view((*waiting, *free)))
     assert [item["shard"] for item in found] == ["clicks/7", "clicks/0", "clicks/1", "clicks/2", "clicks/3"]
     assert (found[1]["reason"], found[1]["message"]) == (
         "WaitsForParents",
@@ -135,14 +135,14 @@ def test_at_most_five_are_told_and_those_that_somebody_must_see_to_come_first() 
 
 
 def test_a_shard_with_nothing_to_read_is_not_stuck() -> None:
-    assert told(view((shard(7, ShardState.NOT_ALLOC, end=10, state_age=30.0),))) == []
+    assert stuck(view((shard(7, ShardState.NOT_ALLOC, end=10, state_age=30.0),))) == []
 
 
 def test_a_shard_that_the_source_has_no_more_or_of_which_nothing_is_known_is_not_stuck() -> None:
     free = shard(7, ShardState.NOT_ALLOC, state_age=30.0)
     others = (free._replace(present=False), free._replace(lag_records=None))
-    assert told(view(others)) == []
-    assert [item["shard"] for item in told(view((*others, free._replace(shard=ShardId("clicks/8")))))] == ["clicks/8"]
+    assert stuck(view(others)) == []
+    assert [item["shard"] for item in stuck(view((*others, free._replace(shard=ShardId("clicks/8")))))] == ["clicks/8"]
     for picture in (None, view((free,), discovered=False)):
         assert stuck_shards(observation(view=picture), None) == ([], 0)
 
@@ -150,7 +150,7 @@ def test_a_shard_that_the_source_has_no_more_or_of_which_nothing_is_known_is_not
 def test_a_grant_and_a_transfer_have_ten_seconds() -> None:
     for state in (ShardState.NOT_ALLOC, ShardState.TRANSFER):
         rows = (shard(7, state, state_age=9.9), shard(8, state, state_age=10.0))
-        assert [item["shard"] for item in told(view(rows))] == ["clicks/8"]
+        assert [item["shard"] for item in stuck(view(rows))] == ["clicks/8"]
 
 
 def test_they_are_told_in_the_order_in_which_somebody_must_see_to_them() -> None:
@@ -160,7 +160,7 @@ def test_they_are_told_in_the_order_in_which_somebody_must_see_to_them() -> None
         shard(2, ShardState.TRANSFER, state_age=90.0),
         shard(3),
     )
-    found = told(view(rows, consumers=consumers(1)), seconds=75)
+    found = stuck(view(rows, consumers=consumers(1)), seconds=75)
     assert [item["reason"] for item in found] == ["NoProgress", "NotGivenUp", "NoHolder", "WaitsForParents"]
 
 

@@ -10,8 +10,8 @@ import pytest
 from shardherd.core.model.nouns import Condition, GroupView, ShardId, ShardState
 from shardherd.core.planning.catchup import EVALUATE, NO_GAIN_FOR, Wish, lag_of, needed, wish
 from shardherd.core.planning.observed import Ceiling, LagScaling, OwnedSet, Scaling, ScalingMode, Sizing, Trial
-from shardherd.core.planning.traffic import INTERVAL, SPAN, Mark, Pace, Traffic
-from tests.unit.controller.builders import NOW, WALL, declared, observation, shards, view
+from shardherd.core.planning.traffic import INTERVAL, SPAN, ConsumerRate, Mark, Traffic
+from tests.unit.core.planning.builders import NOW, WALL, declared, observation, shards, view
 
 WINDOW = 300.0
 MEASURING = ("Measuring", "How fast records are written and read is being measured.")
@@ -24,17 +24,17 @@ THREE = OwnedSet(replicas=3)
 
 
 def seen(
-    written: float = 100.0, read: float = 100.0, lag: int | None = 0, pace: float | None = 100.0, over: float = 60.0
+    written: float = 100.0, read: float = 100.0, lag: int | None = 0, consumer_rate: float | None = 100.0, over: float = 60.0
 ) -> Traffic:
-    """So many records a second were written and read in the last minute; one consumer can read `pace`."""
+    """So many records a second were written and read in the last minute; one consumer can read `consumer_rate`."""
     return Traffic(
         shards=(ShardId("clicks/0"),),
-        ends=(),
+        end_offsets=(),
         positions=(),
         moved_at=(),
         holders=(None,),
         marks=(Mark(NOW - over, 5, 7), Mark(NOW, 5 + round(written * over), 7 + round(read * over))),
-        pace=Pace() if pace is None else Pace(pace * 10.0, 10.0),
+        consumer_rate=ConsumerRate() if consumer_rate is None else ConsumerRate(consumer_rate * 10.0, 10.0),
         lag_records=lag,
     )
 
@@ -157,7 +157,7 @@ class TestTheFirstConsumers:
         ("traffic", "lag", "number", "message"),
         [
             (None, 45_000, 1, "90000 records to read, and no consumer."),
-            (seen(pace=None), 45_000, 1, "90000 records to read, and no consumer."),
+            (seen(consumer_rate=None), 45_000, 1, "90000 records to read, and no consumer."),
             (seen(), 45_000, 3, "90000 records to read, and no consumer."),
             (seen(), 45_001, 4, "90002 records to read, and no consumer."),
         ],
@@ -250,7 +250,7 @@ class TestMoreConsumers:
 
     def test_are_one_for_nobody_was_ever_busy(self) -> None:
         message = (
-            "10 records/s are written, 10 records/s read, 3001 records behind, what one consumer can read was never seen: "
+            "10 records/s are written, 10 records/s read, 3001 records behind, what one consumer can read was never measured: "
             "4 consumers to keep up and to catch up within 300 s."
         )
         expected = Wish(4, "CatchingUp", message, 4, trial=Trial(3, 10.0), wishes=((NOW, 4),))
@@ -330,7 +330,7 @@ class TestFewerConsumers:
 
     def test_go_one_by_one_where_nobody_was_ever_busy_each_after_a_window_of_its_own(self) -> None:
         message = (
-            "9.9 records/s are written, 9.9 records/s read, 0 records behind, what one consumer can read was never seen: "
+            "9.9 records/s are written, 9.9 records/s read, 0 records behind, what one consumer can read was never measured: "
             "2 consumers to keep up and to catch up within 300 s."
         )
         assert asked(seen(9.9, 9.9, None, None), wishes=(self.whole,)) == Wish(2, "PaceUnknown", message, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardherd.core.model.words import count, part, some, verb
+from shardherd.core.model.wording import count, part, some, verb
 
 
 @pytest.mark.parametrize(("number", "said"), [(0, "0 shards are"), (1, "1 shard is"), (2, "2 shards are")])

@@ -9,7 +9,7 @@ import pytest
 
 from shardherd.core.model.nouns import ShardState
 from shardherd.core.planning.observed import Observation, Owned, OwnedSet, Trouble
-from tests.unit.controller.builders import consumers, declared, observation, pods, shards, status_of, view
+from tests.unit.core.planning.builders import consumers, declared, observation, pods, shards, status_of, view
 
 
 def kstatus(generation: int, written: Mapping[str, Any]) -> str:

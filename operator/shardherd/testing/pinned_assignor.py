@@ -1,4 +1,4 @@
-"""Who holds what in a played group: as the test says, and as an ordinary assignor says for the rest.
+"""The assignor of a played group: shards that a test has pinned to consumers, and an ordinary assignor for the rest.
 
 It is a plug-in like any other: the coordinator asks it and takes the same steps towards its answer. Called by `group`.
 """
@@ -14,13 +14,13 @@ from shardherd.core.assignors import NOBODY, Assignment, Assignor, Problem
 from shardherd.core.model.nouns import ConsumerId, ShardId
 
 
-def placing(wanted: Mapping[ShardId, ConsumerId], aside: ConsumerId, rest: Assignor) -> Assignor:
+def pinned(wanted: Mapping[ShardId, ConsumerId], aside: ConsumerId, rest: Assignor) -> Assignor:
     """An assignor that gives shards to whom `wanted` names, if that consumer is there.
 
     What it does not name goes as `rest` says to all but `aside`, which gets nothing else.
     """
 
-    def place(problem: Problem) -> Assignment:
+    def assign(problem: Problem) -> Assignment:
         index = {consumer: at for at, consumer in enumerate(problem.consumers.tolist())}
         asked = problem
         if (apart := index.get(aside, NOBODY)) != NOBODY:
@@ -34,4 +34,4 @@ def placing(wanted: Mapping[ShardId, ConsumerId], aside: ConsumerId, rest: Assig
                 answer[row] = at
         return answer
 
-    return place
+    return assign

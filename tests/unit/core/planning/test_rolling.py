@@ -21,7 +21,7 @@ from shardherd.core.planning.observed import (
 from shardherd.core.planning.rollout import Rolling, rolling
 from shardherd.core.planning.scaling import SETTLE, Scale
 from shardherd.core.planning.sizing import Decision
-from tests.unit.controller.builders import NOW, WALL, declared, observation, pods, shards, view
+from tests.unit.core.planning.builders import NOW, WALL, declared, observation, pods, shards, view
 
 C0, C1 = ConsumerId("clicks-0"), ConsumerId("clicks-1")
 OLD, NEW = pods(0, 1, current=False), pods(0, 1)
