@@ -30,56 +30,28 @@ from shardherd.source.values.bytes_kernels import (
 from shardherd.source.values.decoded_values import PERMISSIVE, Decoder
 from shardherd.source.values.value_format import ValueFormat
 
-single: Any = avro_kernels._single
-_njit: Any = numba.njit
+_njit: Callable[..., Callable[[Any, int], None]] = numba.njit
 END = 16
 """Items that a piece may touch of an array that has more, before and behind them."""
 
 
-@_njit
-def _load8(data: Any, at: Any) -> None:
-    load8(until(memory(data), END), at)
+def touching(access: Any, value: object = None) -> Callable[[Any, int], None]:
+    """A compiled function that loads from, or writes `value` to, an index of an array of which the first `END` items may be."""
+    if value is None:
+        return _njit(lambda data, at: access(until(memory(data), END), at))
+    return _njit(lambda data, at: access(until(memory(data), END), at, value))
 
 
-@_njit
-def _load64(data: Any, at: Any) -> None:
-    load64(until(memory(data), END), at)
-
-
-@_njit
-def _single(data: Any, at: Any) -> None:
-    single(until(memory(data), END), at)
-
-
-@_njit
-def _word_at(data: Any, at: Any) -> None:
-    word_at(until(memory(data), END), at)
-
-
-@_njit
-def _store8(data: Any, at: Any) -> None:
-    store8(until(memory(data), END), at, np.int64(0))
-
-
-@_njit
-def _store64(data: Any, at: Any) -> None:
-    store64(until(memory(data), END), at, np.uint64(0))
-
-
-@_njit
-def _put_word(data: Any, at: Any) -> None:
-    put_word(until(memory(data), END), at, np.int64(0))
-
-
-@_njit
-def _put_double(data: Any, at: Any) -> None:
-    put_double(until(memory(data), END), at, 0.0)
-
-
-PIECES: tuple[tuple[Callable[..., None], Any, int], ...] = (
-    (_load8, np.uint8, 1), (_load64, np.uint8, 8), (_single, np.uint8, 4), (_word_at, np.int64, 1), (_store8, np.uint8, 1),
-    (_store64, np.uint8, 8), (_put_word, np.int64, 1), (_put_double, np.int64, 1),
-)  # fmt: skip
+PIECES: tuple[tuple[str, Callable[[Any, int], None], Any, int], ...] = (
+    ("load8", touching(load8), np.uint8, 1),
+    ("load64", touching(load64), np.uint8, 8),
+    ("a load of 32 bits", touching(avro_kernels._single), np.uint8, 4),
+    ("word_at", touching(word_at), np.int64, 1),
+    ("store8", touching(store8, 0), np.uint8, 1),
+    ("store64", touching(store64, np.uint64(0)), np.uint8, 8),
+    ("put_word", touching(put_word, 0), np.int64, 1),
+    ("put_double", touching(put_double, 0.0), np.int64, 1),
+)
 
 
 def lying(raw: bytes, claimed: int) -> tuple[Any, Any, Any]:
@@ -114,7 +86,7 @@ COLUMNS: tuple[tuple[str, Callable[[], Decoder], bytes, int], ...] = (
 
 def unstopped() -> Iterator[str]:
     """What was touched outside, and nobody said so."""
-    for touch, dtype, items in PIECES:
+    for name, touch, dtype, items in PIECES:
         data = np.zeros(3 * END, dtype)[END:]
         touch(data, 0)
         touch(data, END - items)
@@ -123,15 +95,15 @@ def unstopped() -> Iterator[str]:
                 touch(data, at)
             except IndexError:
                 continue
-            yield f"{touch.__name__} at {at}"
-    for name, decoder, raw, claimed in COLUMNS:
+            yield f"{name} at {at}"
+    for what, decoder, raw, claimed in COLUMNS:
         buffers = Mock(return_value=lying(raw, claimed))
         try:
             with patch.object(json_column, "buffers_of", buffers), patch.object(avro_column, "buffers_of", buffers):
                 decoder().decode(pa.array([raw], pa.binary()))
         except IndexError:
             continue
-        yield name
+        yield what
 
 
 if __name__ == "__main__":

@@ -168,6 +168,22 @@ def test_a_float_is_rounded_once() -> None:
     assert fast("a float", b'{"a":16777217}') == 16777216.0
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (b"1.00000017881393432617187499", 1.0000001192092896),
+        # So near to the middle of two floats that 28 digits of it do not tell on which side.
+        (b"3.082605431869808058493300440E-27", 3.0826055281663053e-27),
+        (b"340282356779733661637539395458142568447", 3.4028234663852886e38),
+        (b"340282356779733661637539395458142568448", math.inf),
+    ],
+)
+def test_the_slow_reader_rounds_a_float_once_too(text: bytes, wanted: float) -> None:
+    found = decoded("a float", b"{'a':" + text + b"}", b'{"a":' + text + b"}")
+
+    assert (found.slow, rows_of(found)) == (1, [{"a": wanted}, {"a": wanted}])
+
+
 @pytest.mark.timeout(30)
 def test_an_exponent_of_millions_takes_no_time() -> None:
     """Spark's own decimals have their digits computed, for minutes."""

@@ -6,7 +6,7 @@ records that went the slow way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
 
@@ -17,13 +17,18 @@ from pyspark.sql import types as sql
 
 from shardherd.source.values import compiled_values
 from shardherd.source.values import value_layout as layout
+from shardherd.source.values.decoded_values import DROP_MALFORMED, FAIL_FAST, Decoded, MalformedValueError, Row
 from shardherd.source.values.value_layout import Layout, Planes
 from shardherd.source.values.value_schema import arrow_type
 
 Column: TypeAlias = "pa.Array[Any]"
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int32]
 _WIDE = Context(prec=60)
+_SHOWN = 200
+"""Bytes of a bad value that an error shows."""
+
 _SPLICES = 64
 """Up to so many replaced rows are spliced in; more are gathered."""
 
@@ -96,7 +101,7 @@ def _buffer(values: npt.NDArray[Any]) -> pa.Buffer:
 
 
 def from_values(kind: sql.DataType, values: Sequence[Any]) -> Column:
-    """Python values as an Arrow array. See `from_json.Row` for how values look."""
+    """Python values as an Arrow array. See `decoded_values.Row` for how values look."""
     wanted = arrow_type(kind)
     match kind:
         case sql.StructType():
@@ -130,6 +135,36 @@ def from_values(kind: sql.DataType, values: Sequence[Any]) -> Column:
             return pa.array(values, pa.int64()).view(wanted)
         case _:
             return pa.array(values, wanted)
+
+
+def completed(
+    array: Column, kind: sql.DataType, status: Bytes, data: Bytes, offsets: Ints, mode: str, read: Callable[[bytes, int], Row]
+) -> tuple[Decoded, Words]:
+    """The array with what `read` makes of the bytes of each row of status SLOW, and which rows are malformed.
+
+    In mode FAILFAST one that is raises MalformedValueError.
+    """
+    slow = np.flatnonzero(status == layout.SLOW)
+    found: list[Any] = []
+    bad: list[int] = []
+    for row in slow.tolist():
+        raw = data[offsets[row] : offsets[row + 1]].tobytes()
+        one = read(raw, row)
+        found.append(one.values)
+        if one.trouble is not None:
+            bad.append(row)
+            if mode == FAIL_FAST:
+                raise MalformedValueError(
+                    row,
+                    f"a value is malformed and option mode is FAILFAST: {one.trouble}; it is {raw[:_SHOWN]!r}"
+                    f"{' ...' if len(raw) > _SHOWN else ''}; use mode PERMISSIVE or DROPMALFORMED to go on",
+                )
+    malformed = np.array(bad, np.int64)
+    keep = None
+    if bad and mode == DROP_MALFORMED:
+        keep = np.ones(len(array), bool)
+        keep[malformed] = False
+    return Decoded(replaced(array, slow, from_values(kind, found)), keep, len(slow), len(bad)), malformed
 
 
 def _present(values: Sequence[Any]) -> pa.Buffer | None:

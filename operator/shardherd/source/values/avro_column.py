@@ -16,7 +16,7 @@ from pyspark.sql import types as sql
 from shardherd.source.values import arrow_columns, avro_schema, compiled_values
 from shardherd.source.values import value_layout as layout
 from shardherd.source.values.avro_schema import Avro, Program, Resolver
-from shardherd.source.values.decoded_values import DROP_MALFORMED, FAIL_FAST, Decoded, MalformedValueError
+from shardherd.source.values.decoded_values import FAIL_FAST, Decoded, Row
 from shardherd.source.values.from_avro import FromAvro, MalformedAvroError
 from shardherd.source.values.json_column import buffers_of
 from shardherd.source.values.schema_registry import Registry, UnknownSchemaError
@@ -24,8 +24,6 @@ from shardherd.source.values.value_layout import Layout, Planes
 
 HEADER = 5
 """Bytes before a value in Confluent's format: a zero, and the schema's id in four bytes, most significant first."""
-
-_SHOWN = 200
 
 
 class AvroColumn:
@@ -48,33 +46,20 @@ class AvroColumn:
 
     def decode(self, values: pa.Array[Any]) -> Decoded:
         """A binary array as the typed column. Raises MalformedValueError in mode FAILFAST, and RegistryError in any mode."""
-        rows = len(values)
         data, offsets, present = buffers_of(values)
         roots = self._roots_of(data, offsets, present)
         status, planes = self._read(data, offsets, present, roots)
         column = arrow_columns.column(self._layout, planes, data, symbols=self._symbols)
-        slow_rows = np.flatnonzero(status == layout.SLOW)
-        found: list[Any] = []
-        malformed: list[int] = []
-        for row in slow_rows.tolist():
-            raw = data[offsets[row] : offsets[row + 1]].tobytes()
-            try:
-                found.append(self._one(raw, int(roots[row])))
-            except MalformedAvroError as error:
-                if self._mode == FAIL_FAST:
-                    raise MalformedValueError(
-                        row,
-                        f"a value is malformed and option mode is FAILFAST: {error}; it is {raw[:_SHOWN]!r}"
-                        f"{' ...' if len(raw) > _SHOWN else ''}; use mode PERMISSIVE or DROPMALFORMED to go on",
-                    ) from error
-                malformed.append(row)
-                found.append([None] * len(self._kind.fields) if isinstance(self._kind, sql.StructType) else None)
-        column = arrow_columns.replaced(column, slow_rows, arrow_columns.from_values(self._kind, found))
-        keep = None
-        if malformed and self._mode == DROP_MALFORMED:
-            keep = np.ones(rows, bool)
-            keep[malformed] = False
-        return Decoded(column, keep, len(slow_rows), len(malformed))
+        return arrow_columns.completed(
+            column, self._kind, status, data, offsets, self._mode, lambda raw, row: self._row(raw, int(roots[row]))
+        )[0]
+
+    def _row(self, raw: bytes, root: int) -> Row:
+        try:
+            return Row(self._one(raw, root))
+        except MalformedAvroError as error:
+            nothing = [None] * len(self._kind.fields) if isinstance(self._kind, sql.StructType) else None
+            return Row(nothing, str(error))
 
     def _one(self, raw: bytes, root: int) -> Any:
         if self._registry is None:

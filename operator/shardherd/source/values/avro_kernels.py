@@ -42,12 +42,12 @@ from shardherd.source.values.avro_schema import (
 from shardherd.source.values.bytes_kernels import (
     NOTHING,
     POWERS,
-    bounded,
-    builtin,
+    SINGLE,
     compiled,
     forget,
     load8,
     load64,
+    loads,
     memory,
     node_field,
     put_double,
@@ -74,19 +74,12 @@ _LEAST_INT, _MOST_INT = -(2**31), 2**31 - 1
 _MOST_MILLIS = 9_223_372_036_854_775
 """Milliseconds that still fit Spark's microseconds, before or after 1970."""
 
-_PAIR = types.UniTuple(types.int64, 2)
+_types: Any = types
+_PAIR = _types.UniTuple(types.int64, 2)
 
 
-@bounded(4)
-@builtin
-def _single(_typing: Any, _address: Any, _index: Any) -> Any:
-    """The 32-bit floating-point number at an address plus an index, widened."""
-
-    def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(builder.add(*arguments), ir.FloatType().as_pointer())
-        return builder.fpext(builder.load(pointer, align=1), ir.DoubleType())
-
-    return types.float64(types.int64, types.int64), code
+_single = loads(SINGLE, types.float64, lambda builder, number: builder.fpext(number, ir.DoubleType()))
+"""A 32-bit floating-point number, widened."""
 
 
 @compiled("Bnn", _PAIR)

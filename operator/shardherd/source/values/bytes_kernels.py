@@ -47,6 +47,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _njit: Any = numba.njit
 _config: Any = numba.config
 _inlined: Any = register_jitable
+_intrinsic: Any = intrinsic
 
 POWERS = np.array([10**k for k in range(19)], np.int64)
 NOTHING = -(2**62)
@@ -82,12 +83,6 @@ def compiled(arguments: str, result: Any = types.int64, *, inline: bool = False)
     return wrap
 
 
-def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
-    """numba's intrinsic: a function that gives its machine code. It is called without the function's first argument."""
-    made: Callable[..., Any] = intrinsic(function)
-    return made
-
-
 def _flat(array: Any) -> Any:
     return array.reshape(-1)
 
@@ -111,113 +106,70 @@ until: Any = _inlined(_cut if CHECKED else _whole)
 """Memory in which nothing may be looked at from an index on."""
 
 
-def bounded(items: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A builtin that touches so many items of its memory, from its index on: checked if anything is."""
+def _looked_at(touch: Any, items: int) -> Any:
+    """An access that touches so many items of its memory from its index on; where accesses are checked, it looks first."""
 
-    def wrap(touch: Callable[..., Any]) -> Callable[..., Any]:
-        def looked_at(memory: Any, index: Any, *more: Any) -> Any:
-            if index < 0 or index + items > len(memory):
-                raise IndexError("an access outside of an array, or beyond the end of a value")
-            return touch(memory.ctypes.data, index, *more)
+    def looking(memory: Any, index: Any, *more: Any) -> Any:
+        if index < 0 or index + items > len(memory):
+            raise IndexError("an access outside of an array, or beyond the end of a value")
+        return touch(memory.ctypes.data, index, *more)
 
-        made: Callable[..., Any] = _inlined(looked_at)
-        return made if CHECKED else touch
-
-    return wrap
+    return _inlined(looking) if CHECKED else touch
 
 
-def _pointer(builder: Any, bits: int, address: Any, index: Any) -> Any:
-    return builder.inttoptr(builder.add(address, index), ir.IntType(bits).as_pointer())
+def _pointer(builder: Any, kind: Any, address: Any, index: Any, *, words: bool) -> Any:
+    by = builder.shl(index, index.type(3)) if words else index
+    return builder.inttoptr(builder.add(address, by), kind.as_pointer())
 
 
-@bounded(1)
-@builtin
-def load8(_typing: Any, _address: Any, _index: Any) -> Any:
-    """The byte at an address plus an index."""
+def loads(kind: Any, result: Any, widened: Callable[[Any, Any], Any] | None = None, *, words: bool = False) -> Any:
+    """A compiled function of memory and an index, of a byte or a word of it, that gives what is there.
 
-    def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(_pointer(builder, 8, *arguments), align=1), ir.IntType(64))
+    `kind` is LLVM's type of it, `result` numba's of what `widened` makes of it.
+    """
 
-    return types.int64(types.int64, types.int64), code
+    @_intrinsic  # type: ignore[untyped-decorator]
+    def load(_typing: Any, _address: Any, _index: Any) -> Any:
+        def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            found = builder.load(_pointer(builder, kind, *arguments, words=words), align=8 if words else 1)
+            return found if widened is None else widened(builder, found)
 
+        return result(types.int64, types.int64), code
 
-@bounded(8)
-@builtin
-def load64(_typing: Any, _address: Any, _index: Any) -> Any:
-    """The eight bytes from an address plus an index on, as one little-endian word."""
-
-    def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(builder, 64, *arguments), align=1)
-
-    return types.uint64(types.int64, types.int64), code
+    return _looked_at(load, 1 if words else _SIZES[kind])
 
 
-@bounded(8)
-@builtin
-def store64(_typing: Any, _address: Any, _index: Any, _word: Any) -> Any:
-    """Write eight bytes from an address plus an index on."""
+def _stores(kind: Any, given: Any, *, words: bool = False) -> Any:
+    """A compiled function of memory, an index, of a byte or a word of it, and a number of type `given` to be written there."""
 
-    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        to, at, value = arguments
-        builder.store(value, _pointer(builder, 64, to, at), align=1)
-        return context.get_dummy_value()
+    @_intrinsic  # type: ignore[untyped-decorator]
+    def store(_typing: Any, _address: Any, _index: Any, _value: Any) -> Any:
+        def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            address, index, value = arguments
+            if kind == _BYTE:
+                value = builder.trunc(value, kind)
+            builder.store(value, _pointer(builder, kind, address, index, words=words), align=8 if words else 1)
+            return context.get_dummy_value()
 
-    return types.none(types.int64, types.int64, types.uint64), code
+        return types.none(types.int64, types.int64, given), code
 
-
-@bounded(1)
-@builtin
-def store8(_typing: Any, _address: Any, _index: Any, _byte: Any) -> Any:
-    """Write the byte at an address plus an index."""
-
-    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        to, at, value = arguments
-        builder.store(builder.trunc(value, ir.IntType(8)), _pointer(builder, 8, to, at), align=1)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64), code
+    return _looked_at(store, 1 if words else _SIZES[kind])
 
 
-@bounded(1)
-@builtin
-def word_at(_typing: Any, _address: Any, _index: Any) -> Any:
-    """The word of this index in an array of words at an address."""
+SINGLE = ir.FloatType()
+_BYTE, _WORD, _DOUBLE = ir.IntType(8), ir.IntType(64), ir.DoubleType()
+_SIZES = {_BYTE: 1, SINGLE: 4, _WORD: 8}
 
-    def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        address, index = arguments
-        return builder.load(_pointer(builder, 64, address, builder.shl(index, index.type(3))), align=8)
+load8 = loads(_BYTE, types.int64, lambda builder, byte: builder.zext(byte, _WORD))
+load64 = loads(_WORD, types.uint64)
+"""Eight bytes as one little-endian word."""
 
-    return types.int64(types.int64, types.int64), code
-
-
-@bounded(1)
-@builtin
-def put_word(_typing: Any, _address: Any, _index: Any, _word: Any) -> Any:
-    """Write the word of this index in an array of words at an address."""
-
-    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        address, index, value = arguments
-        builder.store(value, _pointer(builder, 64, address, builder.shl(index, index.type(3))), align=8)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64), code
+word_at = loads(_WORD, types.int64, words=True)
+store8, store64 = _stores(_BYTE, types.int64), _stores(_WORD, types.uint64)
+put_word, put_double = _stores(_WORD, types.int64, words=True), _stores(_DOUBLE, types.float64, words=True)
 
 
-@bounded(1)
-@builtin
-def put_double(_typing: Any, _address: Any, _index: Any, _number: Any) -> Any:
-    """Write a floating-point number as the word of this index."""
-
-    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        address, index, value = arguments
-        word = builder.bitcast(value, ir.IntType(64))
-        builder.store(word, _pointer(builder, 64, address, builder.shl(index, index.type(3))), align=8)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.float64), code
-
-
-@builtin
+@_intrinsic  # type: ignore[untyped-decorator]
 def trailing_zeros(_typing: Any, _word: Any) -> Any:
     """How many low bits of a word that is not 0 are 0."""
 

@@ -1,6 +1,6 @@
 """What a column of raw values becomes, and the modes that say what happens to a value that cannot be read.
 
-The decoders return it and `reading.typed_values` reads it. The modes are Spark's.
+The decoders return it and `reading.typed_values` reads it. The modes are Spark's. It does not know how values are read.
 """
 
 from __future__ import annotations
@@ -34,6 +34,18 @@ class Decoded:
     keep: npt.NDArray[np.bool_] | None
     slow: int
     malformed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a value became that was read the slow way, and what was wrong with it, if anything.
+
+    A struct is its values in order (None: it is null), strings are bytes, dates days, timestamps microseconds, decimals
+    unscaled integers, maps lists of pairs.
+    """
+
+    values: Any
+    trouble: str | None = None
 
 
 class Decoder(Protocol):

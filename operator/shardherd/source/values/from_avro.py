@@ -44,7 +44,7 @@ class FromAvro:
     symbols: dict[int, tuple[str, ...]]
 
     def value(self, raw: bytes, root: int) -> Any:
-        """The value that starts with step `root`; see `from_json.Row` for how values look. Raises MalformedAvroError."""
+        """The value that starts with step `root`; see `decoded_values.Row` for how values look. Raises MalformedAvroError."""
         reader = _Reader(raw, self)
         found: dict[int, Any] = {}
         reader.read(root, found)

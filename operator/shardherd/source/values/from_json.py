@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 from pyspark.sql import types as sql
 
 from shardherd.source.values import datetimes, java_text
+from shardherd.source.values.decoded_values import Row
 from shardherd.source.values.jackson import MalformedJsonError, Token, Tokens
+from shardherd.source.values.value_layout import BITS
 
 Read = Callable[[Tokens], Any]
 _INFINITIES = {"+INF": math.inf, "+Infinity": math.inf, "Infinity": math.inf, "-INF": -math.inf, "-Infinity": -math.inf}
-_INTEGERS = {sql.ByteType: 8, sql.ShortType: 16, sql.IntegerType: 32, sql.LongType: 64}
 _CONTEXT = Context(prec=2200, Emin=-(10**9), Emax=10**9, rounding=ROUND_HALF_UP)
-_SINGLE_MAX = float(np.finfo(np.float32).max)
-_SINGLE_OVERFLOW = 2.0**128 - 2.0**103
-"""Half a step above the largest number of 32 bits: from here on it is infinite."""
 _MAX_EXPONENT = 2**31 - 1
 
 
@@ -36,17 +33,6 @@ class _PartError(ValueError):
     def __init__(self, value: Any, cause: str) -> None:
         super().__init__(cause)
         self.value = value
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What a document became: the struct's values in order (None: the row is null), and what was wrong with it, if anything.
-
-    Strings are bytes, dates days, timestamps microseconds, decimals unscaled integers, maps lists of pairs.
-    """
-
-    values: list[Any] | None
-    trouble: str | None = None
 
 
 class FromJson:
@@ -92,7 +78,7 @@ class FromJson:
             case sql.BooleanType():
                 return _boolean
             case sql.ByteType() | sql.ShortType() | sql.IntegerType() | sql.LongType():
-                bits = _INTEGERS[type(kind)]
+                bits = BITS[type(kind)]
                 return lambda tokens: _integer(tokens, bits)
             case sql.DoubleType():
                 return lambda tokens: _floating(tokens, float)
@@ -225,23 +211,8 @@ def _floating(tokens: Tokens, parse: Callable[[str], float]) -> float:
 
 def _single(text: str) -> float:
     """The nearest number of 32 bits: rounded once, where going through 64 bits would round twice."""
-    double = float(text)
-    with np.errstate(over="ignore"):
-        single = np.float32(double)
-    if not np.isfinite(single) or double == float(single):
-        exact = Decimal(text)
-        if double == _SINGLE_OVERFLOW or double == -_SINGLE_OVERFLOW:
-            return math.copysign(math.inf if abs(exact) >= Decimal(_SINGLE_OVERFLOW) else _SINGLE_MAX, double)
-        return float(single)
-    with np.errstate(over="ignore"):
-        other = np.nextafter(single, np.float32(math.inf if double > float(single) else -math.inf))
-    if not np.isfinite(other):
-        return float(single)
-    exact, middle = Decimal(text), (Decimal(float(single)) + Decimal(float(other))) / 2
-    if Decimal(double) != middle or exact == middle:
-        return float(single)
-    towards_other = (exact > middle) == (other > single)
-    return float(other if towards_other else single)
+    found: float = pa.scalar(text).cast(pa.float32()).as_py()
+    return found
 
 
 def unscaled(text: str, precision: int, scale: int) -> int:

@@ -8,14 +8,20 @@ It knows nothing of schemas.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from enum import Enum
 
 MAX_DEPTH, MAX_NUMBER_LENGTH, MAX_NAME_LENGTH, MAX_STRING_LENGTH = 1000, 1000, 50_000, 20_000_000
 _MAX_ERROR_TOKEN = 256
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\", "'": "'"}
-_HEX = "0123456789abcdefABCDEF"
+_HEX = re.compile("[0-9a-fA-F]{0,4}")
 _DIGITS = "0123456789"
+_NUMBER = re.compile(r"([0-9]*)(?:\.([0-9]*))?(?:[eE][+-]?([0-9]*))?")
+_NEXT = re.compile(r"[ \t\n\r]*(.?)", re.DOTALL)
+_PLAIN = {quote: re.compile(f"[^{quote}\\\\\\x00-\\x1f]*") for quote in "\"'"}
+"""What a string may have as it is, by its quote."""
+
 _IDENTIFIER_START = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"})
 _IDENTIFIER_PART = _IDENTIFIER_START | {"Nd", "Mn", "Mc", "Cf"}
 
@@ -54,6 +60,13 @@ def _identifier_part(char: str) -> bool:
     if char < "\x80":
         return char.isalnum() or char in "_$" or char < "\x09" or "\x0e" <= char < "\x1c" or char == "\x7f"
     return "\x80" <= char <= "\x9f" or unicodedata.category(char) in _IDENTIFIER_PART
+
+
+def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Where what a pattern matches from here on ends; each of ours matches nothing, too."""
+    found = pattern.match(text, at)
+    assert found is not None
+    return found.end()
 
 
 class Tokens:
@@ -174,26 +187,22 @@ class Tokens:
 
     def _skip_space(self) -> str:
         """The next character that is no white space, consumed; "" at the end."""
-        while self._at < self._end:
-            char = self._text[self._at]
-            self._at += 1
-            if char > " ":
-                if char == "/":
-                    raise MalformedJsonError("a comment")
-                return char
-            if char not in " \t\n\r":
-                raise MalformedJsonError(f"control character {char!r} between tokens")
-        return ""
+        found = _NEXT.match(self._text, self._at)
+        assert found is not None
+        self._at, char = found.end(), found[1]
+        if char == "/":
+            raise MalformedJsonError("a comment")
+        if char < " " and char:
+            raise MalformedJsonError(f"control character {char!r} between tokens")
+        return char
 
     def _skip_colon(self) -> str:
-        colon = False
-        while char := self._skip_space():
-            if colon:
-                return char
-            if char != ":":
-                raise MalformedJsonError(f"{char!r} where a colon was expected")
-            colon = True
-        raise MalformedJsonError("the document ends after a name")
+        char = self._skip_space()
+        if char and char != ":":
+            raise MalformedJsonError(f"{char!r} where a colon was expected")
+        if not char or not (char := self._skip_space()):
+            raise MalformedJsonError("the document ends after a name")
+        return char
 
     def _start_value(self, char: str) -> Token:
         match char:
@@ -279,48 +288,31 @@ class Tokens:
 
     def _number(self, *, negative: bool) -> Token:
         text, start = self._text, self._at
-        at = start
         if negative:
-            if at >= self._end:
+            if start >= self._end:
                 raise MalformedJsonError("the document ends inside a number")
-            if text[at] not in _DIGITS:
-                self._at = at + 1
-                return self._odd_number(text[at], negative=True)
-        if text[at] == "0" and at + 1 < self._end and text[at + 1] in _DIGITS:
-            self._at = at + 1
+            if text[start] not in _DIGITS:
+                self._at = start + 1
+                return self._odd_number(text[start], negative=True)
+        found = _NUMBER.match(text, start)
+        assert found is not None
+        whole, fraction, exponent = found.groups()
+        if len(whole) > 1 and whole[0] == "0":
+            self._at = start + 1
             raise MalformedJsonError("a number with leading zeros")
-        at = self._digits(at)
-        whole = at - start
-        fraction = exponent = -1
-        if at < self._end and text[at] == ".":
-            fraction_at = at + 1
-            at = self._digits(fraction_at)
-            fraction = at - fraction_at
-            if not fraction:
-                self._number_error(at, short=whole > 1 or text[start] != "0", fraction_at=fraction_at)
-        if at < self._end and text[at] in "eE":
-            at += 1
-            if at < self._end and text[at] in "+-":
-                at += 1
-            exponent_at = at
-            at = self._digits(at)
-            exponent = at - exponent_at
-            if not exponent:
-                self._number_error(at, short=whole > 1 or text[start] != "0", fraction_at=-1)
+        if fraction == "":
+            self._number_error(found.end(2), short=whole != "0", fraction_at=found.end(2))
+        at = found.end()
+        if exponent == "":
+            self._number_error(at, short=whole != "0", fraction_at=-1)
         self._at = at
         if self._context.kind == "root" and at < self._end and text[at] not in " \t\r\n":
             self._at += 1
             raise MalformedJsonError("a number that no white space follows")
-        if whole + max(fraction, 0) + max(exponent, 0) > MAX_NUMBER_LENGTH:
+        if len(whole) + len(fraction or "") + len(exponent or "") > MAX_NUMBER_LENGTH:
             raise MalformedJsonError("a number of more than 1000 digits")
         self._value = ("-" if negative else "") + text[start:at]
-        return Token.INTEGER if fraction < 0 and exponent < 0 else Token.FLOAT
-
-    def _digits(self, at: int) -> int:
-        text, end = self._text, self._end
-        while at < end and text[at] in _DIGITS:
-            at += 1
-        return at
+        return Token.INTEGER if fraction is None and exponent is None else Token.FLOAT
 
     def _number_error(self, at: int, *, short: bool, fraction_at: int) -> None:
         # Jackson leaves its position after the point or the exponent's letter on its quick path, and after what it looked at on
@@ -348,30 +340,18 @@ class Tokens:
         """The rest of a string up to its quote. A position inside of an error is where Jackson leaves it."""
         text = self._text
         pieces: list[str] = []
-        at = self._at
         while True:
-            begin = at
-            while at < self._end:
-                char = text[at]
-                if char == quote or char == "\\" or char < " ":
-                    break
-                at += 1
-            if at > begin:
-                pieces.append(text[begin:at])
-            if at >= self._end:
-                self._at = at
-                raise MalformedJsonError("the document ends inside a string")
-            at += 1
+            at = _end_of(_PLAIN[quote], text, self._at)
+            pieces.append(text[self._at : at])
+            char = text[at : at + 1]
+            self._at = at + len(char)
             if char == quote:
-                self._at = at
-                break
+                return "".join(pieces)
+            if not char:
+                raise MalformedJsonError("the document ends inside a string")
             if char != "\\":
-                self._at = at
                 raise MalformedJsonError(f"control character {char!r} inside a string")
-            self._at = at
             pieces.append(self._escape())
-            at = self._at
-        return pieces[0] if len(pieces) == 1 else "".join(pieces)
 
     def _escape(self) -> str:
         if self._at >= self._end:
@@ -382,13 +362,10 @@ class Tokens:
             if char not in _ESCAPES:
                 raise MalformedJsonError(f"unknown escape {char!r}")
             return _ESCAPES[char]
-        code = 0
-        for _ in range(4):
-            if self._at >= self._end:
-                raise MalformedJsonError("the document ends inside an escape")
-            digit = self._text[self._at]
-            self._at += 1
-            if digit not in _HEX:
-                raise MalformedJsonError(f"{digit!r} is no hexadecimal digit")
-            code = code * 16 + int(digit, 16)
-        return chr(code)
+        begin, self._at = self._at, _end_of(_HEX, self._text, self._at)
+        if self._at - begin == 4:
+            return chr(int(self._text[begin : self._at], 16))
+        if self._at >= self._end:
+            raise MalformedJsonError("the document ends inside an escape")
+        self._at += 1
+        raise MalformedJsonError(f"{self._text[self._at - 1]!r} is no hexadecimal digit")

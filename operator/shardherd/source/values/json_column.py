@@ -6,6 +6,7 @@ and `from_json` the rest, one by one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Any
@@ -17,15 +18,13 @@ from pyspark.sql import types as sql
 
 from shardherd.source.values import arrow_columns, compiled_values, datetimes
 from shardherd.source.values import value_layout as layout
-from shardherd.source.values.decoded_values import DROP_MALFORMED, FAIL_FAST, Decoded, MalformedValueError
+from shardherd.source.values.decoded_values import Decoded
 from shardherd.source.values.from_json import FromJson
 from shardherd.source.values.value_layout import Layout, Planes
 from shardherd.source.values.value_schema import arrow_type
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EVER = 2**60
-_SHOWN = 200
-"""Bytes of a bad value that an error shows."""
 
 
 class JsonColumn:
@@ -43,33 +42,13 @@ class JsonColumn:
 
     def decode(self, values: pa.Array[Any]) -> Decoded:
         """A binary array as the typed column of the same length. Raises MalformedValueError in mode FAILFAST."""
-        rows = len(values)
         data, offsets, present = buffers_of(values)
         status, planes = self._read(data, offsets, present)
         column = arrow_columns.column(self._layout, planes, data)
-        slow_rows = np.flatnonzero(status == layout.SLOW)
-        found = [self._slow.row(data[offsets[row] : offsets[row + 1]].tobytes()) for row in slow_rows.tolist()]
-        bad = np.array([each.trouble is not None for each in found], bool)
-        malformed = slow_rows[bad]
-        if len(malformed) and self._mode == FAIL_FAST:
-            row = int(malformed[0])
-            trouble = next(each.trouble for each in found if each.trouble is not None)
-            document = data[offsets[row] : offsets[row + 1]].tobytes()
-            raise MalformedValueError(
-                row,
-                f"a value is malformed and option mode is FAILFAST: {trouble}; it is {document[:_SHOWN]!r}"
-                f"{' ...' if len(document) > _SHOWN else ''}; use mode PERMISSIVE or DROPMALFORMED to go on",
-            )
-        column = arrow_columns.replaced(
-            column, slow_rows, arrow_columns.from_values(self._fields, [each.values for each in found])
+        found, malformed = arrow_columns.completed(
+            column, self._fields, status, data, offsets, self._mode, lambda document, _row: self._slow.row(document)
         )
-        if self._corrupt is not None:
-            column = self._with_corrupt(column, values, malformed)
-        keep = None
-        if len(malformed) and self._mode == DROP_MALFORMED:
-            keep = np.ones(rows, bool)
-            keep[malformed] = False
-        return Decoded(column, keep, len(slow_rows), len(malformed))
+        return found if self._corrupt is None else replace(found, values=self._with_corrupt(found.values, values, malformed))
 
     def _read(
         self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32], present: npt.NDArray[np.uint8]

@@ -62,6 +62,7 @@ from shardherd.source.values.value_layout import (
     MAX_DEPTH,
 )
 
+_types: Any = types
 MAX_NAME = 4096
 _MAX_NUMBER = 300
 MAX_TEXT = 10_000_000
@@ -177,7 +178,7 @@ def text_end(data: Any, at: Any, end: Any) -> Any:
             at += 1
 
 
-_NUMBER = types.UniTuple(types.int64, 5)
+_NUMBER = _types.UniTuple(types.int64, 5)
 _NO_NUMBER = (-1, 0, 0, 0, 0)
 
 

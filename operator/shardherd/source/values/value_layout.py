@@ -38,7 +38,9 @@ FAST, EMPTY, SLOW, ABSENT = 0, 1, 2, 3
 MAX_DEPTH = 60
 """Levels that the compiled readers go down; deeper values take the slow path."""
 
-_INTEGERS: dict[type[sql.DataType], int] = {sql.ByteType: 8, sql.ShortType: 16, sql.IntegerType: 32, sql.LongType: 64}
+BITS: dict[type[sql.DataType], int] = {sql.ByteType: 8, sql.ShortType: 16, sql.IntegerType: 32, sql.LongType: 64}
+"""How many an integer has."""
+
 _SIMPLE = {
     sql.StringType: STRING, sql.BooleanType: BOOLEAN, sql.DoubleType: DOUBLE, sql.FloatType: FLOAT, sql.DateType: DATE,
     sql.TimestampType: TIMESTAMP, sql.TimestampNTZType: TIMESTAMP, sql.BinaryType: BINARY,
@@ -77,8 +79,8 @@ class Layout:
         for _, kind in fields:
             row = [0] * NODE_FIELDS
             row[KIND], row[DOMAIN] = _kind_of(kind), domain
-            if type(kind) in _INTEGERS:
-                bits = _INTEGERS[type(kind)]
+            if type(kind) in BITS:
+                bits = BITS[type(kind)]
                 row[FIRST], row[SECOND] = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
             elif isinstance(kind, sql.DecimalType):
                 row[FIRST], row[SECOND] = kind.scale, kind.precision
@@ -124,7 +126,7 @@ def hash_of(name: bytes) -> int:
 
 
 def _kind_of(kind: sql.DataType) -> int:
-    if type(kind) in _INTEGERS:
+    if type(kind) in BITS:
         return INTEGER
     if isinstance(kind, sql.DecimalType):
         return DECIMAL
@@ -185,4 +187,4 @@ class Planes:
 
 def integer_type(kind: sql.DataType) -> Any:
     """numpy's type of an integer of the schema."""
-    return {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}[_INTEGERS[type(kind)]]
+    return {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}[BITS[type(kind)]]
