@@ -49,7 +49,7 @@ def _no_epoch_check() -> list[Patch]:
     def validate(state: Any, request: Any, checkpoint: Any, begun: Any) -> Any:
         record = state.shards.get(checkpoint.shard)
         if record is not None and record.holder is not None:
-            request = replace(request, consumer=record.holder, incarnation=record.incarnation)
+            request = structs.replace(request, consumer=record.holder, incarnation=record.incarnation)
             checkpoint = structs.replace(checkpoint, owner_epoch=record.owner_epoch)
         return real(state, request, checkpoint, begun)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from msgspec import inspect
@@ -21,6 +21,8 @@ T = TypeVar("T")
 Path = str | tuple["Path", str | int]
 """Where in a body something is: a name, or the path around it and a field or an index. Written out only in messages."""
 
+Decoder = Callable[[Any, Path], Any]
+
 
 def read(kind: type[T], body: bytes) -> T:
     """Raises InvalidRequestError that names the field, its value and what is expected."""
@@ -28,79 +30,116 @@ def read(kind: type[T], body: bytes) -> T:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the body is not JSON ({error}); send the JSON object of a {kind.__name__}") from error
-    shape = _shape(cast("Any", kind))
-    return cast("T", _read(shape, value, kind.__name__, isinstance(shape, inspect.StructType) and shape.forbid_unknown_fields))
-
-
-_shape = functools.cache(inspect.type_info)
+    return cast("T", _decoder_of(cast("Any", kind))(value, kind.__name__))
 
 
 @functools.cache
-def _fields(kind: Any) -> Mapping[str, inspect.Field]:
-    """The fields of a message by their names in JSON."""
-    return {each.encode_name: each for each in cast("inspect.StructType", _shape(kind)).fields}
+def _decoder_of(kind: Any) -> Decoder:
+    shape = inspect.type_info(kind)
+    return _decoder(shape, isinstance(shape, inspect.StructType) and shape.forbid_unknown_fields)
 
 
-def _read(shape: inspect.Type, value: Any, path: Path, strict: bool) -> Any:
-    """With `strict` unknown fields are refused, however deep they are; else they are ignored."""
+def _decoder(shape: inspect.Type, strict: bool) -> Decoder:
+    """The function that reads JSON of this shape; its second argument is the path for messages.
+
+    With `strict` unknown fields are refused, however deep they are; else they are ignored.
+    """
     match shape:
         case inspect.StructType():
-            return _read_object(shape, value, path, strict)
+            return _read_object(shape, strict)
         case inspect.VarTupleType(item_type=item):
-            if not isinstance(value, list):
-                raise _wrong(path, value, "a list")
-            return tuple([_read(item, each, (path, index), strict) for index, each in enumerate(value)])
+            return _read_list(_decoder(item, strict))
         case inspect.TupleType(item_types=items):
-            if not isinstance(value, list) or len(value) != len(items):
-                raise _wrong(path, value, f"a list of {len(items)}")
-            pairs = zip(items, value, strict=True)
-            return tuple([_read(item, each, (path, index), strict) for index, (item, each) in enumerate(pairs)])
+            return _read_row([_decoder(item, strict) for item in items])
         case inspect.UnionType(types=types):
-            (present,) = (each for each in types if not isinstance(each, inspect.NoneType))
-            return None if value is None else _read(present, value, path, strict)
+            (present,) = (_decoder(each, strict) for each in types if not isinstance(each, inspect.NoneType))
+            return lambda value, path: None if value is None else present(value, path)
         case inspect.Metadata(type=inner):
-            return _read(inner, value, path, strict)
+            return _decoder(inner, strict)
         case inspect.EnumType(cls=kind):
-            try:
-                return kind(value)
-            except ValueError as error:
-                raise _wrong(path, value, f"one of {', '.join(kind)}") from error
-        case _:
-            expected = _expected(shape, value)
-            if expected:
-                raise _wrong(path, value, expected)
-            return Seconds(value / 1000) if isinstance(shape, inspect.CustomType) else value
-
-
-def _read_object(shape: inspect.StructType, value: Any, path: Path, strict: bool) -> Any:
-    if not isinstance(value, dict):
-        raise _wrong(path, value, "an object")
-    fields = _fields(shape.cls)
-    arguments = {}
-    for key, item in value.items():
-        if key in fields:
-            arguments[fields[key].name] = _read(fields[key].type, item, (path, key), strict)
-        elif strict:
-            raise InvalidRequestError(f"unknown field {_shown((path, key[:80]))}; remove it (known: {', '.join(fields)})")
-    for key, each in fields.items():
-        if each.required and key not in value:
-            raise InvalidRequestError(f"field {_shown((path, key))} is missing; send it")
-    return shape.cls(**arguments)
-
-
-def _expected(shape: inspect.Type, value: Any) -> str:
-    """What a plain value must be, empty if it is."""
-    match shape:
-        case inspect.StrType(max_length=None):
-            return "" if isinstance(value, str) else "a string"
-        case inspect.StrType():
-            named = isinstance(value, str) and 0 < len(value) <= MAX_NAME and value.isprintable()
-            return "" if named else f"a name of 1 to {MAX_NAME} printable characters"
+            return _read_enum(kind)
+        case inspect.StrType(max_length=limit):
+            return _read_text if limit is None else _read_name
         case inspect.BoolType():
-            return "" if isinstance(value, bool) else "true or false"
+            return _read_bool
+        case inspect.CustomType():
+            return lambda value, path: Seconds(_read_integer(value, path) / 1000)
         case _:
-            natural = type(value) is int and 0 <= value <= MAX_INTEGER
-            return "" if natural else f"an integer from 0 to {MAX_INTEGER}"
+            return _read_integer
+
+
+def _read_object(shape: inspect.StructType, strict: bool) -> Decoder:
+    readers = {each.encode_name: (each.name, _decoder(each.type, strict)) for each in shape.fields}
+    required = [each.encode_name for each in shape.fields if each.required]
+
+    def read(value: Any, path: Path) -> Any:
+        if not isinstance(value, dict):
+            raise _wrong(path, value, "an object")
+        arguments = {}
+        for key, item in value.items():
+            if key in readers:
+                name, reader = readers[key]
+                arguments[name] = reader(item, (path, key))
+            elif strict:
+                raise InvalidRequestError(f"unknown field {_shown((path, key[:80]))}; remove it (known: {', '.join(readers)})")
+        for key in required:
+            if key not in value:
+                raise InvalidRequestError(f"field {_shown((path, key))} is missing; send it")
+        return shape.cls(**arguments)
+
+    return read
+
+
+def _read_list(reader: Decoder) -> Decoder:
+    def read(value: Any, path: Path) -> Any:
+        if not isinstance(value, list):
+            raise _wrong(path, value, "a list")
+        return tuple([reader(item, (path, index)) for index, item in enumerate(value)])
+
+    return read
+
+
+def _read_row(readers: Sequence[Decoder]) -> Decoder:
+    def read(value: Any, path: Path) -> Any:
+        if not isinstance(value, list) or len(value) != len(readers):
+            raise _wrong(path, value, f"a list of {len(readers)}")
+        return tuple(reader(item, (path, index)) for index, (reader, item) in enumerate(zip(readers, value, strict=True)))
+
+    return read
+
+
+def _read_enum(kind: Any) -> Decoder:
+    def read(value: Any, path: Path) -> Any:
+        try:
+            return kind(value)
+        except ValueError as error:
+            raise _wrong(path, value, f"one of {', '.join(kind)}") from error
+
+    return read
+
+
+def _read_name(value: Any, path: Path) -> Any:
+    if not isinstance(value, str) or not value or len(value) > MAX_NAME or not value.isprintable():
+        raise _wrong(path, value, f"a name of 1 to {MAX_NAME} printable characters")
+    return value
+
+
+def _read_text(value: Any, path: Path) -> Any:
+    if not isinstance(value, str):
+        raise _wrong(path, value, "a string")
+    return value
+
+
+def _read_bool(value: Any, path: Path) -> Any:
+    if not isinstance(value, bool):
+        raise _wrong(path, value, "true or false")
+    return value
+
+
+def _read_integer(value: Any, path: Path) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
+        raise _wrong(path, value, f"an integer from 0 to {MAX_INTEGER}")
+    return value
 
 
 def _shown(path: Path) -> str:

@@ -31,9 +31,9 @@ def read(kind: type[T], body: bytes) -> T | None:
 
 
 def _is_printable(body: bytes) -> bool:
-    """Whether all strings in it surely are, as every name has to be: there are no escapes but of quotes and backslashes."""
+    """Whether all strings in it surely are, as every name has to be: there are no escapes but of quotes and slashes."""
     if b"\\" in body:
-        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"").replace(b"\\/", b"")
     if b"\\" in body or b"\x7f" in body:
         return False
     try:
