@@ -13,6 +13,7 @@ from typing import Any
 from shardherd.core.group.group import Decision, Group, Put, Told
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
@@ -129,8 +130,8 @@ class Consumer:
             self.zone,
             self.capacity,
             self.phase,
-            self.phase_age,
-            self.goes_on_in,
+            Seconds(self.phase_age),
+            Seconds(self.goes_on_in),
         )
 
     def apply(self, reply: HeartbeatReply) -> None:

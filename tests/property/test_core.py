@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from msgspec import structs
 
 from shardherd.core.group.fsm import TRANSITIONS, Cause, step
 from shardherd.core.group.grants import blocked
@@ -243,7 +244,7 @@ class Machine(RuleBasedStateMachine):
     def reply(self, name: str) -> object:
         """What this consumer would be told now."""
         consumer = self.play.consumers[name]
-        request = replace(consumer.heartbeat(), revision=0)
+        request = structs.replace(consumer.heartbeat(), revision=0)
         try:
             reply = self.play.group.confirmed(request)
         except StaleIncarnationError:

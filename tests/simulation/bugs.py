@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from shardherd.coordinator import commits, copies, items, mailbox, runner, runtime, storage
 from shardherd.coordinator import refresh as refresh_times
 from shardherd.core.consumer import tracker
@@ -47,8 +49,8 @@ def _no_epoch_check() -> list[Patch]:
     def validate(state: Any, request: Any, checkpoint: Any, begun: Any) -> Any:
         record = state.shards.get(checkpoint.shard)
         if record is not None and record.holder is not None:
-            request = replace(request, consumer=record.holder, incarnation=record.incarnation)
-            checkpoint = checkpoint._replace(owner_epoch=record.owner_epoch)
+            request = structs.replace(request, consumer=record.holder, incarnation=record.incarnation)
+            checkpoint = structs.replace(checkpoint, owner_epoch=record.owner_epoch)
         return real(state, request, checkpoint, begun)
 
     return [(checkpoints, "_validate_one", validate)]

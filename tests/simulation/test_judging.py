@@ -12,12 +12,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.group.group import Group
 from shardherd.core.group.notes import text
 from shardherd.core.group.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from shardherd.core.group.state import State
 from shardherd.core.model.errors import IllegalTransitionError, StaleIncarnationError
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
@@ -248,7 +250,7 @@ def test_the_ends_of_a_growth_are_those_of_the_shards_that_the_coordinator_saw()
 
 def test_it_sees_a_reset_that_is_said_to_be_made_before_it_set_every_position() -> None:
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 0),))
-    made = replace(begun, state=ResetState.DONE)
+    made = structs.replace(begun, state=ResetState.DONE)
     books = judge(FREE)
     books.store(owned(FREE, reset=begun), LEADER)
     with pytest.raises(BrokenError, match="reset one is made, and did not set"):
@@ -261,7 +263,7 @@ def test_it_sees_a_reset_that_is_said_to_be_made_before_it_set_every_position() 
 
 def test_a_position_that_a_user_asked_for_in_vain_is_set_by_the_reset_that_is_being_made() -> None:
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 0),))
-    made = replace(begun, state=ResetState.DONE)
+    made = structs.replace(begun, state=ResetState.DONE)
     books = judge(FREE)
     kafka = Kafka(books)
     books.store(owned(FREE, reset=begun), LEADER)
@@ -553,12 +555,12 @@ def test_a_reset_whose_commit_was_under_way_when_its_shard_was_made_anew_has_set
     committed: int, forced: bool, seen: bool
 ) -> None:
     row = HELD._replace(source_id="id-1")
-    begun = ResetReport("one", ResetTo.OFFSETS, ResetState.APPLYING, "", 1.0, 1, rows=(ResetRow(T0, 4, 2),))
+    begun = ResetReport("one", ResetTo.OFFSETS, ResetState.APPLYING, "", Seconds(1.0), 1, rows=(ResetRow(T0, 4, 2),))
     books, kafka = made_anew_under(row)
     books.store(owned(row, reset=begun), LEADER)
     books.shards[T0].born += 1.0
     commits(kafka, committed, "id-1", forced=forced)
-    done = replace(begun, state=ResetState.DONE)
+    done = structs.replace(begun, state=ResetState.DONE)
     made = owned(FENCED._replace(source_id="id-1"), reset=done, last_reset=done, reset_ids=("one",), revision=7)
     if seen:
         books.store(made, LEADER)
@@ -571,7 +573,7 @@ def test_a_reset_whose_commit_was_under_way_when_its_shard_was_made_anew_has_set
 def test_a_commit_for_a_reset_that_was_lost_with_the_ownership_may_land_afterwards_and_for_one_that_was_made_it_may_not(
     what_became_of_it: str,
 ) -> None:
-    begun = ResetReport("one", ResetTo.OFFSETS, ResetState.APPLYING, "", 1.0, 1, rows=(ResetRow(T0, 4, 2),))
+    begun = ResetReport("one", ResetTo.OFFSETS, ResetState.APPLYING, "", Seconds(1.0), 1, rows=(ResetRow(T0, 4, 2),))
     books = judge(HELD)
     kafka = Kafka(books)
     books.store(owned(HELD, reset=begun), LEADER)
@@ -579,7 +581,7 @@ def test_a_commit_for_a_reset_that_was_lost_with_the_ownership_may_land_afterwar
     assert asked == {T0: "one"}
     if what_became_of_it == "made":
         books.reset(T0, 2)
-        done = replace(begun, state=ResetState.DONE)
+        done = structs.replace(begun, state=ResetState.DONE)
         books.store(owned(FENCED, reset=done, last_reset=done, reset_ids=("one",), revision=7), LEADER)
         books.shards[T0] = replace(books.shards[T0], highest=4, durable=4, rewound=False)
         with pytest.raises(BrokenError, match="the durable position went back from 4 to 2"):
@@ -785,7 +787,7 @@ def world_in_which_runs(*names: ConsumerId) -> Any:
 def test_it_sees_a_shard_that_is_taken_in_an_ordered_group_from_who_runs_and_has_not_let_go(said: dict[str, Any]) -> None:
     books = judge(HELD, ordered=True)
     books.world = world_in_which_runs(A)
-    books.hears(replace(heartbeat(A, 2), **said), LEADER)
+    books.hears(structs.replace(heartbeat(A, 2), **said), LEADER)
     with pytest.raises(BrokenError, match=r"t/0 was taken from g-0, which runs, 0\.0 s after it was heard"):
         books.store(owned(HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), revision=7), LEADER)
 
@@ -1174,20 +1176,21 @@ def test_at_rest_a_picture_that_differs_from_what_is_stored_is_seen() -> None:
     stored = group.ownership
     view = group.view(0.0)
     assert resting.picture(view, stored) == ""
-    assert "the picture has revision" in resting.picture(replace(view, revision=9), stored)
-    shard = view.shards[0]._replace(holder=B)
-    assert "the picture shows shards" in resting.picture(replace(view, shards=(shard,)), stored)
-    assert "the picture shows consumers" in resting.picture(replace(view, consumers=view.consumers[:1]), stored)
-    assert "the picture shows as over" in resting.picture(replace(view, silent=((A, RUNS[A]),)), stored)
+    assert "the picture has revision" in resting.picture(structs.replace(view, revision=9), stored)
+    shard = structs.replace(view.shards[0], holder=B)
+    assert "the picture shows shards" in resting.picture(structs.replace(view, shards=(shard,)), stored)
+    assert "the picture shows consumers" in resting.picture(structs.replace(view, consumers=view.consumers[:1]), stored)
+    assert "the picture shows as over" in resting.picture(structs.replace(view, silent=((A, RUNS[A]),)), stored)
 
 
 def test_at_rest_what_is_there_and_has_a_position_was_started() -> None:
     row = HELD._replace(started=False)
     shown = Group.restore(owned(HELD), {T0: 4}, spec(2), 0.0).view(0.0).shards[0]
-    there = shown._replace(present=True, checkpoint=4)
+    there = structs.replace(shown, present=True, checkpoint=4)
     assert resting.never_started(there, row) == "t/0 has the position 4, and was never started"
     assert resting.never_started(there, HELD) == ""
-    assert resting.never_started(there._replace(present=False, checkpoint=None), row) == "", "it went before it had a position"
+    gone = structs.replace(there, present=False, checkpoint=None)
+    assert resting.never_started(gone, row) == "", "it went before it had a position"
 
 
 def test_it_sees_a_user_who_is_told_that_a_position_is_set_and_it_is_not() -> None:
@@ -1287,7 +1290,7 @@ def test_it_sees_that_a_shard_is_forgotten_too_soon(books: Judge, group: dict[st
 
 def test_it_sees_that_a_consumer_is_told_to_read_what_is_gone() -> None:
     books = missing(HELD, seconds=130.0)
-    reply = HeartbeatReply(6, (ConfirmedShard(T0, 4, 3, 4),), heartbeat_interval=3.0, session_timeout=90.0)
+    reply = HeartbeatReply(6, (ConfirmedShard(T0, 4, 3, 4),), heartbeat_interval=Seconds(3.0), session_timeout=Seconds(90.0))
     with pytest.raises(BrokenError, match="tells g-0 to read t/0, which it has not seen for 130 s"):
         books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply, LEADER)
 

@@ -15,9 +15,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from shardherd.consumer.ports import Coordinator
 from shardherd.core.group.records import GroupRecord, Ownership, ShardRecord
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
@@ -466,7 +468,7 @@ def test_the_ledger_sees_a_reset_that_is_made_twice() -> None:
     books.store(stored(None, reset=made, last_reset=made), "operator-1")
     books.store(stored(None, reset=made, last_reset=made), "operator-1")
     with pytest.raises(BrokenError, match="reset one was made twice"):
-        books.store(stored(None, last_reset=replace(made, time=7.0)), "operator-1")
+        books.store(stored(None, last_reset=structs.replace(made, time=Seconds(7.0))), "operator-1")
 
 
 def test_the_ledger_takes_a_position_for_set_only_once_the_decision_is_stored() -> None:

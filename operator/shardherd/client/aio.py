@@ -134,7 +134,7 @@ class AsyncConsumerClient:
 
     def _read(self, kind: type[T], body: bytes) -> T:
         try:
-            return protocol.loads(kind, body, strict=False)
+            return protocol.loads(kind, body)
         except InvalidRequestError as error:
             raise CoordinatorUnavailableError(
                 f"the coordinator's answer for group {self._group} cannot be read: {error.message}", group=self._group

@@ -24,6 +24,7 @@ from shardherd.core.consumer.refusals import Refusal, Retries, ends_run, may_pas
 from shardherd.core.consumer.saving import Saving
 from shardherd.core.consumer.settings import DrainTimes, SessionSettings
 from shardherd.core.model.errors import ShardherdError, UnknownGroupError
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import CheckpointRequest, Heartbeat, HeartbeatReply, Leave, Phase, ShardId
 from shardherd.telemetry.logs import fields
 
@@ -238,8 +239,8 @@ class Session:
             zone=settings.zone,
             capacity=settings.capacity,
             phase=said.phase,
-            phase_age=0.0 if said.phase is None else now - self._phase[1],
-            goes_on_in=said.goes_on_in,
+            phase_age=Seconds(0.0 if said.phase is None else now - self._phase[1]),
+            goes_on_in=Seconds(said.goes_on_in),
         )
 
     def _confirm(self, reply: HeartbeatReply) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.timed import Timed

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from shardherd.coordinator.parking import Parked
 from shardherd.core.group.group import Group
 from shardherd.core.model.errors import CoordinatorUnavailableError
@@ -56,7 +58,7 @@ class Committing:
             return self.reply
         return CheckpointReply(
             tuple(
-                outcome._replace(result=CheckpointResult.WITHHELD)
+                replace(outcome, result=CheckpointResult.WITHHELD)
                 if outcome.result is CheckpointResult.OK and durable.get(outcome.shard, -1) < outcome.offset
                 else outcome
                 for outcome in self.reply.outcomes

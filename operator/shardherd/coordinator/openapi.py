@@ -1,18 +1,19 @@
 """The calls of the coordinator's API as a table, and the OpenAPI document that follows from it.
 
-The table is the source: `api` makes its routes from it, and the document is written from the table and from the dataclasses of
-`core.model` by the rules that `protocol` reads and writes JSON by. So neither can say what the other does not. Decides nothing.
+The table is the source: `api` makes its routes from it, and the document is made from the table and from the classes of
+`core.model`, by the library that reads and writes JSON by them. So neither can say what the other does not. Decides nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import types
+import json
 from collections.abc import Mapping
-from enum import StrEnum
 from importlib.metadata import version
-from typing import Any, NewType, Union, get_args, get_origin
+from typing import Any
+
+from msgspec.json import schema_components
 
 from shardherd import protocol
 from shardherd.core.model import errors
@@ -58,7 +59,7 @@ _REFUSALS = (errors.InvalidRequestError, errors.StaleIncarnationError, errors.Gr
 class Operation:
     """One call. `name` is its operationId and its handler's name; `who` says whose right it is.
 
-    `request` and `reply` are the dataclasses of the bodies (a tuple type for a list), None where there is none. `refusals` are
+    `request` and `reply` are the classes of the bodies (a tuple type for a list), None where there is none. `refusals` are
     the errors that it may be answered with besides those that every call may be.
     """
 
@@ -139,11 +140,16 @@ OPERATIONS = (
 
 def document() -> dict[str, Any]:
     """The OpenAPI document of this API."""
-    components: dict[str, Any] = {}
+    bodies = [protocol.Error, *(body for each in OPERATIONS for body in (each.request, each.reply) if body is not None)]
+    found = schema_components(bodies, schema_hook=_seconds, ref_template="#/components/schemas/{name}")
+    # As JSON has it: an empty tuple is no list yet.
+    made, components = json.loads(json.dumps(found))
+    for schema in components.values():
+        schema["description"] = inspect.cleandoc(schema["description"])
+    schemas = dict(zip(bodies, made, strict=True))
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, components)
-    components["Error"] = _error_schema()
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -169,17 +175,16 @@ def document() -> dict[str, Any]:
     }
 
 
-def _operation(operation: Operation, components: dict[str, Any]) -> dict[str, Any]:
+def _operation(operation: Operation, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "description": f"Who may: {operation.who}.",
         "parameters": _parameters(operation),
-        "responses": _responses(operation, components),
+        "responses": _responses(operation, schemas),
     }
     if operation.request is not None:
-        schema = _schema(operation.request, components, strict=True)
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schemas[operation.request]}}}
     return made
 
 
@@ -209,13 +214,13 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     return found
 
 
-def _responses(operation: Operation, components: dict[str, Any]) -> dict[str, Any]:
+def _responses(operation: Operation, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     if operation.reply is None:
         made["204"] = {"description": "Done."}
     else:
-        schema = _schema(operation.reply, components, strict=False)
-        made["200"] = {"description": "The answer.", "content": {"application/json": {"schema": schema}}}
+        content = {"application/json": {"schema": schemas[operation.reply]}}
+        made["200"] = {"description": "The answer.", "content": content}
     by_status: dict[int, list[type[ShardherdError]]] = {}
     for error in (*operation.refusals, *_ALWAYS):
         by_status.setdefault(protocol.error_status(error("")), []).append(error)
@@ -224,69 +229,13 @@ def _responses(operation: Operation, components: dict[str, Any]) -> dict[str, An
         by_status[413] = [errors.InvalidRequestError]
     for status, kinds in sorted(by_status.items()):
         told = " ".join(f"`{kind.code}`: {_first_line(kind)}" for kind in dict.fromkeys(kinds))
-        body = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-        made[str(status)] = {"description": told, "content": body}
+        made[str(status)] = {"description": told, "content": {"application/json": {"schema": schemas[protocol.Error]}}}
     return made
 
 
-def _error_schema() -> dict[str, Any]:
-    text, epoch = {"type": "string"}, {"type": "integer"}
-    kinds: list[type[ShardherdError]] = [ShardherdError, *ShardherdError.__subclasses__()]
-    details = {
-        "code": {"type": "string", "enum": sorted(kind.code for kind in kinds), "description": "Never changes its meaning."},
-        "message": text | {"description": "Names the field, the value and the remedy."},
-        "group": text,
-        "shard": text,
-        "consumer": text,
-        "expectedEpoch": epoch,
-        "actualEpoch": epoch,
-    }
-    inner = {"type": "object", "required": ["code", "message"], "properties": details}
-    return {"type": "object", "required": ["error"], "properties": {"error": inner}}
-
-
-def _schema(kind: Any, components: dict[str, Any], *, strict: bool) -> dict[str, Any]:
-    """The schema of what `protocol` writes for this type. `strict`: no other fields are read."""
-    if isinstance(kind, NewType):
-        return {"type": "string", "minLength": 1, "maxLength": protocol.MAX_NAME}
-    if get_origin(kind) is tuple:
-        members = get_args(kind)
-        if members[-1] is Ellipsis:
-            return {"type": "array", "items": _schema(members[0], components, strict=strict)}
-        row = [_schema(member, components, strict=strict) for member in members]
-        return {"type": "array", "prefixItems": row, "minItems": len(row), "maxItems": len(row)}
-    if get_origin(kind) in (Union, types.UnionType):
-        (inner,) = (argument for argument in get_args(kind) if argument is not type(None))
-        return {"anyOf": [_schema(inner, components, strict=strict), {"type": "null"}]}
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return {"type": "string", "enum": [member.value for member in kind]}
-    if protocol.is_record(kind):
-        _add(kind, components, strict)
-        return {"$ref": f"#/components/schemas/{kind.__name__}"}
-    return dict(_PLAIN[kind])
-
-
-def _add(kind: Any, components: dict[str, Any], strict: bool) -> None:
-    known = components.get(kind.__name__)
-    if known is not None and (not strict or known.get("additionalProperties") is False):
-        return
-    made: dict[str, Any] = {"type": "object", "description": inspect.cleandoc(kind.__doc__ or "")}
-    components[kind.__name__] = made
-    fields = protocol.fields_of(kind)
-    made["properties"] = {
-        each.key: dict(_MILLISECONDS) if each.milliseconds else _schema(each.kind, components, strict=strict) for each in fields
-    }
-    made["required"] = [each.key for each in fields if each.required]
-    if strict:
-        made["additionalProperties"] = False
-
-
-_PLAIN: Mapping[Any, dict[str, Any]] = {
-    str: {"type": "string"},
-    bool: {"type": "boolean"},
-    int: {"type": "integer", "format": "int64", "minimum": 0, "maximum": protocol.MAX_INTEGER},
-}
-_MILLISECONDS = {"type": "integer", "minimum": 0, "description": "Milliseconds."}
+def _seconds(_kind: type) -> dict[str, Any]:
+    """The schema of the one type that msgspec does not know."""
+    return {"type": "integer", "minimum": 0, "description": "Milliseconds."}
 
 
 def _first_line(kind: type) -> str:

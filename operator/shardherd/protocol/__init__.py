@@ -4,36 +4,34 @@ Called by the coordinator's API and by the client; nothing else may read or writ
 times are integers of milliseconds with the suffix Ms. Requests are read strictly. Replies may carry fields that an older client
 does not know, so that the operator can be upgraded under running consumers. Decides nothing about groups.
 
-`wire` reads and writes what is right, as fast as it can; `reading` says what is wrong; `records` says what a field is called.
+`wire` reads and writes what is right, as fast as it can; `reading` says what is wrong. Both go by the classes of `core.model`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from msgspec import UNSET, Meta, UnsetType, to_builtins
 
 from shardherd.core.model import errors
 from shardherd.core.model.errors import InvalidRequestError, ProtocolVersionError, ShardherdError
+from shardherd.core.model.messages import Message
 from shardherd.core.model.nouns import ConsumerId, Offset, ShardId
 from shardherd.protocol import reading, wire
-from shardherd.protocol.reading import MAX_INTEGER, MAX_NAME
-from shardherd.protocol.records import fields_of, is_record
 
 __all__ = [
-    "MAX_INTEGER",
-    "MAX_NAME",
     "PROTOCOL_HEADER",
     "PROTOCOL_VERSION",
+    "Error",
+    "ErrorDetails",
     "ForcedCheckpoint",
     "check_version",
     "dump_error",
     "dumps",
     "encode",
     "error_status",
-    "fields_of",
-    "is_record",
     "load_error",
     "loads",
     "read_request",
@@ -65,19 +63,37 @@ _STATUS: Mapping[type[ShardherdError], int] = {
     errors.CoordinatorUnavailableError: 503,
 }
 _ERRORS: Mapping[str, type[ShardherdError]] = {error.code: error for error in _STATUS}
+_CODES = sorted({ShardherdError.code, *(error.code for error in ShardherdError.__subclasses__())})
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ForcedCheckpoint:
+class ForcedCheckpoint(Message, frozen=True, forbid_unknown_fields=True):
     """The position that a shard is set to, whoever holds it. The shard is in the path."""
 
     offset: Offset
 
 
+class ErrorDetails(Message, frozen=True):
+    """What is wrong. What does not apply is left out."""
+
+    code: Annotated[str, Meta(description="Never changes its meaning.", extra_json_schema={"enum": _CODES})]
+    message: Annotated[str, Meta(description="Names the field, the value and the remedy.")]
+    group: str | UnsetType = UNSET
+    shard: str | UnsetType = UNSET
+    consumer: str | UnsetType = UNSET
+    expected_epoch: int | UnsetType = UNSET
+    actual_epoch: int | UnsetType = UNSET
+
+
+class Error(Message, frozen=True):
+    """The body of every refusal."""
+
+    error: ErrorDetails
+
+
 def encode(value: object) -> Any:
-    """The JSON value of a record of `core.model`, of a tuple of them, or of a plain value."""
+    """The JSON value of a message of `core.model`, of a tuple of them, or of a plain value."""
     return json.loads(dumps(value))
 
 
@@ -86,14 +102,14 @@ def dumps(value: object) -> bytes:
     return wire.write(value)
 
 
-def loads(kind: type[T], body: bytes, *, strict: bool = True) -> T:
-    """A record of `core.model` from its JSON text.
+def loads(kind: type[T], body: bytes) -> T:
+    """A message of `core.model` from its JSON text.
 
-    Raises InvalidRequestError that names the field, its value and what is expected. With `strict` False unknown fields are
-    ignored.
+    Raises InvalidRequestError that names the field, its value and what is expected. Unknown fields of what consumers send are
+    refused, those of answers are ignored.
     """
-    found = wire.read(kind, body, strict=strict)
-    return found if found is not None else reading.read(kind, body, strict=strict)
+    found = wire.read(kind, body)
+    return found if found is not None else reading.read(kind, body)
 
 
 def read_request(kind: type[T], body: bytes) -> T:
@@ -114,16 +130,10 @@ def error_status(error: ShardherdError) -> int:
 
 def dump_error(error: ShardherdError) -> bytes:
     """The body of an error's response."""
-    details = {
-        "code": error.code,
-        "message": error.message,
-        "group": error.group,
-        "shard": error.shard,
-        "consumer": error.consumer,
-        "expectedEpoch": error.expected_epoch,
-        "actualEpoch": error.actual_epoch,
-    }
-    return json.dumps({"error": {key: value for key, value in details.items() if value is not None}}).encode()
+    details = {name: getattr(error, name) for name in ErrorDetails.__struct_fields__}
+    body = Error(ErrorDetails(**{name: value for name, value in details.items() if value is not None}))
+    # A message may quote what is no UTF-8; `json` escapes it.
+    return json.dumps(to_builtins(body)).encode()
 
 
 def load_error(status: int, body: bytes) -> ShardherdError:

@@ -1,28 +1,22 @@
-"""Reads JSON into core's requests and replies, one field after the other, and says exactly what is wrong with it.
+"""Reads JSON into core's messages, one field after the other, and says exactly what is wrong with it.
 
-Called where `wire` does not read a body: it is wrong, or has other than plain ASCII text in it. Both take the same bodies for
-right and make the same values of them.
+Called where `wire` does not read a body: it is wrong, or may have what is not printable in it. Both take the same bodies for
+right and make the same values of them, by the same classes: here by what msgspec tells of them.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import types
-from collections.abc import Callable
-from enum import StrEnum
-from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from msgspec import inspect
 
 from shardherd.core.model.errors import InvalidRequestError
-from shardherd.protocol.records import fields_of, is_record
+from shardherd.core.model.messages import MAX_INTEGER, MAX_NAME, Seconds
 
 T = TypeVar("T")
-
-MAX_INTEGER = 2**63 - 1
-"""Offsets and epochs are signed 64-bit numbers everywhere else."""
-
-MAX_NAME = 512
-"""Longest name that is accepted: a topic has at most 249 characters, a pod at most 253."""
 
 Path = str | tuple["Path", str | int]
 """Where in a body something is: a name, or the path around it and a field or an index. Written out only in messages."""
@@ -30,42 +24,53 @@ Path = str | tuple["Path", str | int]
 Decoder = Callable[[Any, Path], Any]
 
 
-def read(kind: type[T], body: bytes, *, strict: bool) -> T:
+def read(kind: type[T], body: bytes) -> T:
     """Raises InvalidRequestError that names the field, its value and what is expected."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the body is not JSON ({error}); send the JSON object of a {kind.__name__}") from error
-    return cast("T", _decoder(cast("Any", kind), strict)(value, kind.__name__))
+    return cast("T", _decoder_of(cast("Any", kind))(value, kind.__name__))
 
 
 @functools.cache
-def _decoder(kind: Any, strict: bool) -> Decoder:
-    """The function that reads JSON into `kind`; its second argument is the path for messages."""
-    if isinstance(kind, NewType):
-        return _read_name
-    if get_origin(kind) is tuple:
-        members = get_args(kind)
-        if members[-1] is Ellipsis:
-            return _read_tuple(_decoder(members[0], strict))
-        return _read_row(tuple(_decoder(member, strict) for member in members))
-    if get_origin(kind) in (Union, types.UnionType):
-        (inner,) = (argument for argument in get_args(kind) if argument is not type(None))
-        present = _decoder(inner, strict)
-        return lambda value, path: None if value is None else present(value, path)
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return _read_enum(kind)
-    if is_record(kind):
-        return _read_record(kind, strict)
-    return {str: _read_text, bool: _read_bool, int: _read_integer}[kind]
+def _decoder_of(kind: Any) -> Decoder:
+    shape = inspect.type_info(kind)
+    return _decoder(shape, isinstance(shape, inspect.StructType) and shape.forbid_unknown_fields)
 
 
-def _read_record(kind: Any, strict: bool) -> Decoder:
-    fields = fields_of(kind)
-    readers = {
-        each.key: (each.attribute, _read_milliseconds if each.milliseconds else _decoder(each.kind, strict)) for each in fields
-    }
-    required = [each.key for each in fields if each.required]
+def _decoder(shape: inspect.Type, strict: bool) -> Decoder:
+    """The function that reads JSON of this shape; its second argument is the path for messages.
+
+    With `strict` unknown fields are refused, however deep they are; else they are ignored.
+    """
+    match shape:
+        case inspect.StructType():
+            return _read_object(shape, strict)
+        case inspect.VarTupleType(item_type=item):
+            return _read_list(_decoder(item, strict))
+        case inspect.TupleType(item_types=items):
+            return _read_row([_decoder(item, strict) for item in items])
+        case inspect.UnionType(types=types):
+            (present,) = (_decoder(each, strict) for each in types if not isinstance(each, inspect.NoneType))
+            return lambda value, path: None if value is None else present(value, path)
+        case inspect.Metadata(type=inner):
+            return _decoder(inner, strict)
+        case inspect.EnumType(cls=kind):
+            return _read_enum(kind)
+        case inspect.StrType(max_length=limit):
+            return _read_text if limit is None else _read_name
+        case inspect.BoolType():
+            return _read_bool
+        case inspect.CustomType():
+            return lambda value, path: Seconds(_read_integer(value, path) / 1000)
+        case _:
+            return _read_integer
+
+
+def _read_object(shape: inspect.StructType, strict: bool) -> Decoder:
+    readers = {each.encode_name: (each.name, _decoder(each.type, strict)) for each in shape.fields}
+    required = [each.encode_name for each in shape.fields if each.required]
 
     def read(value: Any, path: Path) -> Any:
         if not isinstance(value, dict):
@@ -80,12 +85,12 @@ def _read_record(kind: Any, strict: bool) -> Decoder:
         for key in required:
             if key not in value:
                 raise InvalidRequestError(f"field {_shown((path, key))} is missing; send it")
-        return kind(**arguments)
+        return shape.cls(**arguments)
 
     return read
 
 
-def _read_tuple(reader: Decoder) -> Decoder:
+def _read_list(reader: Decoder) -> Decoder:
     def read(value: Any, path: Path) -> Any:
         if not isinstance(value, list):
             raise _wrong(path, value, "a list")
@@ -94,7 +99,7 @@ def _read_tuple(reader: Decoder) -> Decoder:
     return read
 
 
-def _read_row(readers: tuple[Decoder, ...]) -> Decoder:
+def _read_row(readers: Sequence[Decoder]) -> Decoder:
     def read(value: Any, path: Path) -> Any:
         if not isinstance(value, list) or len(value) != len(readers):
             raise _wrong(path, value, f"a list of {len(readers)}")
@@ -103,7 +108,7 @@ def _read_row(readers: tuple[Decoder, ...]) -> Decoder:
     return read
 
 
-def _read_enum(kind: type[StrEnum]) -> Decoder:
+def _read_enum(kind: Any) -> Decoder:
     def read(value: Any, path: Path) -> Any:
         try:
             return kind(value)
@@ -135,10 +140,6 @@ def _read_integer(value: Any, path: Path) -> Any:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
         raise _wrong(path, value, f"an integer from 0 to {MAX_INTEGER}")
     return value
-
-
-def _read_milliseconds(value: Any, path: Path) -> Any:
-    return _read_integer(value, path) / 1000
 
 
 def _shown(path: Path) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shardherd.adapters.kubernetes.api import ApiError
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardState
 from tests.harness.cluster import Names
 from tests.harness.long import long
@@ -26,8 +27,8 @@ def name(names: Names) -> str:
 
 def play(bench: ControllerBench, name: str, count: int, **fields: object) -> None:
     """The coordinator shows so many shards of this group, held by its first consumer."""
-    held = tuple(shard._replace(holder=ConsumerId(f"{name}-0")) for shard in shards(count))
-    bench.coordination.pictures[name] = replace(view(held, consumers=consumers(count)), **fields)  # type: ignore[arg-type]
+    held = tuple(replace(shard, holder=ConsumerId(f"{name}-0")) for shard in shards(count))
+    bench.coordination.pictures[name] = replace(view(held, consumers=consumers(count)), **fields)
 
 
 def test_a_new_group_gets_its_objects_owned_by_it(bench: ControllerBench, name: str) -> None:
@@ -138,7 +139,7 @@ def test_scaling_out_and_then_in_after_a_drain(bench: ControllerBench, name: str
     bench.until_pods(name, 3)
     held = bench.coordination.pictures[name]
     last = ConsumerId(f"{name}-2")
-    bench.coordination.pictures[name] = replace(held, shards=(held.shards[0]._replace(holder=last),))
+    bench.coordination.pictures[name] = replace(held, shards=(replace(held.shards[0], holder=last),))
     bench.until_condition(name, "Reconciling", "True", "Draining")
     leaving = {ConsumerId(f"{name}-1"), last}
     until(lambda: bench.coordination.specs[name][-1].leaving == leaving)
@@ -191,7 +192,7 @@ def test_another_image_replaces_the_pods_one_at_a_time(bench: ControllerBench, n
     # The first one holds all shards, and is asked to give them to the other.
     until(lambda: bench.coordination.specs[name][-1].cordoned == {f"{name}-0"}, lambda: bench.explain(name))
     held = bench.coordination.pictures[name]
-    given = tuple(shard._replace(holder=ConsumerId(f"{name}-1")) for shard in held.shards)
+    given = tuple(replace(shard, holder=ConsumerId(f"{name}-1")) for shard in held.shards)
     assert images()[f"{name}-0"] == "example/clicks:1"
     bench.coordination.pictures[name] = replace(held, shards=given)
     until(lambda: images() == {f"{name}-0": "example/clicks:2", f"{name}-1": "example/clicks:2"}, lambda: bench.explain(name))
@@ -397,7 +398,7 @@ def test_a_transfer_does_not_end_ready(bench: ControllerBench, name: str) -> Non
     bench.until_condition(name, "Ready", "True", "Consuming")
     before = bench.condition(name, "Ready")["lastTransitionTime"]
     held = bench.coordination.pictures[name]
-    moving = held.shards[0]._replace(state=ShardState.TRANSFER, state_age=1.0)
+    moving = replace(held.shards[0], state=ShardState.TRANSFER, state_age=Seconds(1.0))
     bench.coordination.pictures[name] = replace(held, shards=(moving,))
     bench.until_condition(name, "Balanced", "False", "Rebalancing")
     ready = bench.condition(name, "Ready")

@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupView, ShardId, ShardState
 from shardherd.telemetry.collector import GroupCollector
 from tests.harness.cluster import Names
@@ -30,7 +31,8 @@ def name(names: Names) -> str:
 def picture(name: str, count: int, *, position: int = 100, end: int = 100, **fields: object) -> GroupView:
     """So many shards, alike, held by the group's first consumer."""
     rows = tuple(
-        shard._replace(
+        replace(
+            shard,
             shard=ShardId(f"clicks/{number}"),
             holder=ConsumerId(f"{name}-0"),
             checkpoint=position,
@@ -39,7 +41,7 @@ def picture(name: str, count: int, *, position: int = 100, end: int = 100, **fie
         )
         for number, shard in enumerate(shards(count))
     )
-    return replace(view(rows, consumers=consumers(count)), **fields)  # type: ignore[arg-type]
+    return replace(view(rows, consumers=consumers(count)), **fields)
 
 
 def desired(bench: ControllerBench, name: str) -> int | None:
@@ -136,8 +138,12 @@ def test_describe_alone_says_why_there_are_three_consumers_and_why_shard_7_does_
     bench: ControllerBench, name: str
 ) -> None:
     whole = picture(name, 12, end=500)
-    stuck = whole.shards[7]._replace(
-        state=ShardState.TRANSFER, next_consumer=ConsumerId(f"{name}-2"), state_age=40.0, holder=ConsumerId(f"{name}-1")
+    stuck = replace(
+        whole.shards[7],
+        state=ShardState.TRANSFER,
+        next_consumer=ConsumerId(f"{name}-2"),
+        state_age=Seconds(40.0),
+        holder=ConsumerId(f"{name}-1"),
     )
     rows = tuple(stuck if shard.shard == stuck.shard else shard for shard in whole.shards)
     bench.coordination.pictures[name] = replace(whole, shards=rows)
@@ -205,7 +211,7 @@ def test_a_consumer_that_will_not_drain_is_reported_and_ended(bench: ControllerB
     bench.coordination.pictures[name] = picture(name, 2)
     bench.group(name, drainTimeout="2s")
     bench.until_pods(name, 2)
-    stubborn = picture(name, 1).shards[0]._replace(holder=ConsumerId(f"{name}-1"), state=ShardState.TRANSFER)
+    stubborn = replace(picture(name, 1).shards[0], holder=ConsumerId(f"{name}-1"), state=ShardState.TRANSFER)
     bench.coordination.pictures[name] = replace(picture(name, 1), shards=(stubborn,))
     becomes(bench, name, lambda: desired(bench, name) == 1)
     message = f"{name}-1 did not give up clicks/0 within spec.drainTimeout (2 s): it is ended, and fenced."

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import jwt
 import pytest
+from msgspec.structs import replace
 
 from dev.cluster import Cluster
 from shardherd import protocol

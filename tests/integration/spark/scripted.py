@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from shardherd import protocol
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
@@ -188,7 +189,7 @@ class ScriptedCoordinator:
             confirmed = self._confirmed(consumer)
             for each in confirmed:
                 self.shards[each.shard].known_to = consumer
-            reply = HeartbeatReply(self.revision, confirmed, paused=self.paused, heartbeat_interval=1.0)
+            reply = HeartbeatReply(self.revision, confirmed, paused=self.paused, heartbeat_interval=Seconds(1.0))
         return web.Response(body=protocol.dumps(reply), content_type="application/json")
 
     async def _checkpoint(self, request: web.Request) -> web.Response:

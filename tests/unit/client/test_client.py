@@ -17,6 +17,7 @@ from shardherd import protocol
 from shardherd.client import AsyncConsumerClient, ConsumerClient
 from shardherd.coordinator.openapi import OPERATIONS, Operation
 from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError, TooManyRequestsError
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
@@ -40,7 +41,7 @@ RUN = Incarnation("uid-0", 1)
 NAME = ConsumerId("clicks-0")
 HEARTBEAT = Heartbeat(NAME, RUN, 1, 0)
 REPLY = HeartbeatReply(revision=1, confirmed=())
-RESET = ResetReport("one", ResetTo.OFFSETS, ResetState.DONE, "café", 2.5, 1, 3, 0, (ResetRow(ShardId("t/0"), 5, 2),))
+RESET = ResetReport("one", ResetTo.OFFSETS, ResetState.DONE, "café", Seconds(2.5), 1, 3, 0, (ResetRow(ShardId("t/0"), 5, 2),))
 VIEW = GroupView(1, 1, (), (), source_reachable=True)
 
 Answer = Callable[[], Awaitable[web.Response]]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shardherd import protocol
 from shardherd.core.model import errors
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
     CheckpointReply,
@@ -46,8 +47,8 @@ REPLY = HeartbeatReply(
     fenced=(HeldShard(SHARD, 2),),
     paused=True,
     ordered=True,
-    heartbeat_interval=0.25,
-    session_timeout=45.0,
+    heartbeat_interval=Seconds(0.25),
+    session_timeout=Seconds(45.0),
 )
 CHECKPOINT = CheckpointRequest(NAME, RUN, (ShardCheckpoint(SHARD, 3, 2**62),))
 CHECKPOINT_REPLY = CheckpointReply(
@@ -60,14 +61,14 @@ VIEW = GroupView(
     group_epoch=4,
     revision=5,
     shards=(
-        ShardView(SHARD, ShardState.TRANSFER, NAME, ConsumerId("clicks-1"), 3, 100, 0, 120, 20, True, False, 1.5),
+        ShardView(SHARD, ShardState.TRANSFER, NAME, ConsumerId("clicks-1"), 3, 100, 0, 120, 20, True, False, Seconds(1.5)),
         ShardView(ShardId("t/1"), ShardState.WAIT),
     ),
-    consumers=(ConsumerView(NAME, RUN, True, False, 1, 0.125),),
+    consumers=(ConsumerView(NAME, RUN, True, False, 1, Seconds(0.125)),),
     source_reachable=False,
     source_error='no broker answers at "kafka:9092" – ü',
     withheld=(Condition("GroupHasLiveMembers", "stop them"),),
-    last_rebalance=LastRebalance(1_700_000_000.5, "ConsumerJoined", 3),
+    last_rebalance=LastRebalance(Seconds(1_700_000_000.5), "ConsumerJoined", 3),
     moves=3,
     rebalances=1,
     discovered=True,
@@ -78,7 +79,7 @@ VIEW = GroupView(
         ResetTo.LATEST,
         ResetState.DONE,
         "The positions were set.",
-        1_700_000_000.5,
+        Seconds(1_700_000_000.5),
         shards=2,
         skipped=20,
         rows=(ResetRow(SHARD, 100, 120), ResetRow(ShardId("t/1"), None, 0)),
@@ -136,6 +137,18 @@ def test_what_has_a_default_may_be_left_out() -> None:
         ({"incarnation": "uid-0"}, 'field Heartbeat.incarnation is "uid-0"; it must be an object'),
         ({"incarnation": {"podUid": 1, "start": 1}}, "field Heartbeat.incarnation.podUid is 1; it must be a string"),
         ({"unheardOf": 1}, "unknown field Heartbeat.unheardOf; remove it (known: consumer, incarnation, seq"),
+        ({"seq": float("nan")}, "field Heartbeat.seq is NaN; it must be an integer"),
+        ({"seq": 10**30}, "field Heartbeat.seq is 1000000000000000000000000000000; it must be an integer"),
+        ({"phaseAgeMs": 1.5}, "field Heartbeat.phaseAgeMs is 1.5; it must be an integer from 0 to 9223372036854775807"),
+        ({"phaseAgeMs": True}, "field Heartbeat.phaseAgeMs is true; it must be an integer"),
+        ({"goesOnInMs": -1}, "field Heartbeat.goesOnInMs is -1; it must be an integer"),
+        ({"phase": "asleep"}, 'field Heartbeat.phase is "asleep"; it must be one of warming, idle, waiting, reading, writing'),
+        ({"held": None}, "field Heartbeat.held is null; it must be a list"),
+        ({"zone": None}, "field Heartbeat.zone is null; it must be a string"),
+        (
+            {"incarnation": {"podUid": "u", "start": 1, "x": 1}},
+            "unknown field Heartbeat.incarnation.x; remove it",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_request_is_named(change: dict[str, Any], message: str) -> None:
@@ -179,7 +192,24 @@ def test_an_unknown_result_is_refused_with_the_known_ones() -> None:
 def test_a_reply_of_a_newer_coordinator_is_read_without_what_is_unknown() -> None:
     body = protocol.encode(REPLY) | {"novelty": {"a": 1}}
 
-    assert protocol.loads(HeartbeatReply, json.dumps(body).encode(), strict=False) == REPLY
+    assert protocol.loads(HeartbeatReply, json.dumps(body).encode()) == REPLY
+
+
+def test_an_answer_is_read_without_what_is_unknown_in_what_is_sent_as_well() -> None:
+    body = protocol.encode(REPLY)
+    body["fenced"][0]["novelty"] = 1
+
+    assert protocol.loads(HeartbeatReply, json.dumps(body).encode()) == REPLY
+
+
+@pytest.mark.parametrize("before", ["7", '"x"', "null", "1.5"])
+def test_of_a_field_that_is_sent_twice_the_last_one_counts(before: str) -> None:
+    assert protocol.loads(protocol.ForcedCheckpoint, f'{{"offset": {before}, "offset": 5}}'.encode()).offset == 5
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-be"])
+def test_whatever_unicode_json_may_be_written_in_is_read(encoding: str) -> None:
+    assert protocol.loads(Heartbeat, protocol.dumps(HEARTBEAT).decode().encode(encoding)) == HEARTBEAT
 
 
 @pytest.mark.parametrize(

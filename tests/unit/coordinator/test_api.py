@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from dev.cluster.ports import free_ports
 from shardherd import coordinator, protocol
@@ -256,7 +257,7 @@ async def test_resigning_refuses_what_is_parked_answers_nothing_more_and_release
     held = tuple(HeldShard(each.shard, each.owner_epoch) for each in reply.confirmed)
     service.rig.clock.advance(1.0)
     parked = asyncio.create_task(client.heartbeat(replace(HEARTBEAT, seq=3, revision=reply.revision, held=held), 30.0))
-    await service.rig.becomes(lambda: service.server.coordination.views()[IDENTITY].consumers[0].heartbeat_age == 0)
+    await service.rig.becomes(lambda: service.server.coordination.views()[IDENTITY].consumers[0].heartbeat_age == 0.0)
 
     await service.server.resign()
 

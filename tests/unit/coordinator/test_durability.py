@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.group import ownership
 from shardherd.core.group.group import Decision, Group
@@ -387,7 +388,7 @@ async def test_a_proof_of_death_for_an_earlier_group_of_the_same_name_is_ignored
 async def test_the_time_that_a_write_takes_does_not_count_for_who_was_not_told_before_it_was_done(rig: Rig) -> None:
     holder, _ = await rig.serving(2, release_timeout=30.0, session_timeout=600.0)
     gate = rig.ownership.faults.hold("save")
-    asked = asyncio.create_task(rig.group.heartbeat(replace(holder.beat(), draining=True), 0.0))
+    asked = asyncio.create_task(rig.group.heartbeat(structs.replace(holder.beat(), draining=True), 0.0))
     await drain()
     await rig.advance(20.0)
     assert not asked.done()
@@ -402,7 +403,7 @@ async def test_the_time_that_a_write_takes_does_not_count_for_who_was_not_told_b
 
 async def test_the_time_of_a_write_that_failed_does_not_count_for_who_was_not_answered_meanwhile(rig: Rig) -> None:
     holder, _ = await rig.serving(2, release_timeout=30.0, session_timeout=600.0)
-    await rig.group.heartbeat(replace(holder.beat(), draining=True), 0.0)
+    await rig.group.heartbeat(structs.replace(holder.beat(), draining=True), 0.0)
     await rig.advance(9.0)
     gate = rig.ownership.faults.hold("save")
     rig.ownership.faults.fail("save", REFUSED)
@@ -422,7 +423,7 @@ async def test_the_time_of_a_write_that_failed_does_not_count_for_who_was_not_an
 async def test_the_time_of_a_write_for_which_this_process_did_not_run_either_is_given_once(rig: Rig) -> None:
     holder, _ = await rig.serving(2, release_timeout=30.0, session_timeout=600.0)
     gate = rig.ownership.faults.hold("save")
-    asked = asyncio.create_task(rig.group.heartbeat(replace(holder.beat(), draining=True), 0.0))
+    asked = asyncio.create_task(rig.group.heartbeat(structs.replace(holder.beat(), draining=True), 0.0))
     await drain()
     rig.clock.advance(20.0)
     gate.set()

@@ -83,3 +83,19 @@ async def test_it_is_served_without_a_token_and_lists_every_call_that_is_answere
     assert (status, served) == (200, DOCUMENT)
     listed = {(method.upper(), path) for path, calls in served["paths"].items() for method in calls}
     assert listed == {(operation.method, operation.path) for operation in OPERATIONS}
+
+
+def test_every_integer_of_a_message_is_limited() -> None:
+    schemas = {name: each for name, each in DOCUMENT["components"]["schemas"].items() if name != "ErrorDetails"}
+
+    def integers(schema: Any) -> list[Any]:
+        if isinstance(schema, list):
+            return [found for each in schema for found in integers(each)]
+        if not isinstance(schema, dict):
+            return []
+        return [schema] if schema.get("type") == "integer" else integers(list(schema.values()))
+
+    found = integers(list(schemas.values()))
+    assert len(found) > 40
+    assert {each["minimum"] for each in found} == {0}
+    assert all("Milliseconds" in each["description"] for each in found if each.get("maximum") != 2**63 - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from shardherd import protocol
 from shardherd.core.consumer.heartbeats import is_news, pause_after
@@ -14,6 +15,7 @@ from shardherd.core.consumer.saving import Saving
 from shardherd.core.consumer.settings import DrainTimes, SessionSettings, until, with_room_to_leave
 from shardherd.core.model import errors
 from shardherd.core.model.errors import ShardherdError
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     ConsumerId,
     Heartbeat,
@@ -136,7 +138,7 @@ class TestSettings:
         assert replace(self.settings, **changes).silence_limit == limit  # type: ignore[arg-type]
 
     def test_the_coordinator_has_the_last_word(self) -> None:
-        reply = HeartbeatReply(1, (), ordered=True, heartbeat_interval=5.0, session_timeout=30.0)
+        reply = HeartbeatReply(1, (), ordered=True, heartbeat_interval=Seconds(5.0), session_timeout=Seconds(30.0))
         said = self.settings.answered(reply)
         assert said == replace(self.settings, ordered=True, heartbeat_interval=5.0, session_timeout=30.0)
         assert said.answered(reply) is said
@@ -151,13 +153,15 @@ class TestSettings:
 
 
 class TestHeartbeats:
-    sent = Heartbeat(ME, RUN, 7, 3, (HeldShard(ShardId("t/0"), 4),), phase=Phase.IDLE, phase_age=1.0)
+    sent = Heartbeat(ME, RUN, 7, 3, (HeldShard(ShardId("t/0"), 4),), phase=Phase.IDLE, phase_age=Seconds(1.0))
 
     def test_only_what_the_coordinator_acts_on_is_news(self) -> None:
-        later = replace(self.sent, seq=8, progress=5, phase=Phase.READING, phase_age=0.5, goes_on_in=2.0)
+        later = structs.replace(
+            self.sent, seq=8, progress=5, phase=Phase.READING, phase_age=Seconds(0.5), goes_on_in=Seconds(2.0)
+        )
         assert not is_news(self.sent, later)
         for change in ({"held": ()}, {"revision": 4}, {"ready": False}, {"draining": True}):
-            assert is_news(self.sent, replace(later, **change))
+            assert is_news(self.sent, structs.replace(later, **change))
 
     def test_an_answer_before_its_time_that_changed_nothing_is_no_reason_to_hurry(self) -> None:
         assert pause_after(self.sent, self.sent, 0.5, 3.0) == 2.5
@@ -167,7 +171,7 @@ class TestHeartbeats:
         assert pause_after(self.sent, self.sent, took, 3.0) == 0.0
 
     def test_news_are_told_at_once(self) -> None:
-        assert pause_after(self.sent, replace(self.sent, held=()), 0.5, 3.0) == 0.0
+        assert pause_after(self.sent, structs.replace(self.sent, held=()), 0.5, 3.0) == 0.0
 
 
 def test_what_is_in_hand_is_held_and_nothing_of_a_program_drifts() -> None:

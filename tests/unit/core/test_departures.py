@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.group import liveness
 from shardherd.core.group.records import ConsumerRecord, EndReason, InFlight, Session, ShardRecord
@@ -547,7 +548,7 @@ def test_an_incarnation_that_the_entrypoint_cannot_have_given_is_refused(run: In
 
 def test_a_consumer_of_a_deleted_group_is_told_which_group_there_is_now() -> None:
     play = started(1, 1)
-    assert refusal(play, replace(play.consumer("g-0").heartbeat(), group_uid="the-old-one")) == (
+    assert refusal(play, structs.replace(play.consumer("g-0").heartbeat(), group_uid="the-old-one")) == (
         GroupReplacedError,
         "g-0 was started for ConsumerGroup demo/clicks of UID the-old-one, which was deleted; the group of that name is now "
         f"{IDENTITY.uid}: end this process",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.group import discovery
 from shardherd.core.group.notes import Note, parse
@@ -236,7 +237,7 @@ def test_who_holds_a_recreated_shard_stops_reading_it_until_the_declared_reset()
     play.settle("g-0")
     assert set(play.confirmed("g-0")) == {"0", "1"}
     epoch = play.confirmed("g-0")["0"].owner_epoch
-    applied = replace(play.consumer("g-0").heartbeat(), revision=play.view.revision)
+    applied = structs.replace(play.consumer("g-0").heartbeat(), revision=play.view.revision)
 
     play.discover([info("0", end=500, source_id="b"), info("1", end=0, source_id="u")])
     assert not play.group.may_park(applied), "it is told at once"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.assignors import ASSIGNORS
 from shardherd.core.group import group
@@ -375,12 +376,12 @@ def test_a_heartbeat_is_parked_only_while_it_has_applied_all_and_names_nothing_s
     play = started(2, 1)
     revision = play.group.assignment_revision(A)
     heartbeat = play.consumer("g-0").heartbeat()
-    assert play.group.may_park(replace(heartbeat, revision=revision))
-    assert play.group.may_park(replace(heartbeat, revision=play.group.revision))
-    assert not play.group.may_park(replace(heartbeat, revision=revision - 1))
-    assert not play.group.may_park(replace(heartbeat, revision=play.group.revision + 1))
-    stale = heartbeat.held[0]._replace(owner_epoch=9)
-    assert not play.group.may_park(replace(heartbeat, held=(stale,)))
+    assert play.group.may_park(structs.replace(heartbeat, revision=revision))
+    assert play.group.may_park(structs.replace(heartbeat, revision=play.group.revision))
+    assert not play.group.may_park(structs.replace(heartbeat, revision=revision - 1))
+    assert not play.group.may_park(structs.replace(heartbeat, revision=play.group.revision + 1))
+    stale = structs.replace(heartbeat.held[0], owner_epoch=9)
+    assert not play.group.may_park(structs.replace(heartbeat, held=(stale,)))
 
 
 def test_the_revision_of_an_assignment_is_the_last_that_changed_what_its_consumer_is_told() -> None:

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.group import heartbeats
 from shardherd.core.group.records import InFlight, Session, ShardRecord
 from shardherd.core.group.state import Put, State, Table
 from shardherd.core.model.errors import InvalidRequestError
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import ConfirmedShard, ConsumerId, Heartbeat, HeartbeatReply, HeldShard, ShardId, ShardState
 from shardherd.core.model.requests import ForceCheckpoint
 from tests.builders import Play, incarnation, info, shard, shards, spec, started, topic, with_settings
@@ -95,7 +97,7 @@ def test_a_capacity_asks_for_a_rebalance_when_it_changes_and_is_looked_at(
     assignor: str, ready: bool, capacity: int, reason: str
 ) -> None:
     play = started(2, 1, assignor=assignor)
-    request = replace(play.consumer("g-0").heartbeat(), ready=ready, capacity=capacity, zone="a")
+    request = structs.replace(play.consumer("g-0").heartbeat(), ready=ready, capacity=capacity, zone="a")
     state = play.group.copy()._state
     state.begin()
     heartbeats.heartbeat(state, request, play.now)
@@ -117,7 +119,7 @@ def test_a_heartbeat_asks_for_a_rebalance_only_when_somebody_may_be_given_more_o
 ) -> None:
     state = started(2, 1).group._state
     state.begin()
-    heartbeats.heartbeat(state, replace(Heartbeat(A, RUN, 99, 0), **fields), 2000.0)
+    heartbeats.heartbeat(state, structs.replace(Heartbeat(A, RUN, 99, 0), **fields), 2000.0)
     assert state.clocks.due == reason
 
 
@@ -160,8 +162,8 @@ def test_a_reply_says_what_the_consumer_may_read_and_how_the_group_is_set() -> N
         fenced=stale,
         paused=True,
         ordered=True,
-        heartbeat_interval=4.0,
-        session_timeout=50.0,
+        heartbeat_interval=Seconds(4.0),
+        session_timeout=Seconds(50.0),
     )
 
 
@@ -340,7 +342,7 @@ def test_a_heartbeat_that_cannot_be_is_refused_by_what_is_wrong_with_it(fields: 
     play = Play(spec(1))
     play.discover(topic(1))
     with pytest.raises(InvalidRequestError) as refused:
-        play.ask(replace(Heartbeat(A, RUN, 1, 0), **fields))
+        play.ask(structs.replace(Heartbeat(A, RUN, 1, 0), **fields))
     assert (refused.value.message, refused.value.group, refused.value.consumer) == (message, "demo/clicks", "g-0")
 
 

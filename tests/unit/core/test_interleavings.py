@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from shardherd.core.group.liveness import KEPT_FOR, KEPT_UIDS
 from shardherd.core.model.errors import GroupReplacedError, StaleIncarnationError

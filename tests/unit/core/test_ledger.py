@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from shardherd.core.consumer.tracker import ReadRange, Tracker, split_by_backlog
 from shardherd.core.model.nouns import (

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.group.views import SUPERSEDED
 from shardherd.core.model.errors import StaleIncarnationError
@@ -149,7 +150,7 @@ def test_r4_whoever_leaves_and_whoever_falls_silent_leave_the_same_behind() -> N
     for play in (left, silent):
         play.wait(48, ["g-0"])
     assert left.view.shards == tuple(
-        view._replace(state_age=mine.state_age) for view, mine in zip(silent.view.shards, left.view.shards, strict=True)
+        structs.replace(view, state_age=mine.state_age) for view, mine in zip(silent.view.shards, left.view.shards, strict=True)
     )
     assert left.confirmed("g-0") == silent.confirmed("g-0")
     assert left.counts() == silent.counts() == {"g-0": 4}

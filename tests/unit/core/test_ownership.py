@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardherd import protocol
 from shardherd.core.group.group import Group
 from shardherd.core.group.ownership import decode, dumps, encode, loads
 from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 from shardherd.core.model.errors import OwnershipDamagedError, OwnershipFormatError
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     ConsumerId,
     Growth,
@@ -69,13 +71,13 @@ WRITTEN = Ownership(
         growths=(Growth("t", 1, 3, ((shard("0"), 40), (shard("1"), 50))),),
         epoch_floor=5,
         rebuilding=True,
-        reset=ResetReport("b", ResetTo.EARLIEST, ResetState.REFUSED, "no such shard", 20.0, manager="tool"),
+        reset=ResetReport("b", ResetTo.EARLIEST, ResetState.REFUSED, "no such shard", Seconds(20.0), manager="tool"),
         last_reset=ResetReport(
             "a",
             ResetTo.LATEST,
             ResetState.DONE,
             "done",
-            10.0,
+            Seconds(10.0),
             2,
             3,
             4,
@@ -224,6 +226,10 @@ def test_every_field_has_its_place_in_the_stored_form() -> None:
 def test_the_stored_form_is_read_field_by_field() -> None:
     assert decode(AS_WRITTEN) == WRITTEN
     assert loads(json.dumps(AS_WRITTEN, indent=1).encode()) == WRITTEN
+
+
+def test_the_time_of_a_reset_is_one_that_can_be_told_when_it_is_read_again() -> None:
+    assert protocol.encode(decode(AS_WRITTEN).group.last_reset)["timeMs"] == 10_000
 
 
 def test_a_reset_that_was_made_last_is_stored_once() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.group import rebuild
 from shardherd.core.group.group import Group
@@ -512,7 +513,7 @@ def test_nor_does_it_where_a_copy_of_its_position_is_left() -> None:
 
 def test_what_was_refused_is_later_given_under_an_epoch_above_the_one_that_was_claimed() -> None:
     play = made_anew_while_the_ownership_was_lost()
-    claimed = replace(play.consumer("g-0").heartbeat(), held=(HeldShard(shard("0"), 9),))
+    claimed = structs.replace(play.consumer("g-0").heartbeat(), held=(HeldShard(shard("0"), 9),))
     play.ask(claimed)
     play.run("g-0", start=2)
     play.wait(SILENT + 1, ["g-0"])
@@ -547,7 +548,7 @@ def test_nor_where_the_group_was_begun_anew_before_anybody_claimed_it(granted: b
         play.settle("g-1")
         play.wait(12.0, ["g-1"])
         assert play.holders() == {"0": "g-1", "1": "g-1"}
-    request = replace(play.consumer("g-0").heartbeat(), held=(HeldShard(shard("0"), 5),), revision=99)
+    request = structs.replace(play.consumer("g-0").heartbeat(), held=(HeldShard(shard("0"), 5),), revision=99)
     play.ask(request)
     assert (conditions(play), play.holders()["0"]) == (["OwnershipRebuilding"], None)
     assert play.checkpoint("g-0", "0", 37, epoch=5) is CheckpointResult.FENCED
@@ -628,7 +629,7 @@ def test_an_older_ownership_is_known_by_an_epoch_that_it_never_gave_too() -> Non
     play, older = moved_on()
     put_back(play, older)
     told = play.consumer("g-1").heartbeat()
-    play.ask(replace(told, revision=1))
+    play.ask(structs.replace(told, revision=1))
     assert conditions(play) == ["OwnershipRebuilding"]
     assert play.held_by("g-1") == {each.removeprefix("t/") for each in play.consumer("g-1").held}
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.group.resets import REMEMBERED, SHOWN
 from shardherd.core.group.state import Told
 from shardherd.core.model.errors import CoordinatorUnavailableError
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointResult,
     Condition,
@@ -102,7 +104,7 @@ def test_a_reset_fences_whoever_holds_a_shard_and_the_same_consumer_reads_on_fro
     after = play.confirmed("g-0")
     assert (after["0"].position, after["0"].owner_epoch) == (0, before["0"].owner_epoch + 1)
     assert after["0"].held_since_epoch == after["0"].owner_epoch
-    assert after["1"] == before["1"]._replace(position=70)
+    assert after["1"] == structs.replace(before["1"], position=70)
 
 
 def test_what_was_made_is_told_once_with_what_it_comes_to() -> None:
@@ -114,7 +116,7 @@ def test_what_was_made_is_told_once_with_what_it_comes_to() -> None:
 
     message = "The positions of 2 shards were set, 30 records are read again and 15 not at all: t/0 40 -> 10, t/1 60 -> 75."
     rows = (ResetRow(shard("0"), 40, 10), ResetRow(shard("1"), 60, 75))
-    made = ResetReport("r1", ResetTo.OFFSETS, ResetState.DONE, message, WALL, 2, 30, 15, rows, "kubectl-edit")
+    made = ResetReport("r1", ResetTo.OFFSETS, ResetState.DONE, message, Seconds(WALL), 2, 30, 15, rows, "kubectl-edit")
     assert report(play) == play.view.last_reset == play.view.reset == made
     told = f"reset r1 to Offsets (declared by field manager kubectl-edit): {message}"
     assert play.told == [Told("ResetDone", told, shards=shards("0", "1"), warning=True)]
@@ -148,7 +150,7 @@ def test_what_is_being_made_says_what_it_comes_to(read: tuple[int, ...], said: s
     declare(play, reset())
     go_on(play)
     rows = tuple(ResetRow(shard(str(number)), offset, 0) for number, offset in enumerate(read))
-    begun = ResetReport("r1", ResetTo.EARLIEST, ResetState.APPLYING, said, WALL, len(read), sum(read), 0, rows)
+    begun = ResetReport("r1", ResetTo.EARLIEST, ResetState.APPLYING, said, Seconds(WALL), len(read), sum(read), 0, rows)
     assert report(play) == begun
 
 
@@ -178,7 +180,7 @@ def test_a_dry_run_changes_nothing_needs_no_pause_and_says_what_would_be_done() 
         "t/0 40 -> 0, t/1 60 -> 0."
     )
     rows = (ResetRow(shard("0"), 40, 0), ResetRow(shard("1"), 60, 0))
-    assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.PLANNED, message, WALL, 2, 100, 0, rows)
+    assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.PLANNED, message, Seconds(WALL), 2, 100, 0, rows)
     assert (positions(play), play.group.ownership) == ({"0": 40, "1": 60}, before)
     assert play.group.reset_due is None
     assert play.told == [Told("ResetPlanned", f"reset r1 to Earliest: {message}")]
@@ -246,7 +248,7 @@ def test_what_cannot_be_is_refused_as_a_whole_before_anything_is_changed(declare
     go_on(play)
 
     told = f"Nothing was changed: {wrong}. Correct it, with another id."
-    assert report(play) == ResetReport("r1", declared.to, ResetState.REFUSED, told, WALL)
+    assert report(play) == ResetReport("r1", declared.to, ResetState.REFUSED, told, Seconds(WALL))
     assert positions(play) == {"0": 40, "1": 60}
     assert play.told == [Told("ResetRefused", f"reset r1 to {declared.to}: {told}", warning=True)]
     assert play.view.last_reset is None
@@ -501,7 +503,7 @@ def test_what_went_before_it_was_set_is_not_said_to_be_set_and_is_named() -> Non
         "Not set, as the source has no such shard any more: t/1."
     )
     rows = (ResetRow(shard("0"), 40, 10), ResetRow(shard("2"), 70, 30))
-    assert report(play) == ResetReport("r1", ResetTo.OFFSETS, ResetState.DONE, message, WALL, 2, 70, 0, rows)
+    assert report(play) == ResetReport("r1", ResetTo.OFFSETS, ResetState.DONE, message, Seconds(WALL), 2, 70, 0, rows)
     assert play.told[-1] == Told("ResetDone", f"reset r1 to Offsets: {message}", shards=shards("0", "2"), warning=True)
 
 
@@ -561,7 +563,7 @@ def test_one_whose_shards_have_all_gone_is_done() -> None:
     go_on(play)
     assert play.uncommitted == {}
     message = "No position was set. Not set, as the source has no such shard any more: t/1."
-    assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.DONE, message, WALL)
+    assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.DONE, message, Seconds(WALL))
 
 
 def test_a_position_that_went_meanwhile_is_the_first_that_there_is() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from shardherd.core.group.group import Group
 from shardherd.core.group.notes import parse
 from shardherd.core.group.ownership import decode, encode
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import ResetReport, ResetRow, ResetState, ResetTo, ShardInfo
 from shardherd.core.model.requests import ForceCheckpoint
 from tests.builders import Play, info, shard, spec
@@ -62,7 +63,7 @@ def test_a_reset_sets_nothing_in_a_topic_that_was_made_anew_since_it_was_decided
     play.discover(shards_of("b", end=18))
     go_on(play)
 
-    expected = ResetReport("r1", ResetTo.LATEST, ResetState.DONE, f"No position was set. {LEFT}", WALL)
+    expected = ResetReport("r1", ResetTo.LATEST, ResetState.DONE, f"No position was set. {LEFT}", Seconds(WALL))
     assert (play.log, report(play), play.view.last_reset) == ({}, expected, expected)
     assert play.told[-1].message == f"reset r1 to Latest: {expected.message}"
     assert withheld(play) == ["Paused", "SourceRecreated", "CheckpointLost"]
@@ -78,7 +79,7 @@ def test_the_other_shards_of_such_a_reset_are_set() -> None:
 
     message = f"The position of 1 shard was set, 0 records are read again and 40 not at all: t/1 60 -> 100. {LEFT}"
     rows = (ResetRow(shard("1"), 60, 100),)
-    assert report(play) == ResetReport("r1", ResetTo.LATEST, ResetState.DONE, message, WALL, 1, 0, 40, rows)
+    assert report(play) == ResetReport("r1", ResetTo.LATEST, ResetState.DONE, message, Seconds(WALL), 1, 0, 40, rows)
     assert play.log == {shard("1"): 100}
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shardherd.core.group.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Session, ShardRecord
 from shardherd.core.group.state import State, Table
 from shardherd.core.group.views import group_view
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     Condition,
     ConsumerId,
@@ -72,7 +73,7 @@ class TestShards:
                 begin=10,
                 end=100,
                 lag_records=60,
-                state_age=10.0,
+                state_age=Seconds(10.0),
                 zone="a",
             ),
             ShardView(
@@ -86,11 +87,11 @@ class TestShards:
                 lag_records=1,
                 open=True,
                 present=True,
-                state_age=0.5,
+                state_age=Seconds(0.5),
             ),
             ShardView(shard("2"), ShardState.NOT_ALLOC, owner_epoch=2, begin=0, end=50, open=False),
             ShardView(shard("3"), ShardState.OVER, owner_epoch=1, checkpoint=120, present=False),
-            ShardView(shard("10"), ShardState.WAIT, checkpoint=12, begin=3, end=9, lag_records=0, state_age=10.0),
+            ShardView(shard("10"), ShardState.WAIT, checkpoint=12, begin=3, end=9, lag_records=0, state_age=Seconds(10.0)),
         )
 
     def test_before_the_source_was_read_none_is_taken_for_gone(self) -> None:
@@ -117,9 +118,9 @@ class TestConsumers:
         state.put_consumer(ConsumerRecord(G1, incarnation("g-1", start=2), zone="b", capacity=4))
         state.put_consumer(ConsumerRecord(G0, incarnation("g-0"), present=False))
         assert seen(state).consumers == (
-            ConsumerView(G1, incarnation("g-1", start=2), False, False, 0, 0.0, cordoned=True, zone="b", capacity=4),
-            ConsumerView(G2, incarnation("g-2"), True, True, 2, 10.0),
-            ConsumerView(G10, incarnation("g-10"), True, True, 0, 0.5),
+            ConsumerView(G1, incarnation("g-1", start=2), False, False, 0, Seconds(0.0), cordoned=True, zone="b", capacity=4),
+            ConsumerView(G2, incarnation("g-2"), True, True, 2, Seconds(10.0)),
+            ConsumerView(G10, incarnation("g-10"), True, True, 0, Seconds(0.5)),
         )
 
     def test_those_that_were_expired_are_told_until_they_are_replaced(self) -> None:
@@ -185,7 +186,7 @@ def test_the_group_itself_is_shown_as_it_was_last_seen_and_rebalanced() -> None:
         source_reachable=False,
         source_error="no broker answers",
         withheld=(Condition("Resetting", "reset r2 is being made; nothing is granted or moved until it is done"),),
-        last_rebalance=LastRebalance(WALL - 20.0, "ConsumerJoined", 3),
+        last_rebalance=LastRebalance(Seconds(WALL - 20.0), "ConsumerJoined", 3),
         moves=11,
         rebalances=5,
         discovered=True,

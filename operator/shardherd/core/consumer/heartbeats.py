@@ -5,7 +5,7 @@ The session asks after every answer. Which shards a heartbeat names is the ledge
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from shardherd.core.model.nouns import Heartbeat
 

@@ -9,7 +9,7 @@ named for so long because it cannot be saved is cut off first. Moves nothing. Wh
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from shardherd.core.group import grants, liveness, resets
 from shardherd.core.group.records import ShardRecord

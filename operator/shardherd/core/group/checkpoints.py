@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from shardherd.core.group import grants, lineage, liveness, rebuild, resets
 from shardherd.core.group.records import InFlight
 from shardherd.core.group.state import State, Told
@@ -58,7 +60,7 @@ def validate(state: State, request: CheckpointRequest, now: float) -> Checkpoint
     current = state.consumers.get(request.consumer)
     if current is not None and current.incarnation == request.incarnation:
         # The very object that grants bear: to compare it with them costs nothing then.
-        request = replace(request, incarnation=current.incarnation)
+        request = structs.replace(request, incarnation=current.incarnation)
     for checkpoint in request.checkpoints:
         if checkpoint.offset < 0:
             raise InvalidRequestError(

@@ -19,6 +19,7 @@ from shardherd.core.model.event_reasons import (
     CONSUMER_NOT_READY,
     RESTORED,
 )
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import (
     LONGEST_WAIT,
@@ -79,8 +80,8 @@ def reply(state: State, request: Heartbeat) -> HeartbeatReply:
         fenced=fenced(state, request),
         paused=settings.paused,
         ordered=settings.ordered,
-        heartbeat_interval=settings.heartbeat_interval,
-        session_timeout=settings.session_timeout,
+        heartbeat_interval=Seconds(settings.heartbeat_interval),
+        session_timeout=Seconds(settings.session_timeout),
     )
 
 

@@ -9,8 +9,11 @@ import json
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, TypeVar
 
+from msgspec.structs import astuple
+
 from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 from shardherd.core.model.errors import OwnershipDamagedError, OwnershipFormatError
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     ConsumerId,
     Growth,
@@ -191,7 +194,7 @@ def _encode_reset(report: ResetReport | None) -> dict[str, Any] | None:
         "repeated": report.repeated,
         "skipped": report.skipped,
         "manager": report.manager,
-        "rows": [list(column) for column in zip(*report.rows, strict=True)],
+        "rows": [list(column) for column in zip(*map(astuple, report.rows), strict=True)],
     }
 
 
@@ -199,8 +202,9 @@ def _decode_reset(data: Mapping[str, Any] | None) -> ResetReport | None:
     if data is None:
         return None
     rows = tuple(ResetRow(ShardId(shard), before, after) for shard, before, after in zip(*data["rows"], strict=True))
-    plain = {name: data[name] for name in ("id", "message", "time", "shards", "repeated", "skipped", "manager")}
-    return ResetReport(to=ResetTo(data["to"]), state=ResetState(data["state"]), rows=rows, **plain)
+    plain = {name: data[name] for name in ("id", "message", "shards", "repeated", "skipped", "manager")}
+    to, reached, time = ResetTo(data["to"]), ResetState(data["state"]), Seconds(data["time"])
+    return ResetReport(to=to, state=reached, time=time, rows=rows, **plain)
 
 
 def _made(report: ResetReport | None) -> ResetReport | None:

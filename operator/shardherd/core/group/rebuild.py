@@ -99,7 +99,7 @@ def claim(state: State, request: Heartbeat, now: float) -> None:
     # Revisions go on above those that were given out before.
     state.put_record(revision=max(request.revision, state.record.revision))
     # Sorted, so that of several claims to one shard that of the highest epoch stays.
-    for shard, epoch in dict(sorted(request.held)).items():
+    for shard, epoch in dict(sorted((pair.shard, pair.owner_epoch) for pair in request.held)).items():
         _claim(state, request, shard, epoch, now)
 
 

@@ -9,12 +9,14 @@ its name since. Never begins one of a group that is not paused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from shardherd.core.group import grants
 from shardherd.core.group.records import InFlight
 from shardherd.core.group.state import State, Told
 from shardherd.core.model.event_reasons import RESET_DONE, RESET_PLANNED, RESET_REFUSED, RESET_WAITS
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import Offset, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardInfo
 from shardherd.core.model.requests import ResetDue
 from shardherd.core.model.wording import count, some, verb
@@ -293,7 +295,7 @@ def _report(
         to=declared.to,
         state=state,
         message=message,
-        time=time,
+        time=Seconds(time),
         shards=len(rows),
         repeated=repeated,
         skipped=skipped,

@@ -8,6 +8,7 @@ from shardherd.core import assignors
 from shardherd.core.group import eligible, grants, growth, resets
 from shardherd.core.group.records import EndReason
 from shardherd.core.group.state import State
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.naming import consumer_key
 from shardherd.core.model.nouns import Condition, ConsumerView, GroupView, LastRebalance, ShardId, ShardView
 from shardherd.core.model.reasons import (
@@ -35,7 +36,8 @@ def group_view(state: State, now: float, wall: float) -> GroupView:
     consumers = sorted(state.consumers.values(), key=lambda record: consumer_key(record.consumer))
     last = None
     if clocks.rebalanced_at is not None:
-        last = LastRebalance(wall - (now + clocks.gap - clocks.rebalanced_at), clocks.rebalance_reason, clocks.rebalance_moved)
+        time = Seconds(wall - (now + clocks.gap - clocks.rebalanced_at))
+        last = LastRebalance(time, clocks.rebalance_reason, clocks.rebalance_moved)
     return GroupView(
         group_epoch=state.record.group_epoch,
         revision=state.record.revision,
@@ -92,7 +94,7 @@ def shard_views(state: State, now: float, names: Iterable[ShardId]) -> tuple[Sha
                 lag_records=lag if lag is None or lag > 0 else 0,
                 open=info is None or info.open,
                 present=info is not None or not seen or shard in unlooked,
-                state_age=age if age > 0.0 else 0.0,
+                state_age=Seconds(age if age > 0.0 else 0.0),
                 zone=info.zone if info is not None else "",
             )
         )
@@ -112,12 +114,12 @@ def _consumers(state: State, now: float) -> tuple[ConsumerView, ...]:
                 ready=session.ready,
                 draining=eligible.is_draining(state, consumer),
                 shards=len(held) if all_there else sum(not grants.is_away(state, shard) for shard in held),
-                heartbeat_age=max(0.0, now - session.last_heard),
+                heartbeat_age=Seconds(max(0.0, now - session.last_heard)),
                 cordoned=consumer in state.spec.cordoned,
                 zone=state.consumers[consumer].zone,
                 capacity=state.consumers[consumer].capacity,
                 phase=session.phase,
-                phase_age=0.0 if session.phase is None else max(0.0, now - session.phase_since),
+                phase_age=Seconds(0.0 if session.phase is None else max(0.0, now - session.phase_since)),
             )
         )
     return tuple(views)

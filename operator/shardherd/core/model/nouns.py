@@ -1,8 +1,9 @@
 """The nouns of the protocol: shards, consumers, grants, and every request and reply of a group.
 
 Decides nothing. `core.group.group` takes the requests and gives the replies, `protocol` writes both as JSON, and the client,
-the coordinator and the agent share them. Everything is frozen; a change is a new value. What there are tens of thousands of is
-a named tuple, as it is made, compared and changed several times faster than a frozen dataclass.
+the coordinator and the agent share them. Everything is frozen; a change is a new value. What goes over the wire is a
+`Message`: its fields say what they are called in JSON, and their types within which limits. What else there are tens of
+thousands of is a named tuple, as it is made, compared and changed several times faster than a frozen dataclass.
 
 Longer than other modules: it only names things, and a reader looks for all of them in one place.
 """
@@ -13,16 +14,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, NewType
 
+from msgspec import field
+
+from shardherd.core.model.messages import Message, Name, Natural, Seconds
 from shardherd.core.model.reasons import LIMITS
 from shardherd.core.model.security import NO_SECURITY, KafkaSecurity
 
-ShardId = NewType("ShardId", str)
+ShardId = NewType("ShardId", Name)
 """Name of a shard within its group; for Kafka `topic/partition`."""
 
-ConsumerId = NewType("ConsumerId", str)
+ConsumerId = NewType("ConsumerId", Name)
 """Name of a consumer within its group: the name of its pod."""
 
-Offset = int
+Offset = Natural
 """A position in a shard: always the next record to read."""
 
 
@@ -36,15 +40,14 @@ class ShardState(StrEnum):
     OVER = "OVER"
 
 
-@dataclass(frozen=True, slots=True)
-class Incarnation:
+class Incarnation(Message, frozen=True, forbid_unknown_fields=True):
     """One run of a consumer: the UID of its pod and the number of the start of its container (1 is the first).
 
     Two incarnations of one pod are ordered by `start`. Of two pods, the one that was seen later is the newer.
     """
 
     pod_uid: str
-    start: int
+    start: Natural
 
     def supersedes(self, other: Incarnation) -> bool:
         """Whether this is a later start of the same pod."""
@@ -124,15 +127,14 @@ LONGEST_WAIT = 86_400.0
 """Seconds for which a consumer may say that it waits: a trigger once a day is the longest that makes sense."""
 
 
-class HeldShard(NamedTuple):
+class HeldShard(Message, frozen=True, forbid_unknown_fields=True):
     """One shard that a consumer says it holds, under the epoch at which it was granted."""
 
     shard: ShardId
-    owner_epoch: int
+    owner_epoch: Natural
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Message, frozen=True, forbid_unknown_fields=True):
     """A consumer reports what it holds. `held` may name one shard under several epochs.
 
     `seq` grows with every heartbeat of an incarnation. `revision` is that of the last reply that the consumer has applied
@@ -149,21 +151,21 @@ class Heartbeat:
 
     consumer: ConsumerId
     incarnation: Incarnation
-    seq: int
-    revision: int
+    seq: Natural
+    revision: Natural
     held: tuple[HeldShard, ...] = ()
     ready: bool = True
     draining: bool = False
-    progress: int = 0
+    progress: Natural = 0
     group_uid: str = ""
     zone: str = ""
-    capacity: int = 1
+    capacity: Natural = 1
     phase: Phase | None = None
-    phase_age: float = 0.0
-    goes_on_in: float = 0.0
+    phase_age: Seconds = field(default_factory=Seconds, name="phaseAgeMs")
+    goes_on_in: Seconds = field(default_factory=Seconds, name="goesOnInMs")
 
 
-class ConfirmedShard(NamedTuple):
+class ConfirmedShard(Message, frozen=True):
     """One shard of a heartbeat's reply: its grant, and the durable position to start from.
 
     `held_since_epoch` is the first epoch since which this consumer's name has held the shard without a gap, a forced
@@ -171,37 +173,35 @@ class ConfirmedShard(NamedTuple):
     """
 
     shard: ShardId
-    owner_epoch: int
-    held_since_epoch: int
+    owner_epoch: Natural
+    held_since_epoch: Natural
     position: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatReply:
+class HeartbeatReply(Message, frozen=True):
     """What the consumer may read: exactly its ALREADY_ALLOC shards. All others it must stop, checkpoint, and leave out.
 
     `fenced` are the (shard, epoch) pairs of the request that are not a current grant.
     """
 
-    revision: int
+    revision: Natural
     confirmed: tuple[ConfirmedShard, ...]
     fenced: tuple[HeldShard, ...] = ()
     paused: bool = False
     ordered: bool = False
-    heartbeat_interval: float = 3.0
-    session_timeout: float = 45.0
+    heartbeat_interval: Seconds = field(default_factory=lambda: Seconds(3.0), name="heartbeatIntervalMs")
+    session_timeout: Seconds = field(default_factory=lambda: Seconds(45.0), name="sessionTimeoutMs")
 
 
-class ShardCheckpoint(NamedTuple):
+class ShardCheckpoint(Message, frozen=True, forbid_unknown_fields=True):
     """A consumer's position in one shard, sent under the epoch that the range was handed out with."""
 
     shard: ShardId
-    owner_epoch: int
+    owner_epoch: Natural
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRequest:
+class CheckpointRequest(Message, frozen=True, forbid_unknown_fields=True):
     """Positions that a consumer asks to make durable. `group_uid` as in a heartbeat."""
 
     consumer: ConsumerId
@@ -222,7 +222,7 @@ class CheckpointResult(StrEnum):
     WITHHELD = "withheld"
 
 
-class CheckpointOutcome(NamedTuple):
+class CheckpointOutcome(Message, frozen=True):
     """The answer for one shard of a checkpoint request.
 
     `actual_epoch` and `holder` say who holds it instead (0 and None: nobody).
@@ -231,20 +231,18 @@ class CheckpointOutcome(NamedTuple):
     shard: ShardId
     result: CheckpointResult
     offset: Offset
-    expected_epoch: int
-    actual_epoch: int = 0
+    expected_epoch: Natural
+    actual_epoch: Natural = 0
     holder: ConsumerId | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointReply:
+class CheckpointReply(Message, frozen=True):
     """One outcome for each checkpoint of the request, in its order."""
 
     outcomes: tuple[CheckpointOutcome, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Message, frozen=True, forbid_unknown_fields=True):
     """A consumer says that it goes. `group_uid` as in a heartbeat.
 
     `stopped`: nothing that this run has begun goes on, neither here nor in executors: it will not read or write any more. Only
@@ -257,7 +255,7 @@ class Leave:
     stopped: bool = False
 
 
-class ShardView(NamedTuple):
+class ShardView(Message, frozen=True):
     """One shard as others may see it.
 
     `next_consumer` is set in TRANSFER only. `lag_records` is None while the position or the end is not known. A shard is not
@@ -268,19 +266,18 @@ class ShardView(NamedTuple):
     state: ShardState
     holder: ConsumerId | None = None
     next_consumer: ConsumerId | None = None
-    owner_epoch: int = 0
+    owner_epoch: Natural = 0
     checkpoint: Offset | None = None
     begin: Offset | None = None
     end: Offset | None = None
-    lag_records: int | None = None
+    lag_records: Natural | None = None
     open: bool = True
     present: bool = True
-    state_age: float = 0.0
+    state_age: Seconds = field(default_factory=Seconds, name="stateAgeMs")
     zone: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerView:
+class ConsumerView(Message, frozen=True):
     """One consumer as others may see it; `heartbeat_age` in seconds, as is `phase_age`: for how long it is in this phase.
 
     `phase` is None until it has reported one.
@@ -290,40 +287,37 @@ class ConsumerView:
     incarnation: Incarnation
     ready: bool
     draining: bool
-    shards: int
-    heartbeat_age: float
+    shards: Natural
+    heartbeat_age: Seconds = field(name="heartbeatAgeMs")
     cordoned: bool = False
     zone: str = ""
-    capacity: int = 1
+    capacity: Natural = 1
     phase: Phase | None = None
-    phase_age: float = 0.0
+    phase_age: Seconds = field(default_factory=Seconds, name="phaseAgeMs")
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Message, frozen=True):
     """Something that withholds grants or commits in a group: a reason of `reasons` and a sentence for the user."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Message, frozen=True):
     """A topic of an ordered group that got more shards: keys moved, so records below `ends` may be read after younger ones."""
 
     topic: str
-    before: int
-    after: int
+    before: Natural
+    after: Natural
     ends: tuple[tuple[ShardId, Offset], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LastRebalance:
+class LastRebalance(Message, frozen=True):
     """The last step that moved shards: wall-clock seconds since 1970, why, and how many shards changed hands in it."""
 
-    time: float
+    time: Seconds = field(name="timeMs")
     reason: str
-    moved: int
+    moved: Natural
 
 
 class ResetTo(StrEnum):
@@ -364,7 +358,7 @@ class ResetState(StrEnum):
     DONE = "Done"
 
 
-class ResetRow(NamedTuple):
+class ResetRow(Message, frozen=True):
     """One shard of a reset: its durable position before, None if it had none, and after it."""
 
     shard: ShardId
@@ -372,8 +366,7 @@ class ResetRow(NamedTuple):
     after: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class ResetReport:
+class ResetReport(Message, frozen=True):
     """What a reset does, or did.
 
     `time` is when it was decided, in seconds since 1970, 0 if it was not. `shards` are so many; `rows` are theirs, or the first
@@ -384,16 +377,15 @@ class ResetReport:
     to: ResetTo
     state: ResetState
     message: str
-    time: float = 0.0
-    shards: int = 0
-    repeated: int = 0
-    skipped: int = 0
+    time: Seconds = field(default_factory=Seconds, name="timeMs")
+    shards: Natural = 0
+    repeated: Natural = 0
+    skipped: Natural = 0
     rows: tuple[ResetRow, ...] = ()
     manager: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupView(Message, frozen=True):
     """A group as the controller, the API and the metrics see it: one consistent picture.
 
     `source_reachable` and `source_error` tell of the last look at the source; `withheld` lists what keeps shards from being
@@ -406,16 +398,16 @@ class GroupView:
     record that is not checkpointed, by its timestamp; None while it is not known of every shard.
     """
 
-    group_epoch: int
-    revision: int
+    group_epoch: Natural
+    revision: Natural
     shards: tuple[ShardView, ...]
     consumers: tuple[ConsumerView, ...]
     source_reachable: bool
     source_error: str = ""
     withheld: tuple[Condition, ...] = ()
     last_rebalance: LastRebalance | None = None
-    moves: int = 0
-    rebalances: int = 0
+    moves: Natural = 0
+    rebalances: Natural = 0
     discovered: bool = False
     growths: tuple[Growth, ...] = ()
     expired: tuple[tuple[ConsumerId, Incarnation], ...] = ()
@@ -424,7 +416,7 @@ class GroupView:
     last_reset: ResetReport | None = None
     superseded: tuple[tuple[ConsumerId, str], ...] = ()
     silent: tuple[tuple[ConsumerId, Incarnation], ...] = ()
-    lag_seconds: int | None = None
+    lag_seconds: Natural | None = None
 
     @property
     def stopped(self) -> tuple[Condition, ...]:

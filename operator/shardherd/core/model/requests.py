@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shardherd.core.model.messages import Message
 from shardherd.core.model.nouns import (
     CheckpointReply,
     CheckpointRequest,
@@ -105,8 +106,7 @@ class ForceCheckpoint:
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class ForceCheckpointReply:
+class ForceCheckpointReply(Message, frozen=True):
     """`warning` is not empty where descendants of the shard may have been consumed already, so that order can break."""
 
     warning: str = ""

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     ConsumerId,
     ConsumerView,
@@ -45,7 +48,7 @@ def shards(count: int, state: ShardState = ShardState.ALREADY_ALLOC, **fields: A
 def consumers(*held: int) -> tuple[ConsumerView, ...]:
     """One consumer for each number of shards that it holds."""
     return tuple(
-        ConsumerView(ConsumerId(f"clicks-{index}"), Incarnation(f"uid-{index}", 1), True, False, count, 0.1)
+        ConsumerView(ConsumerId(f"clicks-{index}"), Incarnation(f"uid-{index}", 1), True, False, count, Seconds(0.1))
         for index, count in enumerate(held)
     )
 
@@ -84,7 +87,10 @@ def observation(**fields: Any) -> Observation:
     """A group of two consumers that runs as declared: eight shards, four each."""
     held = (
         *shards(4),
-        *(shard._replace(shard=ShardId(f"clicks/{4 + n}"), holder=ConsumerId("clicks-1")) for n, shard in enumerate(shards(4))),
+        *(
+            structs.replace(shard, shard=ShardId(f"clicks/{4 + n}"), holder=ConsumerId("clicks-1"))
+            for n, shard in enumerate(shards(4))
+        ),
     )
     values: dict[str, Any] = {
         "declared": declared(),

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     Condition,
     ConsumerId,
@@ -94,7 +96,9 @@ class TestReady:
     def test_consumers_that_wait_for_their_sinks_end_it_and_are_named_with_the_time(self) -> None:
         def writing(*ages: float) -> tuple[ConsumerView, ...]:
             all_ = consumers(*(4 for _ in ages))
-            return tuple(replace(each, phase=Phase.WRITING, phase_age=age) for each, age in zip(all_, ages, strict=True))
+            return tuple(
+                structs.replace(each, phase=Phase.WRITING, phase_age=Seconds(age)) for each, age in zip(all_, ages, strict=True)
+            )
 
         seen = found(observation(view=view(shards(8), consumers=writing(299.0, 299.0))))
         assert seen["Ready"] == ("True", "Consuming", "2 consumers read 8 shards."), "so long reading may take, too"
@@ -486,7 +490,11 @@ def test_shares_that_differ_by_more_than_one_are_uneven_unless_that_is_the_goal(
 
 def test_consumers_that_may_not_receive_are_no_matter_to_the_balance() -> None:
     two, warming, draining, cordoned = consumers(4, 4, 0, 1, 0)[1:]
-    others = (replace(warming, ready=False), replace(draining, draining=True), replace(cordoned, cordoned=True))
+    others = (
+        structs.replace(warming, ready=False),
+        structs.replace(draining, draining=True),
+        structs.replace(cordoned, cordoned=True),
+    )
     seen = found(observation(view=view(shards(9), consumers=(*consumers(4), two, *others))))
     assert seen["Balanced"] == ("True", "Balanced", "2 consumers with 4 shards each.")
     by_one = found(observation(view=view(shards(9), consumers=consumers(5, 4))))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
+from msgspec import structs
+
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import Condition, ConsumerId, GroupView, Phase, ShardId, ShardState, ShardView
 from shardherd.core.planning.diagnosis import stuck_shards
 from shardherd.core.planning.observed import Memory
@@ -64,7 +67,7 @@ def test_a_shard_whose_holder_may_not_get_on_says_why() -> None:
 
 def test_a_shard_whose_holder_waits_for_its_sink_says_so_and_one_that_waits_for_its_trigger_is_not_stuck() -> None:
     def phase(phase: Phase, **fields: Any) -> list[tuple[str, str]]:
-        holder = tuple(replace(each, phase=phase) for each in consumers(1))
+        holder = tuple(structs.replace(each, phase=phase) for each in consumers(1))
         rows = stuck(view((shard(7),), consumers=holder, **fields), seconds=75)
         return [(str(row["reason"]), str(row["message"])) for row in rows]
 
@@ -92,7 +95,7 @@ def test_a_shard_whose_holder_has_no_executors_says_so() -> None:
 
 def test_a_shard_that_is_not_given_up_is_named_with_both_consumers() -> None:
     moving = shard(7, ShardState.TRANSFER, next_consumer=C1, state_age=30.0)
-    (found,) = stuck(view((moving, moving._replace(shard=ShardId("clicks/8"), state_age=2.0))))
+    (found,) = stuck(view((moving, structs.replace(moving, shard=ShardId("clicks/8"), state_age=Seconds(2.0)))))
     assert (found["shard"], found["reason"], found["since"]) == ("clicks/7", "NotGivenUp", "2023-11-14T22:12:50Z")
     assert found["message"] == "clicks-0 has not given it up yet; clicks-1 is to have it"
 
@@ -112,10 +115,14 @@ def test_a_shard_that_nobody_is_given_says_why() -> None:
     assert why(view(free, withheld=(full,))) == why(view(free))
     away = view(free, source_reachable=False, source_error="no broker at kafka:9092")
     assert why(away) == "the source does not answer: no broker at kafka:9092"
-    lost = (free[0]._replace(checkpoint=None),)
+    lost = (structs.replace(free[0], checkpoint=None),)
     assert why(view(lost, consumers=consumers(1))) == "its durable position is missing, or its start is not committed yet"
     able, draining, cordoned = consumers(1, 0, 0)
-    unable = (replace(able, ready=False), replace(draining, draining=True), replace(cordoned, cordoned=True))
+    unable = (
+        structs.replace(able, ready=False),
+        structs.replace(draining, draining=True),
+        structs.replace(cordoned, cordoned=True),
+    )
     assert why(view(free, consumers=unable)) == "no consumer is ready"
     assert why(view(free, consumers=(*unable, able))) == (
         "it waits for the next rebalance, for its last consumer to return (rejoinGrace), or for proof that this one is dead"
@@ -140,9 +147,9 @@ def test_a_shard_with_nothing_to_read_is_not_stuck() -> None:
 
 def test_a_shard_that_the_source_has_no_more_or_of_which_nothing_is_known_is_not_stuck() -> None:
     free = shard(7, ShardState.NOT_ALLOC, state_age=30.0)
-    others = (free._replace(present=False), free._replace(lag_records=None))
+    others = (structs.replace(free, present=False), structs.replace(free, lag_records=None))
     assert stuck(view(others)) == []
-    assert [item["shard"] for item in stuck(view((*others, free._replace(shard=ShardId("clicks/8")))))] == ["clicks/8"]
+    assert [item["shard"] for item in stuck(view((*others, structs.replace(free, shard=ShardId("clicks/8")))))] == ["clicks/8"]
     for picture in (None, view((free,), discovered=False)):
         assert stuck_shards(observation(view=picture), None) == ([], 0)
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import LastRebalance, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardState
 from shardherd.core.planning.observed import Ceiling, Sizing, Trial
 from shardherd.core.planning.scaling import Scale
@@ -27,7 +29,7 @@ HELD = (
 def test_the_status_counts_consumers_and_shards() -> None:
     gone = (*shards(5, present=False), *shards(1, ShardState.NOT_ALLOC, present=False))
     seen = observation(
-        view=view((*HELD, *gone), consumers=consumers(4, 2), last_rebalance=LastRebalance(WALL, "ConsumerJoined", 2)),
+        view=view((*HELD, *gone), consumers=consumers(4, 2), last_rebalance=LastRebalance(Seconds(WALL), "ConsumerJoined", 2)),
         consumers=(*pods(0), *pods(1, ready=False)),
     )
     written = status_of(seen)
@@ -107,7 +109,7 @@ MADE = ResetReport(
     ResetTo.OFFSETS,
     ResetState.DONE,
     "The positions of 2 shards were set.",
-    WALL,
+    Seconds(WALL),
     shards=2,
     repeated=30,
     skipped=15,
@@ -214,7 +216,7 @@ class TestTheLag:
     )
 
     def written(self, traffic: Traffic, seconds: int | None = None) -> object:
-        picture = replace(view(shards(8)), lag_seconds=seconds)
+        picture = structs.replace(view(shards(8)), lag_seconds=seconds)
         return status_of(observation(view=picture), decided(traffic=traffic)).get("lag")
 
     def test_is_written_with_its_age_and_the_rates(self) -> None:

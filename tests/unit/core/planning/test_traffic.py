@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from shardherd.core.model.nouns import ConsumerId, GroupView, ShardId, ShardState, ShardView
 from shardherd.core.planning.traffic import INTERVAL, MEMORY, ConsumerRate, Mark, Span, Traffic, measure
@@ -137,7 +138,7 @@ FIRST = (
     shard(0, 100, 90),
     ShardView(ShardId("clicks/1"), ShardState.NOT_ALLOC, end=50),
     shard(2, 10, 10, state=ShardState.OVER),
-    shard(3, 10, 5)._replace(present=False),
+    structs.replace(shard(3, 10, 5), present=False),
     ShardView(ShardId("clicks/4"), ShardState.NOT_ALLOC, lag_records=3),
 )
 """Of these only the first two count, and of the second no position is known."""
