@@ -216,7 +216,7 @@ class Mailbox:
             refused.append((item, error))
         except Exception as error:
             log.exception("group %s failed on a %s; nothing was changed", self._identity, type(request).__name__)
-            _refuse(item, ShardherdError(f"the coordinator failed on this request: {error!r}", group=str(self._identity)))
+            _refuse(item, _failed(self._identity, error))
         return None
 
     async def _keep_out(self, decided: list[_Decided], rest: list[Item], grows: str, error: OwnershipTooLargeError) -> None:
@@ -300,6 +300,9 @@ class Mailbox:
             answer.set_result(self.group.confirmed(heartbeat))
         except ShardherdError as error:
             answer.set_exception(error)
+        except Exception as error:
+            log.exception("group %s failed on the reply to a heartbeat of %s", self._identity, heartbeat.consumer)
+            answer.set_exception(_failed(self._identity, error))
 
     def _tell(self, decision: Decision) -> None:
         for told in decision.told:
@@ -327,6 +330,11 @@ def _settle(waiting: Committing, answer: asyncio.Future[Any], durable: Mapping[S
     except ShardherdError as error:
         if not answer.done():
             answer.set_exception(error)
+
+
+def _failed(group: GroupIdentity, error: Exception) -> ShardherdError:
+    """What is answered for a failure of ours."""
+    return ShardherdError(f"the coordinator failed on this request: {error!r}", group=str(group))
 
 
 def _refuse(item: Item, error: Exception) -> None:

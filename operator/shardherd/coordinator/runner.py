@@ -307,7 +307,8 @@ class GroupRunner:
         self._learn(replace(self._facts, source_error="", missing=looked.missing, unlooked=looked.unlooked))
         # A first look that shows nothing would be the first one all the same.
         if (shards or not found) and (unread or group.changed_by(shards, kept_out)):
-            seen = ShardsDiscovered(shards, durable, notes, copied, frozenset(looked.unlooked), kept_out)
+            unlooked, read = frozenset(looked.unlooked), frozenset(unread)
+            seen = ShardsDiscovered(shards, durable, notes, copied, unlooked, kept_out, read)
             self._mailbox().put(Tell(seen, insist=False))
         return found
 

@@ -50,8 +50,8 @@ def keep_memory() -> None:
     library does as it does.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, KEPT_BLOCK)
+    # Older ones refuse so large a block. The second setting alone would have all larger ones given back at once.
+    if mallopt is not None and mallopt(_M_MMAP_THRESHOLD, KEPT_BLOCK):
         mallopt(_M_TRIM_THRESHOLD, KEPT_FREE)
 
 

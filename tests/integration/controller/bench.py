@@ -247,8 +247,8 @@ class ControllerBench:
         """The message of a condition once it has this status and reason."""
 
         def found() -> Json | None:
-            cache = self.condition(group, kind)
-            return cache if (cache.get("status"), cache.get("reason")) == (status, reason) else None
+            condition = self.condition(group, kind)
+            return condition if (condition.get("status"), condition.get("reason")) == (status, reason) else None
 
         return str(until(found, lambda: self.explain(group))["message"])
 

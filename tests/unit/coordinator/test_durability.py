@@ -13,7 +13,7 @@ from shardherd.core.group import ownership
 from shardherd.core.group.group import Decision, Group
 from shardherd.core.group.records import Ownership
 from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError
-from shardherd.core.model.nouns import GroupIdentity, Incarnation, Leave
+from shardherd.core.model.nouns import GroupIdentity, Heartbeat, HeartbeatReply, Incarnation, Leave, ShardId
 from shardherd.core.model.requests import Request, SettingsChanged
 from shardherd.ports import (
     OutcomeUnknownError,
@@ -328,6 +328,25 @@ async def test_an_ownership_that_does_not_fit_admits_no_new_shards_and_says_so(r
     assert "SnapshotTooLarge" in rig.events.reasons()
 
 
+async def test_a_look_during_a_write_that_fails_does_not_begin_the_new_shards_anew(rig: Rig) -> None:
+    await rig.serving()
+    (committed,) = rig.kafka.committed.values()
+    committed[ShardId("t/4")] = 500
+    begun = rig.ownership.faults.entered["save"]
+    gate = rig.ownership.faults.hold("save")
+    rig.ownership.faults.fail("save", REFUSED)
+
+    rig.kafka.grow_topic("t", 5)
+    rig.kafka.append("t", 4, 600)
+    await rig.becomes(lambda: rig.ownership.faults.entered["save"] > begun)
+    await rig.looked()
+    gate.set()
+    await rig.becomes(lambda: len(rig.view.shards) == 5)
+    await rig.looked()
+
+    assert committed[ShardId("t/4")] == 500
+
+
 async def test_a_failure_of_ours_in_one_request_does_not_stop_the_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     (consumer,) = await rig.serving()
     decide = Group.decide
@@ -345,6 +364,23 @@ async def test_a_failure_of_ours_in_one_request_does_not_stop_the_others(rig: Ri
     assert "failed on this request: KeyError('a bug')" in str(leaving)
     assert not isinstance(beating, BaseException)
     assert len(beating.confirmed) == 4
+
+
+async def test_a_failure_of_ours_in_one_reply_does_not_stop_the_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = await rig.serving(2)
+    confirmed = Group.confirmed
+
+    def failing(self: Group, heartbeat: Heartbeat) -> HeartbeatReply:
+        if heartbeat.consumer == first.name:
+            raise KeyError("a bug")
+        return confirmed(self, heartbeat)
+
+    monkeypatch.setattr(Group, "confirmed", failing)
+    refused, answered = await asyncio.gather(first.heartbeat(), second.heartbeat(), return_exceptions=True)
+
+    assert "failed on this request: KeyError('a bug')" in str(refused)
+    assert not isinstance(answered, BaseException)
+    assert len(answered.confirmed) == 2
 
 
 async def test_who_is_waiting_when_the_coordinator_stops_is_told_to_ask_again(rig: Rig) -> None:

@@ -26,9 +26,15 @@ from shardherd.core.model.wording import count, some
 
 
 def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
-    """Take over the shards that the source shows."""
+    """Take over the shards that the source shows.
+
+    Not of a look that was prepared while new shards were being stored, which then failed: their positions were not read for it,
+    and without them they would begin anew. The next look has them.
+    """
     before = state.infos
     infos = {info.shard: info for info in request.shards}
+    if request.read is not None and infos.keys() - state.shards.keys() - state.positions.keys() - request.read:
+        return
     infos |= {shard: before[shard] for shard in request.unlooked if shard in before}  # it is as it was, as far as anybody knows
     state.put_infos(infos)
     unlooked, unknown_before = request.unlooked - infos.keys(), state.clocks.unlooked | state.clocks.kept_out

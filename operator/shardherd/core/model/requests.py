@@ -62,9 +62,9 @@ class ShardsDiscovered:
     """All shards of the source as it showed them now.
 
     `durable` holds the durable positions, as far as there are any, of the shards that `Group.unread` names, and `notes` what
-    was noted with them. `copies` are earlier positions, for a group of which nothing is stored. `unlooked` are shards that are
-    there, and of which nobody can say now how far they reach. `kept_out` are there, too, and must stay out of the group until
-    there is room for them.
+    was noted with them. `read` are those that it named, None if all of `shards` were read. `copies` are earlier positions, for
+    a group of which nothing is stored. `unlooked` are shards that are there, and of which nobody can say now how far they
+    reach. `kept_out` are there, too, and must stay out of the group until there is room for them.
     """
 
     shards: tuple[ShardInfo, ...]
@@ -73,6 +73,7 @@ class ShardsDiscovered:
     copies: Mapping[ShardId, Offset] = field(default_factory=dict)
     unlooked: frozenset[ShardId] = frozenset()
     kept_out: frozenset[ShardId] = frozenset()
+    read: frozenset[ShardId] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ class ConditionsChanged:
     """What the runtime knows that withholds grants.
 
     `withheld`: while not empty nothing is granted. `limits`: what is not let into the group for want of room, which is reported
-    and holds up nothing that is in it. `commits` False: checkpoints are withheld too. While the source is not reachable or
-    commits are not possible, neither the release nor the progress timeout runs.
+    and holds up nothing that is in it but children of what stays out. `commits` False: checkpoints are withheld too. While the
+    source is not reachable or commits are not possible, neither the release nor the progress timeout runs.
     """
 
     withheld: tuple[Condition, ...] = ()
