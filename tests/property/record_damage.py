@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
 from collections import Counter
 
 from kafka.record.util import encode_varint
@@ -16,6 +15,7 @@ from kafka.record.util import encode_varint
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.decoding import record_batches
 from shardherd.source.decoding.transactions import Aborted
+from tests.property.seeds import run
 from tests.unit.source.kafka_bytes import CODECS, Record, batch_of, control_batch, legacy_batch, sealed, transactional
 
 SHARD = ShardId("clicks/3")
@@ -159,18 +159,5 @@ def one(seed: int) -> str:
     return outcome(data, checksums=checksums, aborted=aborted)
 
 
-def main(first: int, last: int) -> None:
-    """Print how often each outcome came."""
-    seen: Counter[str] = Counter()
-    for seed in range(first, last):
-        try:
-            seen[one(seed)] += 1
-        except BaseException:
-            print(f"seed {seed}", file=sys.stderr)
-            raise
-    for name, count in seen.most_common():
-        print(count, name)
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    run(lambda seed: Counter([one(seed)]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections import Counter
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +20,7 @@ from shardherd.source.values.avro_column import AvroColumn
 from shardherd.source.values.decoded_values import PERMISSIVE, Decoded, Decoder
 from shardherd.source.values.json_column import JsonColumn
 from tests.harness import avro, documents
+from tests.property.seeds import run
 
 ZONES = ("UTC", "America/New_York", "Europe/Paris")
 COUNT = 40
@@ -70,18 +70,5 @@ def one(seed: int) -> Counter[str]:
     return Counter({f"{kind} fast": len(values) - found.slow, f"{kind} slow": found.slow, f"{kind} bad": found.malformed})
 
 
-def main(first: int, last: int) -> None:
-    """Print how many values went which way."""
-    seen: Counter[str] = Counter()
-    for seed in range(first, last):
-        try:
-            seen += one(seed)
-        except BaseException:
-            print(f"seed {seed}", file=sys.stderr)
-            raise
-    for name, count in seen.most_common():
-        print(count, name)
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    run(one)

@@ -195,38 +195,33 @@ def test_children_wait_for_a_parent_without_a_leader() -> None:
     assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT"}
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-def test_children_wait_for_a_parent_that_never_had_a_leader_while_anybody_looked(restarted: bool) -> None:
+def its_child_waits(restarted: bool, unlooked: str = "", kept_out: str = "") -> None:
+    """A parent that had no leader when the group first looked. At the next look it is still `unlooked` at, or `kept_out`."""
     parent, child, other = info("0", end=10, open=False), info("1", parents=["0"]), info("2")
     play = Play(spec(1, ordered=True, progress_timeout=DAY))
     play.discover([child, other], unlooked="0")
     play.settle("g-0")
+    assert play.states() == {"1": "WAIT", "2": "ALREADY_ALLOC"}
+
     if restarted:
         play.restart()
-        play.discover([child, other], unlooked="0")
-        play.settle("g-0")
+    play.discover([child, other], unlooked, kept_out)
+    play.settle("g-0")
     assert play.states() == {"1": "WAIT", "2": "ALREADY_ALLOC"}
 
     play.discover([parent, child, other])
     play.settle("g-0")
     assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT", "2": "ALREADY_ALLOC"}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_children_wait_for_a_parent_that_never_had_a_leader_while_anybody_looked(restarted: bool) -> None:
+    its_child_waits(restarted, unlooked="0")
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_children_wait_for_a_parent_that_must_stay_out_of_the_group(restarted: bool) -> None:
-    parent, child, other = info("0", end=10, open=False), info("1", parents=["0"]), info("2")
-    play = Play(spec(1, ordered=True, progress_timeout=DAY))
-    play.discover([child, other], unlooked="0")
-    play.settle("g-0")
-    if restarted:
-        play.restart()
-    play.discover([child, other], kept_out="0")
-    play.settle("g-0")
-    assert play.states() == {"1": "WAIT", "2": "ALREADY_ALLOC"}
-
-    play.discover([parent, child, other])
-    play.settle("g-0")
-    assert play.states() == {"0": "ALREADY_ALLOC", "1": "WAIT", "2": "ALREADY_ALLOC"}
+    its_child_waits(restarted, kept_out="0")
 
 
 def test_children_wait_no_more_for_a_parent_that_goes_while_it_must_stay_out_of_the_group() -> None:

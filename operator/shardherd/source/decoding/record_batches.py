@@ -27,7 +27,7 @@ __all__ = ["REASONS", "SCHEMA", "CorruptRecordsError", "Scan", "decode", "scan",
 ARROW_BYTES = 32 * 1024 * 1024
 """Uncompressed bytes after which an Arrow batch is closed; a larger Kafka batch makes a larger one.
 
-With half of it records of 160 bytes cost a tenth more, here and in the JVM; twice as much saves nothing more.
+With half of it records of 160 bytes cost a tenth more, here and in the JVM.
 """
 
 ARROW_ROWS = 256 * 1024
