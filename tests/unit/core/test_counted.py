@@ -91,6 +91,20 @@ def test_what_is_left_is_balanced_when_shards_vanish() -> None:
     assert (counts(play, left), play.view.moves, last_reason(play)) == ([2, 3], 1, "ShardsGone")
 
 
+def test_what_is_left_is_balanced_when_shards_vanish_that_a_new_coordinator_could_not_look_at() -> None:
+    play = holding(A="0123", B="4567")
+    play.restart()
+    left = topic(8)[3:]
+    play.discover(left, unlooked="012")
+    play.settle("A", "B")
+    assert play.counts() == {"A": 4, "B": 4}
+    epoch = play.view.group_epoch
+    play.discover(left)
+    assert play.view.group_epoch == epoch + 1
+    play.settle("A", "B")
+    assert (counts(play, left), play.view.moves, last_reason(play)) == ([2, 3], 1, "ShardsGone")
+
+
 def test_what_is_left_is_balanced_when_the_source_drops_what_was_not_read() -> None:
     play = holding(A="0123", B="4567")
     play.discover((*(info(number, begin=20) for number in "012"), *topic(8)[3:]))

@@ -37,7 +37,8 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
         return
     infos |= {shard: before[shard] for shard in request.unlooked if shard in before}  # it is as it was, as far as anybody knows
     state.put_infos(infos)
-    unlooked, unknown_before = request.unlooked - infos.keys(), state.clocks.unlooked | state.clocks.kept_out
+    unlooked, unlooked_before = request.unlooked - infos.keys(), state.clocks.unlooked
+    unknown_before = unlooked_before | state.clocks.kept_out
     state.put_clocks(seen=True, unlooked=unlooked, kept_out=request.kept_out)
     fresh = sorted(infos.keys() - state.shards.keys(), key=shard_key)
     _note_growth(state, fresh, infos)
@@ -56,7 +57,8 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     newly = tuple(shard for shard in closed if shard in before and before[shard].open)
     for shard in newly:
         state.tell(Told(SHARD_CLOSED, f"shard {shard} is closed at {infos[shard].end}", shards=(shard,)))
-    vanished = before.keys() - infos.keys()
+    # What nobody could look at was taken for there, and a rebalance may have counted it.
+    vanished = (before.keys() | (unlooked_before & state.shards.keys())) - infos.keys() - unlooked
     if fresh or newly or vanished:
         state.put_record(group_epoch=state.record.group_epoch + 1)
     if fresh:
