@@ -262,6 +262,9 @@ class _Api:
     async def _body(self, request: web.Request, caller: Caller) -> bytes:
         """The request's body. Raises _TooSlowError if it does not arrive in time."""
         small = request.content_length is not None and request.content_length <= LARGE
+        if small and request.content.is_eof():
+            # It has arrived with the headers, as nearly all do: there is nothing to wait for.
+            return await request.read()
         try:
             async with in_time() if small else self._large.turn(_key(caller)):
                 return await request.read()
@@ -308,8 +311,8 @@ def _check_names(request: web.Request) -> None:
 
 
 def _wrong_names(request: web.Request) -> list[tuple[str, str]]:
-    named = ((what, request.match_info[what]) for what in ("namespace", "name") if what in request.match_info)
-    return [(what, value) for what, value in named if not _NAME.fullmatch(value)]
+    named = request.match_info
+    return [(what, named[what]) for what in ("namespace", "name") if what in named and not _NAME.fullmatch(named[what])]
 
 
 def _shard(request: web.Request) -> ShardId:
