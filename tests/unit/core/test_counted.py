@@ -10,7 +10,7 @@ from shardherd.core.group import balance, counted
 from shardherd.core.group.group import Group
 from shardherd.core.group.records import ConsumerRecord, InFlight
 from shardherd.core.model.nouns import Condition, ShardInfo
-from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint
+from shardherd.core.model.requests import CheckpointsLost, ConditionsChanged, ForceCheckpoint
 from tests.builders import Play, holding, incarnation, info, shard, shards, spec, started, topic, with_settings
 from tests.unit.core.tables import FREE, HELD, MOVING, OVER, WAITING, A, B, having
 
@@ -108,6 +108,18 @@ def test_what_is_left_is_balanced_when_shards_vanish_that_a_new_coordinator_coul
 def test_what_is_left_is_balanced_when_the_source_drops_what_was_not_read() -> None:
     play = holding(A="0123", B="4567")
     play.discover((*(info(number, begin=20) for number in "012"), *topic(8)[3:]))
+    play.settle("A", "B")
+    assert (counts(play, topic(8)[3:]), last_reason(play)) == ([2, 3], "ShardsGone")
+
+
+def test_what_is_left_is_balanced_when_positions_are_lost_as_they_are_written() -> None:
+    play = holding(A="0123", B="4567")
+    play.hold_commits = True
+    for number in "012":
+        play.checkpoint("A", number, 50)
+    play.hold_commits = False
+    play.uncommitted = {}
+    play.ask(CheckpointsLost(frozenset(shards("0", "1", "2"))))
     play.settle("A", "B")
     assert (counts(play, topic(8)[3:]), last_reason(play)) == ([2, 3], "ShardsGone")
 

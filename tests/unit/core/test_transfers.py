@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardherd.core.model.nouns import CheckpointResult, Heartbeat, HeldShard
-from tests.builders import Play, shard, started
+from tests.builders import Play, shard, started, topic
 
 
 def transferring() -> Play:
@@ -92,6 +92,26 @@ def test_a_holder_that_let_go_before_it_was_given_the_shard_back_gets_a_new_epoc
     play.beat("g-0")
     granted = play.confirmed("g-0")["1"]
     assert (granted.owner_epoch, granted.held_since_epoch) == (2, 1)
+
+
+def test_the_holder_keeps_the_shard_when_the_next_consumer_starts_anew_and_is_cold() -> None:
+    play = transferring()
+    play.run("g-1", start=2, ready=False)
+    play.beat("g-1", "g-0")
+    assert play.holders() == {"0": "g-0", "1": "g-0"}
+    assert set(play.confirmed("g-0")) == {"0", "1"}
+
+
+def test_the_holder_keeps_the_shard_when_a_next_consumer_that_a_new_coordinator_waited_for_is_cold() -> None:
+    play = transferring()
+    play.restart()
+    play.discover(topic(2))
+    play.consumer("g-0").busy = {shard("1")}
+    play.consumer("g-1").ready = False
+    play.wait(7.0, ["g-0"])
+    assert play.state("1") == "TRANSFER"
+    play.beat("g-1", "g-0")
+    assert set(play.confirmed("g-0")) == {"0", "1"}
 
 
 def test_a_dead_next_consumer_is_replaced_by_another_without_the_holder_hearing_of_it() -> None:

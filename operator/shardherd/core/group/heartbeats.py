@@ -49,6 +49,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     _check_place(state, request)
     _check_phase(state, request)
     rebuild.check_claims(state, request)
+    expected = _is_expected_to_take_shards(state, request.consumer)
     new = liveness.admit(state, request.consumer, request.incarnation, now)
     before = state.sessions.get(request.consumer)
     if before is not None and before.heard and request.seq <= before.seq:
@@ -68,7 +69,7 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
             )
         )
     _take_place(state, request)
-    _want_rebalance(state, request, received, was_draining, unheard)
+    _want_rebalance(state, request, received, expected, was_draining, unheard)
 
 
 def reply(state: State, request: Heartbeat) -> HeartbeatReply:
@@ -227,11 +228,21 @@ def _goes_on_at(request: Heartbeat, before: Session | None, now: float) -> float
     return before.goes_on_at if before is not None and before.phase is Phase.WAITING else 0.0
 
 
-def _want_rebalance(state: State, request: Heartbeat, received: bool, was_draining: bool, unheard: bool) -> None:
+def _is_expected_to_take_shards(state: State, consumer: ConsumerId) -> bool:
+    """Whether the last rebalance could give this consumer shards, or those go on that are on their way to it.
+
+    It may have been another run of this name that was warm, or nobody has heard it since this coordinator took over.
+    """
+    return eligible.receives(state, consumer) or (bool(state.incoming.get(consumer)) and eligible.may_be_next(state, consumer))
+
+
+def _want_rebalance(
+    state: State, request: Heartbeat, received: bool, expected: bool, was_draining: bool, unheard: bool
+) -> None:
     receives = eligible.receives(state, request.consumer)
     if request.draining and not was_draining:
         grants.want_rebalance(state, CONSUMER_DRAINING)
     elif receives and not received:
         grants.want_rebalance(state, RESTORED if unheard else CONSUMER_JOINED)
-    elif received and not receives:
+    elif expected and not receives:
         grants.want_rebalance(state, CONSUMER_NOT_READY)
