@@ -54,8 +54,8 @@ simulate: venv ## Simulated schedules of a whole group (SEEDS=10000), from a sta
 	@$(PY) -m tests.simulation --seeds $(SEEDS) $(if $(SEED_START),--start $(SEED_START))
 
 .PHONY: planted-bugs
-planted-bugs: venv ## Look for each planted bug among the first 1,000 schedules.
-	@$(PY) -m tests.simulation --planted-bugs --seeds 1000
+planted-bugs: venv ## Look for each planted bug among the first 1,000 schedules; RENEW=1: and write down which seed shows it, for `make test`.
+	@$(PY) -m tests.simulation --planted-bugs --seeds 1000 $(if $(RENEW),--renew)
 
 .PHONY: lint
 lint: venv ## Format, lint, types and import contracts.

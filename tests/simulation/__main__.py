@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 
@@ -19,7 +20,9 @@ def main() -> int:
     parser.add_argument("--replay", type=int, metavar="SEED", help="show one schedule step by step")
     parser.add_argument("--bug", choices=list(BUGS), help="with this bug in the real code")
     parser.add_argument("--planted-bugs", action="store_true", help="look for every planted bug among the first seeds")
+    parser.add_argument("--renew", action="store_true", help="write down which seed shows each planted bug")
     parser.add_argument("--worker", type=int, nargs=3, metavar=("FROM", "TO", "STEP"), help=argparse.SUPPRESS)
+    parser.add_argument("--known-bug", nargs=2, action="append", metavar=("SEED", "BUG"), help=argparse.SUPPRESS)
     parser.add_argument("--also", type=int, nargs="*", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--stop-at-first", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -29,12 +32,16 @@ def main() -> int:
         report = campaign.simulate(many, stop_at_first=chosen.stop_at_first, bug=chosen.bug, watched=True)
         print(report.as_json())
         return 0
+    if chosen.known_bug is not None:
+        campaign.end_with_parent()
+        print(json.dumps(campaign.look_at_known([(name, int(seed)) for seed, name in chosen.known_bug])))
+        return 0
     if chosen.replay is not None:
         broken = campaign.replay(chosen.replay, print, chosen.bug)
         print(broken or "every promise was kept")
         return 1 if broken else 0
     if chosen.planted_bugs:
-        return _planted(chosen.seeds, chosen.workers)
+        return _planted(chosen.seeds, chosen.workers, renew=chosen.renew)
     start = seeds.drawn() if chosen.start is None else chosen.start
     print(f"{chosen.seeds} seeds from {start} on (the same again: SEED_START={start})", flush=True)
     report = campaign.spread(chosen.seeds, start, chosen.workers, bug=chosen.bug)
@@ -42,10 +49,12 @@ def main() -> int:
     return 1 if report.broken or report.never_hit() else 0
 
 
-def _planted(count: int, workers: int) -> int:
+def _planted(count: int, workers: int, *, renew: bool) -> int:
     found = campaign.find_bugs(list(BUGS), count, workers)
     for name, first in found.items():
         print(f"{name}: " + (f"not found within {count} seeds" if first is None else f"seed {first[0]}: {first[1][:160]}"))
+    if renew:
+        seeds.renew_bugs({name: first[0] for name, first in found.items() if first is not None})
     seen = sum(first is not None for first in found.values())
     print(f"found: {seen}/{len(found)}")
     return 0 if seen == len(found) else 1

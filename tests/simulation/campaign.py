@@ -18,11 +18,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from shardherd.core.group import fsm, grants
@@ -237,18 +238,52 @@ def spread(
     return report
 
 
-def find_bugs(names: Sequence[str], seeds: int, workers: int, *, niced: bool = False) -> dict[str, tuple[int, str] | None]:
-    """For each planted bug the first of the seeds from 0 on that shows it, and what broke."""
+Found = dict[str, tuple[int, str] | None]
+"""By planted bug the seed that shows it and what broke; None: no seed did."""
+
+
+def find_bugs(
+    names: Sequence[str], seeds: int, workers: int, *, known: Mapping[str, int] = MappingProxyType({}), niced: bool = False
+) -> Found:
+    """For each planted bug one of the seeds from 0 on that shows it: the `known` one if it still does, else the first."""
+    listed = [(name, known[name]) for name in names if known.get(name, seeds) < seeds]
+    found = _look_at(listed, workers, niced=niced)
 
     def look_for(name: str) -> tuple[int, str] | None:
         process = _start(["--worker", "0", str(seeds), "1", "--bug", name, "--stop-at-first"], niced=niced)
         broken = _reported(process).broken
-        if any(error in what for _, what in broken for error in ("TypeError(", "AttributeError(", "NameError(")):
-            raise RuntimeError(f"the planted bug {name!r} does not fit the code any more: {broken[0][1]}")
         return broken[0] if broken else None
 
+    missing = [name for name in names if found.get(name) is None]
     with ThreadPoolExecutor(workers) as searches:
-        return dict(zip(names, searches.map(look_for, names), strict=True))
+        found.update(zip(missing, searches.map(look_for, missing), strict=True))
+    for name, shown in found.items():
+        if shown is not None and any(error in shown[1] for error in ("TypeError(", "AttributeError(", "NameError(")):
+            raise RuntimeError(f"the planted bug {name!r} does not fit the code any more: {shown[1]}")
+    return {name: found[name] for name in names}
+
+
+def _look_at(listed: Sequence[tuple[str, int]], workers: int, *, niced: bool) -> Found:
+    """What becomes of each of these bugs in the schedule of its one seed."""
+    processes = []
+    for each in filter(None, (listed[worker::workers] for worker in range(workers))):
+        # All bugs of a worker in one process: to start one takes as long as twenty schedules.
+        arguments = [text for name, seed in each for text in ("--known-bug", str(seed), name)]
+        processes.append(_start(arguments, niced=niced))
+    found: Found = {}
+    for process in processes:
+        for name, shown in json.loads(_output(process)).items():
+            found[name] = (shown[0], shown[1]) if shown is not None else None
+    return found
+
+
+def look_at_known(listed: Sequence[tuple[str, int]]) -> Found:
+    """A worker's part of `_look_at`."""
+    found: Found = {}
+    for name, seed in listed:
+        broken = simulate([seed], bug=name, watched=True).broken
+        found[name] = broken[0] if broken else None
+    return found
 
 
 def _start(arguments: Sequence[str], *, niced: bool = False) -> subprocess.Popen[str]:
@@ -258,9 +293,14 @@ def _start(arguments: Sequence[str], *, niced: bool = False) -> subprocess.Popen
 
 
 def _reported(process: subprocess.Popen[str]) -> Report:
+    return Report.from_json(_output(process))
+
+
+def _output(process: subprocess.Popen[str]) -> str:
+    """The last line that a worker prints, once it has ended."""
     # Not `communicate`, which closes the worker's standard input, and so ends it.
     assert process.stdout is not None
     output = process.stdout.read()
     if process.wait() != 0:
         raise RuntimeError(f"a worker of the simulation ended with {process.returncode}: {output[-2000:]}")
-    return Report.from_json(output.splitlines()[-1])
+    return output.splitlines()[-1]

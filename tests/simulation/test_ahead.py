@@ -41,7 +41,7 @@ def test_a_search_that_was_begun_is_waited_for_and_one_that_was_not_runs_now(mon
         runs.append(("schedules", niced))
         return Report(schedules=7)
 
-    def find_bugs(*_: object, niced: bool) -> ahead.Found:
+    def find_bugs(*_: object, niced: bool, **__: object) -> campaign.Found:
         runs.append(("bugs", niced))
         return {"a bug": None}
 
