@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 EARLY = 0.97
 """Nothing may time out before so much of its time: clocks run up to a hundredth too fast."""
 
-TOLD = 30.0
+SPEC_KNOWN = 30.0
 """Seconds after which a coordinator that runs knows of an edited spec, whatever happened to it meanwhile."""
 
 PROMPT = 1.0
@@ -328,7 +328,7 @@ class Judge(Ledger):
             return False
         if before is not None and not before.present:
             return False
-        emptied = spec is not None and name in (spec.leaving | spec.cordoned) and self.spec_since > self.now - TOLD
+        emptied = spec is not None and name in (spec.leaving | spec.cordoned) and self.spec_since > self.now - SPEC_KNOWN
         return not known.present or known.incarnation != run or heard.draining_since is not None or emptied
 
     def _freed(self, was: ShardRecord, after: Ownership) -> None:
@@ -378,7 +378,7 @@ class Judge(Ledger):
         if heard is not None and heard.drained_before(self.now - LATELY):
             raise BrokenError(f"{row.shard} was given to {row.holder}, which drains")
         spec = self.spec
-        if spec is None or self.spec_since > self.now - TOLD or self._stood():
+        if spec is None or self.spec_since > self.now - SPEC_KNOWN or self._stood():
             return
         if spec.settings.paused:
             raise BrokenError(f"{row.shard} was given to {row.holder} while the group was paused")
@@ -459,8 +459,8 @@ class Judge(Ledger):
             was = before.shards.get(name)
             if was is None or was == row:
                 continue
-            told = (was.state is ShardState.ALREADY_ALLOC, was.holder, was.incarnation, was.owner_epoch)
-            if told != (row.state is ShardState.ALREADY_ALLOC, row.holder, row.incarnation, row.owner_epoch):
+            shown = (was.state is ShardState.ALREADY_ALLOC, was.holder, was.incarnation, was.owner_epoch)
+            if shown != (row.state is ShardState.ALREADY_ALLOC, row.holder, row.incarnation, row.owner_epoch):
                 news |= {each for each in (was.holder, row.holder) if each is not None}
         runner = operator.runtime.group(self.world.spec.identity.namespace, self.world.spec.identity.name)
         if not news or runner.mailbox is None:
@@ -480,8 +480,8 @@ class Judge(Ledger):
 
     # Answers.
 
-    def told(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
-        super().told(heartbeat, reply, writer)
+    def heartbeat_answered(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
+        super().heartbeat_answered(heartbeat, reply, writer)
         stored = self.stored
         assert stored is not None
         owner = (heartbeat.consumer, heartbeat.incarnation)
@@ -515,15 +515,15 @@ class Judge(Ledger):
         self._settings(owner, reply)
 
     def _settings(self, owner: object, reply: HeartbeatReply) -> None:
-        if self.spec is None or self.spec_since > self.now - TOLD or self._stood():
+        if self.spec is None or self.spec_since > self.now - SPEC_KNOWN or self._stood():
             return
         operator = self._operator(self.writer)
         if operator is not None and self._kube_in_trouble(operator):
             return  # an edit counts once it is stored
         wanted = self.spec.settings
-        told = (reply.paused, reply.ordered, reply.heartbeat_interval, reply.session_timeout)
-        if told != (wanted.paused, wanted.ordered, wanted.heartbeat_interval, wanted.session_timeout):
-            raise BrokenError(f"{owner} is told {told}, and the spec is {wanted}")
+        shown = (reply.paused, reply.ordered, reply.heartbeat_interval, reply.session_timeout)
+        if shown != (wanted.paused, wanted.ordered, wanted.heartbeat_interval, wanted.session_timeout):
+            raise BrokenError(f"{owner} is told {shown}, and the spec is {wanted}")
 
     def _readable(self, shard: ShardId) -> bool:
         """Whether its position has been known for long, so that nothing keeps its holder from being told of it."""
@@ -588,7 +588,7 @@ class Judge(Ledger):
             if silence < EARLY * settings.session_timeout - 1.0 or led < EARLY * settings.session_timeout:
                 raise BrokenError(f"{consumer} was expired after {silence:.1f} s of silence, {led:.1f} s after a new leader")
             return
-        if self.spec_since > self.now - TOLD:
+        if self.spec_since > self.now - SPEC_KNOWN:
             return
         doubled = 2 ** min(6, sum(1 for when in self.doublings if when < self.now - 1.0))
         if self.positions_heard_at < self.now - STORING:
@@ -684,7 +684,7 @@ class Judge(Ledger):
         if self.world is None:
             return False
         _, until = self.world._stood.get(self.writer, (0.0, 0.0))
-        return until > self.now - TOLD
+        return until > self.now - SPEC_KNOWN
 
     def _kube_in_trouble(self, operator: OperatorRun) -> bool:
         assert self.world is not None
@@ -708,8 +708,8 @@ class _Complaints(logging.Handler):
         failed = record.exc_info is not None and record.exc_info[1] is not None
         if failed or record.msg == "group %s refuses a %s: %s":
             error = record.exc_info[1] if record.exc_info is not None else None
-            told = BrokenError(f"a failure of ours: {record.getMessage()}: {error!r}")
-            self._world.timeline.at(self._world.time, None, _throw, told)
+            broken = BrokenError(f"a failure of ours: {record.getMessage()}: {error!r}")
+            self._world.timeline.at(self._world.time, None, _throw, broken)
 
 
 @contextmanager

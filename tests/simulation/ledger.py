@@ -381,9 +381,9 @@ class Ledger:
         self.older = older
         self.counts["ownerships put back"] += 1
 
-    # What consumers are told.
+    # Answers to consumers.
 
-    def told(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
+    def heartbeat_answered(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
         """The answer to a heartbeat leaves this coordinator."""
         self.counts["heartbeats answered"] += 1
         if heartbeat.group_uid not in ("", self.uid):
@@ -391,7 +391,7 @@ class Ledger:
         if writer != self.writer:
             raise BrokenError(f"{writer} answers a heartbeat, but {self.writer} has written its leader epoch")
         for each in reply.confirmed:
-            self.sightings.told_of_gone(writer, heartbeat.consumer, each.shard, self.now)
+            self.sightings.granted_of_gone(writer, heartbeat.consumer, each.shard, self.now)
             row = self.stored.shards.get(each.shard) if self.stored is not None else None
             owner = (heartbeat.consumer, heartbeat.incarnation)
             if row is None or (row.holder, row.incarnation, row.owner_epoch) != (*owner, each.owner_epoch):
@@ -400,7 +400,7 @@ class Ledger:
                 raise BrokenError(f"{heartbeat.consumer} is told to read {each.shard}, which is {row.state}")
             book = self.shards[each.shard]
             if self.sightings.another(self.stored, each.shard):
-                self.sightings.told(writer, heartbeat.consumer, each.shard, self.now)
+                self.sightings.granted_of_another(writer, heartbeat.consumer, each.shard, self.now)
                 continue
             if each.owner_epoch in book.last_position:
                 continue

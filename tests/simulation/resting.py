@@ -39,7 +39,7 @@ def unlike(world: World) -> str:
         or picture(view, stored)
         or _shards(world, group, view, stored, leader.process.now())
         or _consumers(world, group, view, stored, leader.process.now())
-        or _told(world, leader, view)
+        or _events(world, leader, view)
         or share(world.spec.settings.assignor, stored, world.source.names())
     )
 
@@ -189,7 +189,7 @@ def _consumers(world: World, group: Group, view: GroupView, stored: Ownership, n
     return ""
 
 
-def _told(world: World, leader: OperatorRun, view: GroupView) -> str:
+def _events(world: World, leader: OperatorRun, view: GroupView) -> str:
     """Whether the figures agree with the events that were recorded."""
     events = world.ledger.events
     if not view.rebalances == events[leader.name, "Rebalanced"] == leader.rebalances:

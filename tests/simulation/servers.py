@@ -165,7 +165,7 @@ class LeaseApi:
             lambda: self._server.lease_call(method, body),
             timeout,
             ApiUnavailableError,
-            lambda told: ApiError(told, 429, "TooManyRequests"),
+            lambda message: ApiError(message, 429, "TooManyRequests"),
         )
 
 

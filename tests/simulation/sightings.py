@@ -62,7 +62,7 @@ class Sightings:
         unlooked = self._unlooked_last.get(shard, float("-inf"))
         return now - unlooked < seconds or unlooked > self._looked_last.get((coordinator, shard), float("-inf"))
 
-    def told_of_gone(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
+    def granted_of_gone(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
         """A consumer is told to read a shard: one that this coordinator has not seen for long is gone for it."""
         if (since := self.missed_for(coordinator, shard, now)) > self._patience:
             raise BrokenError(f"{coordinator} tells {consumer} to read {shard}, which it has not seen for {since:.0f} s")
@@ -80,7 +80,7 @@ class Sightings:
         """All shards that are there and of which `another` holds."""
         return [shard for shard, book in self._shards.items() if book.present and self.another(ownership, shard)]
 
-    def told(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
+    def granted_of_another(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
         """A consumer is told to read a shard that is another one than before."""
         if self._knows(coordinator, shard, now):
             raise BrokenError(f"{coordinator} tells {consumer} to read {shard}, and knows that it is another shard than before")

@@ -165,8 +165,8 @@ class Small:
             if consumer.proof is not None:
                 yield f"the death of {name} is proven", partial(Small.prove, at=at)
         if self.committing is not None:
-            yield "the commit is done", partial(Small.committed, told=True)
-            yield "the commit is done, its answer is lost", partial(Small.committed, told=False)
+            yield "the commit is done", partial(Small.committed, answered=True)
+            yield "the commit is done, its answer is lost", partial(Small.committed, answered=False)
             yield "the commit fails", Small.failed
 
     def exchange(self, at: int) -> None:
@@ -257,7 +257,7 @@ class Small:
             consumer.tracker.acknowledge(request.checkpoints, decision.reply)
             consumer.tracker.release()
 
-    def committed(self, *, told: bool) -> None:
+    def committed(self, *, answered: bool) -> None:
         committing = self.committing
         assert committing is not None
         self.committing = None
@@ -269,7 +269,7 @@ class Small:
             self.durable = {**self.durable, shard: offset}
         self.ask(CheckpointsCommitted(committing.offsets))
         consumer = self.mine(committing.who)
-        if told and consumer.alive and consumer.start == committing.start:
+        if answered and consumer.alive and consumer.start == committing.start:
             consumer.tracker.acknowledge(committing.request.checkpoints, committing.reply)
             consumer.tracker.release()
 

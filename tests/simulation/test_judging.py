@@ -119,7 +119,7 @@ def test_what_keeps_to_the_rules_is_no_news() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         (FREE, given(FREE, A, parents=(T1,)), r"has parents \('t/1',\), its source says \(\)"),
         (FREE, given(FREE, A, held_since_epoch=9), "is of the future"),
@@ -136,14 +136,14 @@ def test_what_keeps_to_the_rules_is_no_news() -> None:
         (MOVING, HELD._replace(revision=7), "stays with g-0, though g-1 waits for it"),
     ],
 )
-def test_it_sees_a_row_that_breaks_a_rule(before: ShardRecord, after: ShardRecord, told: str) -> None:
+def test_it_sees_a_row_that_breaks_a_rule(before: ShardRecord, after: ShardRecord, message: str) -> None:
     books = judge(before)
-    with pytest.raises(BrokenError, match=told):
+    with pytest.raises(BrokenError, match=message):
         books.store(owned(after, revision=7), LEADER)
 
 
 @pytest.mark.parametrize(
-    ("after", "told"),
+    ("after", "message"),
     [
         (owned(given(FREE, A, revision=6), revision=6), "is not above 6"),
         (owned(FREE._replace(parents=()), discovered=False), "became"),
@@ -157,8 +157,8 @@ def test_it_sees_a_row_that_breaks_a_rule(before: ShardRecord, after: ShardRecor
         (owned(FREE, consumers={**CONSUMERS, B: ConsumerRecord(B, Incarnation("uid-c", 1))}, group_epoch=4), "went back"),
     ],
 )
-def test_it_sees_a_group_that_breaks_a_rule(after: Ownership, told: str) -> None:
-    with pytest.raises(BrokenError, match=told):
+def test_it_sees_a_group_that_breaks_a_rule(after: Ownership, message: str) -> None:
+    with pytest.raises(BrokenError, match=message):
         judge(FREE).store(after, LEADER)
 
 
@@ -198,10 +198,10 @@ def test_a_shard_stays_where_it_is_when_who_was_chosen_between_two_writes_drains
     assert books.stored.shards == {T0: HELD._replace(revision=7)}
 
 
-@pytest.mark.parametrize("told", [spec(3, leaving=[THIRD.consumer]), spec(3, cordoned=[THIRD.consumer])])
-def test_a_shard_stays_where_it_is_when_who_was_chosen_between_two_writes_is_emptied_by_the_second(told: GroupSpec) -> None:
+@pytest.mark.parametrize("edited", [spec(3, leaving=[THIRD.consumer]), spec(3, cordoned=[THIRD.consumer])])
+def test_a_shard_stays_where_it_is_when_who_was_chosen_between_two_writes_is_emptied_by_the_second(edited: GroupSpec) -> None:
     books = moving_beside()
-    books.specified(told)
+    books.specified(edited)
     call_off(books, THIRD)
     assert books.stored is not None
     assert books.stored.shards == {T0: HELD._replace(revision=7)}
@@ -876,7 +876,7 @@ CONFIRMED = ConfirmedShard(T0, 4, 3, 4)
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (reply(), "holds t/0 under epoch 4, and is not told so"),
         (reply(CONFIRMED, revision=5), "is told revision 5, stored is 6"),
@@ -884,12 +884,12 @@ CONFIRMED = ConfirmedShard(T0, 4, 3, 4)
         (reply(CONFIRMED, paused=True), "and the spec is"),
     ],
 )
-def test_it_sees_a_heartbeat_that_is_answered_wrongly(answer: HeartbeatReply, told: str) -> None:
+def test_it_sees_a_heartbeat_that_is_answered_wrongly(answer: HeartbeatReply, message: str) -> None:
     books = judge(HELD)
     asked = heartbeat(A, held=(HeldShard(T0, 4),))
-    books.told(asked, reply(CONFIRMED), LEADER)
-    with pytest.raises(BrokenError, match=told):
-        books.told(asked, answer, LEADER)
+    books.heartbeat_answered(asked, reply(CONFIRMED), LEADER)
+    with pytest.raises(BrokenError, match=message):
+        books.heartbeat_answered(asked, answer, LEADER)
 
 
 @pytest.mark.parametrize("refuses", [True, False])
@@ -901,7 +901,7 @@ def test_an_edit_counts_for_what_consumers_are_told_once_the_api_server_stores_i
     world.operators, world.network = [operator], network
     books.world = world
     with nullcontext() if refuses else pytest.raises(BrokenError, match="and the spec is"):
-        books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply(CONFIRMED, paused=True), LEADER)
+        books.heartbeat_answered(heartbeat(A, held=(HeldShard(T0, 4),)), reply(CONFIRMED, paused=True), LEADER)
 
 
 @pytest.mark.parametrize(("stood", "seen"), [((0.0, 0.0), True), ((100.0, 400.0), False)])
@@ -910,18 +910,18 @@ def test_a_rebalance_of_before_a_standstill_may_be_told_of_after_it(stood: tuple
     world: Any = SimpleNamespace(time=1000.0, ledger=ledger, _stood={LEADER: stood})
     leader: Any = SimpleNamespace(name=LEADER, rebalances=1, process=SimpleNamespace(wall=lambda: 1000.0))
     view: Any = SimpleNamespace(rebalances=1, last_rebalance=SimpleNamespace(time=100.0))
-    told = resting._told(world, leader, view)
-    assert told == ("the last rebalance was told of 598.0 s ago, and is shown as 900.0 s ago" if seen else "")
+    found = resting._events(world, leader, view)
+    assert found == ("the last rebalance was told of 598.0 s ago, and is shown as 900.0 s ago" if seen else "")
 
 
 def test_it_sees_an_answer_to_a_run_that_is_over_and_a_stale_pair_that_is_not_named() -> None:
     with pytest.raises(BrokenError, match=r"are fenced, and \[\('t/0', 3\)\] are"):
-        judge(HELD).told(heartbeat(A, held=(HeldShard(T0, 3),)), reply(CONFIRMED), LEADER)
+        judge(HELD).heartbeat_answered(heartbeat(A, held=(HeldShard(T0, 3),)), reply(CONFIRMED), LEADER)
     books = judge(FREE)
     gone = {**CONSUMERS, A: replace(CONSUMERS[A], present=False)}
     books.store(owned(FREE, consumers=gone, group_epoch=4), LEADER)
     with pytest.raises(BrokenError, match="is answered, and stored is"):
-        books.told(heartbeat(A), reply(), LEADER)
+        books.heartbeat_answered(heartbeat(A), reply(), LEADER)
 
 
 def test_it_sees_a_checkpoint_that_is_answered_wrongly() -> None:
@@ -1275,7 +1275,7 @@ def test_what_its_holder_has_let_go_of_may_be_forgotten_before_the_holder_is_ans
 
 
 @pytest.mark.parametrize(
-    ("books", "group", "told"),
+    ("books", "group", "message"),
     [
         (missing(FREE, seconds=100.0), {}, "is no longer in the ownership of operator-1, which has not seen it for 100 s"),
         (judge(FREE), {}, "which has not seen it for 0 s"),
@@ -1283,8 +1283,8 @@ def test_what_its_holder_has_let_go_of_may_be_forgotten_before_the_holder_is_ans
         (missing(HELD, seconds=201.0, named=True), {}, "is forgotten, and g-0 has not said that it holds it no more"),
     ],
 )
-def test_it_sees_that_a_shard_is_forgotten_too_soon(books: Judge, group: dict[str, Any], told: str) -> None:
-    with pytest.raises(BrokenError, match=told):
+def test_it_sees_that_a_shard_is_forgotten_too_soon(books: Judge, group: dict[str, Any], message: str) -> None:
+    with pytest.raises(BrokenError, match=message):
         books.store(owned(**{"revision": 7, "group_epoch": 4, "epoch_floor": 4, **group}), LEADER)
 
 
@@ -1292,16 +1292,16 @@ def test_it_sees_that_a_consumer_is_told_to_read_what_is_gone() -> None:
     books = missing(HELD, seconds=130.0)
     reply = HeartbeatReply(6, (ConfirmedShard(T0, 4, 3, 4),), heartbeat_interval=Seconds(3.0), session_timeout=Seconds(90.0))
     with pytest.raises(BrokenError, match="tells g-0 to read t/0, which it has not seen for 130 s"):
-        books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply, LEADER)
+        books.heartbeat_answered(heartbeat(A, held=(HeldShard(T0, 4),)), reply, LEADER)
 
 
 def test_nobody_need_be_told_to_read_what_the_last_look_was_without_however_long_ago_that_was() -> None:
     books = missing(HELD, seconds=5000.0)
     assert not books.sightings.missed_within(books.loss_limit, T0, books.timeline.now)
-    books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply(), LEADER)
+    books.heartbeat_answered(heartbeat(A, held=(HeldShard(T0, 4),)), reply(), LEADER)
     books.sightings.looked(LEADER, (ShardInfo(T0, 0, 10), ShardInfo(T1, 0, 10)), books.timeline.now)
     with pytest.raises(BrokenError, match="holds t/0 under epoch 4, and is not told so"):
-        books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply(), LEADER)
+        books.heartbeat_answered(heartbeat(A, held=(HeldShard(T0, 4),)), reply(), LEADER)
 
 
 def test_a_coordinator_that_loads_the_group_anew_has_not_missed_anything_yet() -> None:

@@ -47,7 +47,7 @@ from tests.simulation.bugs import DIRECTED, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, meet, planned
 from tests.simulation.consumer import ConsumerRun, Leaving
 from tests.simulation.exhaustive import explore
-from tests.simulation.judging import TOLD
+from tests.simulation.judging import SPEC_KNOWN
 from tests.simulation.ledger import Ledger
 from tests.simulation.ledger_entries import CANCEL_GRACE, BrokenError, Run, Shard
 from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
@@ -190,7 +190,7 @@ def test_a_coordinator_that_stood_still_is_told_when_it_goes_on_what_was_edited_
     world = World(calm)
     identity = world.spec.identity
 
-    def told() -> object:
+    def known_spec() -> object:
         leader = world.leader()
         assert leader is not None
         return leader.runtime.group(identity.namespace, identity.name).spec
@@ -203,9 +203,9 @@ def test_a_coordinator_that_stood_still_is_told_when_it_goes_on_what_was_edited_
         world.stand_still(leader.process, 100.0)
         world.change_spec(paused=True)
         world.until(world.time + 100.0)
-        assert told() == before
-        world.until(world.time + TOLD)
-        assert told() == world.spec
+        assert known_spec() == before
+        world.until(world.time + SPEC_KNOWN)
+        assert known_spec() == world.spec
     finally:
         world._end()
 
@@ -245,8 +245,8 @@ def test_seeds_that_once_failed_are_read_with_what_they_were(tmp_path: Path) -> 
 
 def test_a_run_prints_the_start_that_it_drew() -> None:
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--seeds", "1", "--workers", "1"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()[0]
-    start = re.fullmatch(r"1 seeds from (\d+) on \(the same again: SEED_START=(\d+)\)", told)
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()[0]
+    start = re.fullmatch(r"1 seeds from (\d+) on \(the same again: SEED_START=(\d+)\)", printed)
     assert start is not None
     assert start[1] == start[2]
 
@@ -287,8 +287,8 @@ def test_a_world_that_is_over_has_nothing_under_way() -> None:
     """What of it was still to be unwound would complain in the middle of something else, when it is collected as garbage."""
     command = [sys.executable, "-c", UNWOUND]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT}"}
-    told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert (told.returncode, told.stdout, told.stderr) == (0, "20 worlds\n", "")
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "20 worlds\n", "")
 
 
 UNWOUND = """
@@ -578,19 +578,19 @@ def test_what_vanished_while_a_look_at_it_was_under_way_was_not_seen_since() -> 
     books.sightings.vanished(T0)
     books.sightings.looked("operator-1", [ShardInfo(T0, 0, 10, source_id="id-2")], books.now)
     books.timeline.now += books.loss_limit + 1.0
-    told_to_read(books, "operator-1")
+    grants_what_is_another(books, "operator-1")
 
 
-def told_to_read(books: Ledger, coordinator: str) -> None:
+def grants_what_is_another(books: Ledger, coordinator: str) -> None:
     heartbeat = Heartbeat(ConsumerId("g-0"), Incarnation("uid-1", 1), 1, 0)
     books.writer = coordinator
-    books.told(heartbeat, HeartbeatReply(1, (ConfirmedShard(T0, 2, 2, 5),)), coordinator)
+    books.heartbeat_answered(heartbeat, HeartbeatReply(1, (ConfirmedShard(T0, 2, 2, 5),)), coordinator)
 
 
 def test_the_ledger_sees_that_a_shard_is_read_on_by_who_knows_that_it_was_made_anew() -> None:
-    told_to_read(made_anew(), "operator-2")
+    grants_what_is_another(made_anew(), "operator-2")
     with pytest.raises(BrokenError, match="knows that it is another shard than before"):
-        told_to_read(made_anew(), "operator-1")
+        grants_what_is_another(made_anew(), "operator-1")
 
 
 def test_the_ledger_sees_a_grant_before_what_was_made_anew_is_reset() -> None:

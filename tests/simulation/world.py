@@ -380,7 +380,7 @@ class World:
     def answered(self, operator: OperatorRun, call: Call, outcome: Any, http: HttpAnswer | None) -> None:
         """An answer leaves an operator: what it means, and what goes over the wire if that is HTTP."""
         if isinstance(outcome, HeartbeatReply) and isinstance(call.request, Heartbeat):
-            self.judge(self.ledger.told, call.request, outcome, operator.name)
+            self.judge(self.ledger.heartbeat_answered, call.request, outcome, operator.name)
         elif isinstance(outcome, CheckpointReply) and isinstance(call.request, CheckpointRequest):
             self.judge(self.ledger.accepted, call.request, outcome)
         elif isinstance(outcome, ShardherdError):

@@ -93,7 +93,7 @@ class GroupRunner:
         self._room = Room(
             ports.clock,
             lambda: self.group.shard_count,
-            lambda told: self._learn(replace(self._facts, too_large=told)),
+            lambda message: self._learn(replace(self._facts, too_large=message)),
         )
         self._ownership: Ownership | None = None
         self._problem = ""
