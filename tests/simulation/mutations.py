@@ -44,10 +44,10 @@ CORE = (
 COORDINATOR = (
     "commits",
     "copies",
-    "facts",
     "items",
     "mailbox",
     "parking",
+    "restrictions",
     "runner",
     "runtime",
     "storage",
