@@ -32,7 +32,7 @@ from shardherd.core.model.nouns import (
     ShardState,
 )
 from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed, ConsumerDied, Request, ShardsDiscovered, Tick
-from tests.simulation.ledger_entries import BrokenError
+from tests.simulation.history_entries import BrokenError
 
 SHARDS = (ShardId("t/0"), ShardId("t/1"))
 NAMES = (ConsumerId("g-0"), ConsumerId("g-1"))
@@ -42,7 +42,7 @@ SESSION = 9.0
 
 @dataclass
 class Consumer:
-    """One name: its run, its books, and what is on the way to and from it."""
+    """One name: its run, its ledger, and what is on the way to and from it."""
 
     start: int = 1
     tracker: Tracker = field(default_factory=Tracker)
@@ -54,15 +54,15 @@ class Consumer:
     proof: Incarnation | None = None
 
     def twin(self) -> Consumer:
-        books = self.tracker
+        ledger = self.tracker
         tracker = Tracker.__new__(Tracker)
-        tracker.__dict__.update(books.__dict__)
+        tracker.__dict__.update(ledger.__dict__)
         tracker._grants = {
             shard: type(grant)(grant.epoch, grant.held_since, grant.position, grant.done, grant.durable, grant.revoked)
-            for shard, grant in books._grants.items()
+            for shard, grant in ledger._grants.items()
         }
-        tracker._in_flight = dict(books._in_flight)
-        tracker._given_up = dict(books._given_up)
+        tracker._in_flight = dict(ledger._in_flight)
+        tracker._given_up = dict(ledger._given_up)
         return Consumer(self.start, tracker, self.alive, self.seq, self.sent, self.answer, self.batch, self.proof)
 
 
