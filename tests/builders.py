@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardherd.core.group.group import Decision, Group, Put, Told
+from shardherd.core.group.group import Decision, Group, GroupEvent, Put
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 from shardherd.core.model.messages import Seconds
@@ -150,7 +150,7 @@ class Play:
         self.now = now
         self.group = group or Group.new(spec, now)
         self.consumers: dict[str, Consumer] = {}
-        self.told: list[Told] = []
+        self.events: list[GroupEvent] = []
         self.log: dict[ShardId, Offset] = {}
         """What is durable, as the offsets' store has it."""
         self.noted: dict[ShardId, str] = {}
@@ -164,7 +164,7 @@ class Play:
         """Decide, and make positions durable."""
         decision = self.group.decide(request, self.now)
         self.group.commit()
-        self.told.extend(decision.told)
+        self.events.extend(decision.events)
         self.uncommitted.update(decision.positions)
         if self.uncommitted and not self.hold_commits:
             self.commit()
@@ -189,7 +189,7 @@ class Play:
         changes = bool(self.group.unread(infos)) or self.group.changed_by(tuple(infos), out)
         durable = {shard: self.log[shard] for shard in unread}
         decision = self.ask(ShardsDiscovered(tuple(infos), durable, notes, self.copies, there, out))
-        same = [isinstance(event, Put) and event.before == event.after for event in decision.events]
+        same = [isinstance(event, Put) and event.before == event.after for event in decision.entries]
         assert changes or same == [True], "it was said to change nothing"
         return decision
 
@@ -306,11 +306,11 @@ class Play:
         return {each.shard.removeprefix("t/"): each for each in reply.confirmed}
 
     def reasons(self) -> list[str]:
-        """Why things were told, in order."""
-        return [told.reason for told in self.told]
+        """The reasons of the events, in order."""
+        return [event.reason for event in self.events]
 
-    def told_of(self, reason: str) -> int:
-        """How often something was told for this reason."""
+    def events_of(self, reason: str) -> int:
+        """How many events had this reason."""
         return self.reasons().count(reason)
 
     def with_reset(self, reset: Reset) -> GroupSpec:

@@ -59,7 +59,7 @@ class Watched(Play):
             raise
         assert (self.group.ownership, self.view) == before, "deciding changed another group"
         withheld = withheld and (twin.spec.settings.paused or blocked(twin._state))
-        for event in decision.events:
+        for event in decision.entries:
             if isinstance(event, Put) and isinstance(event.after, ShardRecord):
                 self._watch(event.before, event.after)
                 if withheld and event.before is not None:

@@ -481,7 +481,7 @@ def _gone_is_forgotten_at_once() -> list[Patch]:
     return [(absence, "_forget", lambda state, now: real(state, now + 1e9))]
 
 
-def _gone_is_still_told() -> list[Patch]:
+def _gone_is_still_granted() -> list[Patch]:
     real = heartbeats.confirmed
 
     def confirmed(state: Any, consumer: Any) -> Any:
@@ -557,7 +557,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "the proof of an earlier start ends a later one": _proof_of_an_earlier_start_ends_a_later_one,
     "shards of who left do not wait for the grace": _left_shards_do_not_wait,
     "what is gone is forgotten at once": _gone_is_forgotten_at_once,
-    "what is gone is still told to its holder": _gone_is_still_told,
+    "what is gone is still told to its holder": _gone_is_still_granted,
     "epochs of what was forgotten given out again": _forgotten_epochs_are_given_out_again,
 }
 

@@ -20,7 +20,7 @@ from shardherd import protocol
 from shardherd.client.aio import AsyncConsumerClient
 from shardherd.core.model.errors import CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, GroupIdentity, Heartbeat, HeartbeatReply, Leave
-from tests.simulation.ledger_entries import Run
+from tests.simulation.history_entries import Run
 from tests.simulation.network import Process
 from tests.simulation.plan import Plan
 

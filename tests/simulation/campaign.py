@@ -156,7 +156,7 @@ def _run(world: World, seed: int, report: Report) -> None:
         # Whatever it is, the seed shows it again.
         report.broken.append((seed, f"{type(error).__name__}: {error}"))
     report.schedules += 1
-    report.counts.update(world.ledger.counts)
+    report.counts.update(world.history.counts)
     report.counts.update(world.network.counts)
     report.counts["messages delivered"] += world.network.delivered
     report.counts["schedules over HTTP"] += world.plan.over_http

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from shardherd.core.model.nouns import ConsumerId, Reset, ResetTo, ShardId, ShardState
 from tests.simulation.faults_of_processes import any_consumer
 from tests.simulation.faults_of_servers import be_late
-from tests.simulation.ledger import applying
-from tests.simulation.ledger_entries import Shard
+from tests.simulation.history import applying
+from tests.simulation.history_entries import Shard
 
 if TYPE_CHECKING:
     from tests.simulation.consumer import ConsumerRun
@@ -23,19 +23,19 @@ Fault = Callable[["World"], bool]
 
 def force_position(world: World) -> bool:
     """A user sets a position back, if possible of a shard that is being read; its consumer may fail soon after."""
-    books = [book for book in world.source.present() if book.durable]
-    if world.leader() is None or not books:
+    shards = [shard for shard in world.source.present() if shard.durable]
+    if world.leader() is None or not shards:
         return False
     if world.rng.random() < 0.4:
         _force_finished(world)
         return True
 
     def force(run: ConsumerRun | None) -> None:
-        shard = world.rng.choice(run.reading()) if run is not None else world.rng.choice(books).name
+        shard = world.rng.choice(run.reading()) if run is not None else world.rng.choice(shards).name
         leader = world.leader()
-        if leader is None or not world.ledger.shards[shard].present:
+        if leader is None or not world.history.shards[shard].present:
             return
-        target = world.rng.randint(0, world.ledger.shards[shard].durable or 0)
+        target = world.rng.randint(0, world.history.shards[shard].durable or 0)
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, target)
         if run is not None and world.rng.random() < 0.4:
             world.timeline.after(world.rng.uniform(0.0, 2.0), run.exit, "crashed after a reset")
@@ -65,7 +65,7 @@ def _with_a_reader(world: World, then: Callable[[ConsumerRun | None], None]) -> 
 
 def _force_finished(world: World) -> None:
     """A user sets back a shard that is closed and consumed; one is closed for it if there is none. The broker may refuse it."""
-    closed = [book for book in world.source.present() if not book.open]
+    closed = [shard for shard in world.source.present() if not shard.open]
     if not closed and not _CLOSE(world):
         return
 
@@ -74,7 +74,7 @@ def _force_finished(world: World) -> None:
             return
         view, leader = world.view(), world.leader()
         over = [] if view is None else [each.shard for each in view.shards if each.state is ShardState.OVER]
-        shards = world.ledger.shards
+        shards = world.history.shards
         consumed = [shard for shard in over if shards[shard].present and shards[shard].end > shards[shard].begin]
         if leader is None or not consumed:
             if left:
@@ -91,17 +91,17 @@ def _force_finished(world: World) -> None:
 
 def reset_positions(world: World) -> bool:
     """A user pauses the group, declares a reset, and goes on once it is made; the leader may crash in the middle of it."""
-    books, rng = {book.name: book for book in world.source.present()}, world.rng
-    if not books:
+    shards, rng = {shard.name: shard for shard in world.source.present()}, world.rng
+    if not shards:
         return False
     to = rng.choice(list(ResetTo))
-    some = tuple(rng.sample(sorted(books), min(len(books), rng.randint(1, 3))))
+    some = tuple(rng.sample(sorted(shards), min(len(shards), rng.randint(1, 3))))
     by_name = to is ResetTo.OFFSETS
     reset = Reset(
         f"reset-at-{world.time:.3f}",
         to,
         timestamp=0.0 if to is ResetTo.TIMESTAMP else None,
-        offsets=tuple((shard, rng.randint(books[shard].begin, books[shard].end)) for shard in some) if by_name else (),
+        offsets=tuple((shard, rng.randint(shards[shard].begin, shards[shard].end)) for shard in some) if by_name else (),
         shards=() if by_name or rng.random() < 0.2 else some,
         dry_run=rng.random() < 0.1,
     )
@@ -118,11 +118,11 @@ def reset_positions(world: World) -> bool:
     def wait(left: int, *, crashes: bool) -> None:
         if world.healed:
             return
-        stored, leader = world.ledger.stored, world.leader()
+        stored, leader = world.history.stored, world.leader()
         report = stored.group.reset if stored is not None else None
         begun = applying(stored) is not None
         if begun and crashes and leader is not None:
-            world.ledger.counts["resets whose leader crashed"] += 1
+            world.history.counts["resets whose leader crashed"] += 1
             leader.process.kill()
             crashes = False
         if not left or (not begun and report is not None and report.id == reset.id):
@@ -138,23 +138,23 @@ def change_lineage(parents: int, children: int) -> Fault:
     what = "shards merged" if parents > 1 else "a shard split" if children else "a shard closed"
 
     def possible(world: World) -> list[Shard]:
-        books = [book for book in world.source.present() if book.open]
-        return books if len(books) > parents and len(world.ledger.shards) <= 36 else []
+        shards = [shard for shard in world.source.present() if shard.open]
+        return shards if len(shards) > parents and len(world.history.shards) <= 36 else []
 
     def change(world: World) -> None:
-        if world.healed or not (books := possible(world)):
+        if world.healed or not (shards := possible(world)):
             return
         _note_rebalance(world, what)
-        chosen = world.rng.sample(books, parents)
-        for book in chosen:
-            book.end += world.rng.choice((0, 20, 100))  # mostly something is left to be read
-            book.open = False
-            world.say(f"{book.name} is closed at {book.end}")
-        names = tuple(book.name for book in chosen)
+        chosen = world.rng.sample(shards, parents)
+        for shard in chosen:
+            shard.end += world.rng.choice((0, 20, 100))  # mostly something is left to be read
+            shard.open = False
+            world.say(f"{shard.name} is closed at {shard.end}")
+        names = tuple(shard.name for shard in chosen)
         for _ in range(children):
-            name = ShardId(f"t/{len(world.ledger.shards)}")
+            name = ShardId(f"t/{len(world.history.shards)}")
             world.source.add(name, names)
-            world.ledger.shards[name].end = world.rng.randint(0, 40)
+            world.history.shards[name].end = world.rng.randint(0, 40)
             world.say(f"{name} appears, a child of {names}")
 
     def fault(world: World) -> bool:
@@ -168,8 +168,8 @@ def change_lineage(parents: int, children: int) -> Fault:
 
 def _note_rebalance(world: World, what: str) -> None:
     """Count it if shards are moving just now."""
-    if world.ledger.moving_since is not None:
-        world.ledger.counts[f"{what} in the middle of a rebalance"] += 1
+    if world.history.moving_since is not None:
+        world.history.counts[f"{what} in the middle of a rebalance"] += 1
 
 
 def _perhaps_in_a_rebalance(world: World, change: Callable[[], None]) -> None:
@@ -192,13 +192,13 @@ _CLOSE = change_lineage(1, 0)
 
 def add_shards(world: World) -> bool:
     def add() -> None:
-        if world.healed or len(world.ledger.shards) > 34:
+        if world.healed or len(world.history.shards) > 34:
             return
         _note_rebalance(world, "shards appeared")
         for _ in range(world.rng.randint(1, 3)):
-            world.source.add(ShardId(f"t/{len(world.ledger.shards)}"))
+            world.source.add(ShardId(f"t/{len(world.history.shards)}"))
 
-    if len(world.ledger.shards) > 34:
+    if len(world.history.shards) > 34:
         return False
     _perhaps_in_a_rebalance(world, add)
     return True
@@ -248,8 +248,8 @@ def pause_group(world: World) -> bool:
 
 def drop_order(world: World) -> bool:
     if not world.spec.settings.ordered:
-        return False  # what is read already stays unordered, and the ledger's promise is that of ordered shards
-    world.ledger.unorder()
+        return False  # what is read already stays unordered, and the history's promise is that of ordered shards
+    world.history.unorder()
     world.change_spec(ordered=False)
     return True
 

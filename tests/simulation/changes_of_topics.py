@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 def make_anew(world: World) -> bool:
     """Shards are deleted and made anew, at once or after a while; later the user resets them."""
-    books = world.source.plain()
-    if not books or world.ledger.rebuilding:
+    shards = world.source.plain()
+    if not shards or world.history.rebuilding:
         return False  # the copies of positions are of the shards that bore the names before
-    chosen = books if world.rng.random() < 0.3 else world.rng.sample(books, min(len(books), world.rng.randint(1, 3)))
+    chosen = shards if world.rng.random() < 0.3 else world.rng.sample(shards, min(len(shards), world.rng.randint(1, 3)))
 
     def make() -> None:
-        if world.ledger.rebuilding:
+        if world.history.rebuilding:
             world.source.come_back(chosen)
         else:
             world.source.make_anew(chosen)
@@ -39,10 +39,10 @@ def make_anew(world: World) -> bool:
 
 def vanish(world: World) -> bool:
     """Some shards are not there for a while. Those of a topic that was deleted, or is shrunk by making it anew, never again."""
-    books = world.source.plain()
-    if len(books) < 4:
+    shards = world.source.plain()
+    if len(shards) < 4:
         return False
-    chosen = world.rng.sample(books, world.rng.randint(1, len(books) // 3))
+    chosen = world.rng.sample(shards, world.rng.randint(1, len(shards) // 3))
     for_good = world.rng.random() < 0.3
     world.source.vanish(chosen, for_good=for_good)
     if not for_good:
@@ -52,7 +52,7 @@ def vanish(world: World) -> bool:
 
 def vanish_all(world: World) -> bool:
     """No shard is there for a while, as if somebody took away the right to see the topic."""
-    books = world.source.present()
-    world.source.vanish(books)
-    world.timeline.after(world.rng.uniform(5.0, 120.0), world.source.come_back, books)
-    return bool(books)
+    shards = world.source.present()
+    world.source.vanish(shards)
+    world.timeline.after(world.rng.uniform(5.0, 120.0), world.source.come_back, shards)
+    return bool(shards)

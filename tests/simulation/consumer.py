@@ -21,8 +21,8 @@ from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets, parse
 from shardherd.spark.task_planning import plan_tasks
 from tests.simulation import calls
-from tests.simulation.ledger import Ledger
-from tests.simulation.ledger_entries import CANCEL_GRACE, Run
+from tests.simulation.history import History
+from tests.simulation.history_entries import CANCEL_GRACE, Run
 from tests.simulation.network import Process
 
 
@@ -41,7 +41,7 @@ class Around(calls.Around, Protocol):
     spec: GroupSpec
 
     @property
-    def ledger(self) -> Ledger: ...
+    def history(self) -> History: ...
 
     def reaches(self, source: str, target: str) -> bool: ...
 
@@ -139,7 +139,7 @@ class ConsumerRun:
             incarnation=run.incarnation,
             heartbeat_interval=settings.heartbeat_interval,
             session_timeout=settings.session_timeout,
-            coordinator_loss_limit=world.ledger.loss_limit,
+            coordinator_loss_limit=world.history.loss_limit,
             drain_timeout=60.0,
             ordered=settings.ordered,
         )
@@ -197,7 +197,7 @@ class ConsumerRun:
         self._ended(self, self._reason)
 
     def _outlived(self, task: tuple[ShardRange, ...], ranges: Mapping[ShardId, ReadRange]) -> None:
-        self.world.ledger.counts["tasks of executors that outlived their driver"] += 1
+        self.world.history.counts["tasks of executors that outlived their driver"] += 1
         self._write(task, ranges)
 
     def terminate(self) -> None:

@@ -32,7 +32,7 @@ def begin(world: World) -> None:
 
 def restart_operators(world: World) -> bool:
     """The operator's container ends every few hours, and is started again in its pod."""
-    world.ledger.counts[RESTARTS] += 1
+    world.history.counts[RESTARTS] += 1
     hours = world.rng.uniform(2.0, 20.0)
 
     def again() -> None:
@@ -52,9 +52,9 @@ def restart_operators(world: World) -> bool:
 def shut_down(world: World) -> bool:
     """A user shuts down everything, and starts it again days later: perhaps later than the broker keeps offsets."""
     # What is to be started again of a group that is deleted comes with the next one of its name.
-    if world.asleep or world.deleted or world.spec.leaving or world.ledger.rebuilding:
+    if world.asleep or world.deleted or world.spec.leaving or world.history.rebuilding:
         return False
-    world.ledger.counts[SHUTDOWN] += 1
+    world.history.counts[SHUTDOWN] += 1
     world.asleep = True
     world.pods.sleep()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.simulation.ledger_entries import BrokenError
+from tests.simulation.history_entries import BrokenError
 from tests.simulation.sameness import key
 from tests.simulation.small import Small, at_rest
 

@@ -43,7 +43,7 @@ def heal(world: World) -> None:
         _go_on(world, operator.process.loop)
         world.add_endpoint(operator)
     days.wake(world)
-    world.source.come_back(list(world.ledger.shards.values()))
+    world.source.come_back(list(world.history.shards.values()))
     world.nothing_stands_still()
     world.change_spec(paused=False)
 
@@ -56,14 +56,14 @@ def reset_lost(world: World) -> None:
         return
     for shard, offset in sorted(world.kafka.unanswered.items()):
         world.timeline.at(world.time, leader.process.loop, leader.force, shard, offset)
-    stored = world.ledger.stored
-    for book in world.ledger.shards.values():
-        row = stored.shards.get(book.name) if stored is not None else None
-        if not book.present or book.durable is not None or (book.highest is None and (row is None or not row.started)):
+    stored = world.history.stored
+    for actual in world.history.shards.values():
+        row = stored.shards.get(actual.name) if stored is not None else None
+        if not actual.present or actual.durable is not None or (actual.highest is None and (row is None or not row.started)):
             continue
         # Of a shard that was made anew it may be that only a copy of what bore its name before is left.
-        target = book.begin if book.highest is None else book.highest
-        world.timeline.at(world.time, leader.process.loop, leader.force, book.name, target)
+        target = actual.begin if actual.highest is None else actual.highest
+        world.timeline.at(world.time, leader.process.loop, leader.force, actual.name, target)
 
 
 def _go_on(world: World, loop: object) -> None:

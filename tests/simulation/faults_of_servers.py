@@ -103,9 +103,9 @@ def put_back_ownership(world: World) -> bool:
 
 def _traces_gone(world: World) -> bool:
     """Whether some position is gone too, or is one of a shard that bore the name before."""
-    books = world.ledger.shards.values()
-    lost = any(book.durable is None and book.highest is not None for book in books)
-    return lost or bool(world.ledger.sightings.others(world.ledger.stored))
+    shards = world.history.shards.values()
+    lost = any(shard.durable is None and shard.highest is not None for shard in shards)
+    return lost or bool(world.history.sightings.others(world.history.stored))
 
 
 def limit_ownership(world: World) -> bool:
@@ -124,7 +124,7 @@ def limit_ownership(world: World) -> bool:
 
 def delete_offsets(world: World) -> bool:
     """Somebody deletes some of the group's offsets with a tool for administrators."""
-    if world.ledger.rebuilding:
+    if world.history.rebuilding:
         return False
     known = sorted(world.kafka.committed)
     for shard in world.rng.sample(known, min(len(known), 3)):

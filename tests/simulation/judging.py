@@ -1,6 +1,6 @@
-"""A ledger that looks closer: at every row that is stored, every answer that leaves a coordinator, and every expiry.
+"""A history that looks closer: at every row that is stored, every answer that leaves a coordinator, and every expiry.
 
-The ledger asks whether records are lost or repeated; the judge asks whether the rules of the protocol were kept on the way,
+The history asks whether records are lost or repeated; the judge asks whether the rules of the protocol were kept on the way,
 also where a later request would have mended it. It compares with what really happened: what was stored, what is durable, which
 heartbeats arrived when. What must hold only once a world has come to rest is `resting`'s business.
 """
@@ -38,8 +38,8 @@ from shardherd.core.model.nouns import (
     ShardId,
     ShardState,
 )
-from tests.simulation.ledger import HELD, Ledger, applying
-from tests.simulation.ledger_entries import BrokenError
+from tests.simulation.history import HELD, History, applying
+from tests.simulation.history_entries import BrokenError
 
 if TYPE_CHECKING:
     from tests.simulation.operator import OperatorRun
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 EARLY = 0.97
 """Nothing may time out before so much of its time: clocks run up to a hundredth too fast."""
 
-TOLD = 30.0
+SPEC_KNOWN = 30.0
 """Seconds after which a coordinator that runs knows of an edited spec, whatever happened to it meanwhile."""
 
 PROMPT = 1.0
@@ -94,8 +94,8 @@ class Heard:
 
 
 @dataclass
-class Judge(Ledger):
-    """The books of one world, and its rules. `world` is set once there is one; without it nothing is asked of processes."""
+class Judge(History):
+    """The history of one world, and its rules. `world` is set once there is one; without it nothing is asked of processes."""
 
     world: World | None = None
     heard_of: dict[tuple[str, ConsumerId, Incarnation], Heard] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class Judge(Ledger):
             self.came_late.update(dict.fromkeys(after.shards.keys() - before.shards.keys(), self.now))
 
     def was_named(self, shard: ShardId) -> bool:
-        """See `Ledger`. Who is heard every so often may have had no time to."""
+        """See `History`. Who is heard every so often may have had no time to."""
         came = self.came_late.get(shard)
         return came is None or self.named_at.get((self.writer, shard), came) > came
 
@@ -238,15 +238,15 @@ class Judge(Ledger):
                 self.moving_from.setdefault(name, self.now)
 
     def _row(self, was: ShardRecord | None, row: ShardRecord, old: GroupRecord, after: Ownership) -> None:
-        book = self.shards[row.shard]
-        if row.parents != book.parents:
-            raise BrokenError(f"{row.shard} has parents {row.parents}, its source says {book.parents}")
+        actual = self.shards[row.shard]
+        if row.parents != actual.parents:
+            raise BrokenError(f"{row.shard} has parents {row.parents}, its source says {actual.parents}")
         if row.held_since_epoch > row.owner_epoch or row.revision > after.group.revision:
             raise BrokenError(f"{row} is of the future of {after.group}")
         copied = self.world is not None and row.shard in self.world.api.copies.copies.offsets
         # A claim that was refused tells of a position, though it was one of the shard that bore the name before.
-        refused = row.holder is None and book.succeeds_started
-        if row.started and book.highest is None and row.source_id in ("", book.source_id) and not (copied or refused):
+        refused = row.holder is None and actual.succeeds_started
+        if row.started and actual.highest is None and row.source_id in ("", actual.source_id) and not (copied or refused):
             raise BrokenError(f"{row.shard} is said to be started, and no position of it was ever durable")
         if row.holder is not None and row.last_holder != row.holder:
             raise BrokenError(f"{row.shard} is held by {row.holder}, and its last holder is {row.last_holder}")
@@ -257,8 +257,12 @@ class Judge(Ledger):
             return
         if was.started and not row.started:
             raise BrokenError(f"{row.shard} was started, and is not any more")
-        if row.state is ShardState.OVER and was.state is not ShardState.OVER and (book.open or (book.highest or 0) < book.end):
-            raise BrokenError(f"{row.shard} is OVER, durable is {book.highest} of {book.end}, open: {book.open}")
+        if (
+            row.state is ShardState.OVER
+            and was.state is not ShardState.OVER
+            and (actual.open or (actual.highest or 0) < actual.end)
+        ):
+            raise BrokenError(f"{row.shard} is OVER, durable is {actual.highest} of {actual.end}, open: {actual.open}")
         if row.state is ShardState.WAIT and was.state is not ShardState.WAIT:
             raise BrokenError(f"{row.shard} was {was.state} and waits")
         # Who names what it was granted before the ownership was lost keeps it, whatever is read again since.
@@ -328,7 +332,7 @@ class Judge(Ledger):
             return False
         if before is not None and not before.present:
             return False
-        emptied = spec is not None and name in (spec.leaving | spec.cordoned) and self.spec_since > self.now - TOLD
+        emptied = spec is not None and name in (spec.leaving | spec.cordoned) and self.spec_since > self.now - SPEC_KNOWN
         return not known.present or known.incarnation != run or heard.draining_since is not None or emptied
 
     def _freed(self, was: ShardRecord, after: Ownership) -> None:
@@ -378,7 +382,7 @@ class Judge(Ledger):
         if heard is not None and heard.drained_before(self.now - LATELY):
             raise BrokenError(f"{row.shard} was given to {row.holder}, which drains")
         spec = self.spec
-        if spec is None or self.spec_since > self.now - TOLD or self._stood():
+        if spec is None or self.spec_since > self.now - SPEC_KNOWN or self._stood():
             return
         if spec.settings.paused:
             raise BrokenError(f"{row.shard} was given to {row.holder} while the group was paused")
@@ -459,8 +463,8 @@ class Judge(Ledger):
             was = before.shards.get(name)
             if was is None or was == row:
                 continue
-            told = (was.state is ShardState.ALREADY_ALLOC, was.holder, was.incarnation, was.owner_epoch)
-            if told != (row.state is ShardState.ALREADY_ALLOC, row.holder, row.incarnation, row.owner_epoch):
+            shown = (was.state is ShardState.ALREADY_ALLOC, was.holder, was.incarnation, was.owner_epoch)
+            if shown != (row.state is ShardState.ALREADY_ALLOC, row.holder, row.incarnation, row.owner_epoch):
                 news |= {each for each in (was.holder, row.holder) if each is not None}
         runner = operator.runtime.group(self.world.spec.identity.namespace, self.world.spec.identity.name)
         if not news or runner.mailbox is None:
@@ -480,8 +484,8 @@ class Judge(Ledger):
 
     # Answers.
 
-    def told(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
-        super().told(heartbeat, reply, writer)
+    def heartbeat_answered(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
+        super().heartbeat_answered(heartbeat, reply, writer)
         stored = self.stored
         assert stored is not None
         owner = (heartbeat.consumer, heartbeat.incarnation)
@@ -499,11 +503,11 @@ class Judge(Ledger):
             if self._readable(name):
                 raise BrokenError(f"{owner} holds {name} under epoch {row.owner_epoch}, and is not told so")
         for each in reply.confirmed:
-            book = self.shards[each.shard]
+            actual = self.shards[each.shard]
             if self.sightings.another(stored, each.shard):
                 continue
-            if book.highest is not None and each.position > book.highest and not book.rewound:
-                raise BrokenError(f"{owner} is told position {each.position} of {each.shard}, durable is {book.highest}")
+            if actual.highest is not None and each.position > actual.highest and not actual.rewound:
+                raise BrokenError(f"{owner} is told position {each.position} of {each.shard}, durable is {actual.highest}")
         grants = {(name, row.owner_epoch): (row.holder, row.incarnation) for name, row in stored.shards.items()}
         stale = {
             (each.shard, each.owner_epoch) for each in heartbeat.held if grants.get((each.shard, each.owner_epoch)) != owner
@@ -515,26 +519,26 @@ class Judge(Ledger):
         self._settings(owner, reply)
 
     def _settings(self, owner: object, reply: HeartbeatReply) -> None:
-        if self.spec is None or self.spec_since > self.now - TOLD or self._stood():
+        if self.spec is None or self.spec_since > self.now - SPEC_KNOWN or self._stood():
             return
         operator = self._operator(self.writer)
         if operator is not None and self._kube_in_trouble(operator):
             return  # an edit counts once it is stored
         wanted = self.spec.settings
-        told = (reply.paused, reply.ordered, reply.heartbeat_interval, reply.session_timeout)
-        if told != (wanted.paused, wanted.ordered, wanted.heartbeat_interval, wanted.session_timeout):
-            raise BrokenError(f"{owner} is told {told}, and the spec is {wanted}")
+        shown = (reply.paused, reply.ordered, reply.heartbeat_interval, reply.session_timeout)
+        if shown != (wanted.paused, wanted.ordered, wanted.heartbeat_interval, wanted.session_timeout):
+            raise BrokenError(f"{owner} is told {shown}, and the spec is {wanted}")
 
     def _readable(self, shard: ShardId) -> bool:
         """Whether its position has been known for long, so that nothing keeps its holder from being told of it."""
-        book = self.shards[shard]
+        actual = self.shards[shard]
         if self.sightings.another(self.stored, shard) or self.sightings.misses(self.writer, shard):
             return False
         lately = self.forgotten_at.get(shard, float("-inf")) > self.now - 100.0
         lately = lately or self.sightings.missed_within(self.loss_limit, shard, self.now)
         # It may be there again, and no look since was answered.
         lately = lately or self.sightings.missed_for(self.writer, shard, self.now) > 0.0
-        return not (book.durable is None or lately or book.durable < book.begin)
+        return not (actual.durable is None or lately or actual.durable < actual.begin)
 
     def accepted(self, request: CheckpointRequest, reply: CheckpointReply) -> None:
         super().accepted(request, reply)
@@ -546,14 +550,18 @@ class Judge(Ledger):
             row = self.stored.shards.get(outcome.shard) if self.stored is not None else None
             if row is None:
                 continue
-            book = self.shards[outcome.shard]
+            actual = self.shards[outcome.shard]
             current = (row.holder, row.incarnation, row.owner_epoch) == (*owner, outcome.expected_epoch)
             if outcome.result is CheckpointResult.FENCED and current and row.state in HELD:
                 raise BrokenError(f"{request.consumer} is told that its grant of {outcome.shard} is over, and stored is {row}")
             if self.sightings.another(self.stored, outcome.shard):
                 continue
-            if outcome.result is CheckpointResult.UNCHANGED and not book.rewound and outcome.offset > max(book.landed[0], 0):
-                raise BrokenError(f"{outcome.shard}: {outcome.offset} is said to be no news, durable is {book.landed[0]}")
+            if (
+                outcome.result is CheckpointResult.UNCHANGED
+                and not actual.rewound
+                and outcome.offset > max(actual.landed[0], 0)
+            ):
+                raise BrokenError(f"{outcome.shard}: {outcome.offset} is said to be no news, durable is {actual.landed[0]}")
 
     def left(self, request: Leave) -> None:
         """A consumer is told that it has left."""
@@ -588,7 +596,7 @@ class Judge(Ledger):
             if silence < EARLY * settings.session_timeout - 1.0 or led < EARLY * settings.session_timeout:
                 raise BrokenError(f"{consumer} was expired after {silence:.1f} s of silence, {led:.1f} s after a new leader")
             return
-        if self.spec_since > self.now - TOLD:
+        if self.spec_since > self.now - SPEC_KNOWN:
             return
         doubled = 2 ** min(6, sum(1 for when in self.doublings if when < self.now - 1.0))
         if self.positions_heard_at < self.now - STORING:
@@ -684,7 +692,7 @@ class Judge(Ledger):
         if self.world is None:
             return False
         _, until = self.world._stood.get(self.writer, (0.0, 0.0))
-        return until > self.now - TOLD
+        return until > self.now - SPEC_KNOWN
 
     def _kube_in_trouble(self, operator: OperatorRun) -> bool:
         assert self.world is not None
@@ -708,8 +716,8 @@ class _Complaints(logging.Handler):
         failed = record.exc_info is not None and record.exc_info[1] is not None
         if failed or record.msg == "group %s refuses a %s: %s":
             error = record.exc_info[1] if record.exc_info is not None else None
-            told = BrokenError(f"a failure of ours: {record.getMessage()}: {error!r}")
-            self._world.timeline.at(self._world.time, None, _throw, told)
+            broken = BrokenError(f"a failure of ours: {record.getMessage()}: {error!r}")
+            self._world.timeline.at(self._world.time, None, _throw, broken)
 
 
 @contextmanager

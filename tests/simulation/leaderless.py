@@ -34,7 +34,7 @@ def begin(world: World) -> None:
         chosen = rng.sample(there, rng.randint(1, len(there) // 2))
         lost.update(chosen)
         world.say(f"{chosen} have no leader")
-        world.ledger.counts["shards that lost their leader"] += len(chosen)
+        world.history.counts["shards that lost their leader"] += len(chosen)
         world.timeline.after(time_scale * rng.uniform(20.0, 150.0), lost.difference_update, chosen)
 
     for _ in range(rng.randint(2, 4)):

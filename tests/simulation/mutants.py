@@ -152,7 +152,7 @@ def _in_child(mutant: Mutant, seeds: Sequence[int]) -> list[tuple[int, str]]:
     return outcome
 
 
-def _run(mutant: Mutant, seeds: Sequence[int], told: Connection) -> None:
+def _run(mutant: Mutant, seeds: Sequence[int], results: Connection) -> None:
     logging.disable(logging.CRITICAL)
     gc.freeze()
     gc.disable()
@@ -162,7 +162,7 @@ def _run(mutant: Mutant, seeds: Sequence[int], told: Connection) -> None:
 
     def hangs(_number: int, _frame: FrameType | None) -> None:
         # Nothing is raised: asyncio would keep it in a task.
-        told.send([*broken, (seed, f"it runs for {HANGS:g} s")])
+        results.send([*broken, (seed, f"it runs for {HANGS:g} s")])
         os._exit(0)
 
     signal.signal(signal.SIGVTALRM, hangs)
@@ -178,8 +178,8 @@ def _run(mutant: Mutant, seeds: Sequence[int], told: Connection) -> None:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         if number % COLLECT == 0:
             gc.collect()
-    told.send(broken)
-    told.close()
+    results.send(broken)
+    results.close()
     os._exit(0)
 
 

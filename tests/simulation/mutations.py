@@ -44,10 +44,10 @@ CORE = (
 COORDINATOR = (
     "commits",
     "copies",
-    "facts",
     "items",
     "mailbox",
     "parking",
+    "restrictions",
     "runner",
     "runtime",
     "storage",
@@ -259,7 +259,7 @@ def _texts_of(call: cst.Call) -> list[cst.CSTNode]:
         return named
     if name.endswith("Error"):
         return list(positional[:1])
-    if name in ("Told", "Condition"):
+    if name in ("GroupEvent", "Condition"):
         return list(positional[1:2])
     return list(positional[2:3]) if name == "record" else []
 

@@ -11,7 +11,7 @@ from typing import Any
 from shardherd.core.model.event_reasons import EVENTS
 from shardherd.core.model.nouns import GroupIdentity
 from shardherd.core.model.reasons import REASONS
-from tests.simulation.ledger_entries import BrokenError
+from tests.simulation.history_entries import BrokenError
 
 PLAIN = frozenset(
     {

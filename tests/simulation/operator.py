@@ -20,9 +20,9 @@ from shardherd.core.model.requests import ForceCheckpoint
 from shardherd.ports import Caller
 from tests.simulation import notices
 from tests.simulation.calls import Call, HttpAnswer, HttpRequest
+from tests.simulation.history import History
+from tests.simulation.history_entries import BrokenError
 from tests.simulation.http import HttpServer
-from tests.simulation.ledger import Ledger
-from tests.simulation.ledger_entries import BrokenError
 from tests.simulation.network import Network, Process
 from tests.simulation.notices import Metrics
 from tests.simulation.plan import Plan
@@ -43,7 +43,7 @@ class Around(Protocol):
     plan: Plan
 
     @property
-    def ledger(self) -> Ledger: ...
+    def history(self) -> History: ...
 
     def leads(self, operator: OperatorRun) -> None: ...
 
@@ -150,7 +150,7 @@ class OperatorRun:
         self.process.loop.create_task(self._force(shard, offset))
 
     async def _force(self, shard: ShardId, offset: int) -> None:
-        identity, book = self.world.spec.identity, self.world.ledger.shards[shard]
+        identity, actual = self.world.spec.identity, self.world.history.shards[shard]
         kafka, asked = self.world.kafka, (shard, offset)
         kafka.forcing.add(asked)
         kafka.unanswered[shard] = offset
@@ -158,13 +158,13 @@ class OperatorRun:
         try:
             await self.runtime.group(identity.namespace, identity.name).ask(ForceCheckpoint(shard, offset))
             self.runtime.check_leading()  # else the connection is closed unanswered
-            now = self.world.ledger.shards[shard]
-            if asked in kafka.forcing and now is book:
+            now = self.world.history.shards[shard]
+            if asked in kafka.forcing and now is actual:
                 # It was durable already, which showed when a commit of unknown outcome was read back.
-                self.world.judge(self.world.ledger.set_before, shard, offset, kafka.committed.get(shard))
+                self.world.judge(self.world.history.set_before, shard, offset, kafka.committed.get(shard))
             kafka.forcing.discard(asked)
-            if now is book or now.highest == offset:  # else it was done to the shard that bore the name before
-                self.world.ledger.forced(shard, offset)
+            if now is actual or now.highest == offset:  # else it was done to the shard that bore the name before
+                self.world.history.forced(shard, offset)
             kafka.unanswered.pop(shard, None)
             self.world.say(f"a user has set {shard} to {offset}")
         except ShardherdError as error:

@@ -86,7 +86,7 @@ class PlainRun(ConsumerRun):
         while self.hang_until > world.time or not world.reaches(self.process.name, "kafka"):  # noqa: ASYNC110
             await asyncio.sleep(2.0 * world.plan.time_scale)
         world.writes(name, start, stop, shard.epoch, self.run)
-        world.ledger.counts["records written by plain consumers"] += stop - start
+        world.history.counts["records written by plain consumers"] += stop - start
         if self._fails:
             self._fails = False
             raise _FailedError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shardherd.core.group.records import Ownership
 from shardherd.core.model.nouns import ConsumerId, Incarnation
 from tests.simulation.consumer import ConsumerRun, Location
-from tests.simulation.ledger_entries import Run
+from tests.simulation.history_entries import Run
 from tests.simulation.network import Process
 from tests.simulation.plain import PlainRun
 
@@ -68,7 +68,7 @@ class Pods:
         for name, consumer in stored.consumers.items():
             pod = self.existing.get(name)
             if pod is not None and pod.uid in consumer.superseded:
-                self._world.ledger.counts["pods that were superseded and run"] += 1
+                self._world.history.counts["pods that were superseded and run"] += 1
                 self.delete(name)
 
     def disturb(self, names: Collection[ConsumerId], why: str) -> None:

@@ -20,7 +20,7 @@ LATE = 45.0
 
 def make_again(world: World) -> bool:
     """Delete the group, and make it again a little later."""
-    if world.asleep or world.deleted or world.spec.leaving or world.ledger.rebuilding or world.source.resetting:
+    if world.asleep or world.deleted or world.spec.leaving or world.history.rebuilding or world.source.resetting:
         return False
     if world.spec.settings.paused or world.kafka.unanswered:
         return False
@@ -42,10 +42,10 @@ def make_again(world: World) -> bool:
 def _again(world: World) -> None:
     keeps_offsets = world.rng.random() < 0.5
     kept = "are still there" if keeps_offsets else "were deleted"
-    number = world.ledger.counts["groups made again"] = world.ledger.counts["groups made again"] + 1
+    number = world.history.counts["groups made again"] = world.history.counts["groups made again"] + 1
     identity = replace(world.spec.identity, uid=f"6a1f2c34-0000-4000-8000-{number + 1:012d}")
     world.say(f"group {identity.uid} is made; the offsets of the one before {kept}")
-    world.ledger.counts[f"groups made again whose offsets {kept}"] += 1
+    world.history.counts[f"groups made again whose offsets {kept}"] += 1
     for run in world.pods.everyone():
         run.run.violent = run.run.violent or "its group was deleted"
     if world.rng.random() < 0.6 or world.api.stored is None:
@@ -53,7 +53,7 @@ def _again(world: World) -> None:
     world.kafka.begin_anew(keeps_offsets=keeps_offsets)
     if not keeps_offsets:
         world.network.limbo.clear()
-    world.ledger.begin_group(identity.uid, keeps_offsets=keeps_offsets)
+    world.history.begin_group(identity.uid, keeps_offsets=keeps_offsets)
     for operator in world.operators:
         operator.rebalances = 0
     world.pods.proofs.clear()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import ShardState
 from tests.simulation import faults
-from tests.simulation.ledger_entries import BrokenError
+from tests.simulation.history_entries import BrokenError
 from tests.simulation.resting import unlike
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ def settle(world: World) -> None:
     interval = world.spec.settings.heartbeat_interval
     while True:
         world.until(world.time + 10.0 * world.plan.time_scale)
-        why = unowned(world) or world.ledger.unfinished()
+        why = unowned(world) or world.history.unfinished()
         if not why and not world.kafka.unanswered:
-            counts = world.ledger.counts
+            counts = world.history.counts
             grants, writes = counts["grants"], counts["ownership writes"]
             world.until(world.time + 2 * interval)
-            why = unowned(world) or world.ledger.unfinished() or unlike(world)
+            why = unowned(world) or world.history.unfinished() or unlike(world)
             if not why and (counts["grants"], counts["ownership writes"]) == (grants, writes):
                 return
             why = why or "shards still move, or the ownership is written though nothing changes"
@@ -57,7 +57,7 @@ def _bound(world: World) -> float:
         + max(settings.release_timeout, settings.progress_timeout) * 2.0 ** _doublings(world)
         + settings.rejoin_grace
         + settings.heartbeat_interval
-        + (settings.session_timeout if world.ledger.counts["ownerships lost"] else 0.0)
+        + (settings.session_timeout if world.history.counts["ownerships lost"] else 0.0)
         + RESTARTS * world.plan.time_scale
     )
 
@@ -91,7 +91,7 @@ def unowned(world: World) -> str:
     counts = [held[consumer.consumer] for consumer in view.consumers]
     if world.spec.settings.assignor != "Range" and max(counts) - min(counts) > 1:
         return f"uneven: {counts}"
-    open_end = [book.name for book in world.source.present() if not book.open and book.durable == book.end]
+    open_end = [shard.name for shard in world.source.present() if not shard.open and shard.durable == shard.end]
     over = {shard.shard for shard in view.shards if shard.state is ShardState.OVER}
     if left := [name for name in open_end if name not in over]:
         return f"{left} are closed and consumed, and not OVER"

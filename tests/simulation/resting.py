@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def unlike(world: World) -> str:
     """What is not as it must be at rest; empty if everything is."""
-    leader, stored = world.leader(), world.ledger.stored
+    leader, stored = world.leader(), world.history.stored
     if leader is None or stored is None:
         return "no operator leads"
     runner = leader.runtime.group(world.spec.identity.namespace, world.spec.identity.name)
@@ -39,7 +39,7 @@ def unlike(world: World) -> str:
         or picture(view, stored)
         or _shards(world, group, view, stored, leader.process.now())
         or _consumers(world, group, view, stored, leader.process.now())
-        or _told(world, leader, view)
+        or _events(world, leader, view)
         or share(world.spec.settings.assignor, stored, world.source.names())
     )
 
@@ -144,10 +144,10 @@ def _shards(world: World, group: Group, view: GroupView, stored: Ownership, now:
     if not view.source_reachable or view.source_error or not view.discovered or view.withheld:
         return f"the picture shows trouble: {view.source_error}, {view.withheld}, discovered: {view.discovered}"
     for each in view.shards:
-        book = world.ledger.shards[each.shard]
+        actual = world.history.shards[each.shard]
         shown = (each.checkpoint, each.begin, each.end, each.open, each.lag_records, each.present)
-        truth: tuple[object, ...] = (book.durable, book.begin, book.end, book.open, 0, True)
-        if not book.present:
+        truth: tuple[object, ...] = (actual.durable, actual.begin, actual.end, actual.open, 0, True)
+        if not actual.present:
             # What the broker does with the position of a shard that is gone, nobody looks at.
             truth = (each.checkpoint, None, None, True, None, False)
         if shown != truth:
@@ -189,9 +189,9 @@ def _consumers(world: World, group: Group, view: GroupView, stored: Ownership, n
     return ""
 
 
-def _told(world: World, leader: OperatorRun, view: GroupView) -> str:
+def _events(world: World, leader: OperatorRun, view: GroupView) -> str:
     """Whether the figures agree with the events that were recorded."""
-    events = world.ledger.events
+    events = world.history.events
     if not view.rebalances == events[leader.name, "Rebalanced"] == leader.rebalances:
         return (
             f"{view.rebalances} rebalances are shown, {events[leader.name, 'Rebalanced']} were told of, and"
@@ -201,7 +201,7 @@ def _told(world: World, leader: OperatorRun, view: GroupView) -> str:
     if (last is None) != (view.rebalances == 0):
         return f"the last of {view.rebalances} rebalances is {last}"
     if last is not None:
-        when, age = world.ledger.rebalanced_at.get(leader.name, 0.0), leader.process.wall() - last.time
+        when, age = world.history.rebalanced_at.get(leader.name, 0.0), leader.process.wall() - last.time
         begun, until = world._stood.get(leader.name, (0.0, 0.0))
         # What it tells of when it goes on may be of before it stood still.
         stood = until - begun if until <= when <= until + 10.0 else 0.0

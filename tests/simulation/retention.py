@@ -6,8 +6,8 @@ for which time the group was served: a coordinator that serves it commits every 
 
 from __future__ import annotations
 
-from tests.simulation.ledger import Ledger
-from tests.simulation.ledger_entries import BrokenError
+from tests.simulation.history import History
+from tests.simulation.history_entries import BrokenError
 from tests.simulation.plan import DAY
 
 RETENTION = 7 * DAY
@@ -20,8 +20,8 @@ SERVED = 2 * DAY
 class Retention:
     """When each offset was committed last, in seconds and in seconds of service."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, history: History) -> None:
+        self._history = history
         self._served = 0.0
         self._committed: dict[str, tuple[float, float]] = {}
 
@@ -31,16 +31,16 @@ class Retention:
 
     def committed(self, shard: str) -> None:
         """Its offset was committed just now."""
-        self._committed[shard] = (self._ledger.now, self._served)
+        self._committed[shard] = (self._history.now, self._served)
 
     def due(self, shard: str, *, kept: bool = True) -> bool:
         """Whether its offset is forgotten now. Raises BrokenError if it was to be `kept`, and the coordinator had the time."""
         at, served = self._committed[shard]
-        if self._ledger.now - at <= RETENTION:
+        if self._history.now - at <= RETENTION:
             return False
         if kept and self._served - served > SERVED:
             raise BrokenError(
-                f"{shard}: its offset expires {(self._ledger.now - at) / DAY:.1f} days after it was committed, of which the"
+                f"{shard}: its offset expires {(self._history.now - at) / DAY:.1f} days after it was committed, of which the"
                 f" group was served for {(self._served - served) / DAY:.1f}"
             )
         return True

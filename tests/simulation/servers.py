@@ -29,9 +29,9 @@ from shardherd.ports import (
     StoredCopies,
     StoredOwnership,
 )
+from tests.simulation.history import History
+from tests.simulation.history_entries import BrokenError
 from tests.simulation.leaderless import PartialView
-from tests.simulation.ledger import Ledger
-from tests.simulation.ledger_entries import BrokenError
 from tests.simulation.network import Network, Process
 from tests.simulation.retention import Retention
 
@@ -42,10 +42,10 @@ KEPT = 30
 class ApiServer:
     """A Lease and a ConfigMap with resource versions."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, history: History) -> None:
         self.lease: dict[str, Any] | None = None
         self.stored: StoredOwnership | None = None
-        self.owner = ledger.uid
+        self.owner = history.uid
         """The UID of the group whose ownership and copies are stored."""
         self.limit: int | None = None
         """Bytes of ownership that are taken, if there is a limit."""
@@ -54,7 +54,7 @@ class ApiServer:
         self.versions = 0
         self.written_at: dict[str, float] = {}
         """When each coordinator last wrote the ownership, or saw that what it wrote still stands."""
-        self._ledger = ledger
+        self._history = history
 
     def touch(self) -> None:
         """Somebody changes something else in the ConfigMap: only its version is another."""
@@ -70,13 +70,13 @@ class ApiServer:
         data = older[-min(len(older), 1 + int(rng.expovariate(0.2)))]
         # The API server notes who wrote what, and so it shows by whom that is.
         self.stored = StoredOwnership(data, self._version(), foreign=True)
-        self._ledger.put_back(codec.loads(data))
+        self._history.put_back(codec.loads(data))
         return True
 
     def delete(self) -> None:
         """Somebody deletes the ConfigMap."""
         self.stored = None
-        self._ledger.lose()
+        self._history.lose()
 
     def collect(self) -> None:
         """What belongs to a group that was deleted is deleted with it."""
@@ -85,14 +85,14 @@ class ApiServer:
     def load(self, reader: str, uid: str) -> StoredOwnership | None:
         if uid != self._owner():
             return None
-        if self._ledger.writer == reader:
+        if self._history.writer == reader:
             # It sees that nobody else has written: that proves as much as a write.
-            self.written_at[reader] = self._ledger.now
+            self.written_at[reader] = self._history.now
         return self.stored
 
     def save(self, data: bytes, expected: str | None, writer: str, uid: str, *, grows: bool = False) -> str:
-        if uid != self._ledger.uid:
-            self._ledger.counts["writes of an ownership whose group was deleted"] += 1
+        if uid != self._history.uid:
+            self._history.counts["writes of an ownership whose group was deleted"] += 1
             raise OwnershipConflictError("the group was deleted")
         if uid != self._owner():
             # What a group of the same name has left is replaced.
@@ -103,30 +103,30 @@ class ApiServer:
         if current is None and expected is not None:
             raise OwnershipGoneError("the ownership was deleted")
         if current != expected:
-            self._ledger.counts["conflicts of writes"] += 1
+            self._history.counts["conflicts of writes"] += 1
             raise OwnershipConflictError(f"the ownership is at version {current}, not {expected}")
         if grows and self.limit is not None and len(data) > self.limit:
-            self._ledger.counts["writes of an ownership that is too large"] += 1
+            self._history.counts["writes of an ownership that is too large"] += 1
             raise OwnershipTooLargeError(f"the ownership takes {len(data)} bytes, over the limit of {self.limit}")
-        self._ledger.store(codec.loads(data), writer)
+        self._history.store(codec.loads(data), writer)
         self.owner = uid
-        self.written_at[writer] = self._ledger.now
+        self.written_at[writer] = self._history.now
         self.stored = StoredOwnership(data, self._version())
         self._older.append(data)
         return self.stored.version
 
     def _owner(self) -> str:
         """Whose ownership this is, as far as there is any."""
-        return self.owner if self.stored is not None else self._ledger.uid
+        return self.owner if self.stored is not None else self._history.uid
 
     def load_copies(self, uid: str) -> StoredCopies:
         return self.copies if uid == self._owner() else StoredCopies(PositionCopies(), "")
 
     def save_copies(self, copies: PositionCopies, expected: str, uid: str) -> str:
-        if uid != self._ledger.uid:
+        if uid != self._history.uid:
             raise OwnershipConflictError("the group was deleted")
         if self.copies.version != expected:
-            self._ledger.counts["conflicts of copies"] += 1
+            self._history.counts["conflicts of copies"] += 1
             raise OwnershipConflictError(f"the copies are at version {self.copies.version!r}, not {expected!r}")
         self.copies = StoredCopies(copies, self._version())
         return self.copies.version
@@ -165,7 +165,7 @@ class LeaseApi:
             lambda: self._server.lease_call(method, body),
             timeout,
             ApiUnavailableError,
-            lambda told: ApiError(told, 429, "TooManyRequests"),
+            lambda message: ApiError(message, 429, "TooManyRequests"),
         )
 
 
@@ -224,12 +224,12 @@ class SimulatedOwnership:
 class Kafka:
     """Shards, durable positions, and the epoch of the one producer that may change them."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, history: History) -> None:
+        self.history = history
         self.committed: dict[ShardId, Offset] = {}
-        ledger.offsets = self.committed
+        history.offsets = self.committed
         self.notes: dict[ShardId, str] = {}
-        self.retention = Retention(ledger)
+        self.retention = Retention(history)
         self.epoch = 0
         self.initialised: dict[int, str] = {}
         """Which coordinator got which epoch."""
@@ -244,7 +244,7 @@ class Kafka:
 
     def infos(self) -> tuple[ShardInfo, ...]:
         """Raises SourceUnavailableError if none of the shards is there, as for a topic that does not exist."""
-        present = [book for book in self.ledger.shards.values() if book.present]
+        present = [shard for shard in self.history.shards.values() if shard.present]
         if not present:
             raise SourceUnavailableError("the topic does not exist")
         return tuple(ShardInfo(s.name, s.begin, s.end, s.open, s.parents, s.source_id) for s in present)
@@ -271,33 +271,33 @@ class Kafka:
     ) -> None:
         """`resets` are the ids of those that were being made when this was asked for."""
         if epoch != self.epoch:
-            self.ledger.counts["commits fenced"] += 1
+            self.history.counts["commits fenced"] += 1
             raise CommitFencedError(f"another producer has epoch {self.epoch}, this one had {epoch}")
-        if away := [shard for shard in offsets if not self.ledger.shards[shard].present]:
+        if away := [shard for shard in offsets if not self.history.shards[shard].present]:
             raise SourceUnavailableError(f"cannot commit {away}: there is no such partition")
         for shard, offset in offsets.items():
             note, again = parse(notes.get(shard, "")), self.committed.get(shard) == offset
-            if note is not None and note.source_id not in ("", self.ledger.shards[shard].source_id):
-                self.ledger.land_before(again=again)
+            if note is not None and note.source_id not in ("", self.history.shards[shard].source_id):
+                self.history.land_before(again=again)
                 self.forcing.discard((shard, offset))
                 if note.forced:
                     # The coordinator does not know of another one yet, and fences the holder all the same.
-                    self.ledger.ends_grant(shard, offset)
-            elif (self.ledger.sets(shard, offset) or self.ledger.knows_no_more(resets.get(shard))) and not (
+                    self.history.ends_grant(shard, offset)
+            elif (self.history.sets(shard, offset) or self.history.knows_no_more(resets.get(shard))) and not (
                 again and note is not None and not note.forced
             ):
                 # While a reset is being made, no user sets the positions that are its own. One that is committed again as it
                 # is, and does not say that it is forced, asks for nothing: the reset may have set it, and it was read on since.
-                self.ledger.reset(shard, offset)
-                self.ledger.ends_grant(shard, offset)
+                self.history.reset(shard, offset)
+                self.history.ends_grant(shard, offset)
             elif (shard, offset) in self.forcing:
                 self.forcing.remove((shard, offset))
-                self.ledger.force(shard, offset)
-                self.ledger.ends_grant(shard, offset)
-            elif not again or self.ledger.shards[shard].durable is None:
-                self.ledger.land(shard, offset, writer)
+                self.history.force(shard, offset)
+                self.history.ends_grant(shard, offset)
+            elif not again or self.history.shards[shard].durable is None:
+                self.history.land(shard, offset, writer)
             if again:
-                self.ledger.counts["positions committed again as they were"] += 1
+                self.history.counts["positions committed again as they were"] += 1
             self.committed[shard] = offset
             self.retention.committed(shard)
         self.notes.update(notes)
@@ -306,7 +306,7 @@ class Kafka:
         """Its offset is gone."""
         self.notes.pop(shard, None)
         if self.committed.pop(shard, None) is not None:
-            self.ledger.forget(shard)
+            self.history.forget(shard)
 
     def drop_asked(self, shard: ShardId, asking: Collection[tuple[ShardId, Offset]]) -> None:
         """This shard went, or is another one: no user asks it any more for a position of whose fate he does not know.
@@ -326,9 +326,9 @@ class Kafka:
     def expire(self) -> None:
         """The broker forgets what was not committed again for long."""
         for shard in list(self.committed):
-            kept = self.ledger.shards[shard].present and not self.ledger.sightings.another(self.ledger.stored, shard)
+            kept = self.history.shards[shard].present and not self.history.sightings.another(self.history.stored, shard)
             if self.retention.due(shard, kept=kept):
-                self.ledger.counts["offsets that expired"] += 1
+                self.history.counts["offsets that expired"] += 1
                 self.forget(shard)
 
 
@@ -340,7 +340,7 @@ class SimulatedConnector:
 
     def source(self, spec: GroupSpec) -> SimulatedSource:
         process, network, kafka, _ = self._parts
-        kafka.ledger.sightings.begin(process.name)
+        kafka.history.sightings.begin(process.name)
         return SimulatedSource(process, network, kafka)
 
     def offsets(self, spec: GroupSpec) -> SimulatedOffsets:
@@ -358,11 +358,11 @@ class SimulatedSource:
         infos = await self._network.call(
             self._process, "kafka", "discover", self._kafka.infos, 10.0, SourceUnavailableError, SourceUnavailableError
         )
-        ledger, looked = self._kafka.ledger, self._partial.look(infos, self._kafka.leaderless)
+        history, looked = self._kafka.history, self._partial.look(infos, self._kafka.leaderless)
         if not looked.shards:
             raise SourceUnavailableError(f"{looked.unlooked[0]} has no leader")
-        ledger.sightings.looked(self._process.name, looked.shards, ledger.now, looked.unlooked)
-        ledger.counts["shards that could not be looked at"] += len(looked.unlooked)
+        history.sightings.looked(self._process.name, looked.shards, history.now, looked.unlooked)
+        history.counts["shards that could not be looked at"] += len(looked.unlooked)
         return looked
 
     async def positions_at(self, timestamp: float) -> Mapping[ShardId, Offset]:
@@ -420,7 +420,7 @@ class SimulatedOffsets:
             self._process, "kafka", "read", find, 10.0, SourceUnavailableError, SourceUnavailableError
         )
         self._dirty = False
-        self._kafka.ledger.hear_positions(self._process.name)
+        self._kafka.history.hear_positions(self._process.name)
         return found
 
     async def notes(self, shards: Sequence[ShardId]) -> Mapping[ShardId, str]:
@@ -434,7 +434,7 @@ class SimulatedOffsets:
 
     async def commit(self, offsets: Mapping[ShardId, Offset], notes: Mapping[ShardId, str]) -> None:
         epoch, wanted, noted = self._epoch, dict(offsets), dict(notes)
-        resets = self._kafka.ledger.asked_by_reset(wanted)
+        resets = self._kafka.history.asked_by_reset(wanted)
         again = all(self._kafka.committed.get(shard) == offset for shard, offset in wanted.items())
         try:
             await self._network.call(
@@ -452,7 +452,7 @@ class SimulatedOffsets:
             self._dirty = True
             raise
         if not again:
-            self._kafka.ledger.hear_positions(self._process.name)
+            self._kafka.history.hear_positions(self._process.name)
 
     async def forget(self, shards: Sequence[ShardId]) -> None:
         """No group of a world declares it."""

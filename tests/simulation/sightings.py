@@ -1,7 +1,7 @@
 """Which coordinator has been shown that a shard is another one than before under the same name, or gone: what it may do then.
 
 Of another one nothing is granted then, and nobody is told to read it, until a reset says from where on it is read. What is gone
-nobody is told to read either, and it is forgotten only after it has been for long. The ledger asks here for everything that a
+nobody is told to read either, and it is forgotten only after it has been for long. The history asks here for everything that a
 coordinator tells and writes.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from shardherd.core.group.records import Ownership
 from shardherd.core.model.nouns import ShardId, ShardInfo
-from tests.simulation.ledger_entries import BrokenError, Shard
+from tests.simulation.history_entries import BrokenError, Shard
 
 
 class Sightings:
@@ -62,7 +62,7 @@ class Sightings:
         unlooked = self._unlooked_last.get(shard, float("-inf"))
         return now - unlooked < seconds or unlooked > self._looked_last.get((coordinator, shard), float("-inf"))
 
-    def told_of_gone(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
+    def granted_of_gone(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
         """A consumer is told to read a shard: one that this coordinator has not seen for long is gone for it."""
         if (since := self.missed_for(coordinator, shard, now)) > self._patience:
             raise BrokenError(f"{coordinator} tells {consumer} to read {shard}, which it has not seen for {since:.0f} s")
@@ -78,9 +78,9 @@ class Sightings:
 
     def others(self, ownership: Ownership | None) -> list[ShardId]:
         """All shards that are there and of which `another` holds."""
-        return [shard for shard, book in self._shards.items() if book.present and self.another(ownership, shard)]
+        return [shard for shard, actual in self._shards.items() if actual.present and self.another(ownership, shard)]
 
-    def told(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
+    def granted_of_another(self, coordinator: str, consumer: str, shard: ShardId, now: float) -> None:
         """A consumer is told to read a shard that is another one than before."""
         if self._knows(coordinator, shard, now):
             raise BrokenError(f"{coordinator} tells {consumer} to read {shard}, and knows that it is another shard than before")

@@ -32,7 +32,7 @@ from shardherd.core.model.nouns import (
     ShardState,
 )
 from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed, ConsumerDied, Request, ShardsDiscovered, Tick
-from tests.simulation.ledger_entries import BrokenError
+from tests.simulation.history_entries import BrokenError
 
 SHARDS = (ShardId("t/0"), ShardId("t/1"))
 NAMES = (ConsumerId("g-0"), ConsumerId("g-1"))
@@ -42,7 +42,7 @@ SESSION = 9.0
 
 @dataclass
 class Consumer:
-    """One name: its run, its books, and what is on the way to and from it."""
+    """One name: its run, its ledger, and what is on the way to and from it."""
 
     start: int = 1
     tracker: Tracker = field(default_factory=Tracker)
@@ -54,15 +54,15 @@ class Consumer:
     proof: Incarnation | None = None
 
     def twin(self) -> Consumer:
-        books = self.tracker
+        ledger = self.tracker
         tracker = Tracker.__new__(Tracker)
-        tracker.__dict__.update(books.__dict__)
+        tracker.__dict__.update(ledger.__dict__)
         tracker._grants = {
             shard: type(grant)(grant.epoch, grant.held_since, grant.position, grant.done, grant.durable, grant.revoked)
-            for shard, grant in books._grants.items()
+            for shard, grant in ledger._grants.items()
         }
-        tracker._in_flight = dict(books._in_flight)
-        tracker._given_up = dict(books._given_up)
+        tracker._in_flight = dict(ledger._in_flight)
+        tracker._given_up = dict(ledger._given_up)
         return Consumer(self.start, tracker, self.alive, self.seq, self.sent, self.answer, self.batch, self.proof)
 
 
@@ -165,8 +165,8 @@ class Small:
             if consumer.proof is not None:
                 yield f"the death of {name} is proven", partial(Small.prove, at=at)
         if self.committing is not None:
-            yield "the commit is done", partial(Small.committed, told=True)
-            yield "the commit is done, its answer is lost", partial(Small.committed, told=False)
+            yield "the commit is done", partial(Small.committed, answered=True)
+            yield "the commit is done, its answer is lost", partial(Small.committed, answered=False)
             yield "the commit fails", Small.failed
 
     def exchange(self, at: int) -> None:
@@ -257,7 +257,7 @@ class Small:
             consumer.tracker.acknowledge(request.checkpoints, decision.reply)
             consumer.tracker.release()
 
-    def committed(self, *, told: bool) -> None:
+    def committed(self, *, answered: bool) -> None:
         committing = self.committing
         assert committing is not None
         self.committing = None
@@ -269,7 +269,7 @@ class Small:
             self.durable = {**self.durable, shard: offset}
         self.ask(CheckpointsCommitted(committing.offsets))
         consumer = self.mine(committing.who)
-        if told and consumer.alive and consumer.start == committing.start:
+        if answered and consumer.alive and consumer.start == committing.start:
             consumer.tracker.acknowledge(committing.request.checkpoints, committing.reply)
             consumer.tracker.release()
 

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shardherd.core.model.nouns import Offset, Reset, ResetTo, ShardId
-from tests.simulation.ledger import applying
-from tests.simulation.ledger_entries import Shard
+from tests.simulation.history import applying
+from tests.simulation.history_entries import Shard
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
 class Source:
-    """The shards of one world. What is really there is in the ledger."""
+    """The shards of one world. What is really there is in the history."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -28,9 +28,9 @@ class Source:
 
     def add(self, name: ShardId, parents: tuple[ShardId, ...] = ()) -> None:
         """A new shard."""
-        book = Shard(name, parents, born=self._world.time)
-        book.ordered_from_birth = self._world.spec.settings.ordered
-        self._world.ledger.shards[name] = book
+        shard = Shard(name, parents, born=self._world.time)
+        shard.ordered_from_birth = self._world.spec.settings.ordered
+        self._world.history.shards[name] = shard
 
     def begin(self) -> None:
         """The first shards, and when something is written to some of them."""
@@ -44,34 +44,34 @@ class Source:
 
     def _write(self) -> None:
         rng = self._world.rng
-        open_shards = [book for book in self.present() if book.open]
-        for book in rng.sample(open_shards, min(len(open_shards), rng.randint(1, 3))):
-            book.end += rng.randint(1, 60)
+        open_shards = [shard for shard in self.present() if shard.open]
+        for shard in rng.sample(open_shards, min(len(open_shards), rng.randint(1, 3))):
+            shard.end += rng.randint(1, 60)
 
     def write(self, shards: Iterable[ShardId]) -> None:
         """New records on these shards, as far as they are open."""
         for shard in shards:
-            book = self._world.ledger.shards[shard]
-            if book.open and book.present and not self._world.healed:
-                book.end += self._world.rng.randint(1, 30)
+            actual = self._world.history.shards[shard]
+            if actual.open and actual.present and not self._world.healed:
+                actual.end += self._world.rng.randint(1, 30)
 
     def end(self, shard: ShardId) -> Offset | None:
         """Where the next record of this shard will be written; None if there is no such shard now."""
-        book = self._world.ledger.shards[shard]
-        return book.end if book.present else None
+        actual = self._world.history.shards[shard]
+        return actual.end if actual.present else None
 
     def present(self) -> list[Shard]:
-        """The books of the shards that are there now."""
-        return [book for book in self._world.ledger.shards.values() if book.present]
+        """The shards that are there now."""
+        return [shard for shard in self._world.history.shards.values() if shard.present]
 
     def names(self) -> set[ShardId]:
         """Their names."""
-        return {book.name for book in self.present()}
+        return {shard.name for shard in self.present()}
 
     def plain(self) -> list[Shard]:
         """Those of them that have to do with no other shard, as all of Kafka's."""
-        parents = {parent for book in self._world.ledger.shards.values() for parent in book.parents}
-        return [book for book in self.present() if book.open and not book.parents and book.name not in parents]
+        parents = {parent for shard in self._world.history.shards.values() for parent in shard.parents}
+        return [shard for shard in self.present() if shard.open and not shard.parents and shard.name not in parents]
 
     # Shards that go, come back, and are made anew.
 
@@ -79,52 +79,52 @@ class Source:
         """The positions that users wait to be told of."""
         return {each for operator in self._world.operators if operator.alive for each in operator.asking}
 
-    def vanish(self, books: Sequence[Shard], *, for_good: bool = False) -> None:
+    def vanish(self, shards: Sequence[Shard], *, for_good: bool = False) -> None:
         """These shards are not there any more."""
         world, asking = self._world, self._asking()
-        for book in books:
-            book.present, book.was_away, book.gone = False, True, for_good
-            world.ledger.sightings.vanished(book.name)
-            world.kafka.drop_asked(book.name, asking)
-        world.say(f"{[book.name for book in books]} vanish{', for good' if for_good else ''}")
-        world.ledger.counts["shards that vanished for good" if for_good else "shards that vanished"] += len(books)
+        for shard in shards:
+            shard.present, shard.was_away, shard.gone = False, True, for_good
+            world.history.sightings.vanished(shard.name)
+            world.kafka.drop_asked(shard.name, asking)
+        world.say(f"{[shard.name for shard in shards]} vanish{', for good' if for_good else ''}")
+        world.history.counts["shards that vanished for good" if for_good else "shards that vanished"] += len(shards)
 
-    def come_back(self, books: Sequence[Shard]) -> None:
+    def come_back(self, shards: Sequence[Shard]) -> None:
         """These shards are there again, as they were."""
-        for book in books:
+        for shard in shards:
             # Not one that was made anew meanwhile.
-            if self._world.ledger.shards[book.name] is book and not book.present and not book.gone:
-                book.present = True
-                self._world.say(f"{book.name} is there again")
-                self._world.ledger.counts["shards that came back"] += 1
+            if self._world.history.shards[shard.name] is shard and not shard.present and not shard.gone:
+                shard.present = True
+                self._world.say(f"{shard.name} is there again")
+                self._world.history.counts["shards that came back"] += 1
 
-    def make_anew(self, books: Sequence[Shard]) -> None:
+    def make_anew(self, shards: Sequence[Shard]) -> None:
         """These shards are deleted and made anew under their names. Mostly their offsets are deleted with them."""
         world = self._world
-        if world.ledger.rebuilding:
+        if world.history.rebuilding:
             # What tells a shard from one that bears its name is in the ownership, and in notes that go with the offsets.
-            self.come_back(books)
+            self.come_back(shards)
             return
         self._ids += 1
         with_offsets = world.rng.random() < 0.25
         asking = self._asking()
-        for old in books:
-            book = Shard(old.name, born=world.time, source_id=f"id-{self._ids}", was_away=True)
-            book.forced_under = old.forced_under  # who has not heard of it yet reads this one under the grant that it ended
-            book.succeeds_started = old.succeeds_started or old.highest is not None
-            book.ordered_from_birth, book.end = old.ordered_from_birth, world.rng.randint(0, 40)
-            world.ledger.shards[old.name] = book
+        for old in shards:
+            shard = Shard(old.name, born=world.time, source_id=f"id-{self._ids}", was_away=True)
+            shard.forced_under = old.forced_under  # who has not heard of it yet reads this one under the grant that it ended
+            shard.succeeds_started = old.succeeds_started or old.highest is not None
+            shard.ordered_from_birth, shard.end = old.ordered_from_birth, world.rng.randint(0, 40)
+            world.history.shards[old.name] = shard
             world.kafka.drop_asked(old.name, asking)
             if not with_offsets:
                 world.kafka.committed.pop(old.name, None)
                 world.kafka.notes.pop(old.name, None)
-        world.say(f"{[book.name for book in books]} are made anew")
-        world.ledger.counts["shards made anew"] += len(books)
+        world.say(f"{[shard.name for shard in shards]} are made anew")
+        world.history.counts["shards made anew"] += len(shards)
 
     def put_right(self) -> None:
         """A user who sees that nothing is granted any more pauses the group, resets what was made anew, and goes on."""
-        world, stored = self._world, self._world.ledger.stored
-        wrong = world.ledger.sightings.others(stored)
+        world, stored = self._world, self._world.history.stored
+        wrong = world.history.sightings.others(stored)
         reset = self._resetting
         if reset is None:
             if not wrong or stored is None or applying(stored) is not None:
@@ -136,7 +136,7 @@ class Source:
         report = stored.group.reset if stored is not None else None
         made = report is not None and report.id == reset.id and applying(stored) is None
         if made or world.spec.reset != reset or not wrong:
-            world.ledger.counts["resets of shards made anew"] += made
+            world.history.counts["resets of shards made anew"] += made
             world.last_start = world.time
             self._resetting = None
             world.change_spec(paused=False)

@@ -46,8 +46,8 @@ from shardherd.core.model.nouns import (
 from tests.builders import spec
 from tests.simulation import changes, days, notices, resting
 from tests.simulation.faults import reset_lost
+from tests.simulation.history_entries import BrokenError, Run, Shard
 from tests.simulation.judging import STORING, Judge, listening
-from tests.simulation.ledger_entries import BrokenError, Run, Shard
 from tests.simulation.plan import plan
 from tests.simulation.servers import Kafka
 from tests.simulation.source import Source
@@ -71,21 +71,21 @@ def owned(*rows: ShardRecord, consumers: dict[ConsumerId, ConsumerRecord] | None
     return Ownership(replace(GROUP, **group), {row.shard: row for row in rows}, consumers or CONSUMERS)
 
 
-def judge(*rows: ShardRecord, ordered: bool = False, **settings: Any) -> Judge:
+def judging(*rows: ShardRecord, ordered: bool = False, **settings: Any) -> Judge:
     """A judge who has seen these rows, at 1,000 s; both consumers are heard and ready."""
     timeline = Timeline()
-    books = Judge(timeline, ordered, 90.0, 120.0)
-    books.shards[T0] = Shard(T0, end=10, durable=4, highest=4)
-    books.shards[T1] = Shard(T1, (T0,), end=10, durable=4, highest=4)
+    judge = Judge(timeline, ordered, 90.0, 120.0)
+    judge.shards[T0] = Shard(T0, end=10, durable=4, highest=4)
+    judge.shards[T1] = Shard(T1, (T0,), end=10, durable=4, highest=4)
     of = spec(2)
-    books.specified(replace(of, settings=replace(of.settings, session_timeout=90.0, **settings)))
+    judge.specified(replace(of, settings=replace(of.settings, session_timeout=90.0, **settings)))
     timeline.now = 100.0
-    books.writer = LEADER
-    books.store(owned(*rows), LEADER)
+    judge.writer = LEADER
+    judge.store(owned(*rows), LEADER)
     for name in (A, B):
-        books.hears(heartbeat(name), LEADER)
+        judge.hears(heartbeat(name), LEADER)
     timeline.now = 1000.0
-    return books
+    return judge
 
 
 def heartbeat(name: ConsumerId, seq: int = 1, **changes: Any) -> Heartbeat:
@@ -111,15 +111,15 @@ def given(row: ShardRecord, to: ConsumerId, **changes: Any) -> ShardRecord:
 
 
 def test_what_keeps_to_the_rules_is_no_news() -> None:
-    books = judge(FREE)
-    books.store(owned(given(FREE, A), revision=7), LEADER)
+    judge = judging(FREE)
+    judge.store(owned(given(FREE, A), revision=7), LEADER)
     moving = given(FREE, A, state=ShardState.TRANSFER, next_consumer=B, revision=8)
-    books.store(owned(moving, revision=8), LEADER)
-    books.store(owned(given(moving, B, revision=9), revision=9), LEADER)
+    judge.store(owned(moving, revision=8), LEADER)
+    judge.store(owned(given(moving, B, revision=9), revision=9), LEADER)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         (FREE, given(FREE, A, parents=(T1,)), r"has parents \('t/1',\), its source says \(\)"),
         (FREE, given(FREE, A, held_since_epoch=9), "is of the future"),
@@ -136,14 +136,14 @@ def test_what_keeps_to_the_rules_is_no_news() -> None:
         (MOVING, HELD._replace(revision=7), "stays with g-0, though g-1 waits for it"),
     ],
 )
-def test_it_sees_a_row_that_breaks_a_rule(before: ShardRecord, after: ShardRecord, told: str) -> None:
-    books = judge(before)
-    with pytest.raises(BrokenError, match=told):
-        books.store(owned(after, revision=7), LEADER)
+def test_it_sees_a_row_that_breaks_a_rule(before: ShardRecord, after: ShardRecord, message: str) -> None:
+    judge = judging(before)
+    with pytest.raises(BrokenError, match=message):
+        judge.store(owned(after, revision=7), LEADER)
 
 
 @pytest.mark.parametrize(
-    ("after", "told"),
+    ("after", "message"),
     [
         (owned(given(FREE, A, revision=6), revision=6), "is not above 6"),
         (owned(FREE._replace(parents=()), discovered=False), "became"),
@@ -157,9 +157,9 @@ def test_it_sees_a_row_that_breaks_a_rule(before: ShardRecord, after: ShardRecor
         (owned(FREE, consumers={**CONSUMERS, B: ConsumerRecord(B, Incarnation("uid-c", 1))}, group_epoch=4), "went back"),
     ],
 )
-def test_it_sees_a_group_that_breaks_a_rule(after: Ownership, told: str) -> None:
-    with pytest.raises(BrokenError, match=told):
-        judge(FREE).store(after, LEADER)
+def test_it_sees_a_group_that_breaks_a_rule(after: Ownership, message: str) -> None:
+    with pytest.raises(BrokenError, match=message):
+        judging(FREE).store(after, LEADER)
 
 
 THIRD = ConsumerRecord(ConsumerId("g-2"), Incarnation("uid-c", 1))
@@ -169,42 +169,42 @@ ANOTHER_RUN = replace(THIRD, incarnation=Incarnation("uid-c", 2))
 
 def moving_beside(third: ConsumerRecord = THIRD, **says: Any) -> Judge:
     """A judge who has seen a shard on its way from g-0 to g-1, and this third consumer, which says this 50 s later."""
-    books = judge(MOVING)
-    books.store(owned(MOVING, consumers={**CONSUMERS, THIRD.consumer: third}, group_epoch=4), LEADER)
-    books.hears(Heartbeat(THIRD.consumer, THIRD.incarnation, 1, 6, **{"ready": True, **says}), LEADER)
-    books.timeline.now += 50.0
-    return books
+    judge = judging(MOVING)
+    judge.store(owned(MOVING, consumers={**CONSUMERS, THIRD.consumer: third}, group_epoch=4), LEADER)
+    judge.hears(Heartbeat(THIRD.consumer, THIRD.incarnation, 1, 6, **{"ready": True, **says}), LEADER)
+    judge.timeline.now += 50.0
+    return judge
 
 
-def call_off(books: Judge, third: ConsumerRecord) -> None:
+def call_off(judge: Judge, third: ConsumerRecord) -> None:
     """It is stored that the shard stays with g-0, and what became of the third consumer."""
     consumers = {**CONSUMERS, THIRD.consumer: third}
-    books.store(owned(HELD._replace(revision=7), consumers=consumers, revision=7, group_epoch=5), LEADER)
+    judge.store(owned(HELD._replace(revision=7), consumers=consumers, revision=7, group_epoch=5), LEADER)
 
 
 @pytest.mark.parametrize("third", [GONE, replace(THIRD, present=False), ANOTHER_RUN])
 def test_a_shard_stays_where_it_is_when_who_was_chosen_between_two_writes_is_over_by_the_second(third: ConsumerRecord) -> None:
-    books = moving_beside()
-    call_off(books, third)
-    assert books.stored is not None
-    assert books.stored.shards == {T0: HELD._replace(revision=7)}
+    judge = moving_beside()
+    call_off(judge, third)
+    assert judge.stored is not None
+    assert judge.stored.shards == {T0: HELD._replace(revision=7)}
 
 
 def test_a_shard_stays_where_it_is_when_who_was_chosen_between_two_writes_drains_by_the_second() -> None:
-    books = moving_beside()
-    books.hears(Heartbeat(THIRD.consumer, THIRD.incarnation, 2, 6, ready=True, draining=True), LEADER)
-    call_off(books, THIRD)
-    assert books.stored is not None
-    assert books.stored.shards == {T0: HELD._replace(revision=7)}
+    judge = moving_beside()
+    judge.hears(Heartbeat(THIRD.consumer, THIRD.incarnation, 2, 6, ready=True, draining=True), LEADER)
+    call_off(judge, THIRD)
+    assert judge.stored is not None
+    assert judge.stored.shards == {T0: HELD._replace(revision=7)}
 
 
-@pytest.mark.parametrize("told", [spec(3, leaving=[THIRD.consumer]), spec(3, cordoned=[THIRD.consumer])])
-def test_a_shard_stays_where_it_is_when_who_was_chosen_between_two_writes_is_emptied_by_the_second(told: GroupSpec) -> None:
-    books = moving_beside()
-    books.specified(told)
-    call_off(books, THIRD)
-    assert books.stored is not None
-    assert books.stored.shards == {T0: HELD._replace(revision=7)}
+@pytest.mark.parametrize("edited", [spec(3, leaving=[THIRD.consumer]), spec(3, cordoned=[THIRD.consumer])])
+def test_a_shard_stays_where_it_is_when_who_was_chosen_between_two_writes_is_emptied_by_the_second(edited: GroupSpec) -> None:
+    judge = moving_beside()
+    judge.specified(edited)
+    call_off(judge, THIRD)
+    assert judge.stored is not None
+    assert judge.stored.shards == {T0: HELD._replace(revision=7)}
 
 
 @pytest.mark.parametrize(
@@ -225,75 +225,75 @@ def test_it_sees_a_transfer_that_is_called_off_though_nobody_else_can_have_been_
 
 
 def test_it_sees_a_transfer_that_is_called_off_when_the_only_other_choice_is_to_be_emptied_for_long() -> None:
-    books = moving_beside()
-    books.specified(spec(3, leaving=[THIRD.consumer]))
-    books.timeline.now += 50.0
+    judge = moving_beside()
+    judge.specified(spec(3, leaving=[THIRD.consumer]))
+    judge.timeline.now += 50.0
     with pytest.raises(BrokenError, match="stays with g-0, though g-1 waits for it"):
-        call_off(books, THIRD)
+        call_off(judge, THIRD)
 
 
 def test_it_sees_a_transfer_that_is_called_off_when_its_holder_alone_is_not_what_it_was() -> None:
-    books = judge(MOVING)
-    books.hears(heartbeat(A, 2, draining=True), LEADER)
+    judge = judging(MOVING)
+    judge.hears(heartbeat(A, 2, draining=True), LEADER)
     with pytest.raises(BrokenError, match="stays with g-0, though g-1 waits for it"):
-        books.store(owned(HELD._replace(revision=7), revision=7), LEADER)
+        judge.store(owned(HELD._replace(revision=7), revision=7), LEADER)
 
 
 def test_the_ends_of_a_growth_are_those_of_the_shards_that_the_coordinator_saw() -> None:
     row, grew = FREE._replace(source_id="id-1"), (Growth("t", 1, 2, ((T0, 8),)),)
-    books = judge(row)
-    books.shards[T0] = Shard(T0, end=3, durable=0, highest=0, born=books.timeline.now, source_id="id-2")
-    books.store(owned(row, growths=grew), LEADER)
+    judge = judging(row)
+    judge.shards[T0] = Shard(T0, end=3, durable=0, highest=0, born=judge.timeline.now, source_id="id-2")
+    judge.store(owned(row, growths=grew), LEADER)
     with pytest.raises(BrokenError, match="are not those of its shards"):
-        books.store(owned(row._replace(source_id="id-2", revision=7), growths=grew, revision=7), LEADER)
+        judge.store(owned(row._replace(source_id="id-2", revision=7), growths=grew, revision=7), LEADER)
 
 
 def test_it_sees_a_reset_that_is_said_to_be_made_before_it_set_every_position() -> None:
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 0),))
     made = structs.replace(begun, state=ResetState.DONE)
-    books = judge(FREE)
-    books.store(owned(FREE, reset=begun), LEADER)
+    judge = judging(FREE)
+    judge.store(owned(FREE, reset=begun), LEADER)
     with pytest.raises(BrokenError, match="reset one is made, and did not set"):
-        books.store(owned(FREE, reset=made, last_reset=made), LEADER)
-    books = judge(FREE)
-    books.store(owned(FREE, reset=begun), LEADER)
-    books.reset(T0, 0)
-    books.store(owned(FREE, reset=made, last_reset=made), LEADER)
+        judge.store(owned(FREE, reset=made, last_reset=made), LEADER)
+    judge = judging(FREE)
+    judge.store(owned(FREE, reset=begun), LEADER)
+    judge.reset(T0, 0)
+    judge.store(owned(FREE, reset=made, last_reset=made), LEADER)
 
 
 def test_a_position_that_a_user_asked_for_in_vain_is_set_by_the_reset_that_is_being_made() -> None:
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 0),))
     made = structs.replace(begun, state=ResetState.DONE)
-    books = judge(FREE)
-    kafka = Kafka(books)
-    books.store(owned(FREE, reset=begun), LEADER)
+    judge = judging(FREE)
+    kafka = Kafka(judge)
+    judge.store(owned(FREE, reset=begun), LEADER)
     kafka.forcing.add((T0, 0))
     kafka.commit(kafka.initialise(LEADER, 1000.0), {T0: 0}, {}, LEADER)
-    books.store(owned(FREE, reset=made, last_reset=made), LEADER)
-    assert books.counts["resets made"] == 1
+    judge.store(owned(FREE, reset=made, last_reset=made), LEADER)
+    assert judge.counts["resets made"] == 1
 
 
 def reset_to_where_it_stands() -> tuple[Judge, Kafka]:
     """A judge who has seen a reset set t/0 to 4, where it stood; A wrote 4 to 7 before. The reset has more to set yet."""
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 4), ResetRow(T1, 4, 0)))
-    books = judge(HELD)
-    kafka = Kafka(books)
+    judge = judging(HELD)
+    kafka = Kafka(judge)
     kafka.committed[T0] = 4
     kafka.initialise(LEADER, 1000.0)
-    books.write(T0, 4, 7, 4, RUN_OF[A])
-    books.store(owned(HELD, reset=begun), LEADER)
+    judge.write(T0, 4, 7, 4, RUN_OF[A])
+    judge.store(owned(HELD, reset=begun), LEADER)
     kafka.commit(kafka.epoch, {T0: 4}, {T0: text("uid", 1, 4, "id-1", forced=True)}, LEADER)
-    books.store(owned(given(HELD, A), reset=begun, revision=7), LEADER)
-    return books, kafka
+    judge.store(owned(given(HELD, A), reset=begun, revision=7), LEADER)
+    return judge, kafka
 
 
 def test_what_was_read_since_a_reset_set_its_shard_is_in_the_sink_though_that_position_is_committed_again() -> None:
-    books, kafka = reset_to_where_it_stands()
+    judge, kafka = reset_to_where_it_stands()
     noted = {T0: text("uid", 1, 5, "id-1")}
-    books.write(T0, 4, 7, 5, RUN_OF[A])
+    judge.write(T0, 4, 7, 5, RUN_OF[A])
     kafka.commit(kafka.epoch, {T0: 4}, noted, LEADER)
     kafka.commit(kafka.epoch, {T0: 7}, noted, LEADER)
-    assert (books.shards[T0].durable, books.counts["positions committed again as they were"]) == (7, 2)
+    assert (judge.shards[T0].durable, judge.counts["positions committed again as they were"]) == (7, 2)
 
 
 def test_it_sees_a_position_that_counts_what_was_read_before_a_reset_set_its_shard_to_where_it_stood() -> None:
@@ -306,12 +306,12 @@ def test_it_sees_a_position_that_counts_what_was_read_before_a_reset_set_its_sha
 
 def test_what_a_holder_wrote_before_a_reset_fenced_it_is_written_again_though_the_position_was_only_read_back() -> None:
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 4), ResetRow(T1, 4, 0)))
-    books = judge(HELD)
-    books.write(T0, 4, 7, 4, RUN_OF[A])
-    books.store(owned(HELD, reset=begun), LEADER)
-    books.store(owned(given(HELD, A), reset=begun, revision=7), LEADER)
-    books.write(T0, 4, 7, 5, RUN_OF[A])
-    assert books.counts["records written again"] == 3
+    judge = judging(HELD)
+    judge.write(T0, 4, 7, 4, RUN_OF[A])
+    judge.store(owned(HELD, reset=begun), LEADER)
+    judge.store(owned(given(HELD, A), reset=begun, revision=7), LEADER)
+    judge.write(T0, 4, 7, 5, RUN_OF[A])
+    assert judge.counts["records written again"] == 3
 
 
 @pytest.mark.parametrize(
@@ -321,39 +321,39 @@ def test_it_sees_what_is_written_again_by_a_holder_that_was_fenced_during_a_rese
     rows: tuple[ResetRow, ...],
 ) -> None:
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=rows)
-    books = judge(HELD)
-    books.write(T0, 4, 7, 4, RUN_OF[A])
-    books.store(owned(HELD, reset=begun), LEADER)
-    books.store(owned(given(HELD, A), reset=begun, revision=7), LEADER)
+    judge = judging(HELD)
+    judge.write(T0, 4, 7, 4, RUN_OF[A])
+    judge.store(owned(HELD, reset=begun), LEADER)
+    judge.store(owned(given(HELD, A), reset=begun, revision=7), LEADER)
     with pytest.raises(BrokenError, match=r"g-0 .* writes records 4 to 7 under epoch 5, which g-0 .* wrote under epoch 4"):
-        books.write(T0, 4, 7, 5, RUN_OF[A])
+        judge.write(T0, 4, 7, 5, RUN_OF[A])
 
 
 def test_it_sees_a_position_that_was_decided_for_the_shard_that_bore_the_name_before() -> None:
     begun = ResetReport("one", ResetTo.LATEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 7),))
-    books = judge(FREE)
-    books.store(owned(FREE, reset=begun), LEADER)
-    assert books.sets(T0, 7)
-    books.timeline.now += 1.0
-    books.shards[T0] = Shard(T0, end=10, born=books.timeline.now, source_id="id-2")
-    books.store(owned(FREE, reset=begun), LEADER)
-    assert not books.sets(T0, 7)
+    judge = judging(FREE)
+    judge.store(owned(FREE, reset=begun), LEADER)
+    assert judge.sets(T0, 7)
+    judge.timeline.now += 1.0
+    judge.shards[T0] = Shard(T0, end=10, born=judge.timeline.now, source_id="id-2")
+    judge.store(owned(FREE, reset=begun), LEADER)
+    assert not judge.sets(T0, 7)
     with pytest.raises(BrokenError, match="position 7 is durable, but records 0 to 7 never reached the sink"):
-        books.land(T0, 7, LEADER)
+        judge.land(T0, 7, LEADER)
 
 
 def world_in_which_a_user_has_asked_for(*positions: tuple[ShardId, int], alive: bool, vanished: bool = False) -> Any:
     """As much of a world as makes t/0 anew, or has it vanish. Nobody has answered the user; whom he asked is `alive`."""
-    books = judge(FREE, FREE._replace(shard=T1))
-    kafka, asked = Kafka(books), list[tuple[ShardId, int]]()
+    judge = judging(FREE, FREE._replace(shard=T1))
+    kafka, asked = Kafka(judge), list[tuple[ShardId, int]]()
     kafka.forcing.update(positions)
     kafka.unanswered.update(positions)
     leader = SimpleNamespace(process=SimpleNamespace(loop=None), force=lambda *position: asked.append(position))
     world = SimpleNamespace(
-        ledger=books,
+        history=judge,
         kafka=kafka,
-        timeline=books.timeline,
-        time=books.timeline.now,
+        timeline=judge.timeline,
+        time=judge.timeline.now,
         rng=random.Random(1),
         operators=[SimpleNamespace(alive=alive, asking=set(positions))],
         leader=lambda: leader,
@@ -362,10 +362,10 @@ def world_in_which_a_user_has_asked_for(*positions: tuple[ShardId, int], alive: 
     )
     world.source = Source(cast("World", world))
     if vanished:
-        world.source.vanish([books.shards[T0]])
+        world.source.vanish([judge.shards[T0]])
         return world
-    world.source.make_anew([books.shards[T0]])
-    books.shards[T0].end = 10
+    world.source.make_anew([judge.shards[T0]])
+    judge.shards[T0].end = 10
     return world
 
 
@@ -387,19 +387,19 @@ def test_it_sees_a_position_of_a_shard_that_was_made_anew_which_a_user_has_asked
 def test_what_an_operator_is_being_asked_for_may_be_done_to_the_shard_that_was_made_anew_meanwhile() -> None:
     kafka = world_in_which_a_user_has_asked_for((T0, 7), alive=True).kafka
     kafka.commit(kafka.initialise(LEADER, 1000.0), {T0: 7}, {}, LEADER)
-    assert kafka.ledger.shards[T0].durable == 7
+    assert kafka.history.shards[T0].durable == 7
 
 
 def test_what_an_operator_is_being_asked_for_may_be_done_to_a_shard_that_vanished_meanwhile() -> None:
     world = world_in_which_a_user_has_asked_for((T0, 2), alive=True, vanished=True)
-    world.source.come_back([world.ledger.shards[T0]])
+    world.source.come_back([world.history.shards[T0]])
     world.kafka.commit(world.kafka.initialise(LEADER, 1000.0), {T0: 2}, {}, LEADER)
-    assert (world.ledger.shards[T0].durable, world.ledger.shards[T0].rewound) == (2, True)
+    assert (world.history.shards[T0].durable, world.history.shards[T0].rewound) == (2, True)
 
 
 def test_it_sees_a_position_that_went_back_to_what_a_user_asked_for_in_vain_before_its_shard_vanished() -> None:
     world = world_in_which_a_user_has_asked_for((T0, 2), alive=False, vanished=True)
-    world.source.come_back([world.ledger.shards[T0]])
+    world.source.come_back([world.history.shards[T0]])
     with pytest.raises(BrokenError, match="the durable position went back from 4 to 2"):
         world.kafka.commit(world.kafka.initialise(LEADER, 1000.0), {T0: 2}, {}, LEADER)
 
@@ -422,9 +422,9 @@ def test_who_was_expired_was_not_heard_in_time_if_he_was_heard_while_that_was_st
     world = World(plan(0))
     timeout = world.spec.settings.session_timeout
     world.timeline.now = world.time + 1000.0
-    world.ledger.writer = LEADER
-    world.ledger.led_since = world.time - 500.0
-    world.ledger.stored = owned(HELD)
+    world.history.writer = LEADER
+    world.history.led_since = world.time - 500.0
+    world.history.stored = owned(HELD)
     world._in_time[A, RUNS[A]] = [world.time - before / 90.0 * timeout, world.time - 0.02]
     operator = cast("Any", SimpleNamespace(name=LEADER))
     with nullcontext() if expired else pytest.raises(BrokenError, match="g-0 was expired, but was heard"):
@@ -443,90 +443,90 @@ def test_nobody_scales_or_shuts_down_a_group_that_is_deleted(fault: changes.Faul
 
 def away_while_the_ownership_was_rebuilt(*rows: ShardRecord, has_position: bool = True) -> Judge:
     """A judge who has seen t/0 granted and read, and these rows when the time for claims was over; A reads t/0 on from 4."""
-    books = judge(HELD)
+    judge = judging(HELD)
     if not has_position:
-        books.shards[T0].highest = books.shards[T0].durable = None
-    books.write(T0, 4, 6, 4, RUN_OF[A])
-    books.lose()
-    books.store(owned(*rows, discovered=False, rebuilding=True, leader_epoch=2), "operator-2")
-    books.store(owned(*rows, rebuilding=True, leader_epoch=2), "operator-2")
-    books.store(owned(*rows, leader_epoch=2, revision=7), "operator-2")
-    books.hears(heartbeat(B), "operator-2")
+        judge.shards[T0].highest = judge.shards[T0].durable = None
+    judge.write(T0, 4, 6, 4, RUN_OF[A])
+    judge.lose()
+    judge.store(owned(*rows, discovered=False, rebuilding=True, leader_epoch=2), "operator-2")
+    judge.store(owned(*rows, rebuilding=True, leader_epoch=2), "operator-2")
+    judge.store(owned(*rows, leader_epoch=2, revision=7), "operator-2")
+    judge.hears(heartbeat(B), "operator-2")
     if not has_position:
-        books.land(T0, 4, "operator-2")
+        judge.land(T0, 4, "operator-2")
     given_to_b = HELD._replace(holder=B, incarnation=RUNS[B], last_holder=B, owner_epoch=5, held_since_epoch=5, revision=8)
-    books.store(owned(given_to_b, leader_epoch=2, revision=8, group_epoch=4), "operator-2")
-    return books
+    judge.store(owned(given_to_b, leader_epoch=2, revision=8, group_epoch=4), "operator-2")
+    return judge
 
 
 def test_what_was_written_of_a_shard_that_could_not_be_claimed_may_be_written_again_but_once() -> None:
-    books = away_while_the_ownership_was_rebuilt()
-    books.write(T0, 4, 7, 5, RUN_OF[B])
-    books.write(T0, 6, 8, 4, RUN_OF[A])
+    judge = away_while_the_ownership_was_rebuilt()
+    judge.write(T0, 4, 7, 5, RUN_OF[B])
+    judge.write(T0, 6, 8, 4, RUN_OF[A])
     given_back = given(HELD._replace(owner_epoch=5), A, held_since_epoch=6, revision=9)
-    books.store(owned(given_back, leader_epoch=2, revision=9, group_epoch=4), "operator-2")
+    judge.store(owned(given_back, leader_epoch=2, revision=9, group_epoch=4), "operator-2")
     with pytest.raises(BrokenError, match=r"g-0 .* writes records 5 to 7 under epoch 6, which g-1 .* wrote under epoch 5"):
-        books.write(T0, 5, 8, 6, RUN_OF[A])
+        judge.write(T0, 5, 8, 6, RUN_OF[A])
 
 
 def test_the_epoch_of_a_grant_that_could_not_be_claimed_may_be_given_out_again_and_what_it_wrote_written_again_but_once() -> (
     None
 ):
-    books = judge(HELD)
-    books.write(T0, 4, 6, 4, RUN_OF[A])
-    books.shards[T0].miss_claims()
+    judge = judging(HELD)
+    judge.write(T0, 4, 6, 4, RUN_OF[A])
+    judge.shards[T0].miss_claims()
     for owner_epoch in (4, 5):
-        books._grant_changed(None, HELD._replace(owner_epoch=owner_epoch))
-    books._grant_changed(None, HELD._replace(holder=B, incarnation=RUNS[B], owner_epoch=6))
-    books.write(T0, 4, 6, 5, RUN_OF[A])
+        judge._grant_changed(None, HELD._replace(owner_epoch=owner_epoch))
+    judge._grant_changed(None, HELD._replace(holder=B, incarnation=RUNS[B], owner_epoch=6))
+    judge.write(T0, 4, 6, 5, RUN_OF[A])
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 6, which g-0 .* wrote under epoch 5"):
-        books.write(T0, 4, 6, 6, RUN_OF[B])
+        judge.write(T0, 4, 6, 6, RUN_OF[B])
 
 
 def test_it_sees_what_is_written_again_of_a_shard_that_could_be_claimed() -> None:
-    books = away_while_the_ownership_was_rebuilt(FREE)
+    judge = away_while_the_ownership_was_rebuilt(FREE)
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
-        books.write(T0, 4, 7, 5, RUN_OF[B])
+        judge.write(T0, 4, 7, 5, RUN_OF[B])
 
 
 @pytest.mark.parametrize("named", [False, True])
 def test_a_shard_that_comes_late_could_be_claimed_only_by_who_is_heard_before_the_time_for_claims_is_over(named: bool) -> None:
-    books = judge(HELD)
-    books.write(T0, 4, 6, 4, RUN_OF[A])
-    books.lose()
-    books.store(owned(discovered=False, rebuilding=True, leader_epoch=2), "operator-2")
-    books.store(owned(rebuilding=True, leader_epoch=2), "operator-2")
-    books.store(owned(FREE, rebuilding=True, leader_epoch=2, revision=7, group_epoch=4), "operator-2")
-    books.timeline.now += 1.0
+    judge = judging(HELD)
+    judge.write(T0, 4, 6, 4, RUN_OF[A])
+    judge.lose()
+    judge.store(owned(discovered=False, rebuilding=True, leader_epoch=2), "operator-2")
+    judge.store(owned(rebuilding=True, leader_epoch=2), "operator-2")
+    judge.store(owned(FREE, rebuilding=True, leader_epoch=2, revision=7, group_epoch=4), "operator-2")
+    judge.timeline.now += 1.0
     if named:
-        books.hears(heartbeat(A, 2, held=(HeldShard(T0, 4),)), "operator-2")
-    books.store(owned(FREE, leader_epoch=2, revision=8, group_epoch=4), "operator-2")
+        judge.hears(heartbeat(A, 2, held=(HeldShard(T0, 4),)), "operator-2")
+    judge.store(owned(FREE, leader_epoch=2, revision=8, group_epoch=4), "operator-2")
     given_to_b = HELD._replace(holder=B, incarnation=RUNS[B], last_holder=B, owner_epoch=5, held_since_epoch=5, revision=9)
-    books.hears(heartbeat(B, 2), "operator-2")
-    books.store(owned(given_to_b, leader_epoch=2, revision=9, group_epoch=4), "operator-2")
+    judge.hears(heartbeat(B, 2), "operator-2")
+    judge.store(owned(given_to_b, leader_epoch=2, revision=9, group_epoch=4), "operator-2")
     with pytest.raises(BrokenError, match="writes records 4 to 6 under epoch 5") if named else nullcontext():
-        books.write(T0, 4, 7, 5, RUN_OF[B])
+        judge.write(T0, 4, 7, 5, RUN_OF[B])
 
 
 def test_a_shard_without_a_position_could_not_be_claimed_and_what_was_written_of_it_may_be_written_again() -> None:
-    books = away_while_the_ownership_was_rebuilt(FREE._replace(started=False), has_position=False)
-    books.write(T0, 4, 7, 5, RUN_OF[B])
+    judge = away_while_the_ownership_was_rebuilt(FREE._replace(started=False), has_position=False)
+    judge.write(T0, 4, 7, 5, RUN_OF[B])
 
 
 def made_anew_under(row: ShardRecord) -> tuple[Judge, Kafka]:
     """A judge who has seen this row, and Kafka; then t/0 is made anew, and nobody has looked at it since."""
-    books = judge(row)
-    books.shards[T0] = Shard(T0, end=10, born=books.timeline.now, source_id="id-2")
-    kafka = Kafka(books)
+    judge = judging(row)
+    judge.shards[T0] = Shard(T0, end=10, born=judge.timeline.now, source_id="id-2")
+    kafka = Kafka(judge)
     kafka.initialise(LEADER, 1000.0)
-    return books, kafka
+    return judge, kafka
 
 
 def shown_as_started(row: ShardRecord, *, succeeds_started: bool) -> None:
     """A row of t/0, which was made anew and has no position yet, is stored; whether the one before had one is said."""
-    books, _ = made_anew_under(FREE._replace(source_id="id-1"))
-    books.shards[T0].succeeds_started = succeeds_started
-    books.store(owned(row._replace(source_id="id-2", revision=7), revision=7), LEADER)
+    judge, _ = made_anew_under(FREE._replace(source_id="id-1"))
+    judge.shards[T0].succeeds_started = succeeds_started
+    judge.store(owned(row._replace(source_id="id-2", revision=7), revision=7), LEADER)
 
 
 def test_a_claim_that_was_refused_tells_of_a_position_of_the_shard_that_bore_the_name_before() -> None:
@@ -556,17 +556,17 @@ def test_a_reset_whose_commit_was_under_way_when_its_shard_was_made_anew_has_set
 ) -> None:
     row = HELD._replace(source_id="id-1")
     begun = ResetReport("one", ResetTo.OFFSETS, ResetState.APPLYING, "", Seconds(1.0), 1, rows=(ResetRow(T0, 4, 2),))
-    books, kafka = made_anew_under(row)
-    books.store(owned(row, reset=begun), LEADER)
-    books.shards[T0].born += 1.0
+    judge, kafka = made_anew_under(row)
+    judge.store(owned(row, reset=begun), LEADER)
+    judge.shards[T0].born += 1.0
     commits(kafka, committed, "id-1", forced=forced)
     done = structs.replace(begun, state=ResetState.DONE)
     made = owned(FENCED._replace(source_id="id-1"), reset=done, last_reset=done, reset_ids=("one",), revision=7)
     if seen:
-        books.store(made, LEADER)
+        judge.store(made, LEADER)
         return
     with pytest.raises(BrokenError, match="reset one is made, and did not set"):
-        books.store(made, LEADER)
+        judge.store(made, LEADER)
 
 
 @pytest.mark.parametrize("what_became_of_it", ["lost", "made"])
@@ -574,78 +574,78 @@ def test_a_commit_for_a_reset_that_was_lost_with_the_ownership_may_land_afterwar
     what_became_of_it: str,
 ) -> None:
     begun = ResetReport("one", ResetTo.OFFSETS, ResetState.APPLYING, "", Seconds(1.0), 1, rows=(ResetRow(T0, 4, 2),))
-    books = judge(HELD)
-    kafka = Kafka(books)
-    books.store(owned(HELD, reset=begun), LEADER)
-    asked = books.asked_by_reset({T0: 2, T1: 2})
+    judge = judging(HELD)
+    kafka = Kafka(judge)
+    judge.store(owned(HELD, reset=begun), LEADER)
+    asked = judge.asked_by_reset({T0: 2, T1: 2})
     assert asked == {T0: "one"}
     if what_became_of_it == "made":
-        books.reset(T0, 2)
+        judge.reset(T0, 2)
         done = structs.replace(begun, state=ResetState.DONE)
-        books.store(owned(FENCED, reset=done, last_reset=done, reset_ids=("one",), revision=7), LEADER)
-        books.shards[T0] = replace(books.shards[T0], highest=4, durable=4, rewound=False)
+        judge.store(owned(FENCED, reset=done, last_reset=done, reset_ids=("one",), revision=7), LEADER)
+        judge.shards[T0] = replace(judge.shards[T0], highest=4, durable=4, rewound=False)
         with pytest.raises(BrokenError, match="the durable position went back from 4 to 2"):
             kafka.commit(kafka.epoch, {T0: 2}, {}, LEADER, asked)
         return
-    books.lose()
-    books.store(owned(leader_epoch=2, revision=0, group_epoch=0, discovered=False), "operator-2")
+    judge.lose()
+    judge.store(owned(leader_epoch=2, revision=0, group_epoch=0, discovered=False), "operator-2")
     kafka.commit(kafka.epoch, {T0: 2}, {}, LEADER, asked)
-    assert (books.shards[T0].durable, books.shards[T0].prefix) == (2, 2), "what it skips need not be read"
+    assert (judge.shards[T0].durable, judge.shards[T0].prefix) == (2, 2), "what it skips need not be read"
 
 
 @pytest.mark.parametrize(("known_as", "read_before"), [("id-1", True), ("id-1", False), ("id-2", False)])
 def test_what_a_holder_wrote_of_a_shard_made_anew_before_it_heard_of_a_forced_position_may_be_written_again_but_once(
     known_as: str, *, read_before: bool
 ) -> None:
-    books, kafka = made_anew_under(HELD._replace(source_id=known_as))
+    judge, kafka = made_anew_under(HELD._replace(source_id=known_as))
     if read_before:
-        books.read(T0, 0, 6, RUN_OF[A])
+        judge.read(T0, 0, 6, RUN_OF[A])
     kafka.forcing.add((T0, 0))
     commits(kafka, 0, known_as, forced=True)
-    books.store(owned(FENCED._replace(source_id=known_as), revision=7), LEADER)
-    books.forced(T0, 0)
+    judge.store(owned(FENCED._replace(source_id=known_as), revision=7), LEADER)
+    judge.forced(T0, 0)
     if not read_before:
-        books.read(T0, 0, 6, RUN_OF[A])
-    books.write(T0, 0, 6, 4, RUN_OF[A])
-    books.write(T0, 0, 6, 5, RUN_OF[A])
+        judge.read(T0, 0, 6, RUN_OF[A])
+    judge.write(T0, 0, 6, 4, RUN_OF[A])
+    judge.write(T0, 0, 6, 5, RUN_OF[A])
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 0 to 6 under epoch 6, which g-0 .* wrote under epoch 5"):
-        books.write(T0, 0, 6, 6, RUN_OF[B])
+        judge.write(T0, 0, 6, 6, RUN_OF[B])
 
 
 def test_what_was_written_under_a_grant_that_no_forced_position_ended_may_not_be_written_again() -> None:
-    books, kafka = made_anew_under(HELD._replace(source_id="id-1"))
+    judge, kafka = made_anew_under(HELD._replace(source_id="id-1"))
     commits(kafka, 0, "id-1", forced=False)
-    books.store(owned(FENCED._replace(source_id="id-1"), revision=7), LEADER)
-    books.write(T0, 0, 6, 4, RUN_OF[A])
+    judge.store(owned(FENCED._replace(source_id="id-1"), revision=7), LEADER)
+    judge.write(T0, 0, 6, 4, RUN_OF[A])
     with pytest.raises(BrokenError, match=r"g-0 .* writes records 0 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
-        books.write(T0, 0, 6, 5, RUN_OF[A])
+        judge.write(T0, 0, 6, 5, RUN_OF[A])
 
 
 def test_what_a_holder_wrote_of_a_shard_made_anew_before_it_heard_of_a_reset_may_be_written_again() -> None:
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 0), ResetRow(T1, 4, 0)))
     row = HELD._replace(source_id="id-2")
-    books, kafka = made_anew_under(row)
-    books.store(owned(row, reset=begun), LEADER)
+    judge, kafka = made_anew_under(row)
+    judge.store(owned(row, reset=begun), LEADER)
     commits(kafka, 0, "id-2", forced=True)
-    books.store(owned(FENCED._replace(source_id="id-2"), reset=begun, revision=7), LEADER)
-    books.write(T0, 0, 6, 4, RUN_OF[A])
-    books.write(T0, 0, 6, 5, RUN_OF[A])
+    judge.store(owned(FENCED._replace(source_id="id-2"), reset=begun, revision=7), LEADER)
+    judge.write(T0, 0, 6, 4, RUN_OF[A])
+    judge.write(T0, 0, 6, 5, RUN_OF[A])
 
 
 def test_what_is_made_anew_after_a_position_was_forced_is_still_read_under_the_grant_that_this_ended() -> None:
-    books = judge(HELD)
-    kafka = Kafka(books)
+    judge = judging(HELD)
+    kafka = Kafka(judge)
     kafka.initialise(LEADER, 1000.0)
     kafka.forcing.add((T0, 2))
     commits(kafka, 2, "id-1", forced=True)
-    books.store(owned(FENCED, revision=7), LEADER)
-    world: Any = SimpleNamespace(ledger=books, kafka=kafka, operators=[], rng=Random(1), time=books.now, say=lambda _: None)
-    Source(world).make_anew([books.shards[T0]])
-    books.shards[T0].end = 10
-    books.write(T0, 0, 6, 4, RUN_OF[A])
-    books.write(T0, 0, 6, 5, RUN_OF[A])
+    judge.store(owned(FENCED, revision=7), LEADER)
+    world: Any = SimpleNamespace(history=judge, kafka=kafka, operators=[], rng=Random(1), time=judge.now, say=lambda _: None)
+    Source(world).make_anew([judge.shards[T0]])
+    judge.shards[T0].end = 10
+    judge.write(T0, 0, 6, 4, RUN_OF[A])
+    judge.write(T0, 0, 6, 5, RUN_OF[A])
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 0 to 6 under epoch 6, which g-0 .* wrote under epoch 5"):
-        books.write(T0, 0, 6, 6, RUN_OF[B])
+        judge.write(T0, 0, 6, 6, RUN_OF[B])
 
 
 @pytest.mark.parametrize(
@@ -659,65 +659,65 @@ def test_what_is_made_anew_after_a_position_was_forced_is_still_read_under_the_g
     ids=["silent", "hung", "did not release", "is dead by now"],
 )
 def test_what_an_expired_consumer_wrote_may_be_written_again_though_nobody_told_of_its_expiry(over: dict[str, Any]) -> None:
-    books = judge(HELD)
-    books.write(T0, 4, 6, 4, RUN_OF[A])
-    books.store(owned(HELD, consumers={**CONSUMERS, A: replace(CONSUMERS[A], **over)}, group_epoch=4), LEADER)
-    books.write(T0, 4, 6, 5, RUN_OF[B])
+    judge = judging(HELD)
+    judge.write(T0, 4, 6, 4, RUN_OF[A])
+    judge.store(owned(HELD, consumers={**CONSUMERS, A: replace(CONSUMERS[A], **over)}, group_epoch=4), LEADER)
+    judge.write(T0, 4, 6, 5, RUN_OF[B])
 
 
 def test_it_sees_what_a_consumer_that_has_left_wrote_and_another_writes_again() -> None:
-    books = judge(HELD)
-    books.write(T0, 4, 6, 4, RUN_OF[A])
+    judge = judging(HELD)
+    judge.write(T0, 4, 6, 4, RUN_OF[A])
     left = replace(CONSUMERS[A], present=False, ended=RUNS[A], end_reason=EndReason.LEFT)
-    books.store(owned(HELD, consumers={**CONSUMERS, A: left}, group_epoch=4), LEADER)
+    judge.store(owned(HELD, consumers={**CONSUMERS, A: left}, group_epoch=4), LEADER)
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 4 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
-        books.write(T0, 4, 6, 5, RUN_OF[B])
+        judge.write(T0, 4, 6, 5, RUN_OF[B])
 
 
 def test_it_sees_a_superseded_pod_and_an_end_that_are_forgotten() -> None:
     ended = replace(CONSUMERS[A], ended=RUNS[A], present=False, end_reason=EndReason.DIED)
     newer = ConsumerRecord(A, Incarnation("uid-c", 1), superseded=("uid-a",))
-    books = judge(FREE)
-    books.store(owned(FREE, consumers={**CONSUMERS, A: ended}, group_epoch=4), LEADER)
+    judge = judging(FREE)
+    judge.store(owned(FREE, consumers={**CONSUMERS, A: ended}, group_epoch=4), LEADER)
     with pytest.raises(BrokenError, match="went back"):
-        books.store(owned(FREE, consumers={**CONSUMERS, A: replace(ended, ended=None)}, group_epoch=5), LEADER)
-    books = judge(FREE)
-    books.store(owned(FREE, consumers={**CONSUMERS, A: newer}, group_epoch=4), LEADER)
+        judge.store(owned(FREE, consumers={**CONSUMERS, A: replace(ended, ended=None)}, group_epoch=5), LEADER)
+    judge = judging(FREE)
+    judge.store(owned(FREE, consumers={**CONSUMERS, A: newer}, group_epoch=4), LEADER)
     newest = ConsumerRecord(A, Incarnation("uid-d", 1), superseded=("uid-c",))
     with pytest.raises(BrokenError, match="superseded pods are forgotten"):
-        books.store(owned(FREE, consumers={**CONSUMERS, A: newest}, group_epoch=5), LEADER)
+        judge.store(owned(FREE, consumers={**CONSUMERS, A: newest}, group_epoch=5), LEADER)
 
 
 def test_it_sees_who_is_given_shards_that_he_may_not_have() -> None:
-    books = judge(FREE)
-    books.heard_of.clear()
+    judge = judging(FREE)
+    judge.heard_of.clear()
     with pytest.raises(BrokenError, match="never said to operator-1 that it is ready"):
-        books.store(owned(given(FREE, A), revision=7), LEADER)
-    books = judge(FREE)
-    books.hears(heartbeat(A, 2, draining=True), LEADER)
-    books.timeline.now += 30.0
+        judge.store(owned(given(FREE, A), revision=7), LEADER)
+    judge = judging(FREE)
+    judge.hears(heartbeat(A, 2, draining=True), LEADER)
+    judge.timeline.now += 30.0
     with pytest.raises(BrokenError, match="which drains"):
-        books.store(owned(given(FREE, A), revision=7), LEADER)
+        judge.store(owned(given(FREE, A), revision=7), LEADER)
     with pytest.raises(BrokenError, match="while the group was paused"):
-        judge(FREE, paused=True).store(owned(given(FREE, A), revision=7), LEADER)
-    books = judge(FREE)
-    assert books.spec is not None
-    books.spec = replace(books.spec, leaving=frozenset({A}))
+        judging(FREE, paused=True).store(owned(given(FREE, A), revision=7), LEADER)
+    judge = judging(FREE)
+    assert judge.spec is not None
+    judge.spec = replace(judge.spec, leaving=frozenset({A}))
     with pytest.raises(BrokenError, match="which is to lose all"):
-        books.store(owned(given(FREE, A), revision=7), LEADER)
+        judge.store(owned(given(FREE, A), revision=7), LEADER)
 
 
 def test_one_write_may_hold_a_grant_to_who_was_ready_and_that_its_next_run_keeps_the_shard() -> None:
     next_run = replace(CONSUMERS[A], incarnation=Incarnation("uid-a", 2))
     kept = given(FREE, A, incarnation=next_run.incarnation, owner_epoch=6, held_since_epoch=5)
     after = owned(kept, consumers={**CONSUMERS, A: next_run}, revision=7, group_epoch=4)
-    judge(FREE).store(after, LEADER)
-    unheard = judge(FREE)
+    judging(FREE).store(after, LEADER)
+    unheard = judging(FREE)
     unheard.heard_of.clear()
     once = replace(after, shards={T0: kept._replace(owner_epoch=5)})
-    for books, stored in ((unheard, after), (judge(FREE), once)):
+    for judge, stored in ((unheard, after), (judging(FREE), once)):
         with pytest.raises(BrokenError, match="never said to operator-1 that it is ready"):
-            books.store(stored, LEADER)
+            judge.store(stored, LEADER)
 
 
 def test_it_sees_a_shard_that_is_taken_from_who_may_come_back() -> None:
@@ -725,12 +725,12 @@ def test_it_sees_a_shard_that_is_taken_from_who_may_come_back() -> None:
     freed = owned(
         HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), consumers=gone, revision=7, group_epoch=4
     )
-    judge(HELD).store(freed, LEADER)
-    books = judge(HELD, rejoin_grace=90.0)
-    books.hears(heartbeat(A, 2), LEADER)
-    books.timeline.now += 40.0
+    judging(HELD).store(freed, LEADER)
+    judge = judging(HELD, rejoin_grace=90.0)
+    judge.hears(heartbeat(A, 2), LEADER)
+    judge.timeline.now += 40.0
     with pytest.raises(BrokenError, match=r"40\.0 s after it was heard, within its grace of 90 s"):
-        books.store(freed, LEADER)
+        judge.store(freed, LEADER)
 
 
 EXPIRED = replace(CONSUMERS[A], present=False, ended=RUNS[A], end_reason=EndReason.PROGRESS_TIMEOUT)
@@ -744,10 +744,10 @@ TAKEN = HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None)
     ids=["expired", "died since", "another pod has its name since"],
 )
 def test_a_shard_of_who_was_expired_waits_for_nobody_whatever_is_written_of_him_with_it(after: ConsumerRecord) -> None:
-    books = judge(HELD, rejoin_grace=90.0)
-    books.store(owned(HELD, consumers={**CONSUMERS, A: EXPIRED}, group_epoch=4), LEADER)
-    books.hears(heartbeat(A, 2), LEADER)
-    books.store(owned(TAKEN, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
+    judge = judging(HELD, rejoin_grace=90.0)
+    judge.store(owned(HELD, consumers={**CONSUMERS, A: EXPIRED}, group_epoch=4), LEADER)
+    judge.hears(heartbeat(A, 2), LEADER)
+    judge.store(owned(TAKEN, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
 
 
 @pytest.mark.parametrize(
@@ -759,11 +759,11 @@ def test_a_shard_of_who_was_expired_waits_for_nobody_whatever_is_written_of_him_
 def test_it_sees_a_shard_that_is_taken_within_its_grace_from_who_was_not_expired(
     before: ConsumerRecord, after: ConsumerRecord
 ) -> None:
-    books = judge(HELD, rejoin_grace=90.0)
-    books.store(owned(HELD, consumers={**CONSUMERS, A: before}, group_epoch=4), LEADER)
-    books.hears(heartbeat(A, 2), LEADER)
+    judge = judging(HELD, rejoin_grace=90.0)
+    judge.store(owned(HELD, consumers={**CONSUMERS, A: before}, group_epoch=4), LEADER)
+    judge.hears(heartbeat(A, 2), LEADER)
     with pytest.raises(BrokenError, match=r"t/0 was taken from g-0 0\.0 s after it was heard, within its grace of 90 s"):
-        books.store(owned(TAKEN, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
+        judge.store(owned(TAKEN, consumers={**CONSUMERS, A: after}, revision=7, group_epoch=5), LEADER)
 
 
 def world_in_which_runs(*names: ConsumerId) -> Any:
@@ -785,56 +785,56 @@ def world_in_which_runs(*names: ConsumerId) -> Any:
     ids=["names it", "has not applied what it was told of it", "does not drain"],
 )
 def test_it_sees_a_shard_that_is_taken_in_an_ordered_group_from_who_runs_and_has_not_let_go(said: dict[str, Any]) -> None:
-    books = judge(HELD, ordered=True)
-    books.world = world_in_which_runs(A)
-    books.hears(structs.replace(heartbeat(A, 2), **said), LEADER)
+    judge = judging(HELD, ordered=True)
+    judge.world = world_in_which_runs(A)
+    judge.hears(structs.replace(heartbeat(A, 2), **said), LEADER)
     with pytest.raises(BrokenError, match=r"t/0 was taken from g-0, which runs, 0\.0 s after it was heard"):
-        books.store(owned(HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), revision=7), LEADER)
+        judge.store(owned(HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), revision=7), LEADER)
 
 
 def test_who_drains_and_has_let_go_of_a_shard_that_it_was_to_keep_may_lose_it_at_once() -> None:
-    books = judge(HELD, ordered=True)
-    books.world = world_in_which_runs(A)
-    books.hears(heartbeat(A, 2, draining=True, held=(HeldShard(T1, 4),)), LEADER)
-    books.store(owned(HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), revision=7), LEADER)
+    judge = judging(HELD, ordered=True)
+    judge.world = world_in_which_runs(A)
+    judge.hears(heartbeat(A, 2, draining=True, held=(HeldShard(T1, 4),)), LEADER)
+    judge.store(owned(HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), revision=7), LEADER)
 
 
 def test_it_sees_a_shard_that_waits_for_nothing_or_does_not_wait() -> None:
     child = FREE._replace(shard=T1, parents=(T0,), started=False)
     over = FREE._replace(state=ShardState.OVER)
-    judge(FREE, ordered=True).store(owned(FREE, child._replace(state=ShardState.WAIT), revision=7, group_epoch=4), LEADER)
+    judging(FREE, ordered=True).store(owned(FREE, child._replace(state=ShardState.WAIT), revision=7, group_epoch=4), LEADER)
     with pytest.raises(BrokenError, match="appeared as NOT_ALLOC before its ancestors were read"):
-        judge(FREE, ordered=True).store(owned(FREE, child, revision=7, group_epoch=4), LEADER)
+        judging(FREE, ordered=True).store(owned(FREE, child, revision=7, group_epoch=4), LEADER)
     with pytest.raises(BrokenError, match="has no ancestor to wait for"):
-        judge(over, ordered=True).store(owned(over, child._replace(state=ShardState.WAIT), revision=7, group_epoch=4), LEADER)
+        judging(over, ordered=True).store(owned(over, child._replace(state=ShardState.WAIT), revision=7, group_epoch=4), LEADER)
     with pytest.raises(BrokenError, match="was woken before its ancestors"):
-        judge(FREE, child._replace(state=ShardState.WAIT), ordered=True).store(owned(FREE, child, revision=7), LEADER)
-    books = judge(HELD, child._replace(state=ShardState.WAIT), ordered=True)
-    books.shards[T0].open, books.shards[T0].highest = False, 10
+        judging(FREE, child._replace(state=ShardState.WAIT), ordered=True).store(owned(FREE, child, revision=7), LEADER)
+    judge = judging(HELD, child._replace(state=ShardState.WAIT), ordered=True)
+    judge.shards[T0].open, judge.shards[T0].highest = False, 10
     with pytest.raises(BrokenError, match="waits, and every ancestor is read"):
-        books.store(owned(over._replace(last_holder=A), child._replace(state=ShardState.WAIT), revision=7), LEADER)
+        judge.store(owned(over._replace(last_holder=A), child._replace(state=ShardState.WAIT), revision=7), LEADER)
 
 
 def test_a_shard_may_wait_for_an_ancestor_that_is_there_and_that_nobody_could_look_at_yet() -> None:
     child = FREE._replace(shard=T1, parents=(T0,), state=ShardState.WAIT, started=False)
     waits = owned(child, revision=7, group_epoch=4)
-    books = judge(ordered=True)
-    books.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), books.timeline.now, unlooked=(T0,))
-    books.store(waits, LEADER)
+    judge = judging(ordered=True)
+    judge.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), judge.timeline.now, unlooked=(T0,))
+    judge.store(waits, LEADER)
     with pytest.raises(BrokenError, match="has no ancestor to wait for"):
-        judge(ordered=True).store(waits, LEADER)
+        judging(ordered=True).store(waits, LEADER)
 
 
 def test_a_shard_may_wait_for_an_ancestor_for_as_long_as_no_look_of_who_leads_tells_more_of_it() -> None:
     child = FREE._replace(shard=T1, parents=(T0,), state=ShardState.WAIT, started=False)
     both = (ShardInfo(T0, 0, 0), ShardInfo(T1, 0, 10))
-    books = judge(ordered=True)
-    books.sightings.looked(LEADER, both[1:], books.timeline.now - books.loss_limit - 1, unlooked=(T0,))
-    books.sightings.looked("operator-0", both, books.timeline.now - 1)
-    books.store(owned(child, revision=7, group_epoch=4), LEADER)
-    books.sightings.looked(LEADER, both, books.timeline.now)
+    judge = judging(ordered=True)
+    judge.sightings.looked(LEADER, both[1:], judge.timeline.now - judge.loss_limit - 1, unlooked=(T0,))
+    judge.sightings.looked("operator-0", both, judge.timeline.now - 1)
+    judge.store(owned(child, revision=7, group_epoch=4), LEADER)
+    judge.sightings.looked(LEADER, both, judge.timeline.now)
     with pytest.raises(BrokenError, match="waits, and every ancestor is read"):
-        books.store(owned(child, revision=8, group_epoch=4), LEADER)
+        judge.store(owned(child, revision=8, group_epoch=4), LEADER)
 
 
 # Answers.
@@ -846,18 +846,18 @@ def test_who_claims_a_child_keeps_it_though_its_parent_is_read_again_and_nobody_
     freed = child._replace(state=ShardState.NOT_ALLOC)
 
     def becomes(row: ShardRecord, **group: Any) -> None:
-        books = judge(FREE, child, ordered=True)
-        books.stored = owned(FREE, child, rebuilding=True)
-        books.store(owned(FREE, row, revision=7, **group), LEADER)
+        judge = judging(FREE, child, ordered=True)
+        judge.stored = owned(FREE, child, rebuilding=True)
+        judge.store(owned(FREE, row, revision=7, **group), LEADER)
 
     becomes(claimed, rebuilding=True)
     becomes(claimed, rebuilding=False)
     becomes(freed._replace(last_holder=A, owner_epoch=5), rebuilding=True)
     with pytest.raises(BrokenError, match="t/1 was woken before its ancestors"):
         becomes(freed, rebuilding=True)
-    books = judge(FREE, child, ordered=True)
+    judge = judging(FREE, child, ordered=True)
     with pytest.raises(BrokenError, match="t/1 was woken before its ancestors"):
-        books.store(owned(FREE, claimed._replace(owner_epoch=5, held_since_epoch=5), revision=7), LEADER)
+        judge.store(owned(FREE, claimed._replace(owner_epoch=5, held_since_epoch=5), revision=7), LEADER)
 
 
 def reply(*confirmed: ConfirmedShard, **changes: Any) -> HeartbeatReply:
@@ -876,7 +876,7 @@ CONFIRMED = ConfirmedShard(T0, 4, 3, 4)
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (reply(), "holds t/0 under epoch 4, and is not told so"),
         (reply(CONFIRMED, revision=5), "is told revision 5, stored is 6"),
@@ -884,44 +884,44 @@ CONFIRMED = ConfirmedShard(T0, 4, 3, 4)
         (reply(CONFIRMED, paused=True), "and the spec is"),
     ],
 )
-def test_it_sees_a_heartbeat_that_is_answered_wrongly(answer: HeartbeatReply, told: str) -> None:
-    books = judge(HELD)
+def test_it_sees_a_heartbeat_that_is_answered_wrongly(answer: HeartbeatReply, message: str) -> None:
+    judge = judging(HELD)
     asked = heartbeat(A, held=(HeldShard(T0, 4),))
-    books.told(asked, reply(CONFIRMED), LEADER)
-    with pytest.raises(BrokenError, match=told):
-        books.told(asked, answer, LEADER)
+    judge.heartbeat_answered(asked, reply(CONFIRMED), LEADER)
+    with pytest.raises(BrokenError, match=message):
+        judge.heartbeat_answered(asked, answer, LEADER)
 
 
 @pytest.mark.parametrize("refuses", [True, False])
 def test_an_edit_counts_for_what_consumers_are_told_once_the_api_server_stores_it(refuses: bool) -> None:
-    books = judge(HELD)
+    judge = judging(HELD)
     network = SimpleNamespace(cut=set(), down={"kube": True} if refuses else {}, armed={}, under_way=lambda *_: False)
     operator = SimpleNamespace(name=LEADER, alive=True, process=None)
     world: Any = world_in_which_runs(A)
     world.operators, world.network = [operator], network
-    books.world = world
+    judge.world = world
     with nullcontext() if refuses else pytest.raises(BrokenError, match="and the spec is"):
-        books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply(CONFIRMED, paused=True), LEADER)
+        judge.heartbeat_answered(heartbeat(A, held=(HeldShard(T0, 4),)), reply(CONFIRMED, paused=True), LEADER)
 
 
 @pytest.mark.parametrize(("stood", "seen"), [((0.0, 0.0), True), ((100.0, 400.0), False)])
 def test_a_rebalance_of_before_a_standstill_may_be_told_of_after_it(stood: tuple[float, float], seen: bool) -> None:
-    ledger = SimpleNamespace(events={(LEADER, "Rebalanced"): 1}, rebalanced_at={LEADER: 402.0})
-    world: Any = SimpleNamespace(time=1000.0, ledger=ledger, _stood={LEADER: stood})
+    history = SimpleNamespace(events={(LEADER, "Rebalanced"): 1}, rebalanced_at={LEADER: 402.0})
+    world: Any = SimpleNamespace(time=1000.0, history=history, _stood={LEADER: stood})
     leader: Any = SimpleNamespace(name=LEADER, rebalances=1, process=SimpleNamespace(wall=lambda: 1000.0))
     view: Any = SimpleNamespace(rebalances=1, last_rebalance=SimpleNamespace(time=100.0))
-    told = resting._told(world, leader, view)
-    assert told == ("the last rebalance was told of 598.0 s ago, and is shown as 900.0 s ago" if seen else "")
+    found = resting._events(world, leader, view)
+    assert found == ("the last rebalance was told of 598.0 s ago, and is shown as 900.0 s ago" if seen else "")
 
 
 def test_it_sees_an_answer_to_a_run_that_is_over_and_a_stale_pair_that_is_not_named() -> None:
     with pytest.raises(BrokenError, match=r"are fenced, and \[\('t/0', 3\)\] are"):
-        judge(HELD).told(heartbeat(A, held=(HeldShard(T0, 3),)), reply(CONFIRMED), LEADER)
-    books = judge(FREE)
+        judging(HELD).heartbeat_answered(heartbeat(A, held=(HeldShard(T0, 3),)), reply(CONFIRMED), LEADER)
+    judge = judging(FREE)
     gone = {**CONSUMERS, A: replace(CONSUMERS[A], present=False)}
-    books.store(owned(FREE, consumers=gone, group_epoch=4), LEADER)
+    judge.store(owned(FREE, consumers=gone, group_epoch=4), LEADER)
     with pytest.raises(BrokenError, match="is answered, and stored is"):
-        books.told(heartbeat(A), reply(), LEADER)
+        judge.heartbeat_answered(heartbeat(A), reply(), LEADER)
 
 
 def test_it_sees_a_checkpoint_that_is_answered_wrongly() -> None:
@@ -930,170 +930,170 @@ def test_it_sees_a_checkpoint_that_is_answered_wrongly() -> None:
     def outcome(result: CheckpointResult, offset: int = 7) -> CheckpointReply:
         return CheckpointReply((CheckpointOutcome(T0, result, offset, 4),))
 
-    judge(HELD).accepted(request, outcome(CheckpointResult.WITHHELD))
+    judging(HELD).accepted(request, outcome(CheckpointResult.WITHHELD))
     with pytest.raises(BrokenError, match="is told that its grant of t/0 is over"):
-        judge(HELD).accepted(request, outcome(CheckpointResult.FENCED))
+        judging(HELD).accepted(request, outcome(CheckpointResult.FENCED))
     with pytest.raises(BrokenError, match="7 is said to be no news"):
-        judge(HELD).accepted(request, outcome(CheckpointResult.UNCHANGED))
+        judging(HELD).accepted(request, outcome(CheckpointResult.UNCHANGED))
     with pytest.raises(BrokenError, match="asked for"):
-        judge(HELD).accepted(request, outcome(CheckpointResult.WITHHELD, 8))
+        judging(HELD).accepted(request, outcome(CheckpointResult.WITHHELD, 8))
 
 
 def test_it_sees_a_refusal_without_a_reason_and_an_error_that_nobody_may_get() -> None:
     with pytest.raises(BrokenError, match="is refused"):
-        judge(FREE).refused(heartbeat(A), StaleIncarnationError("it is over"))
+        judging(FREE).refused(heartbeat(A), StaleIncarnationError("it is over"))
     with pytest.raises(BrokenError, match="is answered with IllegalTransitionError"):
-        judge(FREE).refused(heartbeat(A), IllegalTransitionError("Granted is not possible in state OVER"))
+        judging(FREE).refused(heartbeat(A), IllegalTransitionError("Granted is not possible in state OVER"))
 
 
 def test_it_sees_who_is_told_that_it_has_left_and_has_not() -> None:
     with pytest.raises(BrokenError, match="is told that it has left, and stored is"):
-        judge(FREE).left(Leave(A, RUNS[A]))
-    books = judge(FREE)
+        judging(FREE).left(Leave(A, RUNS[A]))
+    judge = judging(FREE)
     gone = replace(CONSUMERS[A], present=False, ended=RUNS[A], end_reason=EndReason.LEFT)
-    books.store(owned(FREE, consumers={**CONSUMERS, A: gone}, group_epoch=4), LEADER)
-    books.left(Leave(A, RUNS[A]))
+    judge.store(owned(FREE, consumers={**CONSUMERS, A: gone}, group_epoch=4), LEADER)
+    judge.left(Leave(A, RUNS[A]))
 
 
 # Time.
 
 
 def test_it_sees_who_is_expired_too_early() -> None:
-    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
-    books.store(owned(MOVING, revision=7), LEADER)
-    books.expired(A, "SessionTimeout", 90.0)
+    judge = judging(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    judge.store(owned(MOVING, revision=7), LEADER)
+    judge.expired(A, "SessionTimeout", 90.0)
     with pytest.raises(BrokenError, match=r"after 84\.0 s of silence"):
-        books.expired(A, "SessionTimeout", 84.0)
-    books.expired(A, "ReleaseTimeout", 0.0)
-    books.timeline.now += 2.0
-    books.moving_from[T0] = books.now - 70.0
-    books.store(owned(MOVING, revision=8), LEADER)
+        judge.expired(A, "SessionTimeout", 84.0)
+    judge.expired(A, "ReleaseTimeout", 0.0)
+    judge.timeline.now += 2.0
+    judge.moving_from[T0] = judge.now - 70.0
+    judge.store(owned(MOVING, revision=8), LEADER)
     with pytest.raises(BrokenError, match=r"70\.0 s after it was asked to release"):
-        books.expired(A, "ReleaseTimeout", 0.0)
+        judge.expired(A, "ReleaseTimeout", 0.0)
 
 
 def test_who_is_heard_when_its_end_is_stored_already_is_not_heard_in_time() -> None:
-    books = judge(HELD)
-    assert not books.is_over(A, RUNS[A])
+    judge = judging(HELD)
+    assert not judge.is_over(A, RUNS[A])
     for ended in (None, RUNS[A]):
-        books.stored = owned(HELD, consumers={**CONSUMERS, A: replace(CONSUMERS[A], ended=ended, present=False)})
-        assert books.is_over(A, RUNS[A])
-        assert not books.is_over(B, RUNS[B])
+        judge.stored = owned(HELD, consumers={**CONSUMERS, A: replace(CONSUMERS[A], ended=ended, present=False)})
+        assert judge.is_over(A, RUNS[A])
+        assert not judge.is_over(B, RUNS[B])
 
 
 def test_a_heartbeat_that_was_overtaken_on_its_way_is_no_sign_of_life() -> None:
-    books = judge(HELD)
-    assert [books.hears(heartbeat(A, seq), LEADER) for seq in (2, 4, 3, 4, 5)] == [True, True, False, False, True]
-    assert books.hears(heartbeat(A, 3), "operator-2"), "of another leader it is the first that is heard"
+    judge = judging(HELD)
+    assert [judge.hears(heartbeat(A, seq), LEADER) for seq in (2, 4, 3, 4, 5)] == [True, True, False, False, True]
+    assert judge.hears(heartbeat(A, 3), "operator-2"), "of another leader it is the first that is heard"
 
 
 def test_progress_that_comes_when_an_expiry_is_stored_already_comes_too_late() -> None:
-    books = judge(HELD, progress_timeout=60.0)
-    books.store(owned(HELD, revision=7), LEADER)
-    books.hears(heartbeat(A, 2, progress=7), LEADER)
-    books.timeline.now += 70.0
-    books.stored = owned(HELD, revision=8, consumers={**CONSUMERS, A: replace(CONSUMERS[A], ended=RUNS[A], present=False)})
+    judge = judging(HELD, progress_timeout=60.0)
+    judge.store(owned(HELD, revision=7), LEADER)
+    judge.hears(heartbeat(A, 2, progress=7), LEADER)
+    judge.timeline.now += 70.0
+    judge.stored = owned(HELD, revision=8, consumers={**CONSUMERS, A: replace(CONSUMERS[A], ended=RUNS[A], present=False)})
     for seq in (3, 4):
-        books.timeline.now += 1.0
-        books.hears(heartbeat(A, seq, progress=seq + 5), LEADER)
-    books.timeline.now += 3.0
-    books.expired(A, "ProgressTimeout", 0.0)
+        judge.timeline.now += 1.0
+        judge.hears(heartbeat(A, seq, progress=seq + 5), LEADER)
+    judge.timeline.now += 3.0
+    judge.expired(A, "ProgressTimeout", 0.0)
 
 
 def test_a_checkpoint_of_a_shard_that_was_made_anew_since_ends_the_doubling_of_deadlines_once() -> None:
-    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
-    books.timeline.now += 70.0
-    books.moving_from[T0] = books.now - 70.0
-    books.doublings = [books.now - 10.0]
-    books.store(owned(MOVING, revision=7), LEADER)
-    books.shards[T0] = Shard(T0, end=10, source_id="id-2")
-    kafka, noted = Kafka(books), {T0: text("uid", 1, 4, "id-1")}
+    judge = judging(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    judge.timeline.now += 70.0
+    judge.moving_from[T0] = judge.now - 70.0
+    judge.doublings = [judge.now - 10.0]
+    judge.store(owned(MOVING, revision=7), LEADER)
+    judge.shards[T0] = Shard(T0, end=10, source_id="id-2")
+    kafka, noted = Kafka(judge), {T0: text("uid", 1, 4, "id-1")}
     kafka.committed[T0] = 6
-    kafka.initialise(LEADER, books.now)
+    kafka.initialise(LEADER, judge.now)
     kafka.commit(kafka.epoch, {T0: 6}, noted, LEADER)
     with pytest.raises(BrokenError, match=r"70\.0 s after it was asked to release"):
-        books.expired(A, "ReleaseTimeout", 0.0)
+        judge.expired(A, "ReleaseTimeout", 0.0)
     kafka.commit(kafka.epoch, {T0: 7}, noted, LEADER)
-    books.expired(A, "ReleaseTimeout", 0.0)
+    judge.expired(A, "ReleaseTimeout", 0.0)
 
 
 @pytest.mark.parametrize(("who_heard", "doubled"), [(LEADER, False), ("operator-2", True)])
 def test_positions_that_the_leader_heard_of_after_they_were_durable_end_the_doubling_of_deadlines(
     who_heard: str, doubled: bool
 ) -> None:
-    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
-    books.timeline.now += 70.0
-    books.moving_from[T0] = books.now - 70.0
-    books.doublings = [books.now - 10.0]
-    books.store(owned(MOVING, revision=7), LEADER)
-    books.hear_positions(who_heard)
+    judge = judging(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    judge.timeline.now += 70.0
+    judge.moving_from[T0] = judge.now - 70.0
+    judge.doublings = [judge.now - 10.0]
+    judge.store(owned(MOVING, revision=7), LEADER)
+    judge.hear_positions(who_heard)
     with pytest.raises(BrokenError, match=r"70\.0 s after it was asked to release") if doubled else nullcontext():
-        books.expired(A, "ReleaseTimeout", 0.0)
+        judge.expired(A, "ReleaseTimeout", 0.0)
 
 
 def test_positions_that_the_leader_heard_of_while_it_stored_an_expiry_may_end_the_doubling_that_follows_from_it() -> None:
-    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
-    books.store(owned(MOVING, revision=7), LEADER)
-    books.hear_positions(LEADER)
-    books.moving_from[T0] = books.now - 70.0
-    books.longest[A] = 70.0
-    books.expired(A, "ReleaseTimeout", 0.0)
-    assert books.doublings == []
-    books.timeline.now += STORING + 1.0
-    books.expired(A, "ReleaseTimeout", 0.0)
-    assert books.doublings == [books.now]
+    judge = judging(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    judge.store(owned(MOVING, revision=7), LEADER)
+    judge.hear_positions(LEADER)
+    judge.moving_from[T0] = judge.now - 70.0
+    judge.longest[A] = 70.0
+    judge.expired(A, "ReleaseTimeout", 0.0)
+    assert judge.doublings == []
+    judge.timeline.now += STORING + 1.0
+    judge.expired(A, "ReleaseTimeout", 0.0)
+    assert judge.doublings == [judge.now]
 
 
 def test_an_expiry_that_is_told_after_another_took_over_is_not_judged_by_what_the_other_heard() -> None:
-    books = judge(MOVING, release_timeout=60.0)
-    books.store(owned(MOVING, leader_epoch=2, revision=7), "operator-2")
-    books.expires(LEADER, A, "ReleaseTimeout", 0.0)
+    judge = judging(MOVING, release_timeout=60.0)
+    judge.store(owned(MOVING, leader_epoch=2, revision=7), "operator-2")
+    judge.expires(LEADER, A, "ReleaseTimeout", 0.0)
     with pytest.raises(BrokenError):
-        books.expires("operator-2", A, "ReleaseTimeout", 0.0)
+        judge.expires("operator-2", A, "ReleaseTimeout", 0.0)
 
 
 def test_an_ownership_that_its_leader_writes_anew_is_what_it_was() -> None:
-    books = judge(MOVING, release_timeout=60.0, progress_timeout=60.0)
-    books.lose()
-    books.store(owned(MOVING, revision=7), LEADER)
-    books.expired(A, "ReleaseTimeout", 0.0)
+    judge = judging(MOVING, release_timeout=60.0, progress_timeout=60.0)
+    judge.lose()
+    judge.store(owned(MOVING, revision=7), LEADER)
+    judge.expired(A, "ReleaseTimeout", 0.0)
 
 
 @pytest.mark.parametrize("by", ["deleted", "put back"])
 def test_who_was_expired_had_to_read_also_if_that_is_stored_once_more_before_it_is_told(by: str) -> None:
-    books = judge(HELD, progress_timeout=60.0)
+    judge = judging(HELD, progress_timeout=60.0)
     expired = owned(HELD._replace(state=ShardState.NOT_ALLOC, holder=None, incarnation=None), revision=7)
-    books.store(expired, LEADER)
+    judge.store(expired, LEADER)
     if by == "deleted":
-        books.lose()
+        judge.lose()
     else:
-        books.put_back(owned(FREE))
-    books.store(expired, LEADER)
-    books.expired(A, "ProgressTimeout", 0.0)
+        judge.put_back(owned(FREE))
+    judge.store(expired, LEADER)
+    judge.expired(A, "ProgressTimeout", 0.0)
 
 
 def test_it_sees_who_is_expired_though_it_gets_on_or_has_nothing_to_read() -> None:
-    books = judge(HELD, progress_timeout=60.0)
-    books.store(owned(HELD, revision=7), LEADER)
-    books.hears(heartbeat(A, 2, progress=7), LEADER)
-    books.timeline.now += 50.0
+    judge = judging(HELD, progress_timeout=60.0)
+    judge.store(owned(HELD, revision=7), LEADER)
+    judge.hears(heartbeat(A, 2, progress=7), LEADER)
+    judge.timeline.now += 50.0
     with pytest.raises(BrokenError, match=r"50\.0 s after it got on"):
-        books.expired(A, "ProgressTimeout", 0.0)
-    books.timeline.now += 20.0
-    books.doublings.clear()
-    books.expired(A, "ProgressTimeout", 0.0)
-    books.doublings.clear()
-    books.shards[T0].highest = 10
+        judge.expired(A, "ProgressTimeout", 0.0)
+    judge.timeline.now += 20.0
+    judge.doublings.clear()
+    judge.expired(A, "ProgressTimeout", 0.0)
+    judge.doublings.clear()
+    judge.shards[T0].highest = 10
     with pytest.raises(BrokenError, match="holds nothing that is left to be read"):
-        books.expired(A, "ProgressTimeout", 0.0)
+        judge.expired(A, "ProgressTimeout", 0.0)
 
 
 def test_it_sees_an_expiry_of_who_was_never_heard_by_this_leader() -> None:
-    books = judge(MOVING, release_timeout=60.0)
-    books.store(owned(MOVING, revision=7), LEADER)
-    books.heard_of.clear()
+    judge = judging(MOVING, release_timeout=60.0)
+    judge.store(owned(MOVING, revision=7), LEADER)
+    judge.heard_of.clear()
     with pytest.raises(BrokenError, match="was never heard by operator-1"):
-        books.expired(A, "ReleaseTimeout", 0.0)
+        judge.expired(A, "ReleaseTimeout", 0.0)
 
 
 # Failures of ours, and what is told.
@@ -1194,118 +1194,118 @@ def test_at_rest_what_is_there_and_has_a_position_was_started() -> None:
 
 
 def test_it_sees_a_user_who_is_told_that_a_position_is_set_and_it_is_not() -> None:
-    books = judge(HELD)
-    books.set_before(T0, 2, 2)
-    assert books.shards[T0].durable == 2
+    judge = judging(HELD)
+    judge.set_before(T0, 2, 2)
+    assert judge.shards[T0].durable == 2
     with pytest.raises(BrokenError, match="a user is told that t/0 is set to 3, durable is 2"):
-        books.set_before(T0, 3, 2)
+        judge.set_before(T0, 3, 2)
 
 
 # A group that is made again.
 
 
 def test_a_position_that_was_forced_in_a_group_excuses_nothing_in_the_one_that_is_made_again_with_the_same_epochs() -> None:
-    books, kafka = made_anew_under(HELD._replace(source_id="id-1"))
+    judge, kafka = made_anew_under(HELD._replace(source_id="id-1"))
     kafka.forcing.add((T0, 0))
     commits(kafka, 0, "id-1", forced=True)
-    books.begin_group("another", keeps_offsets=True)
-    books.write(T0, 0, 6, 4, RUN_OF[A])
+    judge.begin_group("another", keeps_offsets=True)
+    judge.write(T0, 0, 6, 4, RUN_OF[A])
     with pytest.raises(BrokenError, match=r"g-1 .* writes records 0 to 6 under epoch 5, which g-0 .* wrote under epoch 4"):
-        books.write(T0, 0, 6, 5, RUN_OF[B])
+        judge.write(T0, 0, 6, 5, RUN_OF[B])
 
 
 def test_what_the_source_forgot_before_a_group_that_was_made_again_was_looked_at_is_read_from_its_beginning() -> None:
-    books = judge(HELD)
-    books.begin_group("another", keeps_offsets=True)
-    assert books.shards[T0].highest == 4
-    books.forget(T0)
-    assert (books.shards[T0].durable, books.shards[T0].highest) == (None, None)
-    books.land(T0, 0, LEADER)
+    judge = judging(HELD)
+    judge.begin_group("another", keeps_offsets=True)
+    assert judge.shards[T0].highest == 4
+    judge.forget(T0)
+    assert (judge.shards[T0].durable, judge.shards[T0].highest) == (None, None)
+    judge.land(T0, 0, LEADER)
 
 
 def test_what_the_source_forgot_of_a_shard_that_a_group_which_was_made_again_has_not_seen_is_read_from_its_beginning() -> None:
-    books = judge(HELD)
-    books.begin_group("another", keeps_offsets=True)
-    books.store(owned(HELD, uid="another"), LEADER)
-    books.forget(T1)
-    books.land(T1, 0, LEADER)
+    judge = judging(HELD)
+    judge.begin_group("another", keeps_offsets=True)
+    judge.store(owned(HELD, uid="another"), LEADER)
+    judge.forget(T1)
+    judge.land(T1, 0, LEADER)
 
 
 @pytest.mark.parametrize(("late", "begins"), [(3, 3), (0, 0)], ids=["arrives", "does not arrive"])
 def test_a_commit_of_the_group_before_that_was_under_way_counts_what_that_has_written(late: int, begins: int) -> None:
-    books = judge(HELD)
-    books.write(T0, 0, 4, 4, RUN_OF[A])
-    books.forget(T0)
-    books.begin_group("another", keeps_offsets=True)
-    books.land(T0, late, LEADER)
-    assert (books.shards[T0].durable, books.shards[T0].prefix) == (late, begins)
+    judge = judging(HELD)
+    judge.write(T0, 0, 4, 4, RUN_OF[A])
+    judge.forget(T0)
+    judge.begin_group("another", keeps_offsets=True)
+    judge.land(T0, late, LEADER)
+    assert (judge.shards[T0].durable, judge.shards[T0].prefix) == (late, begins)
 
 
 def test_what_the_source_forgot_of_a_group_that_is_looked_at_is_known() -> None:
-    books = judge(HELD)
-    books.forget(T0)
+    judge = judging(HELD)
+    judge.forget(T0)
     with pytest.raises(BrokenError, match="the durable position went back from 4 to 0"):
-        books.land(T0, 0, LEADER)
+        judge.land(T0, 0, LEADER)
 
 
 def missing(*rows: ShardRecord, seconds: float, named: bool = False) -> Judge:
     """A judge whose leader has not seen t/0 for so long; the last that arrived of g-0 named it, or did not."""
-    books = judge(*rows)
-    books.forget_after = 200.0
-    books.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), books.timeline.now)
-    books.timeline.now += seconds
+    judge = judging(*rows)
+    judge.forget_after = 200.0
+    judge.sightings.looked(LEADER, (ShardInfo(T1, 0, 10),), judge.timeline.now)
+    judge.timeline.now += seconds
     held = (HeldShard(T0, 4),) if named else ()
-    books.hears(heartbeat(A, 2, held=held), LEADER)
-    return books
+    judge.hears(heartbeat(A, 2, held=held), LEADER)
+    return judge
 
 
 @pytest.mark.parametrize("row", [FREE, HELD])
 def test_what_was_gone_for_long_and_is_nobodys_may_be_forgotten(row: ShardRecord) -> None:
-    books = missing(row, seconds=201.0)
-    books.store(owned(revision=7, epoch_floor=4, group_epoch=4), LEADER)
-    assert books.counts["shards forgotten"] == 1
-    assert books.shards[T0].ended_by_force(4, 5), "what was written of it may be written again"
+    judge = missing(row, seconds=201.0)
+    judge.store(owned(revision=7, epoch_floor=4, group_epoch=4), LEADER)
+    assert judge.counts["shards forgotten"] == 1
+    assert judge.shards[T0].ended_by_force(4, 5), "what was written of it may be written again"
 
 
 def test_what_its_holder_has_let_go_of_may_be_forgotten_before_the_holder_is_answered() -> None:
-    books = missing(HELD, seconds=201.0, named=True)
-    books.hears(heartbeat(A, seq=3), LEADER)
-    books.store(owned(revision=7, epoch_floor=4, group_epoch=4), LEADER)
-    assert books.counts["shards forgotten"] == 1
+    judge = missing(HELD, seconds=201.0, named=True)
+    judge.hears(heartbeat(A, seq=3), LEADER)
+    judge.store(owned(revision=7, epoch_floor=4, group_epoch=4), LEADER)
+    assert judge.counts["shards forgotten"] == 1
 
 
 @pytest.mark.parametrize(
-    ("books", "group", "told"),
+    ("judge", "group", "message"),
     [
         (missing(FREE, seconds=100.0), {}, "is no longer in the ownership of operator-1, which has not seen it for 100 s"),
-        (judge(FREE), {}, "which has not seen it for 0 s"),
+        (judging(FREE), {}, "which has not seen it for 0 s"),
         (missing(FREE, seconds=201.0), {"epoch_floor": 3}, "is forgotten after epoch 4, and the floor is 3"),
         (missing(HELD, seconds=201.0, named=True), {}, "is forgotten, and g-0 has not said that it holds it no more"),
     ],
 )
-def test_it_sees_that_a_shard_is_forgotten_too_soon(books: Judge, group: dict[str, Any], told: str) -> None:
-    with pytest.raises(BrokenError, match=told):
-        books.store(owned(**{"revision": 7, "group_epoch": 4, "epoch_floor": 4, **group}), LEADER)
+def test_it_sees_that_a_shard_is_forgotten_too_soon(judge: Judge, group: dict[str, Any], message: str) -> None:
+    with pytest.raises(BrokenError, match=message):
+        judge.store(owned(**{"revision": 7, "group_epoch": 4, "epoch_floor": 4, **group}), LEADER)
 
 
 def test_it_sees_that_a_consumer_is_told_to_read_what_is_gone() -> None:
-    books = missing(HELD, seconds=130.0)
+    judge = missing(HELD, seconds=130.0)
     reply = HeartbeatReply(6, (ConfirmedShard(T0, 4, 3, 4),), heartbeat_interval=Seconds(3.0), session_timeout=Seconds(90.0))
     with pytest.raises(BrokenError, match="tells g-0 to read t/0, which it has not seen for 130 s"):
-        books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply, LEADER)
+        judge.heartbeat_answered(heartbeat(A, held=(HeldShard(T0, 4),)), reply, LEADER)
 
 
 def test_nobody_need_be_told_to_read_what_the_last_look_was_without_however_long_ago_that_was() -> None:
-    books = missing(HELD, seconds=5000.0)
-    assert not books.sightings.missed_within(books.loss_limit, T0, books.timeline.now)
-    books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply(), LEADER)
-    books.sightings.looked(LEADER, (ShardInfo(T0, 0, 10), ShardInfo(T1, 0, 10)), books.timeline.now)
+    judge = missing(HELD, seconds=5000.0)
+    assert not judge.sightings.missed_within(judge.loss_limit, T0, judge.timeline.now)
+    judge.heartbeat_answered(heartbeat(A, held=(HeldShard(T0, 4),)), reply(), LEADER)
+    judge.sightings.looked(LEADER, (ShardInfo(T0, 0, 10), ShardInfo(T1, 0, 10)), judge.timeline.now)
     with pytest.raises(BrokenError, match="holds t/0 under epoch 4, and is not told so"):
-        books.told(heartbeat(A, held=(HeldShard(T0, 4),)), reply(), LEADER)
+        judge.heartbeat_answered(heartbeat(A, held=(HeldShard(T0, 4),)), reply(), LEADER)
 
 
 def test_a_coordinator_that_loads_the_group_anew_has_not_missed_anything_yet() -> None:
-    books = missing(HELD, seconds=130.0)
-    books.sightings.begin(LEADER)
-    assert books.sightings.missed_for(LEADER, T0, books.timeline.now) == 0.0
-    assert books.sightings.missed_within(140.0, T0, books.timeline.now)
+    judge = missing(HELD, seconds=130.0)
+    judge.sightings.begin(LEADER)
+    assert judge.sightings.missed_for(LEADER, T0, judge.timeline.now) == 0.0
+    assert judge.sightings.missed_within(140.0, T0, judge.timeline.now)

@@ -47,9 +47,9 @@ from tests.simulation.bugs import BUGS, DIRECTED, planted
 from tests.simulation.campaign import REPLAY, ROOT, Report, bring_about, directed, meet, planned
 from tests.simulation.consumer import ConsumerRun, Leaving
 from tests.simulation.exhaustive import explore
-from tests.simulation.judging import TOLD
-from tests.simulation.ledger import Ledger
-from tests.simulation.ledger_entries import CANCEL_GRACE, BrokenError, Run, Shard
+from tests.simulation.history import History
+from tests.simulation.history_entries import CANCEL_GRACE, BrokenError, Run, Shard
+from tests.simulation.judging import SPEC_KNOWN
 from tests.simulation.plan import CHANGES, DAY, DAYS, FAULTS, RESET, plan
 from tests.simulation.retention import RETENTION, SERVED, Retention
 from tests.simulation.sizes import BUG_SEEDS, SCHEDULES
@@ -190,7 +190,7 @@ def test_a_coordinator_that_stood_still_is_told_when_it_goes_on_what_was_edited_
     world = World(calm)
     identity = world.spec.identity
 
-    def told() -> object:
+    def known_spec() -> object:
         leader = world.leader()
         assert leader is not None
         return leader.runtime.group(identity.namespace, identity.name).spec
@@ -203,9 +203,9 @@ def test_a_coordinator_that_stood_still_is_told_when_it_goes_on_what_was_edited_
         world.stand_still(leader.process, 100.0)
         world.change_spec(paused=True)
         world.until(world.time + 100.0)
-        assert told() == before
-        world.until(world.time + TOLD)
-        assert told() == world.spec
+        assert known_spec() == before
+        world.until(world.time + SPEC_KNOWN)
+        assert known_spec() == world.spec
     finally:
         world._end()
 
@@ -219,7 +219,7 @@ def test_a_query_that_fails_in_a_micro_batch_plans_no_other_one(monkeypatch: pyt
     def fails(*_: object) -> bool:
         for location in world.pods.locations.values():
             if location.planned and location.finished:
-                before, now = (parse(text, world.ledger.uid).shards for text in (location.finished, location.planned))
+                before, now = (parse(text, world.history.uid).shards for text in (location.finished, location.planned))
                 planned.append(all(each.start == before[shard].stop for shard, each in now.items() if shard in before))
         return False
 
@@ -245,8 +245,8 @@ def test_seeds_that_once_failed_are_read_with_what_they_were(tmp_path: Path) -> 
 
 def test_a_run_prints_the_start_that_it_drew() -> None:
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--seeds", "1", "--workers", "1"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()[0]
-    start = re.fullmatch(r"1 seeds from (\d+) on \(the same again: SEED_START=(\d+)\)", told)
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()[0]
+    start = re.fullmatch(r"1 seeds from (\d+) on \(the same again: SEED_START=(\d+)\)", printed)
     assert start is not None
     assert start[1] == start[2]
 
@@ -307,8 +307,8 @@ def test_a_world_that_is_over_has_nothing_under_way() -> None:
     """What of it was still to be unwound would complain in the middle of something else, when it is collected as garbage."""
     command = [sys.executable, "-c", UNWOUND]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT}"}
-    told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert (told.returncode, told.stdout, told.stderr) == (0, "20 worlds\n", "")
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "20 worlds\n", "")
 
 
 UNWOUND = """
@@ -362,28 +362,28 @@ def test_the_exploration_finds_a_planted_bug_and_names_the_steps_to_it(bug: str)
         explore(6, 0)
 
 
-def ledger() -> tuple[Ledger, Run]:
-    books = Ledger(Timeline(), ordered=True, session_timeout=90.0, loss_limit=120.0)
-    books.shards[T0] = Shard(T0, end=10)
-    return books, Run(ConsumerId("g-0"), Incarnation("uid-1", 1))
+def new_history() -> tuple[History, Run]:
+    history = History(Timeline(), ordered=True, session_timeout=90.0, loss_limit=120.0)
+    history.shards[T0] = Shard(T0, end=10)
+    return history, Run(ConsumerId("g-0"), Incarnation("uid-1", 1))
 
 
-def test_the_ledger_sees_a_position_above_what_was_written() -> None:
-    books, run = ledger()
-    books.land(T0, 0, "operator-1")
-    books.write(T0, 0, 4, 1, run)
+def test_the_history_sees_a_position_above_what_was_written() -> None:
+    history, run = new_history()
+    history.land(T0, 0, "operator-1")
+    history.write(T0, 0, 4, 1, run)
     with pytest.raises(BrokenError, match="records 4 to 5 never reached the sink"):
-        books.land(T0, 5, "operator-1")
+        history.land(T0, 5, "operator-1")
 
 
-def test_the_ledger_sees_records_that_are_written_again_for_no_reason() -> None:
-    books, run = ledger()
-    books.write(T0, 0, 4, 1, run)
+def test_the_history_sees_records_that_are_written_again_for_no_reason() -> None:
+    history, run = new_history()
+    history.write(T0, 0, 4, 1, run)
     other = Run(ConsumerId("g-1"), Incarnation("uid-2", 1))
     with pytest.raises(BrokenError, match="nothing has happened to either"):
-        books.write(T0, 3, 6, 2, other)
+        history.write(T0, 3, 6, 2, other)
     run.violent = "killed"
-    books.write(T0, 3, 6, 2, other)
+    history.write(T0, 3, 6, 2, other)
 
 
 async def test_what_a_consumer_leaves_over_that_could_not_drain_may_be_written_again() -> None:
@@ -415,47 +415,47 @@ async def test_what_a_consumer_leaves_over_may_be_written_again_before_it_hears_
     assert order == ["it is judged by what it leaves over", "the coordinator hears of it"]
 
 
-def test_the_ledger_sees_a_write_of_an_owner_that_was_replaced() -> None:
-    books, run = ledger()
-    books.grants[T0, 2] = (run.consumer, run.incarnation)
-    books.write(T0, 0, 4, 2, run)
+def test_the_history_sees_a_write_of_an_owner_that_was_replaced() -> None:
+    history, run = new_history()
+    history.grants[T0, 2] = (run.consumer, run.incarnation)
+    history.write(T0, 0, 4, 2, run)
     with pytest.raises(BrokenError, match="under epoch 1 after a write under 2"):
-        books.write(T0, 4, 5, 1, run)
+        history.write(T0, 4, 5, 1, run)
 
 
 @pytest.mark.parametrize(("seconds", "seen"), [(CANCEL_GRACE, False), (CANCEL_GRACE + 0.1, True)])
 def test_tasks_under_way_when_a_process_stood_still_may_write_late_until_they_are_cancelled(seconds: float, seen: bool) -> None:
-    books, run = ledger()
-    books.grants[T0, 2] = (run.consumer, run.incarnation)
-    books.write(T0, 0, 4, 2, run)
+    history, run = new_history()
+    history.grants[T0, 2] = (run.consumer, run.incarnation)
+    history.write(T0, 0, 4, 2, run)
     stood = Run(ConsumerId("g-1"), Incarnation("uid-2", 1), violent="stood still", stood=540.0)
-    books.timeline.now = 540.0 + seconds
+    history.timeline.now = 540.0 + seconds
     if not seen:
-        books.write(T0, 4, 5, 1, stood)
+        history.write(T0, 4, 5, 1, stood)
         return
     with pytest.raises(BrokenError, match="under epoch 1 after a write under 2"):
-        books.write(T0, 4, 5, 1, stood)
+        history.write(T0, 4, 5, 1, stood)
 
 
-def test_the_ledger_lets_an_epoch_be_lower_than_one_that_was_lost_with_the_ownership_and_that_nobody_told_of() -> None:
-    books, run = ledger()
-    books.write(T0, 0, 4, 2, run)
-    books.write(T0, 4, 5, 1, run)
+def test_the_history_lets_an_epoch_be_lower_than_one_that_was_lost_with_the_ownership_and_that_nobody_told_of() -> None:
+    history, run = new_history()
+    history.write(T0, 0, 4, 2, run)
+    history.write(T0, 4, 5, 1, run)
 
 
 def expires_after(served: float) -> bool:
     """Whether an offset expires that was not committed again for the time of retention, of which so much was service."""
-    books, _ = ledger()
-    retention = Retention(books)
+    history, _ = new_history()
+    retention = Retention(history)
     retention.committed(T0)
-    books.timeline.now = RETENTION
+    history.timeline.now = RETENTION
     assert not retention.due(T0)
     retention.passes(served)
-    books.timeline.now = RETENTION + 1.0
+    history.timeline.now = RETENTION + 1.0
     return retention.due(T0)
 
 
-def test_an_offset_expires_when_nobody_was_there_to_commit_it_again_and_else_the_ledger_sees_that_it_was_not_kept() -> None:
+def test_an_offset_expires_when_nobody_was_there_to_commit_it_again_and_else_the_history_sees_that_it_was_not_kept() -> None:
     assert expires_after(served=SERVED)
     with pytest.raises(BrokenError, match=r"of which the group was served for 2\.1"):
         expires_after(served=SERVED + 0.1 * DAY)
@@ -474,62 +474,62 @@ def stored(holder: str | None, epoch: int = 2, source_id: str = "", **changes: A
     return Ownership(GroupRecord("uid", **{"leader_epoch": 1, "discovered": True, **changes}), {T0: row}, {})
 
 
-def test_the_ledger_sees_a_shard_that_is_given_away_while_a_reset_is_being_made() -> None:
-    books, _ = ledger()
-    books.store(stored(None, reset=reset_of(ResetState.APPLYING)), "operator-1")
+def test_the_history_sees_a_shard_that_is_given_away_while_a_reset_is_being_made() -> None:
+    history, _ = new_history()
+    history.store(stored(None, reset=reset_of(ResetState.APPLYING)), "operator-1")
     with pytest.raises(BrokenError, match="was given to g-0 while a reset was being made"):
-        books.store(stored("g-0", reset=reset_of(ResetState.APPLYING)), "operator-1")
+        history.store(stored("g-0", reset=reset_of(ResetState.APPLYING)), "operator-1")
 
 
-def test_the_ledger_sees_a_reset_that_is_made_twice() -> None:
-    books, _ = ledger()
+def test_the_history_sees_a_reset_that_is_made_twice() -> None:
+    history, _ = new_history()
     made = reset_of(ResetState.DONE)
-    books.store(stored(None), "operator-1")
-    books.store(stored(None, reset=made, last_reset=made), "operator-1")
-    books.store(stored(None, reset=made, last_reset=made), "operator-1")
+    history.store(stored(None), "operator-1")
+    history.store(stored(None, reset=made, last_reset=made), "operator-1")
+    history.store(stored(None, reset=made, last_reset=made), "operator-1")
     with pytest.raises(BrokenError, match="reset one was made twice"):
-        books.store(stored(None, last_reset=structs.replace(made, time=Seconds(7.0))), "operator-1")
+        history.store(stored(None, last_reset=structs.replace(made, time=Seconds(7.0))), "operator-1")
 
 
-def test_the_ledger_takes_a_position_for_set_only_once_the_decision_is_stored() -> None:
-    books, run = ledger()
-    books.write(T0, 0, 5, 1, run)
-    books.land(T0, 5, "operator-1")
-    books.store(stored(None), "operator-1")
-    assert not books.sets(T0, 2)
-    books.store(stored(None, reset=reset_of(ResetState.APPLYING, after=2)), "operator-1")
-    assert (books.sets(T0, 2), books.sets(T0, 3)) == (True, False)
+def test_the_history_takes_a_position_for_set_only_once_the_decision_is_stored() -> None:
+    history, run = new_history()
+    history.write(T0, 0, 5, 1, run)
+    history.land(T0, 5, "operator-1")
+    history.store(stored(None), "operator-1")
+    assert not history.sets(T0, 2)
+    history.store(stored(None, reset=reset_of(ResetState.APPLYING, after=2)), "operator-1")
+    assert (history.sets(T0, 2), history.sets(T0, 3)) == (True, False)
 
 
-def test_the_ledger_lets_be_read_again_what_a_reset_to_the_durable_position_asks_for() -> None:
-    books, run = ledger()
-    books.land(T0, 0, "operator-1")
-    books.store(stored(None), "operator-1")
-    books.write(T0, 0, 5, 1, run)
-    books.store(stored(None, reset=reset_of(ResetState.APPLYING)), "operator-1")
+def test_the_history_lets_be_read_again_what_a_reset_to_the_durable_position_asks_for() -> None:
+    history, run = new_history()
+    history.land(T0, 0, "operator-1")
+    history.store(stored(None), "operator-1")
+    history.write(T0, 0, 5, 1, run)
+    history.store(stored(None, reset=reset_of(ResetState.APPLYING)), "operator-1")
     other = Run(ConsumerId("g-1"), Incarnation("uid-2", 1))
     with pytest.raises(BrokenError, match="nothing has happened to either"):
-        books.write(T0, 0, 5, 2, other)
-    books.store(stored(None, last_reset=reset_of(ResetState.DONE)), "operator-1")
-    books.write(T0, 0, 5, 2, other)
+        history.write(T0, 0, 5, 2, other)
+    history.store(stored(None, last_reset=reset_of(ResetState.DONE)), "operator-1")
+    history.write(T0, 0, 5, 2, other)
 
 
-def reset_to_the_beginning(made: bool) -> Ledger:
+def reset_to_the_beginning(made: bool) -> History:
     """Records 0 to 5 were read, then a reset set 0; with it, or without, the ownership is lost."""
-    books, run = ledger()
-    books.write(T0, 0, 5, 1, run)
-    books.land(T0, 5, "operator-1")
-    books.store(stored(None), "operator-1")
-    books.store(stored(None, reset=reset_of(ResetState.APPLYING)), "operator-1")
-    books.reset(T0, 0)
+    history, run = new_history()
+    history.write(T0, 0, 5, 1, run)
+    history.land(T0, 5, "operator-1")
+    history.store(stored(None), "operator-1")
+    history.store(stored(None, reset=reset_of(ResetState.APPLYING)), "operator-1")
+    history.reset(T0, 0)
     if made:
-        books.store(stored(None, last_reset=reset_of(ResetState.DONE)), "operator-1")
-    books.lose()
-    books.store(stored(None), "operator-2")
-    return books
+        history.store(stored(None, last_reset=reset_of(ResetState.DONE)), "operator-1")
+    history.lose()
+    history.store(stored(None), "operator-2")
+    return history
 
 
-def test_the_ledger_has_read_again_what_a_reset_asked_for_unless_it_was_lost_before_it_was_made() -> None:
+def test_the_history_has_read_again_what_a_reset_asked_for_unless_it_was_lost_before_it_was_made() -> None:
     reset_to_the_beginning(made=False).land(T0, 5, "operator-2")
     with pytest.raises(BrokenError, match="records 0 to 5 never reached the sink"):
         reset_to_the_beginning(made=True).land(T0, 5, "operator-2")
@@ -537,102 +537,102 @@ def test_the_ledger_has_read_again_what_a_reset_asked_for_unless_it_was_lost_bef
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_what_a_shard_without_a_position_was_read_of_before_its_group_began_anew_may_be_written_again(durable: bool) -> None:
-    books, run = ledger()
-    books.store(stored("g-0"), "operator-1")
-    books.lose()
+    history, run = new_history()
+    history.store(stored("g-0"), "operator-1")
+    history.lose()
     if durable:
-        books.land(T0, 0, "operator-1")
-    books.store(stored(None, discovered=False, leader_epoch=2), "operator-2")
-    books.store(stored(None, leader_epoch=2), "operator-2")
-    books.write(T0, 0, 5, 1, run)
-    books.store(stored("g-0", leader_epoch=2, revision=1), "operator-2")
+        history.land(T0, 0, "operator-1")
+    history.store(stored(None, discovered=False, leader_epoch=2), "operator-2")
+    history.store(stored(None, leader_epoch=2), "operator-2")
+    history.write(T0, 0, 5, 1, run)
+    history.store(stored("g-0", leader_epoch=2, revision=1), "operator-2")
     # The same grant again, of another time.
     with pytest.raises(BrokenError, match="nothing has happened to either") if durable else nullcontext():
-        books.write(T0, 0, 5, 2, run)
+        history.write(T0, 0, 5, 2, run)
 
 
-def put_back() -> Ledger:
+def put_back() -> History:
     """Epoch 2 of T0 was granted to g-0, then what was stored before that is put back."""
-    books, _ = ledger()
+    history, _ = new_history()
     older = stored(None)
-    books.store(older, "operator-1")
-    books.store(stored("g-0", revision=1), "operator-1")
-    books.put_back(older)
-    return books
+    history.store(older, "operator-1")
+    history.store(stored("g-0", revision=1), "operator-1")
+    history.put_back(older)
+    return history
 
 
-def test_the_ledger_sees_a_grant_that_is_given_once_more_by_who_went_on_from_an_older_ownership() -> None:
-    books = put_back()
-    books.store(stored(None, leader_epoch=2), "operator-2")
+def test_the_history_sees_a_grant_that_is_given_once_more_by_who_went_on_from_an_older_ownership() -> None:
+    history = put_back()
+    history.store(stored(None, leader_epoch=2), "operator-2")
     with pytest.raises(BrokenError, match="epoch 2 was granted to"):
-        books.store(stored("g-1", leader_epoch=2, revision=1), "operator-2")
+        history.store(stored("g-1", leader_epoch=2, revision=1), "operator-2")
 
 
-def test_the_ledger_lets_who_still_leads_write_over_an_older_ownership_but_nothing_that_is_older_itself() -> None:
+def test_the_history_lets_who_still_leads_write_over_an_older_ownership_but_nothing_that_is_older_itself() -> None:
     put_back().store(stored("g-0", revision=2), "operator-1")
     with pytest.raises(BrokenError, match="without a leader epoch of its own"):
         put_back().store(stored(None), "operator-1" * 2)
 
 
-def test_the_ledger_lets_who_finds_an_older_ownership_begin_it_anew() -> None:
-    books = put_back()
-    books.store(stored(None, leader_epoch=2), "operator-2")
-    books.store(stored(None, leader_epoch=2, rebuilding=True), "operator-2")
-    books.store(stored("g-1", leader_epoch=2, revision=1), "operator-2")
-    assert (books.counts["ownerships lost"], books.outdated) == (1, False)
+def test_the_history_lets_who_finds_an_older_ownership_begin_it_anew() -> None:
+    history = put_back()
+    history.store(stored(None, leader_epoch=2), "operator-2")
+    history.store(stored(None, leader_epoch=2, rebuilding=True), "operator-2")
+    history.store(stored("g-1", leader_epoch=2, revision=1), "operator-2")
+    assert (history.counts["ownerships lost"], history.outdated) == (1, False)
 
 
-def made_anew() -> Ledger:
+def made_anew() -> History:
     """T0 is held by g-0 and was made anew; operator-1 has been shown it, and has had the time to act upon it."""
-    books, _ = ledger()
-    books.store(stored("g-0", source_id="id-1"), "operator-1")
-    books.shards[T0] = Shard(T0, end=10, source_id="id-2")
-    books.sightings.looked("operator-1", [ShardInfo(T0, 0, 10, source_id="id-2")], books.now)
-    books.timeline.now += books.loss_limit + 1.0
-    return books
+    history, _ = new_history()
+    history.store(stored("g-0", source_id="id-1"), "operator-1")
+    history.shards[T0] = Shard(T0, end=10, source_id="id-2")
+    history.sightings.looked("operator-1", [ShardInfo(T0, 0, 10, source_id="id-2")], history.now)
+    history.timeline.now += history.loss_limit + 1.0
+    return history
 
 
 def test_what_vanished_while_a_look_at_it_was_under_way_was_not_seen_since() -> None:
-    books = made_anew()
-    books.shards[T0].present = False
-    books.sightings.vanished(T0)
-    books.sightings.looked("operator-1", [ShardInfo(T0, 0, 10, source_id="id-2")], books.now)
-    books.timeline.now += books.loss_limit + 1.0
-    told_to_read(books, "operator-1")
+    history = made_anew()
+    history.shards[T0].present = False
+    history.sightings.vanished(T0)
+    history.sightings.looked("operator-1", [ShardInfo(T0, 0, 10, source_id="id-2")], history.now)
+    history.timeline.now += history.loss_limit + 1.0
+    grants_what_is_another(history, "operator-1")
 
 
-def told_to_read(books: Ledger, coordinator: str) -> None:
+def grants_what_is_another(history: History, coordinator: str) -> None:
     heartbeat = Heartbeat(ConsumerId("g-0"), Incarnation("uid-1", 1), 1, 0)
-    books.writer = coordinator
-    books.told(heartbeat, HeartbeatReply(1, (ConfirmedShard(T0, 2, 2, 5),)), coordinator)
+    history.writer = coordinator
+    history.heartbeat_answered(heartbeat, HeartbeatReply(1, (ConfirmedShard(T0, 2, 2, 5),)), coordinator)
 
 
-def test_the_ledger_sees_that_a_shard_is_read_on_by_who_knows_that_it_was_made_anew() -> None:
-    told_to_read(made_anew(), "operator-2")
+def test_the_history_sees_that_a_shard_is_read_on_by_who_knows_that_it_was_made_anew() -> None:
+    grants_what_is_another(made_anew(), "operator-2")
     with pytest.raises(BrokenError, match="knows that it is another shard than before"):
-        told_to_read(made_anew(), "operator-1")
+        grants_what_is_another(made_anew(), "operator-1")
 
 
-def test_the_ledger_sees_a_grant_before_what_was_made_anew_is_reset() -> None:
+def test_the_history_sees_a_grant_before_what_was_made_anew_is_reset() -> None:
     with pytest.raises(BrokenError, match="gives t/0 to g-1, and knows that t/0 is another shard"):
         made_anew().store(stored("g-1", 3, source_id="id-1"), "operator-1")
     made_anew().store(stored("g-1", 3, source_id="id-2"), "operator-1")
 
 
-def test_the_ledger_asks_for_all_records_of_a_shard_that_was_made_anew() -> None:
-    books = made_anew()
-    books.store(stored("g-0", source_id="id-2"), "operator-1")
-    books.reset(T0, 0)
+def test_the_history_asks_for_all_records_of_a_shard_that_was_made_anew() -> None:
+    history = made_anew()
+    history.store(stored("g-0", source_id="id-2"), "operator-1")
+    history.reset(T0, 0)
     with pytest.raises(BrokenError, match="records 0 to 3 never reached the sink"):
-        books.land(T0, 3, "operator-1")
+        history.land(T0, 3, "operator-1")
 
 
-def test_the_ledger_sees_a_checkpoint_of_somebody_who_holds_nothing() -> None:
-    books, run = ledger()
+def test_the_history_sees_a_checkpoint_of_somebody_who_holds_nothing() -> None:
+    history, run = new_history()
     request = CheckpointRequest(run.consumer, run.incarnation, (ShardCheckpoint(T0, 1, 4),))
     reply = CheckpointReply((CheckpointOutcome(T0, CheckpointResult.OK, 4, 1),))
     with pytest.raises(BrokenError, match="was accepted"):
-        books.accepted(request, reply)
+        history.accepted(request, reply)
 
 
 def test_a_worker_ends_when_who_started_it_has_ended() -> None:

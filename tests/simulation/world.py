@@ -29,8 +29,8 @@ from shardherd.core.model.nouns import (
 from tests.simulation import days, faults, leaderless
 from tests.simulation.calls import Call, HttpAnswer
 from tests.simulation.consumer import ConsumerRun
+from tests.simulation.history_entries import BrokenError, Run
 from tests.simulation.judging import STORING, Judge, listening
-from tests.simulation.ledger_entries import BrokenError, Run
 from tests.simulation.network import Network, Process
 from tests.simulation.operator import OperatorRun
 from tests.simulation.plan import FAULTS, Plan
@@ -70,24 +70,24 @@ class World:
         runtime.BEAT = plan.look
         self.rng = random.Random(plan.seed ^ 0x5EED)
         self.timeline = Timeline()
-        self.ledger = Judge(self.timeline, settings.ordered, settings.session_timeout, 120.0 * plan.time_scale, world=self)
-        self.ledger.forget_after = settings.forget_after
-        self.ledger.specified(plan.spec)
+        self.history = Judge(self.timeline, settings.ordered, settings.session_timeout, 120.0 * plan.time_scale, world=self)
+        self.history.forget_after = settings.forget_after
+        self.history.specified(plan.spec)
         self.ordered_ever = settings.ordered
         self.source = Source(self)
         self.network = Network(self.timeline, self.rng, say=self.say if self.tell else None)
-        self.api = ApiServer(self.ledger)
-        self.kafka = Kafka(self.ledger)
+        self.api = ApiServer(self.history)
+        self.kafka = Kafka(self.history)
         self.spec = plan.spec
         self.discovery = plan.discovery
         self.pods = Pods(self)
-        self.ledger.disturbed = lambda why: self.pods.disturb(self.pods.existing.keys(), why)
+        self.history.disturbed = lambda why: self.pods.disturb(self.pods.existing.keys(), why)
         self.healed = False
         self.healed_at = 0.0
         self.last_start = 0.0
         self.deleted = False
         """The group is deleted, and not made again yet."""
-        self.ledger.uid = plan.spec.identity.uid
+        self.history.uid = plan.spec.identity.uid
         self.asleep = False
         """Everything is shut down."""
         self.operator_number = 0
@@ -131,8 +131,8 @@ class World:
         leader = self.leader()
         if leader is not None and not self.deleted:
             self.timeline.at(self.time, leader.process.loop, leader.apply, self.spec)
-            if self.ledger.stored is not None:
-                self.pods.replace_superseded(self.ledger.stored)
+            if self.history.stored is not None:
+                self.pods.replace_superseded(self.history.stored)
         self.timeline.after(RECONCILE * self.plan.time_scale, self._reconcile)
 
     def _step(self, kind: str) -> None:
@@ -156,7 +156,7 @@ class World:
     def _silent(self) -> None:
         """Nobody who is silent for long stays a consumer."""
         leader = self.leader()
-        stored = self.ledger.stored
+        stored = self.history.stored
         if leader is None or stored is None:
             return
         since = max(self._led_since, self._stood.get(leader.name, (0.0, 0.0))[1])
@@ -218,7 +218,7 @@ class World:
 
     def gone(self, shard: ShardId) -> bool:
         """Whether a shard is not there and never will be."""
-        return self.ledger.shards[shard].gone
+        return self.history.shards[shard].gone
 
     # Operators.
 
@@ -277,7 +277,7 @@ class World:
         """The user edits the resource."""
         names = {name: changes.pop(name) for name in ("wanted", "leaving", "reset") if name in changes}
         self.spec = replace(self.spec, settings=replace(self.spec.settings, **changes), **names)
-        self.ledger.specified(self.spec)
+        self.history.specified(self.spec)
         self.say(f"spec: {changes} {names}")
         leader = self.leader()
         if leader is not None and not self.deleted:
@@ -309,11 +309,11 @@ class World:
 
     def event(self, operator: OperatorRun, reason: str, message: str) -> None:
         self.say(f"{operator.name}: {reason}: {message}")
-        self.ledger.counts[f"event {reason}"] += 1
-        self.ledger.recorded(operator.name, reason)
-        since = self.ledger.moving_since
+        self.history.counts[f"event {reason}"] += 1
+        self.history.recorded(operator.name, reason)
+        since = self.history.moving_since
         if reason in ("ShardsAppeared", "ShardClosed", "ShardOver") and since is not None and since < self.time - 1.0:
-            self.ledger.counts[f"event {reason} in the middle of a rebalance"] += 1
+            self.history.counts[f"event {reason} in the middle of a rebalance"] += 1
         if reason == "OwnershipRebuilt":
             # Whoever was not heard has claimed nothing, and was no consumer that could have been expired.
             since = self.time - self.spec.settings.session_timeout
@@ -323,7 +323,7 @@ class World:
         if reason not in ("SessionTimeout", "ReleaseTimeout", "ProgressTimeout", "SinkTimeout"):
             return
         name = ConsumerId(message.split()[0])
-        stored = self.ledger.stored
+        stored = self.history.stored
         current = stored.consumers.get(name) if stored is not None else None
         # Another run of its name may have been refused meanwhile: that one is not who was silent.
         times = self._in_time.get((name, current.incarnation), []) if current is not None else []
@@ -336,7 +336,7 @@ class World:
         stood = max(0.0, until - max(begun, heard))
         # Of a standstill the runtime sees all but what is left until its next beat.
         slack = self.plan.look if stood else 0.0
-        self.judge(self.ledger.expires, operator.name, name, reason, self.time - heard - stood + slack)
+        self.judge(self.history.expires, operator.name, name, reason, self.time - heard - stood + slack)
         self.pods.expired(name, reason)
 
     # Between them.
@@ -368,7 +368,7 @@ class World:
         if isinstance(call.request, Heartbeat) and operator.runtime.leading:
             run = (call.request.consumer, call.request.incarnation)
             self._heard[run] = self.time
-            if self.ledger.hears(call.request, operator.name) and not self.ledger.is_over(*run):
+            if self.history.hears(call.request, operator.name) and not self.history.is_over(*run):
                 self._in_time[run] = [*self._in_time.get(run, [])[-LAST:], self.time]
         operator.serve(call)
 
@@ -380,13 +380,13 @@ class World:
     def answered(self, operator: OperatorRun, call: Call, outcome: Any, http: HttpAnswer | None) -> None:
         """An answer leaves an operator: what it means, and what goes over the wire if that is HTTP."""
         if isinstance(outcome, HeartbeatReply) and isinstance(call.request, Heartbeat):
-            self.judge(self.ledger.told, call.request, outcome, operator.name)
+            self.judge(self.history.heartbeat_answered, call.request, outcome, operator.name)
         elif isinstance(outcome, CheckpointReply) and isinstance(call.request, CheckpointRequest):
-            self.judge(self.ledger.accepted, call.request, outcome)
+            self.judge(self.history.accepted, call.request, outcome)
         elif isinstance(outcome, ShardherdError):
-            self.judge(self.ledger.refused, call.request, outcome)
+            self.judge(self.history.refused, call.request, outcome)
         elif isinstance(call.request, Leave):
-            self.judge(self.ledger.left, call.request)
+            self.judge(self.history.left, call.request)
         if self.tell is not None:
             self.say(f"{operator.name} -> {call.caller.run}: {described(call.request, outcome)}")
         process = call.caller.process
@@ -403,30 +403,30 @@ class World:
     def reads(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> bool:
         """Whether there is something to read."""
         self.say(f"{run} reads {shard} from {start} to {stop}")
-        if run.group != self.ledger.uid:
+        if run.group != self.history.uid:
             return True  # one of a group that was deleted: what it reads is nobody's business
-        book = self.ledger.shards[shard]
-        if not book.present or (book.was_away and stop > book.end):
+        actual = self.history.shards[shard]
+        if not actual.present or (actual.was_away and stop > actual.end):
             return False
-        run.sources[shard] = book.source_id
-        self.judge(self.ledger.read, shard, start, stop, run)
-        self.judge(self.ledger.late, run)
+        run.sources[shard] = actual.source_id
+        self.judge(self.history.read, shard, start, stop, run)
+        self.judge(self.history.late, run)
         return True
 
     def replays(self, ranges: Mapping[ShardId, ReadRange], ours: Collection[ShardId], run: Run) -> None:
         self.say(f"{run} replays {sorted(ours)} of {ranges}")
         logged = {shard for shard, each in ranges.items() if each.start < each.stop}
-        self.ledger.counts["ranges of uncommitted micro-batches replayed"] += len(ours)
-        self.ledger.counts["ranges of uncommitted micro-batches dropped"] += len(logged.difference(ours))
+        self.history.counts["ranges of uncommitted micro-batches replayed"] += len(ours)
+        self.history.counts["ranges of uncommitted micro-batches dropped"] += len(logged.difference(ours))
 
     def writes(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         self.say(f"{run} has written {shard} from {start} to {stop} under epoch {epoch}")
-        if run.group != self.ledger.uid:
-            self.ledger.counts["writes of consumers whose group was deleted"] += 1
+        if run.group != self.history.uid:
+            self.history.counts["writes of consumers whose group was deleted"] += 1
             return
-        if run.sources.get(shard) != self.ledger.shards[shard].source_id:
+        if run.sources.get(shard) != self.history.shards[shard].source_id:
             return  # records of the shard that bore the name before
-        self.judge(self.ledger.write, shard, start, stop, epoch, run)
+        self.judge(self.history.write, shard, start, stop, epoch, run)
 
 
 def _throw(error: BrokenError) -> None:

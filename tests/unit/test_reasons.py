@@ -37,7 +37,7 @@ GIVEN = {
     "Decision": 1,
     "Event": 0,
     "Finding": 2,
-    "Told": 0,
+    "GroupEvent": 0,
     "Trouble": 0,
     "Wish": 1,
     "_depart": 2,

@@ -141,7 +141,7 @@ class Consumer:
         try:
             yield ShardBeingRead(shard, self._client._run)
         finally:
-            self._client._run(_leave(taking))
+            self._client._run(taking.__aexit__(None, None, None))
 
     def held(self) -> tuple[ShardId, ...]:
         """The shards that may be read now."""
@@ -158,7 +158,3 @@ class Consumer:
         May be called from any thread. If it returns False, end the process.
         """
         return self._client._run(self._consumer.drain(timeout))
-
-
-async def _leave(taking: Any) -> None:
-    await taking.__aexit__(None, None, None)

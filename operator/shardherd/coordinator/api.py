@@ -135,13 +135,13 @@ class _Api:
             refusal = CoordinatorUnavailableError(f"the body did not arrive within {limits.BODY_WITHIN:g} s; send it again")
             status = 408
         except web.HTTPRequestEntityTooLarge:
-            told = (
+            message = (
                 f"the body is larger than {self._max_body} bytes, which api.maxBodyBytes of the chart allows; name fewer shards"
             )
-            refusal, status = InvalidRequestError(told), 413
+            refusal, status = InvalidRequestError(message), 413
         except web.HTTPException as error:
-            told = f"{request.method} {request.path}: {error.reason}; the calls are listed at /openapi.json"
-            refusal, status = InvalidRequestError(told), error.status
+            message = f"{request.method} {request.path}: {error.reason}; the calls are listed at /openapi.json"
+            refusal, status = InvalidRequestError(message), error.status
         if refusal.group is None and "namespace" in request.match_info and not _wrong_names(request):
             refusal.group = "{namespace}/{name}".format(**request.match_info)
         return _refusal(refusal, status, request.get(_WAIT, 0.0))
@@ -238,13 +238,13 @@ class _Api:
         self._bound(request, _key(caller), f"{name!r} calls more often than")
         return caller
 
-    def _bound(self, request: web.Request, key: Hashable, told: str) -> None:
+    def _bound(self, request: web.Request, key: Hashable, limit: str) -> None:
         """Count this call. Raises TooManyRequestsError if it is one too many under this key."""
         wait = self._limit.take(key)
         if wait > 0:
             self._metrics.refused(TooManyRequestsError.code)
             request[_WAIT] = wait
-            raise TooManyRequestsError(f"{told} api.requestsPerSecond of the chart allows; call again after {wait:.2f} s")
+            raise TooManyRequestsError(f"{limit} api.requestsPerSecond of the chart allows; call again after {wait:.2f} s")
 
     async def _admit(self, request: web.Request, kind: type[T]) -> tuple[GroupRunner, T]:
         """The group and the request's body, once its caller has shown to be the consumer that it names."""

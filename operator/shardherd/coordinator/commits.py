@@ -152,7 +152,7 @@ class Committer:
     async def _refresh(self) -> None:
         """Look whether the source still has some of the positions, and commit these once more.
 
-        Nobody else commits meanwhile, so none goes back; one that somebody else moved is put right, and told of.
+        Nobody else commits meanwhile, so none goes back; one that somebody else moved is put right, and reported.
         """
         refresh = self.refresh
         try:
@@ -190,8 +190,8 @@ class Committer:
         if not self._moved:
             return
         more = f" and {len(self._moved) - 5} more" if len(self._moved) > 5 else ""
-        told = ", ".join(self._moved[:5])
-        message = f"somebody else changed or removed committed positions, which are restored: {told}{more}"
+        named = ", ".join(self._moved[:5])
+        message = f"somebody else changed or removed committed positions, which are restored: {named}{more}"
         log.warning("group %s: %s", self._identity, message)
         self._ports.events.record(self._identity, CHECKPOINT_RESTORED, message, warning=True)
 

@@ -305,13 +305,13 @@ class Mailbox:
             answer.set_exception(_failed(self._identity, error))
 
     def _tell(self, decision: Decision) -> None:
-        for told in decision.told:
-            log.info("group %s: %s: %s", self._identity, told.reason, told.message)
-            self._ports.events.record(self._identity, told.reason, told.message, warning=told.warning)
-            if told.reason == REBALANCED:
-                self._ports.metrics.rebalance(self._identity, told.cause, told.moved)
-            elif told.reason == SHARDS_FORGOTTEN:
-                self._forgot(told.shards)
+        for event in decision.events:
+            log.info("group %s: %s: %s", self._identity, event.reason, event.message)
+            self._ports.events.record(self._identity, event.reason, event.message, warning=event.warning)
+            if event.reason == REBALANCED:
+                self._ports.metrics.rebalance(self._identity, event.cause, event.moved)
+            elif event.reason == SHARDS_FORGOTTEN:
+                self._forgot(event.shards)
 
     def _closed(self) -> CoordinatorUnavailableError:
         return CoordinatorUnavailableError(

@@ -228,8 +228,8 @@ def _responses(operation: Operation, schemas: Mapping[Any, Any]) -> dict[str, An
         by_status[408] = [errors.CoordinatorUnavailableError]
         by_status[413] = [errors.InvalidRequestError]
     for status, kinds in sorted(by_status.items()):
-        told = " ".join(f"`{kind.code}`: {_first_line(kind)}" for kind in dict.fromkeys(kinds))
-        made[str(status)] = {"description": told, "content": {"application/json": {"schema": schemas[protocol.Error]}}}
+        description = " ".join(f"`{kind.code}`: {_first_line(kind)}" for kind in dict.fromkeys(kinds))
+        made[str(status)] = {"description": description, "content": {"application/json": {"schema": schemas[protocol.Error]}}}
     return made
 
 

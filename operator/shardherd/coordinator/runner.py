@@ -17,10 +17,10 @@ from shardherd.coordinator.ages import LagAge
 from shardherd.coordinator.cleaning import Cleaning
 from shardherd.coordinator.commits import Committer
 from shardherd.coordinator.copies import Copies
-from shardherd.coordinator.facts import Facts, check_whole
 from shardherd.coordinator.items import Ask, CommitError, CommitReport, IdInUse, Outcome, Prove, Tell
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
+from shardherd.coordinator.restrictions import Restrictions, check_whole
 from shardherd.coordinator.room import Room
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.coordinator.stored import view_of_stored
@@ -87,13 +87,13 @@ class GroupRunner:
         self._interval = discovery_interval
         self._step_down = step_down
         self._woke = woke
-        self._facts = Facts(spec.source)
+        self._restrictions = Restrictions(spec.source)
         self._timed = Timed(ports, spec.identity)
         self._age = LagAge(ports, spec.identity, discovery_interval, group=lambda: self.mailbox.group if self.mailbox else None)
         self._room = Room(
             ports.clock,
             lambda: self.group.shard_count,
-            lambda told: self._learn(replace(self._facts, too_large=told)),
+            lambda message: self._set_restrictions(replace(self._restrictions, too_large=message)),
         )
         self._ownership: Ownership | None = None
         self._problem = ""
@@ -140,7 +140,7 @@ class GroupRunner:
         if refusal == self._not_admitted:
             return
         self._not_admitted = refusal
-        self._learn(replace(self._facts, not_admitted=refusal))
+        self._set_restrictions(replace(self._restrictions, not_admitted=refusal))
 
     def tell(self, request: Request) -> None:
         """Something that the group must know; kept until it is loaded."""
@@ -166,7 +166,7 @@ class GroupRunner:
             return self._age.shown(mailbox.view())
         if self._ownership is None and not self.settled:
             return None
-        return view_of_stored(self._ownership, self._facts, self._problem, self._unreadable)
+        return view_of_stored(self._ownership, self._restrictions, self._problem, self._unreadable)
 
     def shard(self, name: ShardId) -> ShardView | None:
         """One shard of `view`, None if it has no such shard or nothing is known."""
@@ -187,7 +187,7 @@ class GroupRunner:
 
     @property
     def commits(self) -> bool:
-        return self._facts.commits
+        return self._restrictions.commits
 
     async def prove(self) -> None:
         proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -200,9 +200,9 @@ class GroupRunner:
             case Outcome():
                 self._mailbox().put(report)
             case CommitError(message=message):
-                self._learn(replace(self._facts, commit_error=message))
+                self._set_restrictions(replace(self._restrictions, commit_error=message))
             case IdInUse(in_use=in_use):
-                self._learn(replace(self._facts, id_in_use=in_use))
+                self._set_restrictions(replace(self._restrictions, id_in_use=in_use))
 
     # Its life.
 
@@ -224,7 +224,7 @@ class GroupRunner:
         ports, spec = self._ports, self.spec
         storage = GroupStorage(ports.ownership, ports.leadership, ports.clock, spec)
         source, offsets = ports.connector.source(spec), ports.connector.offsets(spec)
-        self._facts = Facts(spec.source, not_admitted=self._not_admitted, too_large=self._facts.too_large)
+        self._restrictions = Restrictions(spec.source, not_admitted=self._not_admitted, too_large=self._restrictions.too_large)
         self._opened.clear()
         copies = Copies(ports, spec.identity, storage, self)
         committer = Committer(ports, spec.identity, offsets, self, copies)
@@ -259,7 +259,7 @@ class GroupRunner:
         notes = await self._patiently(lambda: committer.notes(stored))
         members = await self._patiently(source.live_members)
         self._problem = ""
-        self._learn(replace(self._facts, prepared=True, members=members, source_error="", commit_error=""))
+        self._set_restrictions(replace(self._restrictions, prepared=True, members=members, source_error="", commit_error=""))
         if self.mailbox is None:
             if outdated(ownership, notes):
                 self._report_loss("the stored ownership is older than the committed positions: somebody put it back")
@@ -274,12 +274,12 @@ class GroupRunner:
         while True:
             try:
                 before, count = count, await self._look(source, committer, copies.loaded)
-                if self._ports.clock.now() >= next_members or self._facts.members:
+                if self._ports.clock.now() >= next_members or self._restrictions.members:
                     members = await self._timed("describe_group", source.live_members)
-                    self._learn(replace(self._facts, members=members))
+                    self._set_restrictions(replace(self._restrictions, members=members))
                     next_members = self._ports.clock.now() + MEMBERS_INTERVAL
-                if self._facts.commit_error and await committer.retake():
-                    self._learn(replace(self._facts, commit_error=""))
+                if self._restrictions.commit_error and await committer.retake():
+                    self._set_restrictions(replace(self._restrictions, commit_error=""))
                 await self._reset(source)
                 await self._cleaning.remind(committer.forget, self.spec)
                 committer.remind()
@@ -288,7 +288,7 @@ class GroupRunner:
             except CoordinatorUnavailableError as error:
                 log.warning("group %s: %s", self.spec.identity, error)
             except SourceUnavailableError as error:
-                self._learn(replace(self._facts, source_error=str(error)))
+                self._set_restrictions(replace(self._restrictions, source_error=str(error)))
                 delay, patience = patience, min(patience * 2, RETRY_MAX)
             await asyncio.sleep(delay)
 
@@ -304,7 +304,7 @@ class GroupRunner:
         unread = group.unread(shards)
         durable = await committer.read(unread)
         notes = await committer.notes(unread)
-        self._learn(replace(self._facts, source_error="", missing=looked.missing, unlooked=looked.unlooked))
+        self._set_restrictions(replace(self._restrictions, source_error="", missing=looked.missing, unlooked=looked.unlooked))
         # A first look that shows nothing would be the first one all the same.
         if (shards or not found) and (unread or group.changed_by(shards, kept_out)):
             unlooked, read = frozenset(looked.unlooked), frozenset(unread)
@@ -347,7 +347,7 @@ class GroupRunner:
             woke=self._woke,
             forgot=self._cleaning.put,
         )
-        mailbox.put(Tell(self._facts.request()))
+        mailbox.put(Tell(self._restrictions.request()))
         if group.spec != self.spec:
             mailbox.put(Tell(SettingsChanged(self.spec)))
         for tell in self._early:
@@ -365,7 +365,7 @@ class GroupRunner:
                 return await call()
             except SourceUnavailableError as error:
                 self._problem = str(error)
-                self._learn(replace(self._facts, source_error=str(error)))
+                self._set_restrictions(replace(self._restrictions, source_error=str(error)))
             except OwnershipUnavailableError as error:
                 self._problem = str(error)
                 log.warning("group %s: %s", self.spec.identity, error)
@@ -377,14 +377,14 @@ class GroupRunner:
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MAX)
 
-    def _learn(self, facts: Facts) -> None:
+    def _set_restrictions(self, restrictions: Restrictions) -> None:
         """Take note of what has changed, tell the group, and tell the user."""
-        before, self._facts = self._facts, facts
-        if facts == before:
+        before, self._restrictions = self._restrictions, restrictions
+        if restrictions == before:
             return
-        if self.mailbox is not None and facts.request() != before.request():
-            self.mailbox.put(Tell(facts.request()))
-        for reason, message, warning in facts.news(before):
+        if self.mailbox is not None and restrictions.request() != before.request():
+            self.mailbox.put(Tell(restrictions.request()))
+        for reason, message, warning in restrictions.events(before):
             log.log(logging.WARNING if warning else logging.INFO, "group %s: %s: %s", self.spec.identity, reason, message)
             self._ports.events.record(self.spec.identity, reason, message, warning=warning)
 

@@ -5,13 +5,13 @@ Called by the group's runner. Nothing here is known to be true now, so no positi
 
 from __future__ import annotations
 
-from shardherd.coordinator.facts import Facts
+from shardherd.coordinator.restrictions import Restrictions
 from shardherd.core.group.records import Ownership
 from shardherd.core.model.nouns import Condition, GroupView, ShardView
 from shardherd.core.model.reasons import OWNERSHIP_UNREADABLE
 
 
-def view_of_stored(stored: Ownership | None, facts: Facts, problem: str, unreadable: str) -> GroupView:
+def view_of_stored(stored: Ownership | None, restrictions: Restrictions, problem: str, unreadable: str) -> GroupView:
     """The view. `problem` is what keeps the group from being loaded, `unreadable` why its ownership cannot be read."""
     return GroupView(
         group_epoch=stored.group.group_epoch if stored else 0,
@@ -21,10 +21,14 @@ def view_of_stored(stored: Ownership | None, facts: Facts, problem: str, unreada
             for row in (stored.shards.values() if stored else ())
         ),
         consumers=(),
-        source_reachable=not facts.error,
-        source_error=facts.error or problem,
-        withheld=(*facts.withheld(), *facts.limits(), *((Condition(OWNERSHIP_UNREADABLE, unreadable),) if unreadable else ())),
+        source_reachable=not restrictions.error,
+        source_error=restrictions.error or problem,
+        withheld=(
+            *restrictions.withheld(),
+            *restrictions.limits(),
+            *((Condition(OWNERSHIP_UNREADABLE, unreadable),) if unreadable else ()),
+        ),
         discovered=stored.group.discovered if stored else False,
-        source=facts.source.kind,
+        source=restrictions.source.kind,
         last_reset=stored.group.last_reset if stored else None,
     )

@@ -45,7 +45,7 @@ LOOK = 0.2
 """Seconds between looks whether another process, such as the command line, has changed something."""
 
 API, METRICS = "api-port", "metrics-port"
-"""Facts: the ports. Consumers that run know the first one, so the next operator must have it again."""
+"""The ports, as the database names them. Consumers that run know the first one, so the next operator must have it again."""
 
 
 class CannotRunError(Exception):

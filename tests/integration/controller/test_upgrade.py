@@ -143,7 +143,7 @@ async def test_an_upgrade_and_a_rollback_restart_no_consumer_and_leave_no_shard_
     def holders() -> dict[str, set[str]]:
         return {shard: {found.consumer for found in kubelet.of(shard)} for shard in release.shards}
 
-    def told_of() -> list[str]:
+    def declared() -> list[str]:
         """What the group's StatefulSet says about its pods."""
         found = release.api.call("GET", f"/apis/apps/v1/namespaces/{release.shop}/statefulsets/clicks")
         assert found["spec"]["updateStrategy"] == {"type": "OnDelete"}
@@ -156,19 +156,19 @@ async def test_an_upgrade_and_a_rollback_restart_no_consumer_and_leave_no_shard_
             release.group("clicks")
             with kubelet.running():
                 await run(reads_on)
-                pods, definition, hashes = release.pods(), release.definition(), told_of()
+                pods, definition, hashes = release.pods(), release.definition(), declared()
                 settled = {shard: {kubelet.of(shard)[-1].consumer} for shard in release.shards}
                 kubelet.ranges.clear()
 
                 await run(release.helm, "upgrade", NEW, "--set", "podAnnotations.example=changed,log.level=DEBUG")
                 await run(release.rolled_out, "2")
                 await run(reads_on)
-                upgraded = (release.pods(), release.definition(), told_of(), holders())
+                upgraded = (release.pods(), release.definition(), declared(), holders())
 
                 await run(release.cluster.helm, "rollback", release.name, "1", "--namespace", release.name)
                 await run(release.rolled_out, "3")
                 await run(reads_on)
-                rolled_back = (release.pods(), release.definition(), told_of(), holders())
+                rolled_back = (release.pods(), release.definition(), declared(), holders())
 
                 assert upgraded == rolled_back == (pods, definition, hashes, settled)
                 assert [life for life in kubelet.lives if life.event == "deleted"] == []

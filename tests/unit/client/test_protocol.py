@@ -229,7 +229,7 @@ def test_whatever_unicode_json_may_be_written_in_is_read(encoding: str) -> None:
     ],
 )
 def test_every_error_keeps_its_type_over_the_wire(kind: type[errors.ShardherdError], status: int) -> None:
-    error = kind("told", group="demo/clicks", shard=SHARD, consumer=NAME, expected_epoch=3, actual_epoch=4)
+    error = kind("why", group="demo/clicks", shard=SHARD, consumer=NAME, expected_epoch=3, actual_epoch=4)
 
     read = protocol.load_error(protocol.error_status(error), protocol.dump_error(error))
 
@@ -249,8 +249,8 @@ def test_an_error_leaves_out_what_does_not_apply() -> None:
     [
         (502, b"<html>bad gateway</html>", errors.CoordinatorUnavailableError),
         (429, b"", errors.CoordinatorUnavailableError),
-        (500, b'{"error": {"code": "Novelty", "message": "told"}}', errors.CoordinatorUnavailableError),
-        (418, b'{"error": {"code": "Novelty", "message": "told"}}', errors.InvalidRequestError),
+        (500, b'{"error": {"code": "Novelty", "message": "why"}}', errors.CoordinatorUnavailableError),
+        (418, b'{"error": {"code": "Novelty", "message": "why"}}', errors.InvalidRequestError),
         (404, b"[]", errors.InvalidRequestError),
     ],
 )

@@ -198,7 +198,7 @@ async def test_a_path_that_does_not_exist_is_refused_as_json(service: Service, p
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("a%2F..%2Fkube-system/consumergroups/clicks", "the namespace in the path is 'a/../kube-system'"),
         ("demo/consumergroups/clicks%2F..", "the name in the path is 'clicks/..'"),
@@ -209,14 +209,14 @@ async def test_a_path_that_does_not_exist_is_refused_as_json(service: Service, p
         (f"{'a' * 1000}/consumergroups/clicks", f"the namespace in the path is '{'a' * 80}'"),
     ],
 )
-async def test_what_cannot_name_a_group_gets_no_further_than_the_path(service: Service, path: str, told: str) -> None:
+async def test_what_cannot_name_a_group_gets_no_further_than_the_path(service: Service, path: str, message: str) -> None:
     service.server.coordination.apply(spec_of())
     await service.server.lead()
 
     status, body = await service.get(f"/v1/namespaces/{path}")
 
     remedy = "; it must be that of a ConsumerGroup: lower-case letters, digits and '-', at most 63"
-    assert (status, body) == (400, {"error": {"code": "InvalidRequest", "message": told + remedy}})
+    assert (status, body) == (400, {"error": {"code": "InvalidRequest", "message": message + remedy}})
 
 
 async def test_an_answer_that_comes_too_late_for_the_lease_is_not_sent(service: Service, client: AsyncConsumerClient) -> None:
@@ -380,15 +380,15 @@ async def test_a_large_body_that_does_not_arrive_is_refused_and_the_next_one_is_
 ) -> None:
     monkeypatch.setattr(limits, "BODY_WITHIN", 0.05)
     await leading(service)
-    whole, told = protocol.dumps(HEARTBEAT), asyncio.Event()
+    whole, go_on = protocol.dumps(HEARTBEAT), asyncio.Event()
 
     async def never() -> AsyncIterator[bytes]:
         yield whole[:10]
-        await told.wait()
+        await go_on.wait()
         yield whole[10:]
 
     status, _, answer = await asyncio.wait_for(send(service, "POST", f"{BASE}/heartbeat", never()), timeout=10)
-    told.set()
+    go_on.set()
     after = await send(service, "POST", f"{BASE}/heartbeat", whole + b" " * (limits.LARGE + 1))
 
     assert (status, answer["error"]["code"], after[0]) == (408, "CoordinatorUnavailable", 200)
@@ -433,8 +433,8 @@ async def test_who_sends_a_body_byte_by_byte_is_told_so_and_loses_the_connection
     head, body = await asyncio.wait_for(drip(service, length), timeout=10)
 
     assert head.splitlines()[0] == b"HTTP/1.1 408 Request Timeout"
-    told = "the body did not arrive within 0.2 s; send it again"
-    assert json.loads(body) == {"error": {"code": "CoordinatorUnavailable", "message": told, "group": "demo/clicks"}}
+    message = "the body did not arrive within 0.2 s; send it again"
+    assert json.loads(body) == {"error": {"code": "CoordinatorUnavailable", "message": message, "group": "demo/clicks"}}
 
 
 async def test_a_heartbeat_is_parked_no_longer_than_the_api_allows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def test_the_very_pod_may_speak_for_itself(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("caller", "reason", "told"),
+    ("caller", "reason", "message"),
     [
         (replace(POD, service_account="other"), "WrongServiceAccount", "is 'other', the group's is 'default'"),
         (replace(POD, pod="", pod_uid="", stateful_set=""), "NoPod", "not bound to a pod"),
@@ -164,8 +164,8 @@ def test_the_very_pod_may_speak_for_itself(gate: Gate) -> None:
         (replace(POD, pod_uid="uid-9"), "OtherPodUid", "token is of pod UID 'uid-9', the request names incarnation 'uid-0'"),
     ],
 )
-def test_every_refusal_says_what_does_not_match(gate: Gate, caller: Caller, reason: str, told: str) -> None:
-    with pytest.raises(ForbiddenError, match=told) as refusal:
+def test_every_refusal_says_what_does_not_match(gate: Gate, caller: Caller, reason: str, message: str) -> None:
+    with pytest.raises(ForbiddenError, match=message) as refusal:
         gate.door.check_consumer(caller, spec_of(), CONSUMER, RUN)
 
     assert refusal.value.group == "demo/clicks"

@@ -65,7 +65,7 @@ def test_what_is_refused_does_not_fit_its_schema(change: Mapping[str, Any]) -> N
 
 
 def test_a_refusal_fits_its_schema() -> None:
-    error = errors.FencedEpochError("told", group="g", expected_epoch=3, actual_epoch=4)
+    error = errors.FencedEpochError("why", group="g", expected_epoch=3, actual_epoch=4)
 
     assert errors_of("Error", json.loads(protocol.dump_error(error))) == []
 

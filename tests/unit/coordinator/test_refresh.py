@@ -110,8 +110,8 @@ async def test_a_daily_look_puts_right_what_somebody_else_moved_and_tells_of_it(
     await rig.becomes(lambda: "CheckpointRestored" in rig.events.reasons())
 
     assert rig.kafka.committed[GROUP_ID] == dict.fromkeys(consumer.held, 7)
-    (told,) = [event.message for event in rig.events.events if event.reason == "CheckpointRestored"]
-    assert told.endswith("t/0 at 3 instead of 7, t/1 at 9 instead of 7, t/2 at none instead of 7")
+    (message,) = [event.message for event in rig.events.events if event.reason == "CheckpointRestored"]
+    assert message.endswith("t/0 at 3 instead of 7, t/1 at 9 instead of 7, t/2 at none instead of 7")
 
 
 async def test_a_daily_look_that_finds_all_in_order_tells_nothing(rig: Rig) -> None:

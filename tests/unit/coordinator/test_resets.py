@@ -53,8 +53,8 @@ async def test_a_reset_is_durable_and_told(rig: Rig) -> None:
 
     assert sorted(committed(rig).items()) == [(T0, 100), (T1, 100), (ShardId("t/2"), 40), (ShardId("t/3"), 40)]
     (event,) = [each for each in rig.events.events if each.reason == "ResetDone"]
-    told = "reset r1 to Latest: The positions of 2 shards were set, 0 records are read again and 120 not at all: "
-    assert (event.message, event.warning) == (f"{told}t/0 40 -> 100, t/1 40 -> 100.", True)
+    message = "reset r1 to Latest: The positions of 2 shards were set, 0 records are read again and 120 not at all: "
+    assert (event.message, event.warning) == (f"{message}t/0 40 -> 100, t/1 40 -> 100.", True)
     assert report(rig).time == rig.clock.wall()
 
 

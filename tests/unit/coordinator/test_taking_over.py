@@ -187,8 +187,8 @@ async def test_it_is_served_once_its_source_is_back(rig: Rig) -> None:
     (consumer,) = await rig.serving()
 
     assert len(consumer.held) == 4
-    told = [reason for reason in rig.events.reasons() if reason.startswith("Source")]
-    assert told == ["SourceUnavailable", "SourceReachable"]
+    reasons = [reason for reason in rig.events.reasons() if reason.startswith("Source")]
+    assert reasons == ["SourceUnavailable", "SourceReachable"]
 
 
 async def test_a_known_group_whose_source_is_away_is_not_answered_but_shown(rig: Rig) -> None:
@@ -478,11 +478,11 @@ async def test_what_could_not_be_taken_over_is_told_again_and_what_was_is_not(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordination = ThreadSafeCoordination(rig.runtime, asyncio.get_running_loop())
-    apply, told = rig.runtime.apply, []
+    apply, applied = rig.runtime.apply, []
 
     def failing_at_first(spec: GroupSpec, new: bool = False) -> None:
-        told.append((spec.wanted, new))
-        if len(told) == 1:
+        applied.append((spec.wanted, new))
+        if len(applied) == 1:
             raise RuntimeError("a failure of ours")
         apply(spec, new)
 
@@ -491,11 +491,11 @@ async def test_what_could_not_be_taken_over_is_told_again_and_what_was_is_not(
         coordination.apply(spec, new=new)
         await drain()
 
-    assert told == [(1, True), (1, True), (2, False)]
+    assert applied == [(1, True), (1, True), (2, False)]
     coordination.forget(IDENTITY)
     coordination.apply(spec_of(2))
     await drain()
-    assert told[3:] == [(2, False)], "another group of the same name"
+    assert applied[3:] == [(2, False)], "another group of the same name"
 
 
 def reading(topic: str, **source: Any) -> GroupSpec:

@@ -63,8 +63,8 @@ async def test_what_is_missing_of_a_list_is_told_until_it_is_there(rig: Rig) -> 
     del rig.kafka.topics["u"]
     await rig.becomes(lambda: rig.reasons() == ["TopicMissing"])
 
-    told = "topic 'u' does not exist in Kafka at broker:9092; create it or correct spec.source.kafka.topics"
-    assert rig.view.withheld[0].message == f"{told}; what there is of the others is read"
+    message = "topic 'u' does not exist in Kafka at broker:9092; create it or correct spec.source.kafka.topics"
+    assert rig.view.withheld[0].message == f"{message}; what there is of the others is read"
     assert (rig.view.stopped, rig.events.reasons().count("TopicMissing")) == ((), 1)
 
     rig.kafka.topics["u"] = [[0, 0], [0, 0]]
@@ -174,8 +174,8 @@ async def test_offsets_that_could_not_be_deleted_are_told_of_once_and_hold_up_no
     for _ in range(3):
         rig.kafka.faults.fail("forget", SourceUnavailableError("GroupAuthorizationFailedError"))
     await forgets(rig, delete_offsets=True)
-    told = [event for event in rig.events.events if event.reason == "OffsetsKept"]
-    assert [event.message for event in told] == [
+    events = [event for event in rig.events.events if event.reason == "OffsetsKept"]
+    assert [event.message for event in events] == [
         "the offsets of u/0, u/1 stay in the source, though these shards are forgotten; spec.cleanup Delete needs the right"
         " DELETE on the Kafka group: GroupAuthorizationFailedError"
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, ShardRecord
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.nouns import ConsumerId, Offset, ShardId, ShardInfo, ShardState
 from tests.builders import IDENTITY, incarnation, info, shard, spec
 
@@ -64,6 +64,6 @@ def given(row: ShardRecord, to: ConsumerId, epoch: int) -> ShardRecord:
     )
 
 
-def told(state: State) -> list[Told]:
-    """What was told since the request began."""
-    return [event for event in state.journal if isinstance(event, Told)]
+def events(state: State) -> list[GroupEvent]:
+    """The events since the request began."""
+    return [event for event in state.journal if isinstance(event, GroupEvent)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.group.group import Told
+from shardherd.core.group.group import GroupEvent
 from shardherd.core.model.nouns import (
     CheckpointResult,
     ConsumerId,
@@ -71,9 +71,9 @@ def test_that_shards_are_gone_is_told_once_and_is_a_new_epoch_of_the_group() -> 
     play.discover(topic(8)[2:])
     play.discover(topic(8)[2:])
 
-    told = [each for each in play.told if each.reason == "ShardsGone"]
+    events = [each for each in play.events if each.reason == "ShardsGone"]
     message = "the source has 2 shards no more: t/0, t/1; they are not read"
-    assert told == [Told("ShardsGone", message, shards=shards("0", "1"), warning=True)]
+    assert events == [GroupEvent("ShardsGone", message, shards=shards("0", "1"), warning=True)]
     assert play.view.group_epoch == epoch + 1
 
 
@@ -130,7 +130,7 @@ def test_what_is_away_may_be_released_later_than_its_time() -> None:
     play.discover(there)
     looked(play, there, 300.0, "g-0", "g-1")
 
-    assert (play.told_of("ReleaseTimeout"), play.counts()) == (0, {"g-0": 1, "g-1": 1})
+    assert (play.events_of("ReleaseTimeout"), play.counts()) == (0, {"g-0": 1, "g-1": 1})
     assert {play.state(name) for name in asked} == {"TRANSFER"}
 
 
@@ -143,7 +143,7 @@ def test_a_shard_without_a_leader_is_as_it_was() -> None:
 
     result = play.discover(topic(8)[1:], unlooked="0")
 
-    assert (result.woken, result.told) == (frozenset(), ())
+    assert (result.woken, result.events) == (frozenset(), ())
     assert play.view == before
 
 
@@ -247,7 +247,7 @@ def test_children_wait_no_more_for_a_parent_that_goes_before_anybody_could_look_
 def test_a_shard_that_nobody_could_look_at_yet_hides_none_that_is_gone() -> None:
     play = holding(A="0123", B="4567")
     play.discover(topic(8)[1:], unlooked="9")
-    assert [each.shards for each in play.told if each.reason == "ShardsGone"] == [shards("0")]
+    assert [each.shards for each in play.events if each.reason == "ShardsGone"] == [shards("0")]
 
 
 def test_a_reset_waits_for_a_shard_without_a_leader() -> None:
@@ -299,7 +299,7 @@ def test_what_is_away_for_an_hour_is_forgotten() -> None:
 
     assert names(play) == set("123")
     assert shard("0") not in play.group.checkpoints
-    assert (sum(play.counts().values()), play.told_of("ShardsForgotten")) == (3, 1)
+    assert (sum(play.counts().values()), play.events_of("ShardsForgotten")) == (3, 1)
     assert play.group.ownership.group.epoch_floor == 1
 
 

@@ -205,7 +205,7 @@ def test_with_nobody_to_hold_anything_what_vanishes_is_looked_at_once() -> None:
     play.discover(topic(2))
     assert play.group._state.clocks.due == ""
     result = play.discover(topic(2))
-    assert len(result.events) == 1
+    assert len(result.entries) == 1
 
 
 def test_a_shard_counts_by_itself_where_the_question_to_the_assignor_has_it_too() -> None:

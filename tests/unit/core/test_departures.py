@@ -1,4 +1,4 @@
-"""How a consumer comes and goes, to the last field: what is written of it, what is told, and who is refused how."""
+"""How a consumer comes and goes, to the last field: what is written of it, what events say, and who is refused how."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from msgspec import structs
 
 from shardherd.core.group import liveness
 from shardherd.core.group.records import ConsumerRecord, EndReason, InFlight, Session, ShardRecord
-from shardherd.core.group.state import Put, State, Table, Told
+from shardherd.core.group.state import GroupEvent, Put, State, Table
 from shardherd.core.model.errors import GroupReplacedError, InvalidRequestError, ShardherdError, StaleIncarnationError
 from shardherd.core.model.nouns import CheckpointRequest, ConsumerId, Heartbeat, Incarnation, Leave, ShardId
 from shardherd.core.model.requests import ConsumerDied, Request
 from tests.builders import IDENTITY, Play, incarnation, shard, shards, spec, started, topic, with_settings
-from tests.unit.core.tables import FREE, HELD, MOVING, NOW, A, B, C, having, told
+from tests.unit.core.tables import FREE, HELD, MOVING, NOW, A, B, C, events, having
 
 GRACE = 1_000.0
 """So long that nothing moves."""
@@ -72,8 +72,8 @@ def test_a_consumer_that_goes_is_told_of_with_all_that_it_held_and_remembered_as
     epoch = play.view.group_epoch
     changed = goes is keeps
     goes(play)
-    (event,) = [each for each in play.told if each.reason == reason]
-    assert event == Told(reason, message, consumer=B, incarnation=RUN, shards=shards("1", "3"), warning=warning)
+    (event,) = [each for each in play.events if each.reason == reason]
+    assert event == GroupEvent(reason, message, consumer=B, incarnation=RUN, shards=shards("1", "3"), warning=warning)
     kept = ConsumerRecord(B, RUN, present=False, ended=RUN if ended else None, end_reason=ended)
     assert play.group.ownership.consumers[B] == kept
     assert play.view.group_epoch == epoch + 1
@@ -81,7 +81,7 @@ def test_a_consumer_that_goes_is_told_of_with_all_that_it_held_and_remembered_as
     assert play.group._state.clocks.expiries == (ended in EndReason.EXPIRED)
     assert play.group._state.clocks.doublings == (ended in EndReason.EXPIRED)
     assert B not in play.group._state.lagging
-    assert changed or play.told[-1].reason in (reason, "Rebalanced")
+    assert changed or play.events[-1].reason in (reason, "Rebalanced")
 
 
 def test_a_consumer_that_went_is_remembered_until_when_it_was_heard_while_it_holds_anything() -> None:
@@ -105,9 +105,9 @@ def test_one_that_holds_nothing_is_forgotten_at_once() -> None:
 def test_one_that_expired_already_ends_without_a_word() -> None:
     play = started(4, 2, rejoin_grace=GRACE)
     play.wait(46, ["g-0"])
-    before = play.view.group_epoch, len(play.told)
+    before = play.view.group_epoch, len(play.events)
     play.die("g-1")
-    assert (play.view.group_epoch, [each.reason for each in play.told[before[1] :]]) == (before[0], [])
+    assert (play.view.group_epoch, [each.reason for each in play.events[before[1] :]]) == (before[0], [])
     assert play.group.ownership.consumers[B] == ConsumerRecord(B, RUN, present=False, ended=RUN, end_reason=EndReason.DIED)
 
 
@@ -116,8 +116,8 @@ def test_one_that_expired_and_speaks_again_joins_anew() -> None:
     play.wait(46, ["g-0"])
     epoch = play.view.group_epoch
     play.beat("g-1")
-    joined = Told("ConsumerJoined", "g-1 joined: pod uid-g-1-1, start 1", consumer=B, incarnation=RUN)
-    assert [each for each in play.told if each.consumer == B][-1] == joined
+    joined = GroupEvent("ConsumerJoined", "g-1 joined: pod uid-g-1-1, start 1", consumer=B, incarnation=RUN)
+    assert [each for each in play.events if each.consumer == B][-1] == joined
     assert play.group.ownership.consumers[B] == ConsumerRecord(B, RUN)
     assert play.view.group_epoch == epoch + 1
 
@@ -127,8 +127,8 @@ def test_a_consumer_that_joins_is_told_of_once() -> None:
     play.discover(topic(1))
     epoch = play.view.group_epoch
     play.beat("g-0", "g-0")
-    assert [each for each in play.told if each.consumer] == [
-        Told("ConsumerJoined", "g-0 joined: pod uid-g-0-1, start 1", consumer=A, incarnation=incarnation("g-0"))
+    assert [each for each in play.events if each.consumer] == [
+        GroupEvent("ConsumerJoined", "g-0 joined: pod uid-g-0-1, start 1", consumer=A, incarnation=incarnation("g-0"))
     ]
     assert play.view.group_epoch == epoch + 1
 
@@ -155,7 +155,7 @@ def test_an_expired_run_that_is_proven_dead_is_no_pod_to_be_replaced_any_more() 
 def test_what_a_consumer_held_is_told_in_natural_order() -> None:
     play = started(12, 2)
     play.die("g-1")
-    (event,) = [each for each in play.told if each.reason == "ConsumerDied"]
+    (event,) = [each for each in play.events if each.reason == "ConsumerDied"]
     assert event.shards == shards("1", "3", "5", "7", "9", "11")
 
 
@@ -355,7 +355,7 @@ def test_a_free_shard_of_a_consumer_that_went_is_told_of_by_a_rebalance_at_the_v
     assert state.journal == []
     liveness.settle(state, 120.0)
     assert state.shards == {shard("0"): FREE._replace(last_holder=A, since=120.0)}
-    assert (state.clocks.due, state.heard, told(state)) == ("ShardsFreed", {}, [])
+    assert (state.clocks.due, state.heard, events(state)) == ("ShardsFreed", {}, [])
 
 
 def test_a_transfer_of_a_consumer_that_went_waits_for_no_grace() -> None:

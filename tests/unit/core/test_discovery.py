@@ -11,7 +11,7 @@ from msgspec import structs
 from shardherd.core.group import discovery
 from shardherd.core.group.notes import Note, parse
 from shardherd.core.group.records import ShardRecord
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.nouns import Condition, ConsumerId, Growth, Offset, ShardId, ShardInfo, ShardState
 from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint, ShardsDiscovered
 from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic, with_settings, with_topics
@@ -352,45 +352,45 @@ class TestWhatIsTold:
         first = [info(name, open=name != "2") for name in ("10", "2", "3", "4", "5", "6")]
         play.discover(first)
         six = shards("2", "3", "4", "5", "6", "10")
-        appeared = Told("ShardsAppeared", "6 new shards: t/2, t/3, t/4, t/5, t/6 and others", shards=six)
-        assert (play.told, play.view.group_epoch) == ([appeared], 1)
+        appeared = GroupEvent("ShardsAppeared", "6 new shards: t/2, t/3, t/4, t/5, t/6 and others", shards=six)
+        assert (play.events, play.view.group_epoch) == ([appeared], 1)
         closed = [info("10", open=False, end=70), *first[1:]]
         for _ in range(2):
             play.discover(closed)
-            told = Told("ShardClosed", "shard t/10 is closed at 70", shards=shards("10"))
-            assert (play.told, play.view.group_epoch) == ([appeared, told], 2)
+            event = GroupEvent("ShardClosed", "shard t/10 is closed at 70", shards=shards("10"))
+            assert (play.events, play.view.group_epoch) == ([appeared, event], 2)
 
     def test_of_five_that_appear_all_are_named(self) -> None:
         play = Play(spec(1))
         play.discover(topic(5))
         five = shards("0", "1", "2", "3", "4")
-        assert play.told == [Told("ShardsAppeared", "5 new shards: t/0, t/1, t/2, t/3, t/4", shards=five)]
+        assert play.events == [GroupEvent("ShardsAppeared", "5 new shards: t/0, t/1, t/2, t/3, t/4", shards=five)]
 
     def test_of_a_topic_that_grows_under_an_ordered_group_is_a_warning(self) -> None:
         play = Play(spec(1, ordered=True))
         play.discover(topic(2))
-        play.told.clear()
+        play.events.clear()
         play.discover(topic(3))
         grew = (
             "topic t grew from 2 to 3 partitions: keys moved between them, and their records may be read out of order until "
             "what was written before is read"
         )
-        assert play.told == [
-            Told("PartitionGrowth", grew, shards=shards("0", "1"), warning=True),
-            Told("ShardsAppeared", "1 new shard: t/2", shards=shards("2")),
+        assert play.events == [
+            GroupEvent("PartitionGrowth", grew, shards=shards("0", "1"), warning=True),
+            GroupEvent("ShardsAppeared", "1 new shard: t/2", shards=shards("2")),
         ]
 
     def test_of_shards_that_are_others_than_before_is_a_warning_and_told_once(self) -> None:
         play = Play(spec(1))
         play.discover([info("10", source_id="a"), info("2", source_id="a"), info("3", source_id="a")])
-        play.told.clear()
+        play.events.clear()
         recreated = [info("10", source_id="b"), info("2", source_id="b"), info("3", source_id="a")]
-        told = "t/2 is another shard than before under the same name; nothing is granted: see the conditions"
+        message = "t/2 is another shard than before under the same name; nothing is granted: see the conditions"
         for _ in range(2):
             play.discover(recreated)
-            assert play.told == [Told("SourceRecreated", told, shards=shards("2", "10"), warning=True)]
+            assert play.events == [GroupEvent("SourceRecreated", message, shards=shards("2", "10"), warning=True)]
         play.discover([*recreated[:2], info("3", source_id="b")])
-        assert len(play.told) == 1
+        assert len(play.events) == 1
 
 
 def test_the_group_epoch_grows_with_the_settings_and_not_with_the_rest_of_the_declaration() -> None:

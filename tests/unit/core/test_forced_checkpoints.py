@@ -72,7 +72,7 @@ def test_a_forced_checkpoint_before_the_end_of_a_finished_shard_revives_it() -> 
     assert force(play, "0", 50) == ""
     play.beat("g-0")
     assert play.confirmed("g-0")["0"].position == 50
-    assert [told.warning for told in play.told if told.reason == "ShardRevived"] == [False]
+    assert [event.warning for event in play.events if event.reason == "ShardRevived"] == [False]
 
 
 def test_a_forced_checkpoint_at_the_end_of_a_finished_shard_leaves_it_finished() -> None:
@@ -100,7 +100,7 @@ def test_reviving_a_shard_whose_descendants_were_read_is_told_as_a_warning_that_
     play.settle("g-0")
     warning = "descendants of t/0 were read before it, so the order of its keys can break: t/1, t/4"
     assert force(play, "0", 50) == warning
-    (revived,) = [told for told in play.told if told.reason == "ShardRevived"]
+    (revived,) = [event for event in play.events if event.reason == "ShardRevived"]
     assert (revived.warning, revived.message) == (True, f"finished shard t/0 is read again from 50; {warning}")
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from shardherd.core.group import grants
 from shardherd.core.group.records import InFlight, ShardRecord
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.nouns import Condition, Offset, ResetReport, ResetState, ResetTo, ShardId, ShardInfo, ShardState
 from tests.builders import incarnation, info, shard, with_settings
-from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, WAITING, A, B, C, given, having, told
+from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, WAITING, A, B, C, events, given, having
 
 Change = Callable[[State, ShardRecord], object]
 
@@ -50,7 +50,7 @@ def test_a_change_of_hands_writes_exactly_this(before: ShardRecord, change: Chan
     change(state, before)
     assert state.shards == {shard("0"): after}
     assert (state.record.revision, state.clocks.due) == (8, "")
-    assert told(state) == []
+    assert events(state) == []
 
 
 @pytest.mark.parametrize(("behind", "entered"), [(False, ShardState.NOT_ALLOC), (True, ShardState.WAIT)])
@@ -95,7 +95,9 @@ def test_a_closed_shard_that_is_read_to_its_end_is_over_told_of_and_a_reason_to_
     change(state, before)
     assert state.shards == {shard("0"): after}
     assert state.clocks.due == "ShardOver"
-    assert told(state) == [Told("ShardOver", "shard t/0 is closed and consumed up to its end 100", shards=(shard("0"),))]
+    assert events(state) == [
+        GroupEvent("ShardOver", "shard t/0 is closed and consumed up to its end 100", shards=(shard("0"),))
+    ]
 
 
 NOT_DONE = {
@@ -166,7 +168,9 @@ def test_a_shard_that_is_over_wakes_every_descendant_that_nothing_else_keeps_wai
     infos = tuple(info(row.shard, open=row is not HELD) for row in (*rows, read_before, being_read))
     state = having(*rows, read_before, being_read, infos=infos, positions={shard("0"): 100})
     assert grants.finish_if_done(state, shard("0"), NOW) is True
-    woken = [event.key for event in state.journal if not isinstance(event, Told) and event.after == state.shards.get(event.key)]
+    woken = [
+        event.key for event in state.journal if not isinstance(event, GroupEvent) and event.after == state.shards.get(event.key)
+    ]
     assert woken == [shard("0"), shard("2"), shard("3"), shard("10")]
     assert {name: (row.state, row.since) for name, row in state.shards.items()} == {
         shard("0"): (ShardState.OVER, NOW),

@@ -13,7 +13,7 @@ from shardherd.core.group import group
 from shardherd.core.group.decisions import decision_of
 from shardherd.core.group.group import Decision, Group
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session
-from shardherd.core.group.state import Event, Put, Table, Told
+from shardherd.core.group.state import Entry, GroupEvent, Put, Table
 from shardherd.core.model.errors import StaleIncarnationError
 from shardherd.core.model.nouns import ConsumerId, Heartbeat, Leave, Offset, ShardId, ShardState, Weights
 from shardherd.core.model.requests import (
@@ -102,7 +102,7 @@ def test_a_first_look_asks_for_the_start_positions_to_be_committed_and_the_shard
     play.hold_commits = True
     decision = play.group.decide(ShardsDiscovered((info("0", begin=3), info("1"))), play.now)
     assert asked(decision) == (True, {shard("0"): 3, shard("1"): 0}, frozenset())
-    assert decision.told == tuple(event for event in decision.events if isinstance(event, Told)) != ()
+    assert decision.events == tuple(event for event in decision.entries if isinstance(event, GroupEvent)) != ()
     assert decision.reply is None
 
 
@@ -146,7 +146,7 @@ def test_a_group_whose_declaration_changed_takes_the_next_look() -> None:
     play.discover(topic(2))
     play.discover(topic(2))
     result = play.ask(SettingsChanged(replace(play.group.spec, created="2026-01-01T00:00:00Z")))
-    assert [event.key for event in result.events if isinstance(event, Put)] == ["spec"]
+    assert [event.key for event in result.entries if isinstance(event, Put)] == ["spec"]
     assert play.group.changed_by(topic(2))
 
 
@@ -275,8 +275,8 @@ def test_an_empty_group_wants_nothing_and_a_restored_one_to_be_asked_at_once() -
 
 HEARD_LATER = Put(Table.SESSIONS, A, Session(1.0), Session(2.0))
 GRANTED = Put(Table.SHARDS, shard("0"), FREE, HELD)
-SMALL: list[Event] = [
-    Told("Rebalanced", ""),
+SMALL: list[Entry] = [
+    GroupEvent("Rebalanced", ""),
     Put(Table.IN_FLIGHT, shard("0"), None, InFlight(1)),
     Put(Table.POSITIONS, shard("0"), None, 1),
     Put(Table.TOUCHED, A, None, 1),

@@ -20,7 +20,7 @@ from tests.builders import Play, info, moved, shard, spec, started, topic, with_
 
 def rebalances(play: Play) -> list[str]:
     """Why each rebalance so far was made."""
-    return [told.cause for told in play.told if told.reason == "Rebalanced"]
+    return [event.cause for event in play.events if event.reason == "Rebalanced"]
 
 
 def confirmed_by(play: Play, *names: str) -> list[str]:
@@ -36,13 +36,13 @@ def test_r1_at_no_moment_of_a_transfer_are_two_consumers_told_to_read_a_shard() 
     play.consumer("g-0").busy = {view.shard for view in play.view.shards}
     for _ in range(5):
         play.beat("g-1", "g-0")
-        told = confirmed_by(play, "g-0", "g-1")
-        assert len(told) == len(set(told))
+        confirmed = confirmed_by(play, "g-0", "g-1")
+        assert len(confirmed) == len(set(confirmed))
     play.consumer("g-0").busy = set()
     for _ in range(5):
         play.beat("g-0", "g-1")
-        told = confirmed_by(play, "g-0", "g-1")
-        assert len(told) == len(set(told))
+        confirmed = confirmed_by(play, "g-0", "g-1")
+        assert len(confirmed) == len(set(confirmed))
     assert play.counts() == {"g-0": 2, "g-1": 2}
 
 

@@ -27,7 +27,7 @@ def expired_after(play: Play, most: int = 1000) -> tuple[int, str]:
     """After how many seconds g-0 is expired while it heartbeats, and why."""
     for second in range(1, most):
         play.wait(1.0)
-        over = [each for each in play.told if each.reason.endswith("Timeout")]
+        over = [each for each in play.events if each.reason.endswith("Timeout")]
         if over:
             assert [each.consumer for each in over] == ["g-0"]
             return second, over[0].reason
@@ -79,7 +79,7 @@ def test_who_does_not_wait_cannot_say_when_it_goes_on() -> None:
 def test_one_that_waits_for_its_sink_has_the_sinks_time_and_is_then_replaced() -> None:
     play = behind(phase=Phase.WRITING)
     assert expired_after(play) == (600, "SinkTimeout")
-    assert [each.message for each in play.told if each.reason == "SinkTimeout"] == [
+    assert [each.message for each in play.events if each.reason == "SinkTimeout"] == [
         "g-0 has waited for its sink for longer than sinkTimeout; its pod must be replaced"
     ]
     assert [consumer for consumer, _ in play.view.expired] == ["g-0"]

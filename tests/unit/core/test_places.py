@@ -108,17 +108,17 @@ def test_an_ownership_of_before_places_were_known_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"capacity": 0}, "capacity 0 and zone ''; a capacity is 1 to 1000000"),
         ({"capacity": 1_000_001}, "capacity 1000001"),
         ({"zone": "z" * 64}, "a zone has at most 63 characters: see SHARDHERD_CAPACITY and SHARDHERD_ZONE of its pod"),
     ],
 )
-def test_what_cannot_be_a_place_is_refused_and_changes_nothing(change: Mapping[str, object], told: str) -> None:
+def test_what_cannot_be_a_place_is_refused_and_changes_nothing(change: Mapping[str, object], message: str) -> None:
     play = Play(spec(1))
     play.discover(topic(2))
-    with pytest.raises(InvalidRequestError, match=told):
+    with pytest.raises(InvalidRequestError, match=message):
         play.ask(structs.replace(play.consumer("g-0").heartbeat(), **change))
     assert play.view.consumers == ()
 

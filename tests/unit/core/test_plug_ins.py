@@ -112,7 +112,7 @@ def test_a_plug_in_that_fails_is_reported_and_shards_are_given_out_without_it(as
             "Mend the plug-in, or set another spec.assignor",
         ),
     )
-    assert [told.message for told in play.told if told.warning] == [f'assignor "example.LastFirst" {why}']
+    assert [event.message for event in play.events if event.warning] == [f'assignor "example.LastFirst" {why}']
 
 
 def test_what_is_held_stays_while_a_plug_in_fails_and_it_is_used_again_once_it_answers() -> None:

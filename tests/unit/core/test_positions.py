@@ -9,7 +9,7 @@ import pytest
 
 from shardherd.core.group import checkpoints, grants
 from shardherd.core.group.records import InFlight, Session, ShardRecord
-from shardherd.core.group.state import Put, State, Table, Told
+from shardherd.core.group.state import GroupEvent, Put, State, Table
 from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError, ShardherdError, UnknownShardError
 from shardherd.core.model.nouns import (
     CheckpointOutcome,
@@ -33,7 +33,7 @@ from shardherd.core.model.requests import (
     ForceCheckpointReply,
 )
 from tests.builders import Play, incarnation, info, shard, shards, started
-from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OVER, A, B, having, told
+from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OVER, A, B, events, having
 
 OK, UNCHANGED, FENCED, WITHHELD = (
     CheckpointResult.OK,
@@ -189,7 +189,7 @@ def test_a_durable_position_is_progress_of_its_holder_and_makes_deadlines_plain(
     assert (state.positions, state.in_flight) == ({shard("0"): 60}, {})
     assert state.sessions[A] == Session(1.0, seq=1, ready=True, progress_at=NOW)
     assert state.sessions[B] == Session(1.0, seq=1, ready=True, progress_at=1.0)
-    assert (state.clocks.doublings, state.clocks.due, told(state)) == (0, "", [])
+    assert (state.clocks.doublings, state.clocks.due, events(state)) == (0, "", [])
     assert state.shards == {shard("0"): GRANT}
 
 
@@ -292,7 +292,7 @@ def forced(state: State, offset: Offset, found: Offset | None = None) -> str:
     return reply.warning
 
 
-FORCED = Told("CheckpointForced", "checkpoint of shard t/0 was set to 10", shards=shards("0"), warning=True)
+FORCED = GroupEvent("CheckpointForced", "checkpoint of shard t/0 was set to 10", shards=shards("0"), warning=True)
 
 
 def test_a_forced_position_is_told_and_fences_the_holder() -> None:
@@ -300,28 +300,28 @@ def test_a_forced_position_is_told_and_fences_the_holder() -> None:
         state = reading(row)
         assert forced(state, 10) == ""
         assert state.shards == {shard("0"): row._replace(owner_epoch=5, held_since_epoch=5, revision=8)}
-        assert (told(state), state.clocks.due) == ([FORCED], "")
+        assert (events(state), state.clocks.due) == ([FORCED], "")
 
 
 def test_a_forced_position_of_what_is_free_is_a_reason_to_rebalance() -> None:
     state = reading(FREE)
     assert forced(state, 10) == ""
-    assert (state.shards, told(state), state.clocks.due) == ({shard("0"): FREE}, [FORCED], "CheckpointForced")
+    assert (state.shards, events(state), state.clocks.due) == ({shard("0"): FREE}, [FORCED], "CheckpointForced")
 
 
 def test_a_forced_position_that_was_not_written_changes_nothing() -> None:
     state = reading(GRANT)
     assert forced(state, 10, found=40) == ""
-    assert (state.shards, told(state)) == ({shard("0"): GRANT}, [])
+    assert (state.shards, events(state)) == ({shard("0"): GRANT}, [])
 
 
 def test_a_finished_shard_is_read_again_which_is_told_beside_the_forced_position() -> None:
     state = reading(OVER, infos=(CLOSED,), positions={shard("0"): 100})
     assert forced(state, 10) == ""
     assert state.shards == {shard("0"): FREE._replace(since=NOW)}
-    assert told(state) == [
+    assert events(state) == [
         FORCED,
-        Told("ShardRevived", "finished shard t/0 is read again from 10", shards=shards("0")),
+        GroupEvent("ShardRevived", "finished shard t/0 is read again from 10", shards=shards("0")),
     ]
     assert state.clocks.due == "CheckpointForced"
 
@@ -353,15 +353,17 @@ def test_the_warning_names_the_descendants_that_were_read_the_first_ten_of_them(
 ) -> None:
     state = with_children(count, **fields)
     assert forced(state, 99) == warning
-    (revived,) = [each for each in told(state) if each.reason == "ShardRevived"]
+    (revived,) = [each for each in events(state) if each.reason == "ShardRevived"]
     said = "finished shard t/0 is read again from 99"
-    assert revived == Told("ShardRevived", f"{said}; {warning}" if warning else said, shards=shards("0"), warning=bool(warning))
+    assert revived == GroupEvent(
+        "ShardRevived", f"{said}; {warning}" if warning else said, shards=shards("0"), warning=bool(warning)
+    )
 
 
 def test_no_warning_comes_with_a_position_at_the_end_or_of_a_shard_that_is_not_finished() -> None:
     state = with_children(2, last_holder=B)
     assert forced(state, 100) == ""
-    assert [each.reason for each in told(state)] == ["CheckpointForced"]
+    assert [each.reason for each in events(state)] == ["CheckpointForced"]
     state = with_children(2, last_holder=B)
     state.put_shard(FREE)
     assert forced(state, 10) == ""
@@ -396,7 +398,7 @@ def test_a_position_of_a_reset_is_not_told_by_itself() -> None:
     state.put_in_flight(shard("0"), InFlight(10, forced=True))
     state.begin()
     commit(state, s0=10)
-    assert (told(state), state.positions, state.clocks.due) == ([], {shard("0"): 10}, "CheckpointForced")
+    assert (events(state), state.positions, state.clocks.due) == ([], {shard("0"): 10}, "CheckpointForced")
 
 
 # Refusals.

@@ -14,10 +14,10 @@ from shardherd.core.assignors import NOBODY, Problem
 from shardherd.core.group import balance
 from shardherd.core.group.rates import Rates
 from shardherd.core.group.records import ConsumerRecord, InFlight, Session, ShardRecord
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.nouns import ConsumerId, ShardState, Weights, Zones
 from tests.builders import incarnation, info, shard, shards, spec, with_settings
-from tests.unit.core.tables import FREE, HELD, MOVING, OVER, WAITING, A, B, C, having, told
+from tests.unit.core.tables import FREE, HELD, MOVING, OVER, WAITING, A, B, C, events, having
 
 
 def shown(problem: Problem) -> dict[str, Any]:
@@ -223,25 +223,25 @@ def test_a_plug_in_that_fails_is_told_of_once_and_leaves_what_is_held() -> None:
     state.assignors = {"Mine": broken}
     state.begin()
     assert answer(state) == KEPT
-    (event,) = told(state)
-    assert event == Told("AssignorFailed", state.clocks.assignor_error, warning=True)
+    (event,) = events(state)
+    assert event == GroupEvent("AssignorFailed", state.clocks.assignor_error, warning=True)
     assert "ZeroDivisionError" in event.message
     assert answer(state) == KEPT
-    assert len(told(state)) == 1
+    assert len(events(state)) == 1
     state.assignors = {"Mine": assignors.ASSIGNORS["RoundRobin"]}
     assert answer(state) == [0, 1, 0, 1, 0]
-    assert (state.clocks.assignor_error, len(told(state))) == ("", 1)
+    assert (state.clocks.assignor_error, len(events(state))) == ("", 1)
 
 
 # Rates and sizes.
 
 
-def looked(state: State, now: float) -> tuple[str, list[Told]]:
-    """Why a rebalance is wanted after this look, and what is told."""
+def looked(state: State, now: float) -> tuple[str, list[GroupEvent]]:
+    """Why a rebalance is wanted after this look, and the events."""
     state.put_clocks(due="")
     state.begin()
     balance.note_rates(state, now)
-    return state.clocks.due, told(state)
+    return state.clocks.due, events(state)
 
 
 def grow(state: State, **ends: int) -> None:
@@ -315,7 +315,7 @@ def test_another_unit_keeps_the_rates_and_is_a_reason_to_rebalance() -> None:
     assert state.rates == replace(before, unit=Weights.BYTES, record_sizes={shard("0"): 5.0})
 
 
-UNKNOWN = Told(
+UNKNOWN = GroupEvent(
     "ShardSizesUnknown",
     "the source does not show how many bytes its shards have, so they weigh their records per second; Kafka needs the right "
     "Describe on the Cluster for it",

@@ -8,10 +8,10 @@ import pytest
 
 from shardherd.core.group import rebalance
 from shardherd.core.group.records import ConsumerRecord, Session, ShardRecord
-from shardherd.core.group.state import Put, State, Table, Told
+from shardherd.core.group.state import GroupEvent, Put, State, Table
 from shardherd.core.model.nouns import ConsumerId, ShardId, ShardState
 from tests.builders import incarnation, info, shard, shards, spec, with_settings
-from tests.unit.core.tables import FREE, HELD, MOVING, A, B, C, having, told
+from tests.unit.core.tables import FREE, HELD, MOVING, A, B, C, events, having
 
 NOW = 100.0
 FRESH = FREE._replace(last_holder=None)
@@ -51,8 +51,8 @@ def test_free_shards_are_given_out_in_order_and_that_is_reported_once() -> None:
     assert {row.shard: row.holder for row in state.shards.values()} == dict(
         zip(shards("0", "1", "2", "10"), (A, B, A, B), strict=True)
     )
-    assert told(state) == [
-        Told("Rebalanced", "4 shards granted and 0 revoked, because of ShardsAppeared", cause="ShardsAppeared", moved=0)
+    assert events(state) == [
+        GroupEvent("Rebalanced", "4 shards granted and 0 revoked, because of ShardsAppeared", cause="ShardsAppeared", moved=0)
     ]
     clocks = state.clocks
     assert (clocks.due, clocks.replan, clocks.assign_at, clocks.gather_until) == ("", False, None, 50.0)
@@ -75,8 +75,8 @@ def test_only_what_changes_hands_counts_as_moved() -> None:
     assert state.shards[revoked[0]] == held(B, revoked[0])[0]._replace(
         state=ShardState.TRANSFER, next_consumer=A, revision=8, since=NOW
     )
-    assert told(state) == [
-        Told("Rebalanced", "3 shards granted and 2 revoked, because of ShardsAppeared", cause="ShardsAppeared", moved=3)
+    assert events(state) == [
+        GroupEvent("Rebalanced", "3 shards granted and 2 revoked, because of ShardsAppeared", cause="ShardsAppeared", moved=3)
     ]
     assert (state.clocks.rebalance_moved, state.clocks.rebalances) == (3, 1)
 
@@ -84,7 +84,7 @@ def test_only_what_changes_hands_counts_as_moved() -> None:
 def test_a_rebalance_that_changes_nothing_is_not_reported() -> None:
     state = ready(*held(A, "0"), *held(B, "1"))
     rebalance.rebalance(state, NOW)
-    assert (written(state), told(state), state.clocks.rebalances) == ([], [], 0)
+    assert (written(state), events(state), state.clocks.rebalances) == ([], [], 0)
     assert (state.clocks.due, state.clocks.replan) == ("", False)
 
 
@@ -210,8 +210,8 @@ def test_a_better_target_redirects_a_transfer_which_is_told_as_a_revocation_and_
     naming(state, A, "0", "1")
     rebalance.rebalance(state, NOW)
     assert list(state.shards.values()) == moving(A, B, "0", "1")
-    assert told(state) == [
-        Told("Rebalanced", "0 shards granted and 2 revoked, because of ShardsAppeared", cause="ShardsAppeared", moved=0)
+    assert events(state) == [
+        GroupEvent("Rebalanced", "0 shards granted and 2 revoked, because of ShardsAppeared", cause="ShardsAppeared", moved=0)
     ]
 
 
@@ -219,7 +219,7 @@ def test_a_transfer_that_the_target_would_call_off_goes_on_and_is_looked_at_agai
     state = ready(*moving(A, B, "0"), assignor="Range")
     naming(state, A, "0")
     rebalance.rebalance(state, NOW)
-    assert (written(state), told(state), state.clocks.replan) == ([], [], True)
+    assert (written(state), events(state), state.clocks.replan) == ([], [], True)
     rebalance.transfer_ended(state)
     assert state.clocks.due == "TransferEnded"
     state.put_clocks(due="", replan=False)
@@ -281,4 +281,4 @@ def test_while_grants_are_withheld_only_what_has_no_next_consumer_goes_back() ->
     rebalance.rebalance(state, NOW)
     assert written(state) == [shard("0")]
     assert state.shards[shard("0")] == held(A, "0")[0]._replace(revision=8, since=NOW)
-    assert (state.clocks.due, told(state)) == ("ShardsAppeared", [])
+    assert (state.clocks.due, events(state)) == ("ShardsAppeared", [])

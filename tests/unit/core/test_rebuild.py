@@ -13,7 +13,7 @@ from shardherd.core.group.group import Group
 from shardherd.core.group.notes import Note, of_group, outdated, parse
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, ShardRecord
-from shardherd.core.group.state import State, Table, Told
+from shardherd.core.group.state import GroupEvent, State, Table
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.nouns import CheckpointResult, ConsumerId, Heartbeat, HeldShard, ShardState
 from shardherd.core.model.requests import ForceCheckpoint
@@ -628,8 +628,8 @@ def test_an_older_ownership_is_known_by_what_consumers_were_told_since_and_nobod
 def test_an_older_ownership_is_known_by_an_epoch_that_it_never_gave_too() -> None:
     play, older = moved_on()
     put_back(play, older)
-    told = play.consumer("g-1").heartbeat()
-    play.ask(structs.replace(told, revision=1))
+    heartbeat = play.consumer("g-1").heartbeat()
+    play.ask(structs.replace(heartbeat, revision=1))
     assert conditions(play) == ["OwnershipRebuilding"]
     assert play.held_by("g-1") == {each.removeprefix("t/") for each in play.consumer("g-1").held}
 
@@ -809,8 +809,8 @@ def test_at_the_end_what_nobody_claimed_is_free_above_all_epochs() -> None:
         free("3", 2, ShardState.OVER),
     ]
     assert (state.record.rebuilding, state.clocks.resumed_at, state.clocks.due) == (False, 1045.0, "OwnershipRebuilt")
-    assert [event for event in state.journal if isinstance(event, Told)] == [
-        Told("OwnershipRebuilt", "2 shards were claimed by their holders, 2 are free")
+    assert [event for event in state.journal if isinstance(event, GroupEvent)] == [
+        GroupEvent("OwnershipRebuilt", "2 shards were claimed by their holders, 2 are free")
     ]
     state.begin()
     rebuild.end_if_due(state, 1050.0)
@@ -820,8 +820,8 @@ def test_at_the_end_what_nobody_claimed_is_free_above_all_epochs() -> None:
 def test_a_single_shard_that_was_claimed_and_one_that_is_free_are_told_as_one_each() -> None:
     state = remains(free("0", 4), held("1", 7))
     rebuild.end_if_due(state, 1045.0)
-    assert [event for event in state.journal if isinstance(event, Told)] == [
-        Told("OwnershipRebuilt", "1 shard was claimed by its holder, 1 is free")
+    assert [event for event in state.journal if isinstance(event, GroupEvent)] == [
+        GroupEvent("OwnershipRebuilt", "1 shard was claimed by its holder, 1 is free")
     ]
 
 
@@ -840,8 +840,8 @@ def test_a_group_of_which_there_is_a_trace_was_lost(notes: list[tuple[int, int]]
     written = {shard(str(number)): Note(IDENTITY.uid, *epochs) for number, epochs in enumerate(notes)}
     rebuild.begin(state, written, {shard("5"): 40}, 1005.0)
     assert (state.record.rebuilding, state.record.leader_epoch, state.clocks.claims_until) == (True, after, 1050.0)
-    assert [event for event in state.journal if isinstance(event, Told)] == [
-        Told(
+    assert [event for event in state.journal if isinstance(event, GroupEvent)] == [
+        GroupEvent(
             "OwnershipLost",
             f"who holds which shard was lost, and is found out from {len(notes)} committed positions and from the consumers; "
             "nothing is granted or committed for 45 s",

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from shardherd.core.group.resets import REMEMBERED, SHOWN
-from shardherd.core.group.state import Told
+from shardherd.core.group.state import GroupEvent
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
@@ -51,7 +51,7 @@ def reading(*offsets: int, **settings: Any) -> Play:
     play = started(len(offsets), 1, **settings)
     for number, offset in enumerate(offsets):
         play.checkpoint("g-0", str(number), offset)
-    play.told.clear()
+    play.events.clear()
     return play
 
 
@@ -118,8 +118,8 @@ def test_what_was_made_is_told_once_with_what_it_comes_to() -> None:
     rows = (ResetRow(shard("0"), 40, 10), ResetRow(shard("1"), 60, 75))
     made = ResetReport("r1", ResetTo.OFFSETS, ResetState.DONE, message, Seconds(WALL), 2, 30, 15, rows, "kubectl-edit")
     assert report(play) == play.view.last_reset == play.view.reset == made
-    told = f"reset r1 to Offsets (declared by field manager kubectl-edit): {message}"
-    assert play.told == [Told("ResetDone", told, shards=shards("0", "1"), warning=True)]
+    reported = f"reset r1 to Offsets (declared by field manager kubectl-edit): {message}"
+    assert play.events == [GroupEvent("ResetDone", reported, shards=shards("0", "1"), warning=True)]
 
 
 def test_up_to_three_shards_are_named_and_who_declared_it_only_if_that_is_known() -> None:
@@ -131,7 +131,7 @@ def test_up_to_three_shards_are_named_and_who_declared_it_only_if_that_is_known(
         "t/0 40 -> 0, t/1 60 -> 0, t/2 70 -> 0."
     )
     done = f"reset r1 to Earliest: {message}"
-    assert play.told == [Told("ResetDone", done, shards=shards("0", "1", "2"), warning=True)]
+    assert play.events == [GroupEvent("ResetDone", done, shards=shards("0", "1", "2"), warning=True)]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_group_that_is_not_paused_is_left_alone_and_its_user_told_why() -> Non
 
     why = "the group is not paused; set spec.paused to true, and back to false once it is done"
     assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.PAUSE_FIRST, f"Nothing was changed: {why}.")
-    assert [(told.reason, told.message, told.warning) for told in play.told] == [("ResetWaits", f"reset r1: {why}", True)]
+    assert [(event.reason, event.message, event.warning) for event in play.events] == [("ResetWaits", f"reset r1: {why}", True)]
     assert positions(play) == {"0": 40}
 
     declare(play, reset())
@@ -183,7 +183,7 @@ def test_a_dry_run_changes_nothing_needs_no_pause_and_says_what_would_be_done() 
     assert report(play) == ResetReport("r1", ResetTo.EARLIEST, ResetState.PLANNED, message, Seconds(WALL), 2, 100, 0, rows)
     assert (positions(play), play.group.ownership) == ({"0": 40, "1": 60}, before)
     assert play.group.reset_due is None
-    assert play.told == [Told("ResetPlanned", f"reset r1 to Earliest: {message}")]
+    assert play.events == [GroupEvent("ResetPlanned", f"reset r1 to Earliest: {message}")]
 
 
 def test_a_dry_run_for_one_record_of_one_shard_is_told_as_one_each() -> None:
@@ -247,10 +247,10 @@ def test_what_cannot_be_is_refused_as_a_whole_before_anything_is_changed(declare
     declare(play, declared)
     go_on(play)
 
-    told = f"Nothing was changed: {wrong}. Correct it, with another id."
-    assert report(play) == ResetReport("r1", declared.to, ResetState.REFUSED, told, Seconds(WALL))
+    reported = f"Nothing was changed: {wrong}. Correct it, with another id."
+    assert report(play) == ResetReport("r1", declared.to, ResetState.REFUSED, reported, Seconds(WALL))
     assert positions(play) == {"0": 40, "1": 60}
-    assert play.told == [Told("ResetRefused", f"reset r1 to {declared.to}: {told}", warning=True)]
+    assert play.events == [GroupEvent("ResetRefused", f"reset r1 to {declared.to}: {reported}", warning=True)]
     assert play.view.last_reset is None
 
 
@@ -504,7 +504,7 @@ def test_what_went_before_it_was_set_is_not_said_to_be_set_and_is_named() -> Non
     )
     rows = (ResetRow(shard("0"), 40, 10), ResetRow(shard("2"), 70, 30))
     assert report(play) == ResetReport("r1", ResetTo.OFFSETS, ResetState.DONE, message, Seconds(WALL), 2, 70, 0, rows)
-    assert play.told[-1] == Told("ResetDone", f"reset r1 to Offsets: {message}", shards=shards("0", "2"), warning=True)
+    assert play.events[-1] == GroupEvent("ResetDone", f"reset r1 to Offsets: {message}", shards=shards("0", "2"), warning=True)
 
 
 def test_who_holds_what_was_set_before_it_went_and_before_the_leader_changed_is_fenced() -> None:
@@ -585,7 +585,7 @@ def test_an_answer_to_what_is_not_asked_any_more_changes_nothing() -> None:
     play.ask(ResetDue("r1", 4.0))
     declare(play, None)
     play.ask(ResetDue("r1", 5.0))
-    assert (positions(play), play.told) == ({"0": 40}, [])
+    assert (positions(play), play.events) == ({"0": 40}, [])
 
 
 def test_a_lost_checkpoint_is_found_by_a_reset_of_its_shard() -> None:

@@ -28,7 +28,7 @@ def reading(*offsets: int) -> Play:
     play.settle("g-0")
     for number, offset in enumerate(offsets):
         play.checkpoint("g-0", str(number), offset)
-    play.told.clear()
+    play.events.clear()
     return play
 
 
@@ -65,7 +65,7 @@ def test_a_reset_sets_nothing_in_a_topic_that_was_made_anew_since_it_was_decided
 
     expected = ResetReport("r1", ResetTo.LATEST, ResetState.DONE, f"No position was set. {LEFT}", Seconds(WALL))
     assert (play.log, report(play), play.view.last_reset) == ({}, expected, expected)
-    assert play.told[-1].message == f"reset r1 to Latest: {expected.message}"
+    assert play.events[-1].message == f"reset r1 to Latest: {expected.message}"
     assert withheld(play) == ["Paused", "SourceRecreated", "CheckpointLost"]
 
 

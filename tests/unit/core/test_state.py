@@ -11,7 +11,7 @@ import pytest
 from shardherd.core.assignors import ASSIGNORS
 from shardherd.core.group.rates import Rates
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
-from shardherd.core.group.state import Put, State, Table, Told
+from shardherd.core.group.state import GroupEvent, Put, State, Table
 from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId, ShardState, Weights
 from tests.builders import IDENTITY, incarnation, info, shard, shards, spec
 
@@ -19,7 +19,7 @@ G0, G1 = ConsumerId("g-0"), ConsumerId("g-1")
 RUN0, RUN1, RUN2 = incarnation("g-0"), incarnation("g-1"), incarnation("g-0", start=2)
 CLOCKS = Clocks(resumed_at=3.0)
 RECORD = GroupRecord(IDENTITY.uid, revision=7)
-TOLD = Told("ShardsAppeared", "2 shards appeared")
+EVENT = GroupEvent("ShardsAppeared", "2 shards appeared")
 
 NOT_ALLOC, ALREADY_ALLOC, TRANSFER, OVER = (
     ShardState.NOT_ALLOC,
@@ -158,10 +158,10 @@ def test_a_journal_is_undone_from_its_end() -> None:
     before = rows(state), indexes(state)
     for row in (held("3"), moving("3"), free("3", owner_epoch=1)):
         state.put_shard(row)
-    state.tell(TOLD)
+    state.emit(EVENT)
     state.put_position(shard("3"), 10)
     state.put_position(shard("3"), 20)
-    assert TOLD in state.journal
+    assert EVENT in state.journal
     state.undo(tuple(state.journal))
     assert (rows(state), indexes(state)) == before
 

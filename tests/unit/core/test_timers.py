@@ -12,7 +12,7 @@ from shardherd.core.group.records import ConsumerRecord, EndReason, Session
 from shardherd.core.group.state import State
 from shardherd.core.model.nouns import ConsumerId, ShardState
 from tests.builders import incarnation, shard, spec, topic, with_settings
-from tests.unit.core.tables import HELD, A, B, C, having, told
+from tests.unit.core.tables import HELD, A, B, C, events, having
 
 SETTINGS: dict[str, Any] = {"session_timeout": 50.0, "release_timeout": 30.0, "progress_timeout": 200.0}
 
@@ -137,11 +137,11 @@ def test_the_shards_of_a_run_that_is_over_are_looked_at_when_they_may_move() -> 
 
 
 def expired(at: float, **settings: Any) -> tuple[list[str], State]:
-    """What is told at this tick."""
+    """The events of this tick."""
     state = waiting(**settings)
     timers.tick(state, at)
     assert state.clocks.ticked_at == at
-    return [f"{each.consumer} {each.reason}" for each in told(state)], state
+    return [f"{each.consumer} {each.reason}" for each in events(state)], state
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_one_that_owes_two_things_ends_once_and_gives_the_others_more_time() -> 
     state = waiting(session_timeout=900.0)
     state.put_lagging(A, 80.0)
     timers.tick(state, 489.9)
-    assert [f"{each.consumer} {each.reason}" for each in told(state)] == ["g-0 ReleaseTimeout"]
+    assert [f"{each.consumer} {each.reason}" for each in events(state)] == ["g-0 ReleaseTimeout"]
     assert timers.next_deadline(state) == 90.0 + 2 * 200.0
     timers.tick(state, 490.0)
-    assert [f"{each.consumer} {each.reason}" for each in told(state)] == ["g-0 ReleaseTimeout", "g-1 ProgressTimeout"]
+    assert [f"{each.consumer} {each.reason}" for each in events(state)] == ["g-0 ReleaseTimeout", "g-1 ProgressTimeout"]
     assert (state.clocks.expiries, state.clocks.doublings) == (2, 2)
 
 
@@ -183,7 +183,7 @@ def test_one_that_has_read_everything_since_the_last_look_does_not_expire_for_wa
 
     timers.tick(state, 290.0)
 
-    assert (told(state), state.lagging, A in state.sessions) == ([], {}, True)
+    assert (events(state), state.lagging, A in state.sessions) == ([], {}, True)
 
 
 def test_several_expire_in_natural_order() -> None:
@@ -208,7 +208,7 @@ def test_several_expire_in_natural_order() -> None:
             state.put_shard(row)
         state.begin()
         timers.tick(state, 500.0)
-        assert [each.consumer for each in told(state)] == ["g-2", "g-9", "g-10"]
+        assert [each.consumer for each in events(state)] == ["g-2", "g-9", "g-10"]
 
 
 def test_deadlines_are_doubled_six_times_at_most() -> None:

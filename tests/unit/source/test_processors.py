@@ -71,7 +71,7 @@ class Done:
 def on(name: str, features: frozenset[str], code: str, folder: Path, *, kept: Path) -> Done:
     """Run code in a Python that takes its machine for another one."""
     every = V3.features | features
-    log, place = folder / "compilations", folder / "told"
+    log, place = folder / "compilations", folder / "place"
     place.mkdir()
     site = SITE.format(name=name, features={each: each in features for each in sorted(every)}, log=str(log))
     (place / "sitecustomize.py").write_text(site)

@@ -24,7 +24,13 @@ from shardherd.spark.schema import SCHEMA, Wanted, columns
 from shardherd.spark.source import ShardherdSource, ShardherdStreamReader, Slice
 
 ADDRESS = CountsAddress("127.0.0.1", 9091, "a-token")
-FACTS = {"group": "uid", "bootstrapServers": "kafka:9092", "slots": 2, "kafka": {}, "countsAddress": ADDRESS.as_dict()}
+READER_SETTINGS = {
+    "group": "uid",
+    "bootstrapServers": "kafka:9092",
+    "slots": 2,
+    "kafka": {},
+    "countsAddress": ADDRESS.as_dict(),
+}
 
 
 def offsets(warm: int = 1, **shards: list[int]) -> dict[str, Any]:
@@ -52,7 +58,11 @@ class FakeAgent:
             for question in map(json.loads, stream):
                 self.questions.append(question)
                 hello = question["op"] == "hello"
-                answer = {**FACTS, "committed": bool(question["committed"])} if hello else self.answers[question["op"]].pop(0)
+                answer = (
+                    {**READER_SETTINGS, "committed": bool(question["committed"])}
+                    if hello
+                    else self.answers[question["op"]].pop(0)
+                )
                 stream.write(json.dumps(answer).encode() + b"\n")
                 stream.flush()
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from shardherd.core.group import grants, liveness, resets
 from shardherd.core.group.records import ShardRecord
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import SHARDS_FORGOTTEN, SHARDS_GONE
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ShardId
@@ -45,9 +45,9 @@ def unseen(state: State) -> None:
 
 def _tell_of_gone(state: State, gone: list[ShardId]) -> None:
     if gone:
-        told = f"the source has {count(len(gone), 'shard')} no more: {some(gone, 5)}"
-        told = f"{told}; {verb(len(gone), 'it is', 'they are')} not read"
-        state.tell(Told(SHARDS_GONE, told, shards=tuple(gone), warning=True))
+        message = f"the source has {count(len(gone), 'shard')} no more: {some(gone, 5)}"
+        message = f"{message}; {verb(len(gone), 'it is', 'they are')} not read"
+        state.emit(GroupEvent(SHARDS_GONE, message, shards=tuple(gone), warning=True))
 
 
 def _forget(state: State, now: float) -> None:
@@ -107,5 +107,5 @@ def _drop(state: State, forgotten: list[ShardId]) -> None:
         begun=clocks.begun - gone,
         left_out=clocks.left_out - gone,
     )
-    told = f"{count(len(gone), 'shard')} that the source has had no more for long {verb(len(gone), 'is', 'are')} forgotten"
-    state.tell(Told(SHARDS_FORGOTTEN, f"{told}: {some(forgotten, 5)}", shards=tuple(forgotten)))
+    message = f"{count(len(gone), 'shard')} that the source has had no more for long {verb(len(gone), 'is', 'are')} forgotten"
+    state.emit(GroupEvent(SHARDS_FORGOTTEN, f"{message}: {some(forgotten, 5)}", shards=tuple(forgotten)))

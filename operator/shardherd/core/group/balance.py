@@ -11,7 +11,7 @@ from shardherd.core import assignors
 from shardherd.core.assignors.problem import Indexes, names_array
 from shardherd.core.assignors.weighted import HYSTERESIS
 from shardherd.core.group import eligible, grants, rates
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import SHARD_SIZES_UNKNOWN, WEIGHTS_CHANGED
 from shardherd.core.model.nouns import ConsumerId, ShardId, ShardState, Weights, Zones
 from shardherd.core.model.reasons import ASSIGNOR_FAILED
@@ -128,7 +128,7 @@ def target(state: State, asked: assignors.Problem) -> assignors.Assignment:
     if error != state.clocks.assignor_error:
         state.put_clocks(assignor_error=error)
         if error:
-            state.tell(Told(ASSIGNOR_FAILED, error, warning=True))
+            state.emit(GroupEvent(ASSIGNOR_FAILED, error, warning=True))
     return answer
 
 
@@ -150,11 +150,11 @@ def _note_sizes(state: State) -> None:
         return
     state.put_clocks(sizes_unknown=unknown)
     if unknown:
-        told = (
+        message = (
             "the source does not show how many bytes its shards have, so they weigh their records per second;"
             " Kafka needs the right Describe on the Cluster for it"
         )
-        state.tell(Told(SHARD_SIZES_UNKNOWN, told, warning=True))
+        state.emit(GroupEvent(SHARD_SIZES_UNKNOWN, message, warning=True))
 
 
 def _zones(state: State, shards: list[ShardId], consumers: list[ConsumerId]) -> tuple[Indexes, Indexes] | tuple[None, None]:

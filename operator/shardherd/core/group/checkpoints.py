@@ -12,7 +12,7 @@ from msgspec import structs
 
 from shardherd.core.group import counted, grants, lineage, liveness, rebuild, resets
 from shardherd.core.group.records import InFlight
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError, UnknownShardError
 from shardherd.core.model.event_reasons import CHECKPOINT_FORCED, CHECKPOINT_FOUND, SHARD_REVIVED, SHARDS_APPEARED
 from shardherd.core.model.naming import shard_key
@@ -191,9 +191,11 @@ def revive(state: State, shard: ShardId, now: float) -> None:
     """Row 7 for a finished shard whose position lies before its end, with a warning if descendants were read before it."""
     if not grants.rewind_if_before_end(state, shard, now):
         return
-    told = f"finished shard {shard} is read again from {state.positions[shard]}"
+    message = f"finished shard {shard} is read again from {state.positions[shard]}"
     warning = _order_warning(state, shard)
-    state.tell(Told(SHARD_REVIVED, f"{told}; {warning}" if warning else told, shards=(shard,), warning=bool(warning)))
+    state.emit(
+        GroupEvent(SHARD_REVIVED, f"{message}; {warning}" if warning else message, shards=(shard,), warning=bool(warning))
+    )
     grants.want_rebalance(state, CHECKPOINT_FORCED)
 
 
@@ -261,8 +263,10 @@ def _forced(state: State, shard: ShardId, source_id: str, now: float) -> None:
     offset = state.positions[shard]
     _accept(state, shard, source_id)
     if shard not in (state.clocks.unset or ()):
-        # A reset is told of once, not for every shard.
-        state.tell(Told(CHECKPOINT_FORCED, f"checkpoint of shard {shard} was set to {offset}", shards=(shard,), warning=True))
+        # A reset is one event, not one for every shard.
+        state.emit(
+            GroupEvent(CHECKPOINT_FORCED, f"checkpoint of shard {shard} was set to {offset}", shards=(shard,), warning=True)
+        )
     record = state.shards[shard]
     if record.state in grants.HELD:
         grants.fence_holder(state, record)

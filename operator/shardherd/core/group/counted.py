@@ -68,10 +68,10 @@ def _is_held(state: State, shard: ShardId) -> bool:
 
 def _touched(state: State, left_out: frozenset[ShardId]) -> Iterator[ShardId]:
     """Those of the shards that may count for another reason than before this request."""
-    for event in state.journal:
-        if not isinstance(event, Put):
+    for entry in state.journal:
+        if not isinstance(entry, Put):
             continue
-        table, key, before, after = event
+        table, key, before, after = entry
         if table is SHARDS or table is POSITIONS or table is IN_FLIGHT:
             if key in left_out:
                 yield key

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SHARDS, TOUCHED, Event, State, Told
+from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SHARDS, TOUCHED, Entry, GroupEvent, State
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerId, Offset, ResetReport, ResetState, ShardId
 from shardherd.core.model.requests import Reply
@@ -17,37 +17,37 @@ from shardherd.core.model.wording import count, some
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a request leads to, and `events`: what it changed in the group.
+    """What a request leads to, and `entries`: what it added to the group's journal.
 
     `persist`: the ownership changed and must be durable before the reply goes out. `positions`: what to make durable in the
     source; what becomes of them must be reported, and the reply to a CheckpointRequest holds if they are. `woken`: consumers
-    whose parked heartbeats must be answered now. `told`: those of the events that are for users and counters. `grows`: what it
-    lets into the ownership that takes room and could stay out, in words; empty if nothing. The reply to a heartbeat is not
+    whose parked heartbeats must be answered now. `events`: the entries that are for users and metrics. `grows`: what it lets
+    into the ownership that takes room and could stay out, in words; empty if nothing. The reply to a heartbeat is not
     here: `Group.confirmed` makes it when it is sent.
     """
 
-    events: tuple[Event, ...] = ()
+    entries: tuple[Entry, ...] = ()
     reply: Reply = None
     persist: bool = False
     positions: Mapping[ShardId, Offset] = field(default_factory=dict)
     woken: frozenset[ConsumerId] = frozenset()
-    told: tuple[Told, ...] = ()
+    events: tuple[GroupEvent, ...] = ()
     grows: str = ""
 
 
-def decision_of(state: State, events: tuple[Event, ...], reply: Reply) -> Decision:
-    """What these events lead to. One pass: there may be hundreds of thousands."""
+def decision_of(state: State, entries: tuple[Entry, ...], reply: Reply) -> Decision:
+    """What these entries of the journal lead to. One pass: there may be hundreds of thousands."""
     positions: dict[ShardId, Offset] = {}
     woken: set[ConsumerId] = set()
-    told: list[Told] = []
+    events: list[GroupEvent] = []
     appeared: list[ShardId] = []
     begun: ResetReport | None = None
     everyone = persist = False
-    for event in events:
-        if isinstance(event, Told):
-            told.append(event)
+    for entry in entries:
+        if isinstance(entry, GroupEvent):
+            events.append(entry)
             continue
-        table, key, before, after = event
+        table, key, before, after = entry
         if table is IN_FLIGHT:
             if after is None:
                 positions.pop(key, None)
@@ -57,7 +57,7 @@ def decision_of(state: State, events: tuple[Event, ...], reply: Reply) -> Decisi
             woken.add(key)
         elif table is POSITIONS:
             pass
-        elif event.stored:
+        elif entry.stored:
             persist = True
             if table is SHARDS:
                 if before is None:
@@ -67,7 +67,7 @@ def decision_of(state: State, events: tuple[Event, ...], reply: Reply) -> Decisi
         elif key == "touched_all":
             everyone = True
     wakes = frozenset(woken.union(state.sessions if everyone else ()))
-    return Decision(events, reply, persist, positions, wakes, tuple(told), _growth(appeared, begun))
+    return Decision(entries, reply, persist, positions, wakes, tuple(events), _growth(appeared, begun))
 
 
 def _growth(appeared: list[ShardId], begun: ResetReport | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from shardherd.core.group import absence, balance, checkpoints, counted, grants, growth, lineage, positions, rebuild, resets
 from shardherd.core.group.notes import Note, of_group, parse
 from shardherd.core.group.records import InFlight, ShardRecord
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import (
     CHECKPOINT_FOUND,
     CONDITIONS_CLEARED,
@@ -56,7 +56,7 @@ def discovered(state: State, request: ShardsDiscovered, now: float) -> None:
     closed = [info.shard for info in request.shards if not info.open]
     newly = tuple(shard for shard in closed if shard in before and before[shard].open)
     for shard in newly:
-        state.tell(Told(SHARD_CLOSED, f"shard {shard} is closed at {infos[shard].end}", shards=(shard,)))
+        state.emit(GroupEvent(SHARD_CLOSED, f"shard {shard} is closed at {infos[shard].end}", shards=(shard,)))
     # What nobody could look at was taken for there, and a rebalance may have counted it.
     vanished = (before.keys() | (unlooked_before & state.shards.keys())) - infos.keys() - unlooked
     if fresh or newly or vanished:
@@ -128,8 +128,8 @@ def _note_growth(state: State, fresh: list[ShardId], infos: Mapping[ShardId, Sha
     else:
         new = growth.grown(state.shards, fresh, infos)
         for each in new:
-            state.tell(
-                Told(
+            state.emit(
+                GroupEvent(
                     PARTITION_GROWTH,
                     f"topic {each.topic} grew from {each.before} to {each.after} partitions: keys moved between them, and "
                     "their records may be read out of order until what was written before is read",
@@ -201,7 +201,7 @@ def _appear(state: State, fresh: list[ShardId], request: ShardsDiscovered, notes
         state.put_clocks(unnoted=state.clocks.unnoted | unnoted)
     if above := {shard: copy for shard, copy in copies.items() if copy > request.durable.get(shard, copy)}:
         state.put_clocks(copies=above)
-    state.tell(Told(SHARDS_APPEARED, f"{count(len(fresh), 'new shard')}: {some(fresh, 5)}", shards=tuple(fresh)))
+    state.emit(GroupEvent(SHARDS_APPEARED, f"{count(len(fresh), 'new shard')}: {some(fresh, 5)}", shards=tuple(fresh)))
 
 
 def _read_to_its_end(info: ShardInfo, position: Offset | None) -> bool:
@@ -282,8 +282,8 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
 
 def _note_recreated(state: State, recreated: tuple[ShardId, ...]) -> None:
     if recreated and not state.clocks.recreated:
-        state.tell(
-            Told(
+        state.emit(
+            GroupEvent(
                 SOURCE_RECREATED,
                 f"{recreated[0]} is another shard than before under the same name; nothing is granted: see the conditions",
                 shards=recreated,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shardherd.core.group import lineage
 from shardherd.core.group.fsm import Cause, step
 from shardherd.core.group.records import ShardRecord
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import CONSUMER_JOINED, SHARD_OVER
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerId, ResetState, ShardId, ShardInfo, ShardState
@@ -209,7 +209,7 @@ def finish_if_done(state: State, shard: ShardId, now: float) -> bool:
     if position < info.end or another(record, info):
         return False
     state.put_shard(_free(record)._replace(state=step(record.state, Cause.FINISHED), since=now))
-    state.tell(Told(SHARD_OVER, f"shard {shard} is closed and consumed up to its end {info.end}", shards=(shard,)))
+    state.emit(GroupEvent(SHARD_OVER, f"shard {shard} is closed and consumed up to its end {info.end}", shards=(shard,)))
     wake_descendants(state, shard, now)
     want_rebalance(state, SHARD_OVER)
     return True

@@ -34,7 +34,7 @@ from shardherd.core.group import (
 from shardherd.core.group.decisions import Decision, decision_of
 from shardherd.core.group.notes import of_group
 from shardherd.core.group.records import Clocks, GroupRecord, Ownership, Session
-from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Event, Put, State, Table, Told
+from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Entry, GroupEvent, Put, State, Table
 from shardherd.core.group.topics import PatternError, selects
 from shardherd.core.model.event_reasons import RESTORED
 from shardherd.core.model.naming import split
@@ -68,7 +68,7 @@ from shardherd.core.model.requests import (
     Tick,
 )
 
-__all__ = ["Decision", "Event", "Group", "Put", "Told"]
+__all__ = ["Decision", "Entry", "Group", "GroupEvent", "Put"]
 
 
 class Group:
@@ -151,14 +151,14 @@ class Group:
             if isinstance(request, ClockGap):
                 time -= request.seconds
             self._settle(request, time)
-            events = tuple(state.journal)
-            decision = decision_of(state, events, reply)
+            entries = tuple(state.journal)
+            decision = decision_of(state, entries, reply)
         except BaseException:
             state.undo(tuple(state.journal))
             raise
         self._decided.append(decision)
-        self._deadline_known = self._deadline_known and _only_postpone(state, events)
-        self._nothing_new = (self._nothing_new and _only_sessions(events)) or _only_the_same_look(events)
+        self._deadline_known = self._deadline_known and _only_postpone(state, entries)
+        self._nothing_new = (self._nothing_new and _only_sessions(entries)) or _only_the_same_look(entries)
         return decision
 
     def commit(self) -> None:
@@ -168,7 +168,7 @@ class Group:
     def roll_back(self) -> None:
         """Take back all that was decided since the last `commit`."""
         for decision in reversed(self._decided):
-            self._state.undo(decision.events)
+            self._state.undo(decision.entries)
         self._decided = []
         self._deadline_known = self._nothing_new = False
 
@@ -366,27 +366,27 @@ def _named(spec: GroupSpec, shard: ShardId) -> bool:
         return True
 
 
-def _only_the_same_look(events: tuple[Event, ...]) -> bool:
+def _only_the_same_look(entries: tuple[Entry, ...]) -> bool:
     """Whether the source was looked at and showed what it had shown before."""
-    if len(events) != 1 or isinstance(events[0], Told):
+    if len(entries) != 1 or isinstance(entries[0], GroupEvent):
         return False
-    table, key, before, after = events[0]
+    table, key, before, after = entries[0]
     return table is GROUP and key == "infos" and bool(before == after)
 
 
-def _only_sessions(events: tuple[Event, ...]) -> bool:
+def _only_sessions(entries: tuple[Entry, ...]) -> bool:
     """Whether these changes are of what no look at the source has to do with."""
-    return all(isinstance(event, Told) or event.table is SESSIONS or event.table is TOUCHED for event in events)
+    return all(isinstance(entry, GroupEvent) or entry.table is SESSIONS or entry.table is TOUCHED for entry in entries)
 
 
-def _only_postpone(state: State, events: tuple[Event, ...]) -> bool:
+def _only_postpone(state: State, entries: tuple[Entry, ...]) -> bool:
     """Whether these changes make no deadline earlier. (A heartbeat may name a shard again; a first one starts clocks.)"""
-    for event in events:
-        if isinstance(event, Told):
+    for entry in entries:
+        if isinstance(entry, GroupEvent):
             continue
-        table, _, before, after = event
+        table, _, before, after = entry
         if table is IN_FLIGHT or table is POSITIONS or table is TOUCHED:
             continue
-        if table is not SESSIONS or before is None or not before.heard or after is None or state.moving.get(event.key):
+        if table is not SESSIONS or before is None or not before.heard or after is None or state.moving.get(entry.key):
             return False
     return True

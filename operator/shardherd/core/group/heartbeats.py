@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shardherd.core.group import balance, eligible, grants, liveness, rebuild
 from shardherd.core.group.records import Session, ShardRecord
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.event_reasons import (
     CAPACITY_CHANGED,
@@ -60,8 +60,8 @@ def heartbeat(state: State, request: Heartbeat, now: float) -> None:
     rebuild.claim(state, request, now)
     state.put_session(request.consumer, _session(state, request, before, now))
     if new:
-        state.tell(
-            Told(
+        state.emit(
+            GroupEvent(
                 CONSUMER_JOINED,
                 f"{request.consumer} joined: pod {request.incarnation.pod_uid}, start {request.incarnation.start}",
                 consumer=request.consumer,
@@ -184,9 +184,9 @@ def _check_phase(state: State, request: Heartbeat) -> None:
     )
 
 
-def _invalid(state: State, request: Heartbeat, told: str) -> InvalidRequestError:
+def _invalid(state: State, request: Heartbeat, wrong: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"heartbeat of {request.consumer} {told}", group=str(state.spec.identity), consumer=request.consumer
+        f"heartbeat of {request.consumer} {wrong}", group=str(state.spec.identity), consumer=request.consumer
     )
 
 

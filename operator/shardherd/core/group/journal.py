@@ -1,7 +1,6 @@
-"""What a request changes in a group's state, and what it tells: the entries of the journal that `state` keeps.
+"""What a request changes in a group's state, and its events: the entries of the journal that `state` keeps.
 
-Made by the state's `put_*` methods and by whoever tells users something; read by `decisions` and the coordinator. Decides
-nothing.
+Made by the state's `put_*` methods and `emit`; read by `decisions` and the coordinator. Decides nothing.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class Put(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Something worth telling users or counting; changes no state.
+class GroupEvent:
+    """What happened to a group: recorded as a Kubernetes Event, and counted. Changes no state.
 
     `reason` is one of `model.event_reasons`, or of `model.reasons` where the group's status gives it too. `cause` is why shards
     were moved.
@@ -66,4 +65,4 @@ class Told:
     warning: bool = False
 
 
-Event = Put | Told
+Entry = Put | GroupEvent

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from shardherd.core.group import eligible, grants
 from shardherd.core.group.records import ConsumerRecord, EndReason, ShardRecord
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import GroupReplacedError, InvalidRequestError, StaleIncarnationError
 from shardherd.core.model.event_reasons import CONSUMER_DIED, CONSUMER_LEFT, SESSION_TIMEOUT, SHARDS_FREED
 from shardherd.core.model.naming import shard_key
@@ -125,12 +125,14 @@ def died(state: State, request: ConsumerDied) -> None:
         state.put_consumer(replace(record, proven=(*record.proven, dead)))
 
 
-def end(state: State, record: ConsumerRecord, incarnation: Incarnation, end_reason: str, told: str, message: str = "") -> None:
+def end(
+    state: State, record: ConsumerRecord, incarnation: Incarnation, end_reason: str, event_reason: str, message: str = ""
+) -> None:
     """This incarnation is over for good: refused from now on."""
     was_present = record.present
     proven = _proofs(state, record)
     state.put_consumer(replace(record, present=False, ended=incarnation, end_reason=end_reason, proven=proven))
-    _depart(state, record, told, message, was_present)
+    _depart(state, record, event_reason, message, was_present)
 
 
 def expire_session(state: State, record: ConsumerRecord) -> None:
@@ -284,7 +286,7 @@ def _remembered(state: State, consumer: ConsumerId, superseded: tuple[str, ...],
     return superseded[first:]
 
 
-def _depart(state: State, record: ConsumerRecord, told: str, message: str, was_present: bool) -> None:
+def _depart(state: State, record: ConsumerRecord, event_reason: str, message: str, was_present: bool) -> None:
     run = record.incarnation
     session = state.sessions.get(record.consumer)
     if session is not None:
@@ -294,17 +296,17 @@ def _depart(state: State, record: ConsumerRecord, told: str, message: str, was_p
     if not was_present:
         return
     state.put_record(group_epoch=state.record.group_epoch + 1)
-    state.tell(
-        Told(
-            told,
+    state.emit(
+        GroupEvent(
+            event_reason,
             message or f"{record.consumer} of pod {run.pod_uid}, start {run.start}, is no consumer any more",
             consumer=record.consumer,
             incarnation=run,
             shards=tuple(sorted(state.held.get(record.consumer, ()), key=shard_key)),
-            warning=told != CONSUMER_LEFT,
+            warning=event_reason != CONSUMER_LEFT,
         )
     )
-    grants.want_rebalance(state, told)
+    grants.want_rebalance(state, event_reason)
 
 
 def _move_on(state: State, consumer: ConsumerRecord, shard: ShardId, now: float) -> None:

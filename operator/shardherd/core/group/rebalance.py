@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from shardherd.core.assignors import Delta
 from shardherd.core.group import balance, counted, eligible, grants, heartbeats
 from shardherd.core.group.records import ShardRecord
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import CONSUMER_JOINED, REBALANCED, TRANSFER_ENDED
 from shardherd.core.model.naming import shard_key
 from shardherd.core.model.nouns import ConsumerId, ShardId, ShardState
@@ -134,8 +134,8 @@ def _report(state: State, steps: _Steps, reason: str, now: float) -> None:
     state.put_clocks(
         rebalances=clocks.rebalances + 1, rebalanced_at=now + clocks.gap, rebalance_reason=reason, rebalance_moved=steps.moved
     )
-    state.tell(
-        Told(
+    state.emit(
+        GroupEvent(
             REBALANCED,
             f"{count(steps.granted, 'shard')} granted and {steps.revoked} revoked, because of {reason}",
             cause=reason,

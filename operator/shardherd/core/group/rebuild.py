@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from shardherd.core.group import grants
 from shardherd.core.group.notes import Note
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.event_reasons import OWNERSHIP_LOST, OWNERSHIP_REBUILT
 from shardherd.core.model.nouns import Heartbeat, Offset, ShardId, ShardState
@@ -47,8 +47,8 @@ def begin(state: State, notes: Mapping[ShardId, Note], copies: Mapping[ShardId, 
     state.put_record(rebuilding=True, leader_epoch=_above(state, notes))
     timeout = state.spec.settings.session_timeout
     state.put_clocks(claims_until=now + timeout)
-    state.tell(
-        Told(
+    state.emit(
+        GroupEvent(
             OWNERSHIP_LOST,
             f"who holds which shard was lost, and is found out from {count(len(notes), 'committed position')} and from the "
             f"consumers; nothing is granted or committed for {timeout:g} s",
@@ -94,7 +94,7 @@ def check_claims(state: State, request: Heartbeat) -> None:
 
 def claim(state: State, request: Heartbeat, now: float) -> None:
     """A heartbeat names what its consumer was granted before the ownership was lost: it keeps that."""
-    if not state.record.rebuilding and not _lost_as_told_by(state, request, now):
+    if not state.record.rebuilding and not _rebuild_if_older(state, request, now):
         return
     # Revisions go on above those that were given out before.
     state.put_record(revision=max(request.revision, state.record.revision))
@@ -129,7 +129,7 @@ def end_if_due(state: State, now: float) -> None:
     state.put_clocks(resumed_at=now)
     held = len(state.shards) - len(free)
     claimed = f"{count(held, 'shard')} {verb(held, 'was claimed by its holder', 'were claimed by their holders')}"
-    state.tell(Told(OWNERSHIP_REBUILT, f"{claimed}, {len(free)} {verb(len(free), 'is', 'are')} free"))
+    state.emit(GroupEvent(OWNERSHIP_REBUILT, f"{claimed}, {len(free)} {verb(len(free), 'is', 'are')} free"))
     grants.want_rebalance(state, OWNERSHIP_REBUILT)
 
 
@@ -138,7 +138,7 @@ def _above(state: State, notes: Mapping[ShardId, Note]) -> int:
     return max(state.record.leader_epoch, max((note.leader_epoch for note in notes.values()), default=0) + 1)
 
 
-def _lost_as_told_by(state: State, request: Heartbeat, now: float) -> bool:
+def _rebuild_if_older(state: State, request: Heartbeat, now: float) -> bool:
     """Whether a heartbeat shows that the stored ownership is older than what consumers were told: then it is rebuilt.
 
     It names what this ownership never gave out: a later revision, or a later epoch of a shard. Only within the first session
@@ -157,8 +157,8 @@ def _lost_as_told_by(state: State, request: Heartbeat, now: float) -> bool:
     timeout = state.spec.settings.session_timeout
     state.put_record(rebuilding=True)
     state.put_clocks(claims_until=now + timeout)
-    state.tell(
-        Told(
+    state.emit(
+        GroupEvent(
             OWNERSHIP_LOST,
             f"the stored ownership is an older copy: {request.consumer} was told of revision {request.revision}, or of epochs, "
             f"that it never gave out; who holds which shard is found out from the consumers, and nothing is granted or "

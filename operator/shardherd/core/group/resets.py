@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from shardherd.core.group import grants
 from shardherd.core.group.records import InFlight
-from shardherd.core.group.state import State, Told
+from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import RESET_DONE, RESET_PLANNED, RESET_REFUSED, RESET_WAITS
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import Offset, Reset, ResetReport, ResetRow, ResetState, ResetTo, ShardId, ShardInfo
@@ -78,7 +78,7 @@ def declared_changed(state: State, before: Reset | None) -> None:
     if declared is None or declared == before or declared.id in state.record.reset_ids:
         return
     if applying(state) is None and _needs_pause(state, declared):
-        state.tell(Told(RESET_WAITS, f"reset {declared.id}: {PAUSE_FIRST}", warning=True))
+        state.emit(GroupEvent(RESET_WAITS, f"reset {declared.id}: {PAUSE_FIRST}", warning=True))
 
 
 def took(state: State, shards: Iterable[ShardId]) -> None:
@@ -98,8 +98,8 @@ def report(state: State) -> ResetReport | None:
     if last is not None and last.id == declared.id:
         return last
     if declared.id in state.record.reset_ids:
-        told = f"A reset of id {declared.id} was decided before, and is not made again: give it another id."
-        return _report(declared, ResetState.DONE, told)
+        message = f"A reset of id {declared.id} was decided before, and is not made again: give it another id."
+        return _report(declared, ResetState.DONE, message)
     if declared.dry_run and planned is not None and planned[0] == declared:
         return planned[1]
     if _needs_pause(state, declared):
@@ -153,13 +153,13 @@ def _decide(state: State, declared: Reset, request: ResetDue) -> ResetReport | N
     if wrong:
         more = f"; and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
         remedy = "Correct it" if declared.dry_run else "Correct it, with another id"
-        told = f"Nothing was changed: {'; '.join(wrong[:NAMED])}{more}. {remedy}."
-        _conclude(state, declared, _report(declared, ResetState.REFUSED, told, time=request.wall))
+        message = f"Nothing was changed: {'; '.join(wrong[:NAMED])}{more}. {remedy}."
+        _conclude(state, declared, _report(declared, ResetState.REFUSED, message, time=request.wall))
         return None
     rows = tuple(ResetRow(name, state.positions.get(name), offset) for name, offset in targets.items())
     if declared.dry_run:
-        told = f"A dry run, nothing was changed. {_figures(rows, 'would be', 'would be')}."
-        _conclude(state, declared, _report(declared, ResetState.PLANNED, told, rows, request.wall))
+        message = f"A dry run, nothing was changed. {_figures(rows, 'would be', 'would be')}."
+        _conclude(state, declared, _report(declared, ResetState.PLANNED, message, rows, request.wall))
         return None
     begun = _report(declared, ResetState.APPLYING, f"{_figures(rows, 'is being', 'are being')}.", rows, request.wall)
     sources = ((name, state.infos[name].source_id) for name in names if name in state.clocks.recreated)
@@ -251,7 +251,7 @@ def _left(state: State, begun: ResetReport, unset: frozenset[ShardId]) -> None:
     state.put_clocks(unset=None)
     by = f" (declared by field manager {begun.manager})" if begun.manager else ""
     shards = tuple(row.shard for row in done.rows)
-    state.tell(Told(RESET_DONE, f"reset {begun.id} to {begun.to}{by}: {done.message}", shards=shards, warning=True))
+    state.emit(GroupEvent(RESET_DONE, f"reset {begun.id} to {begun.to}{by}: {done.message}", shards=shards, warning=True))
     grants.want_rebalance(state, RESET_DONE)
 
 
@@ -279,7 +279,7 @@ def _conclude(state: State, declared: Reset, outcome: ResetReport) -> None:
         state.put_record(reset=outcome, reset_ids=_with_id(state, declared.id))
     refused = outcome.state is ResetState.REFUSED
     reason = RESET_REFUSED if refused else RESET_PLANNED
-    state.tell(Told(reason, f"reset {declared.id} to {declared.to}: {outcome.message}", warning=refused))
+    state.emit(GroupEvent(reason, f"reset {declared.id} to {declared.to}: {outcome.message}", warning=refused))
 
 
 def _with_id(state: State, name: str) -> tuple[str, ...]:

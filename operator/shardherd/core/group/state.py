@@ -20,10 +20,10 @@ from shardherd.core.group.journal import (
     SESSIONS,
     SHARDS,
     TOUCHED,
-    Event,
+    Entry,
+    GroupEvent,
     Put,
     Table,
-    Told,
 )
 from shardherd.core.group.rates import Rates
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
@@ -38,11 +38,11 @@ __all__ = [
     "SESSIONS",
     "SHARDS",
     "TOUCHED",
-    "Event",
+    "Entry",
+    "GroupEvent",
     "Put",
     "State",
     "Table",
-    "Told",
 ]
 
 
@@ -81,7 +81,7 @@ class State:
         self.unsettled = True
         """Whether shards may be held by a run that is not the current one: nothing of it has changed since there were none."""
         self.restored_at: float = 0.0
-        self.journal: list[Event] = []
+        self.journal: list[Entry] = []
         self.moved = 0
         """How many shards changed hands in this request."""
         self._grown = False
@@ -144,7 +144,7 @@ class State:
             return
         if before.last_holder is not None and before.last_holder != after.last_holder:
             self.moved += 1
-        if _told(before) == _told(after):
+        if _shown_to_holder(before) == _shown_to_holder(after):
             return
         for consumer in (before.holder, after.holder):
             if consumer is not None and self.touched.get(consumer) != revision:
@@ -239,9 +239,9 @@ class State:
         """Every consumer has something new to be told."""
         self._put_group("touched_all", self.grow_revision())
 
-    def tell(self, told: Told) -> None:
-        """Note something for users and metrics."""
-        self.journal.append(told)
+    def emit(self, event: GroupEvent) -> None:
+        """Add an event for users and metrics to the journal."""
+        self.journal.append(event)
 
     def _put_group(self, key: str, after: Any) -> None:
         if self.group[key] != after:
@@ -266,11 +266,11 @@ class State:
         self.moved = 0
         self._grown = False
 
-    def undo(self, events: tuple[Event, ...]) -> None:
-        """Take these changes back, the last one first."""
-        for event in reversed(events):
-            if isinstance(event, Put):
-                self.set(event.table, event.key, event.after, event.before)
+    def undo(self, entries: tuple[Entry, ...]) -> None:
+        """Take these entries back, the last one first."""
+        for entry in reversed(entries):
+            if isinstance(entry, Put):
+                self.set(entry.table, entry.key, entry.after, entry.before)
 
     def set(self, table: Table, key: Any, before: Any, after: Any) -> None:
         """Set one row and the indexes that depend on it."""
@@ -368,6 +368,6 @@ def _indexed(record: ShardRecord) -> tuple[object, ...]:
     return (record.state, record.holder, record.incarnation, record.next_consumer, record.parents)
 
 
-def _told(record: ShardRecord) -> tuple[ShardState, ConsumerId | None, Incarnation | None, int]:
+def _shown_to_holder(record: ShardRecord) -> tuple[ShardState, ConsumerId | None, Incarnation | None, int]:
     """What a holder is told of a shard."""
     return (record.state, record.holder, record.incarnation, record.owner_epoch)

@@ -47,7 +47,7 @@ def compiled(wanted: Sequence[Library], processor: Processor) -> dict[str, bytes
         raise CompilingError("the loops cannot be compiled: sys.executable names no Python to do it with")
     # What the application says to numba is not meant for these loops.
     kept = {name: text for name, text in os.environ.items() if not name.startswith("NUMBA_")}
-    told = {
+    ours = {
         "NUMBA_CPU_NAME": processor.cpu,
         "NUMBA_CPU_FEATURES": processor.flags,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -55,7 +55,7 @@ def compiled(wanted: Sequence[Library], processor: Processor) -> dict[str, bytes
     names = [each.name for each in wanted]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "shardherd.source.compiled.compiling", _CHILD, *names],
-        env={**kept, **told},
+        env={**kept, **ours},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         check=False,

@@ -75,8 +75,8 @@ def here() -> Processor:
     """The one to load code for: the best that is shipped and that this machine can run, or else this machine's own."""
     there = _there()
     has = frozenset(name for name, is_there in there.items() if is_there)
-    told = [each for each in shipped() if each.cpu == os.environ.get("NUMBA_CPU_NAME")]
-    if able := [*told, *(each for each in shipped() if each.features <= has)]:
+    named = [each for each in shipped() if each.cpu == os.environ.get("NUMBA_CPU_NAME")]
+    if able := [*named, *(each for each in shipped() if each.features <= has)]:
         return able[0]
     own = llvm.get_host_cpu_name()
     return Processor(f"own-{own}", own, has, frozenset(there) - has)

@@ -25,7 +25,7 @@ from shardherd.core.model.nouns import (
     ShardId,
     ShardState,
 )
-from tests.simulation.ledger_entries import CANCEL_GRACE, BrokenError, Run, Shard, Written
+from tests.simulation.history_entries import CANCEL_GRACE, BrokenError, Run, Shard, Written
 from tests.simulation.sightings import Sightings
 from tests.simulation.virtual import Timeline
 
@@ -33,8 +33,8 @@ HELD = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
 
 
 @dataclass
-class Ledger:
-    """The books of one world."""
+class History:
+    """The history of one world."""
 
     timeline: Timeline
     ordered: bool
@@ -133,9 +133,9 @@ class Ledger:
                 raise BrokenError(f"{writer} changed grants by taking over")
         if _finds_out(before) and not _finds_out(after):
             # Nobody could claim one that was not there, nor one without a position, which may be another one by now.
-            for name, book in self.shards.items():
-                if name not in after.shards or book.highest is None or not self.was_named(name):
-                    book.miss_claims()
+            for name, actual in self.shards.items():
+                if name not in after.shards or actual.highest is None or not self.was_named(name):
+                    actual.miss_claims()
         if new.discovered and not old.discovered and not _finds_out(after):
             # Nothing tells that there was a group before: nobody can claim a shard that he held and that has no position.
             for name in after.shards:
@@ -170,7 +170,7 @@ class Ledger:
 
     def _forgotten(self, row: ShardRecord, before: Ownership, after: Ownership) -> None:
         """A shard is no longer in the ownership: it was gone for long, nobody holds it, and its epochs are used up."""
-        name, book = row.shard, self.shards[row.shard]
+        name, actual = row.shard, self.shards[row.shard]
         away = self.sightings.missed_for(self.writer, name, self.now)
         if away < 0.9 * max(self.forget_after, self.session_timeout):
             raise BrokenError(f"{name} is no longer in the ownership of {self.writer}, which has not seen it for {away:.0f} s")
@@ -179,9 +179,9 @@ class Ledger:
         if _finds_out(before) or (applying(before) is not None and applying(before) == applying(after)):
             raise BrokenError(f"{name} is forgotten while a reset is made, or it is being found out who holds it")
         # What was written of it and never became durable is read again, should it ever come back.
-        book.forced_under.add(row.owner_epoch)
-        if book.durable is None:
-            book.begin_again()
+        actual.forced_under.add(row.owner_epoch)
+        if actual.durable is None:
+            actual.begin_again()
         self.counts["shards forgotten"] += 1
 
     def _cut_off(self, was: ShardRecord, row: ShardRecord) -> None:
@@ -226,10 +226,10 @@ class Ledger:
         read again, and may be before the reset has set its other shards.
         """
         fenced = row.owner_epoch > was.owner_epoch and (row.holder, row.incarnation) == (was.holder, was.incarnation)
-        report, book = applying(self.stored), self.shards[row.shard]
+        report, actual = applying(self.stored), self.shards[row.shard]
         rows = report.rows if fenced and report is not None else ()
-        if any((each.shard, each.after) == (row.shard, book.durable) for each in rows):
-            book.rewound = True
+        if any((each.shard, each.after) == (row.shard, actual.durable) for each in rows):
+            actual.rewound = True
 
     def _reset_made(self, report: ResetReport, whole: ResetReport) -> None:
         """It is made; `whole` has all of its rows."""
@@ -238,10 +238,10 @@ class Ledger:
         self.resets.add(report.id)
         for row in whole.rows:
             # Where its position was durable before, nothing need become durable: what was read on from there is read again.
-            book = self.shards[row.shard]
-            book.rewound = book.rewound or book.was_read or book.highest is not None
-        for book in self.shards.values():
-            book.before_reset = []
+            actual = self.shards[row.shard]
+            actual.rewound = actual.rewound or actual.was_read or actual.highest is not None
+        for actual in self.shards.values():
+            actual.before_reset = []
         self.counts["resets made"] += 1
 
     @property
@@ -255,36 +255,36 @@ class Ledger:
         self.counts["ownerships lost"] += 1
         self.outdated = False
         self.resets = set()
-        for book in self.shards.values():
+        for actual in self.shards.values():
             # A reset that nobody knows of any more, and that was never said to be made, asks for nothing to be read again.
-            for low, high in book.before_reset:
-                self._cover(book, low, high)
-            book.before_reset = []
-        noted = {name: book.landed[1] for name, book in self.shards.items()}
+            for low, high in actual.before_reset:
+                self._cover(actual, low, high)
+            actual.before_reset = []
+        noted = {name: actual.landed[1] for name, actual in self.shards.items()}
         self.grants = {key: owner for key, owner in self.grants.items() if key[1] <= noted[key[0]]}
-        for name, book in self.shards.items():
-            book.newest_epoch = min(book.newest_epoch, noted[name])
-            book.last_position = {epoch: at for epoch, at in book.last_position.items() if epoch <= noted[name]}
+        for name, actual in self.shards.items():
+            actual.newest_epoch = min(actual.newest_epoch, noted[name])
+            actual.last_position = {epoch: at for epoch, at in actual.last_position.items() if epoch <= noted[name]}
 
     def land(self, shard: ShardId, offset: Offset, writer: str) -> None:
         """A position became durable."""
-        book = self.shards[shard]
+        actual = self.shards[shard]
         row = self.stored.shards.get(shard) if self.stored is not None else None
-        forced = book.rewound and offset < (book.highest or 0)
-        if book.highest is not None and offset < book.highest and not forced:
-            raise BrokenError(f"{shard}: the durable position went back from {book.highest} to {offset}, by {writer}")
-        if offset > book.end:
-            raise BrokenError(f"{shard}: position {offset} is durable, but its end is {book.end}")
-        start = book.highest if book.highest is not None else offset if row is None or not row.started else 0
-        if book.highest is None:
-            for low, high in book.written_before:
+        forced = actual.rewound and offset < (actual.highest or 0)
+        if actual.highest is not None and offset < actual.highest and not forced:
+            raise BrokenError(f"{shard}: the durable position went back from {actual.highest} to {offset}, by {writer}")
+        if offset > actual.end:
+            raise BrokenError(f"{shard}: position {offset} is durable, but its end is {actual.end}")
+        start = actual.highest if actual.highest is not None else offset if row is None or not row.started else 0
+        if actual.highest is None:
+            for low, high in actual.written_before:
                 if low < offset:
-                    self._cover(book, low, min(high, offset))
-            book.written_before = []
-        if offset > start and (gap := self.missing(book, start, offset)) is not None:
+                    self._cover(actual, low, min(high, offset))
+            actual.written_before = []
+        if offset > start and (gap := self.missing(actual, start, offset)) is not None:
             raise BrokenError(f"{shard}: position {offset} is durable, but records {gap[0]} to {gap[1]} never reached the sink")
-        book.durable = book.highest = offset
-        book.landed = (offset, row.owner_epoch if row is not None else 0)
+        actual.durable = actual.highest = offset
+        actual.landed = (offset, row.owner_epoch if row is not None else 0)
         self.counts["positions made durable"] += 1
 
     def hear_positions(self, writer: str) -> None:
@@ -296,12 +296,12 @@ class Ledger:
 
     def force(self, shard: ShardId, offset: Offset) -> None:
         """A position that a user has asked for became durable."""
-        book = self.shards[shard]
+        actual = self.shards[shard]
         # Of a shard that was made anew, and that nobody has read yet, no less is promised than of any new one.
-        book.rewound = book.rewound or book.was_read or book.highest is not None
-        book.highest = book.durable = offset
+        actual.rewound = actual.rewound or actual.was_read or actual.highest is not None
+        actual.highest = actual.durable = offset
         row = self.stored.shards.get(shard) if self.stored is not None else None
-        book.landed = (offset, row.owner_epoch if row is not None else 0)
+        actual.landed = (offset, row.owner_epoch if row is not None else 0)
 
     def ends_grant(self, shard: ShardId, _offset: Offset) -> None:
         """A position that a user has asked for became durable, be it one of the shard that bore the name before."""
@@ -311,8 +311,8 @@ class Ledger:
 
     def forced(self, shard: ShardId, offset: Offset) -> None:
         """The user was told so: what lies above it is to be read again, what lies below need not be."""
-        book = self.shards[shard]
-        book.prefix, book.beyond = offset, []
+        actual = self.shards[shard]
+        actual.prefix, actual.beyond = offset, []
 
     def sets(self, shard: ShardId, offset: Offset) -> bool:
         """Whether this position is one of a reset whose decision is stored and that is not made yet.
@@ -336,13 +336,13 @@ class Ledger:
 
     def reset(self, shard: ShardId, offset: Offset) -> None:
         """A position of a reset that is being made became durable."""
-        book = self.shards[shard]
+        actual = self.shards[shard]
         if applying(self.stored) is None:
             # Nobody knows of it any more, nor was it said to be made: it asks for nothing to be read again. What it skips is.
             self.force(shard, offset)
-            self._cover(book, 0, offset)
+            self._cover(actual, 0, offset)
             return
-        book.before_reset += [(0, book.prefix), *book.beyond]
+        actual.before_reset += [(0, actual.prefix), *actual.beyond]
         self.force(shard, offset)
         self.forced(shard, offset)
 
@@ -354,11 +354,11 @@ class Ledger:
 
     def forget(self, shard: ShardId) -> None:
         """The source has forgotten a durable position."""
-        book = self.shards[shard]
-        book.durable = None
+        actual = self.shards[shard]
+        actual.durable = None
         if self.stored is None or shard not in self.stored.shards:
             # Of a group that was made again, and has not seen the shard since: nothing shows that there was a position.
-            book.begin_again()
+            actual.begin_again()
 
     def lose(self) -> None:
         """Somebody has deleted the ownership."""
@@ -369,21 +369,27 @@ class Ledger:
         self.uid, self.stored, self.writer = uid, None, ""
         self.lost, self.older, self.outdated, self.moving_since = False, None, False, None
         self.grants, self.resets = {}, set()
-        for book in self.shards.values():
-            book.newest_epoch, book.last_position, book.before_reset, book.written, book.granted_since = 0, {}, [], [], None
-            book.landed = (book.landed[0], 0)
-            book.forced_under = set()
-            if not keeps_offsets or book.durable is None:
-                book.begin_again()
+        for actual in self.shards.values():
+            actual.newest_epoch, actual.last_position, actual.before_reset, actual.written, actual.granted_since = (
+                0,
+                {},
+                [],
+                [],
+                None,
+            )
+            actual.landed = (actual.landed[0], 0)
+            actual.forced_under = set()
+            if not keeps_offsets or actual.durable is None:
+                actual.begin_again()
 
     def put_back(self, older: Ownership) -> None:
         """Somebody has put an earlier ownership in the place of what was stored last."""
         self.older = older
         self.counts["ownerships put back"] += 1
 
-    # What consumers are told.
+    # Answers to consumers.
 
-    def told(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
+    def heartbeat_answered(self, heartbeat: Heartbeat, reply: HeartbeatReply, writer: str) -> None:
         """The answer to a heartbeat leaves this coordinator."""
         self.counts["heartbeats answered"] += 1
         if heartbeat.group_uid not in ("", self.uid):
@@ -391,24 +397,24 @@ class Ledger:
         if writer != self.writer:
             raise BrokenError(f"{writer} answers a heartbeat, but {self.writer} has written its leader epoch")
         for each in reply.confirmed:
-            self.sightings.told_of_gone(writer, heartbeat.consumer, each.shard, self.now)
+            self.sightings.granted_of_gone(writer, heartbeat.consumer, each.shard, self.now)
             row = self.stored.shards.get(each.shard) if self.stored is not None else None
             owner = (heartbeat.consumer, heartbeat.incarnation)
             if row is None or (row.holder, row.incarnation, row.owner_epoch) != (*owner, each.owner_epoch):
                 raise BrokenError(f"{heartbeat.consumer} is told that it holds {each}, but stored is {row}")
             if row.state is not ShardState.ALREADY_ALLOC:
                 raise BrokenError(f"{heartbeat.consumer} is told to read {each.shard}, which is {row.state}")
-            book = self.shards[each.shard]
+            actual = self.shards[each.shard]
             if self.sightings.another(self.stored, each.shard):
-                self.sightings.told(writer, heartbeat.consumer, each.shard, self.now)
+                self.sightings.granted_of_another(writer, heartbeat.consumer, each.shard, self.now)
                 continue
-            if each.owner_epoch in book.last_position:
+            if each.owner_epoch in actual.last_position:
                 continue
-            book.last_position[each.owner_epoch] = each.position
-            if each.position != book.highest:
+            actual.last_position[each.owner_epoch] = each.position
+            if each.position != actual.highest:
                 raise BrokenError(
                     f"{each.shard}: {heartbeat.consumer} is granted epoch {each.owner_epoch} at position {each.position}, but"
-                    f" durable is {book.highest}"
+                    f" durable is {actual.highest}"
                 )
 
     def accepted(self, request: CheckpointRequest, reply: CheckpointReply) -> None:
@@ -419,7 +425,7 @@ class Ledger:
             self.counts[f"checkpoints {outcome.result}"] += 1
             if outcome.result is not CheckpointResult.OK:
                 continue
-            book = self.shards[outcome.shard]
+            actual = self.shards[outcome.shard]
             owner = (request.consumer, request.incarnation)
             if self.grants.get((outcome.shard, outcome.expected_epoch)) != owner:
                 raise BrokenError(
@@ -428,12 +434,12 @@ class Ledger:
                 )
             if self.sightings.another(self.stored, outcome.shard):
                 continue  # a position of the shard that bore the name before
-            if book.landed[0] < outcome.offset and not book.rewound:
-                raise BrokenError(f"{outcome.shard}: position {outcome.offset} is acknowledged, durable is {book.landed[0]}")
-            if book.landed[1] > outcome.expected_epoch and book.landed[0] == outcome.offset and not book.rewound:
+            if actual.landed[0] < outcome.offset and not actual.rewound:
+                raise BrokenError(f"{outcome.shard}: position {outcome.offset} is acknowledged, durable is {actual.landed[0]}")
+            if actual.landed[1] > outcome.expected_epoch and actual.landed[0] == outcome.offset and not actual.rewound:
                 raise BrokenError(
                     f"{outcome.shard}: position {outcome.offset} of epoch {outcome.expected_epoch} became durable when the"
-                    f" shard had been granted under epoch {book.landed[1]}"
+                    f" shard had been granted under epoch {actual.landed[1]}"
                 )
 
     def is_over(self, consumer: ConsumerId, incarnation: Incarnation) -> bool:
@@ -458,50 +464,50 @@ class Ledger:
 
     def read(self, shard: ShardId, start: Offset, stop: Offset, run: Run) -> None:
         """A consumer begins to read a range."""
-        book = self.shards[shard]
-        book.was_read = True
-        if self.ordered and book.ordered_from_birth:
+        actual = self.shards[shard]
+        actual.was_read = True
+        if self.ordered and actual.ordered_from_birth:
             for parent in self._ancestors(shard):
                 ancestor = self.shards[parent]
                 if ancestor.open or ancestor.prefix < ancestor.end:
                     if ancestor.rewound or ancestor.was_away:
                         continue
                     raise BrokenError(f"{run} reads {shard} from {start} before its ancestor {parent} is consumed")
-        if stop > book.end:
-            raise BrokenError(f"{run} reads {shard} up to {stop}, but it ends at {book.end}")
+        if stop > actual.end:
+            raise BrokenError(f"{run} reads {shard} up to {stop}, but it ends at {actual.end}")
 
     def write(self, shard: ShardId, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         """Records reach the sink."""
-        book = self.shards[shard]
-        if self.ordered and epoch < book.newest_epoch and run.stood < self.now - CANCEL_GRACE:
+        actual = self.shards[shard]
+        if self.ordered and epoch < actual.newest_epoch and run.stood < self.now - CANCEL_GRACE:
             raise BrokenError(
-                f"{shard}: {run} writes {start} to {stop} under epoch {epoch} after a write under {book.newest_epoch}"
+                f"{shard}: {run} writes {start} to {stop} under epoch {epoch} after a write under {actual.newest_epoch}"
             )
         if (shard, epoch) in self.grants:
             # Else it was granted by an ownership that was lost, and nobody who leads since has heard of it.
-            book.newest_epoch = max(book.newest_epoch, epoch)
-        for segment in book.written:
+            actual.newest_epoch = max(actual.newest_epoch, epoch)
+        for segment in actual.written:
             if segment.start < stop and start < segment.stop:
-                self._repeated(book, segment, start, stop, epoch, run)
-        book.written.append(Written(start, stop, run, epoch, unclaimed=book.unclaimed(run, epoch)))
+                self._repeated(actual, segment, start, stop, epoch, run)
+        actual.written.append(Written(start, stop, run, epoch, unclaimed=actual.unclaimed(run, epoch)))
         self.counts["records written"] += stop - start
-        self._cover(book, start, stop)
+        self._cover(actual, start, stop)
 
-    def _repeated(self, book: Shard, segment: Written, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
+    def _repeated(self, actual: Shard, segment: Written, start: Offset, stop: Offset, epoch: int, run: Run) -> None:
         count = min(stop, segment.stop) - max(start, segment.start)
         self.counts["records written again"] += count
-        if book.rewound or any(
+        if actual.rewound or any(
             each.violent or (each.consumer, each.incarnation) in self._expired for each in (segment.run, run)
         ):
             return
         if segment.run is run and segment.epoch == epoch:
             return  # its own micro-batch, tried again
-        if book.ended_by_force(segment.epoch, epoch):
+        if actual.ended_by_force(segment.epoch, epoch):
             return
-        if segment.unclaimed or book.unclaimed(segment.run, segment.epoch) or book.unclaimed(run, epoch):
+        if segment.unclaimed or actual.unclaimed(segment.run, segment.epoch) or actual.unclaimed(run, epoch):
             return
         raise BrokenError(
-            f"{book.name}: {run} writes records {max(start, segment.start)} to {min(stop, segment.stop)} under epoch {epoch},"
+            f"{actual.name}: {run} writes records {max(start, segment.start)} to {min(stop, segment.stop)} under epoch {epoch},"
             f" which {segment.run} wrote under epoch {segment.epoch}, and nothing has happened to either"
         )
 
@@ -524,29 +530,29 @@ class Ledger:
 
     def unfinished(self) -> str:
         """What was produced and is not consumed and durable; empty if all is."""
-        for book in self.shards.values():
-            if not book.present:
+        for actual in self.shards.values():
+            if not actual.present:
                 continue
-            if book.prefix < book.end:
-                return f"{book.name}: records from {book.prefix} of {book.end} have not reached the sink"
-            if book.durable != book.end and book.end > 0:
-                return f"{book.name}: durable up to {book.durable} of {book.end}"
+            if actual.prefix < actual.end:
+                return f"{actual.name}: records from {actual.prefix} of {actual.end} have not reached the sink"
+            if actual.durable != actual.end and actual.end > 0:
+                return f"{actual.name}: durable up to {actual.durable} of {actual.end}"
         return ""
 
-    def missing(self, book: Shard, start: Offset, stop: Offset) -> tuple[Offset, Offset] | None:
+    def missing(self, actual: Shard, start: Offset, stop: Offset) -> tuple[Offset, Offset] | None:
         """The first records of a range that are not in the sink."""
-        at = max(start, book.prefix)
-        for low, high in sorted(book.beyond):
+        at = max(start, actual.prefix)
+        for low, high in sorted(actual.beyond):
             if low > at:
                 break
             at = max(at, high)
         return (at, stop) if at < stop else None
 
-    def _cover(self, book: Shard, start: Offset, stop: Offset) -> None:
-        book.beyond.append((start, stop))
-        book.beyond.sort()
-        while book.beyond and book.beyond[0][0] <= book.prefix:
-            book.prefix = max(book.prefix, book.beyond.pop(0)[1])
+    def _cover(self, actual: Shard, start: Offset, stop: Offset) -> None:
+        actual.beyond.append((start, stop))
+        actual.beyond.sort()
+        while actual.beyond and actual.beyond[0][0] <= actual.prefix:
+            actual.prefix = max(actual.prefix, actual.beyond.pop(0)[1])
 
     def _ancestors(self, shard: ShardId) -> Iterable[ShardId]:
         found: list[ShardId] = []

@@ -1,6 +1,6 @@
-"""The entries of one simulated world's ledger: each run of a consumer, each shard, and what reached the sink.
+"""The entries of one simulated world's history: each run of a consumer, each shard, and what reached the sink.
 
-The ledger writes them and checks with them what was promised. They decide nothing.
+The history writes them and checks with them what was promised. They decide nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class BrokenError(AssertionError):
 
 @dataclass
 class Run:
-    """One run of a consumer, as the ledger judges it.
+    """One run of a consumer, as the history judges it.
 
     `violent`: it was killed, expired, fenced or ended by itself, so that what it wrote may be read again by others. `stood`:
     the time until which its process last stood still: the tasks that were under way then may write until they are cancelled.
@@ -57,7 +57,7 @@ class Shard:
     name: ShardId
     parents: tuple[ShardId, ...] = ()
     source_id: str = "id-1"
-    """Which shard bears the name: another one has another book."""
+    """Which shard bears the name: another one has a history of its own."""
     begin: Offset = 0
     end: Offset = 0
     open: bool = True

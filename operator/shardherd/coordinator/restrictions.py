@@ -1,6 +1,7 @@
-"""What the runtime knows that keeps a group from being granted shards or from committing, as the core wants to hear it.
+"""What keeps a group from being granted shards, from committing, or from something new: what the runtime knows of it.
 
-Called by a group's runner. Each condition has a reason of `core.model.reasons` and a sentence with the remedy.
+Called by a group's runner, which passes it to the core as conditions. Each has a reason of `core.model.reasons` and a sentence
+with the remedy. Finds nothing out by itself.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from shardherd.ports import Discovered, SourceUnavailableError
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """One group's state of affairs. `prepared` is True once its offsets were taken over; empty texts mean all is well."""
+class Restrictions:
+    """Those of one group. `prepared` is True once its offsets were taken over; an empty text restricts nothing."""
 
     source: KafkaSource
     prepared: bool = False
@@ -90,8 +91,8 @@ class Facts:
             )
         return tuple(conditions)
 
-    def news(self, before: Facts) -> Iterator[tuple[str, str, bool]]:
-        """What to tell users of, since things were as `before`: reason, message, and whether it is a warning."""
+    def events(self, before: Restrictions) -> Iterator[tuple[str, str, bool]]:
+        """What changed since `before`, for users: reason, message, and whether it is a warning."""
         if self.error != before.error:
             if self.error:
                 yield SOURCE_UNAVAILABLE, self.error, True
@@ -103,7 +104,7 @@ class Facts:
                 yield condition.reason, condition.message, True
 
     def request(self) -> ConditionsChanged:
-        """What to tell the core."""
+        """The request that passes them to the core."""
         return ConditionsChanged(
             withheld=self.withheld(),
             limits=self.limits(),
