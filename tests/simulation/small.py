@@ -32,6 +32,7 @@ from shardherd.core.model.nouns import (
     ShardState,
 )
 from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed, ConsumerDied, Request, ShardsDiscovered, Tick
+from tests.builders import copy_of
 from tests.simulation.ledger_entries import BrokenError
 
 SHARDS = (ShardId("t/0"), ShardId("t/1"))
@@ -113,7 +114,7 @@ class Small:
 
     def ask(self, request: Request) -> Any:
         if self.shared:
-            self.group, self.grants, self.shared = self.group.copy(), dict(self.grants), False
+            self.group, self.grants, self.shared = copy_of(self.group), dict(self.grants), False
         self.known = None
         before = self.group._state.shards.copy()
         decision = self.group.decide(request, self.now)
