@@ -226,7 +226,8 @@ class Small:
 
     def begin(self, at: int) -> None:
         consumer = self.mine(at)
-        handed = consumer.tracker.hand_out(dict.fromkeys(SHARDS, END), 1)
+        consumer.tracker.abandon()
+        handed = consumer.tracker.hand_out({shard: min(END, at + 1) for shard, at in consumer.tracker.positions().items()})
         consumer.batch = {shard: each for shard, each in handed.items() if each.start < each.stop} or None
         for shard, each in (consumer.batch or {}).items():
             if each.start > self.written[shard]:

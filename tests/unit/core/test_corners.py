@@ -110,9 +110,9 @@ def test_a_shard_that_nobody_holds_cannot_be_taken_over_by_its_holder() -> None:
 def test_a_paused_tracker_hands_nothing_out() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0), paused=True))
-    assert tracker.hand_out({A: 10}, None) == {}
+    assert tracker.hand_out({A: 10}) == {}
     tracker.confirm(reply(2, (A, 4, 0)))
-    assert tracker.hand_out({A: 10}, None) == {A: ReadRange(0, 10, 4)}
+    assert tracker.hand_out({A: 10}) == {A: ReadRange(0, 10, 4)}
 
 
 def test_what_was_replayed_under_a_newer_grant_is_checkpointed_under_that() -> None:
