@@ -10,9 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardherd.core.group.group import Decision, Group, GroupEvent, Put
+from shardherd.core.group.decisions import Decision
+from shardherd.core.group.group import Group
+from shardherd.core.group.notes import text
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
+from shardherd.core.group.state import GroupEvent, Put, State, Table
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import (
     CheckpointReply,
@@ -216,7 +219,7 @@ class Play:
         """Another coordinator takes over, from what was stored; with another spec, if one is given."""
         stored = decode(encode(self.group.ownership))
         leader = stored.group.leader_epoch + 1
-        self.group = Group.restore(stored, dict(self.log), spec or self.group.spec, self.now, leader_epoch=leader)
+        self.group = restore(stored, dict(self.log), spec or self.group.spec, self.now, leader_epoch=leader)
 
     def lose(self) -> None:
         """Another coordinator takes over, and nothing is stored any more."""
@@ -318,6 +321,45 @@ class Play:
         return replace(self.group.spec, reset=reset)
 
 
+def restore(
+    stored: Ownership,
+    durable: Mapping[ShardId, Offset],
+    spec: GroupSpec,
+    now: float,
+    *,
+    leader_epoch: int | None = None,
+    copies: Mapping[ShardId, Offset] | None = None,
+    notes: Mapping[ShardId, str] | None = None,
+) -> Group:
+    """The group that a coordinator makes of what was stored; without `notes` every position has one that is its own."""
+    if leader_epoch is not None:
+        stored = replace(stored, group=replace(stored.group, leader_epoch=leader_epoch))
+    own = dict.fromkeys(durable, text(stored.group.uid, 0, 0, ""))
+    return Group.restore(stored, durable, spec, now, copies=copies or {}, notes=own if notes is None else notes)
+
+
+def copied(state: State) -> State:
+    """An independent state with the same rows."""
+    twin = State(state.spec, state.record, state.clocks, state.assignors)
+    for table in Table:
+        setattr(twin, table.value, dict(getattr(state, table.value)))
+    twin._tables = twin._by_table()
+    twin.by_state = {name: dict(shards) for name, shards in state.by_state.items()}
+    twin.held = {consumer: dict(shards) for consumer, shards in state.held.items()}
+    twin.under = {key: dict(shards) for key, shards in state.under.items()}
+    twin.moving = {consumer: dict(shards) for consumer, shards in state.moving.items()}
+    twin.incoming = {consumer: dict(shards) for consumer, shards in state.incoming.items()}
+    twin.children = dict(state.children)
+    twin._order, twin._interned = state._order, state._interned
+    twin.restored_at = state.restored_at
+    return twin
+
+
+def copy_of(group: Group) -> Group:
+    """An independent group with the same state."""
+    return Group(copied(group._state))
+
+
 def started(count: int, consumers: int, **settings: Any) -> Play:
     """A group of so many shards, held by consumers g-0, g-1 and so on, at rest."""
     play = Play(spec(consumers, **settings))
@@ -362,7 +404,7 @@ def holding(wanted: int | None = None, /, *, settings: Mapping[str, Any] | None 
     members = {ConsumerId(name): ConsumerRecord(ConsumerId(name), incarnation(name)) for name in held}
     ownership = Ownership(GroupRecord(IDENTITY.uid, discovered=True), rows, members)
     wanted = len(held) if wanted is None else wanted
-    group = Group.restore(ownership, dict.fromkeys(rows, 0), spec(wanted, **(settings or {})), 1000.0)
+    group = restore(ownership, dict.fromkeys(rows, 0), spec(wanted, **(settings or {})), 1000.0)
     play = Play(group.spec, group)
     play.log = dict.fromkeys(rows, 0)
     for name in held:

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from msgspec import structs
 
+from shardherd.core.group.decisions import Decision
 from shardherd.core.group.fsm import TRANSITIONS, Cause, step
 from shardherd.core.group.grants import blocked
-from shardherd.core.group.group import Decision, Group, Put
+from shardherd.core.group.group import Group
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.group.records import Ownership, ShardRecord
+from shardherd.core.group.state import Put
 from shardherd.core.model.errors import IllegalTransitionError, ShardherdError, StaleIncarnationError
 from shardherd.core.model.nouns import HeartbeatReply, Reset, ResetState, ResetTo, ShardState
 from shardherd.core.model.requests import ConditionsChanged, ForceCheckpoint, Request
-from tests.builders import Play, info, shard, spec, with_settings
+from tests.builders import Play, copy_of, info, restore, shard, spec, with_settings
 
 
 @given(before=st.sampled_from([None, *ShardState]), cause=st.sampled_from(list(Cause)))
@@ -51,7 +53,7 @@ class Watched(Play):
     def ask(self, request: Request) -> Decision:
         before = self.group.ownership, self.view
         withheld = self.group.spec.settings.paused or blocked(self.group._state)
-        twin = self.group.copy()
+        twin = copy_of(self.group)
         try:
             decision = twin.decide(request, self.now)
         except ShardherdError:
@@ -138,12 +140,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=NAMES, number=SHARDS, offset=st.sampled_from([10, 50, 100]))
     def checkpoint(self, name: str, number: str, offset: int) -> None:
-        before = self.play.group.checkpoints.get(shard(number), 0)
+        before = self.play.group._state.positions.get(shard(number), 0)
         try:
             self.play.checkpoint(name, number, offset)
         except StaleIncarnationError:
             return
-        assert self.play.group.checkpoints.get(shard(number), 0) >= before
+        assert self.play.group._state.positions.get(shard(number), 0) >= before
 
     @rule(number=SHARDS, offset=st.sampled_from([0, 50, 100]))
     def force(self, number: str, offset: int) -> None:
@@ -176,7 +178,7 @@ class Machine(RuleBasedStateMachine):
             assert report.state in (ResetState.PLANNED, ResetState.REFUSED) or spec.settings.paused, "it began unpaused"
         if after.reset is not None and after.reset.state is ResetState.DONE and after != before:
             for row in after.reset.rows:
-                assert self.play.group.checkpoints[row.shard] == self.play.log[row.shard] == row.after
+                assert self.play.group._state.positions[row.shard] == self.play.log[row.shard] == row.after
 
     def resetting(self) -> bool:
         report = self.play.group.ownership.group.reset
@@ -262,7 +264,7 @@ class Machine(RuleBasedStateMachine):
     def the_indexes_are_those_of_the_rows(self) -> None:
         if hasattr(self, "play"):
             group = self.play.group
-            again = Group.restore(group.ownership, group.checkpoints, group.spec, self.play.now)
+            again = restore(group.ownership, group._state.positions, group.spec, self.play.now)
             assert index(again) == index(group)
 
 

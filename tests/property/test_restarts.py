@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardherd.core.group.group import Decision, Group
+from shardherd.core.group.decisions import Decision
+from shardherd.core.group.group import Group
 from shardherd.core.group.notes import of_group
 from shardherd.core.group.ownership import dumps, loads
 from shardherd.core.model.errors import ShardherdError, StaleIncarnationError
@@ -24,7 +25,7 @@ from shardherd.core.model.nouns import (
     ShardState,
 )
 from shardherd.core.model.requests import ForceCheckpoint, Request, ShardsDiscovered
-from tests.builders import IDENTITY, Play, incarnation, info, shard, spec
+from tests.builders import IDENTITY, Play, incarnation, info, restore, shard, spec
 
 NAMES = [f"g-{number}" for number in range(3)]
 SHARDS = 6
@@ -61,14 +62,14 @@ class Stored(Play):
 
     def restarted(self) -> Group:
         """The group of a coordinator that has just taken over, and looked at the source."""
-        group = Group.restore(loads(self.stored), dict(self.log), self.group.spec, self.now)
+        group = restore(loads(self.stored), dict(self.log), self.group.spec, self.now)
         group.decide(ShardsDiscovered(tuple(self.infos())), self.now)
         group.commit()
         return group
 
     def answers(self, group: Group) -> dict[str, Any]:
         """What this group answers to whatever may be asked: by every run so far, under every epoch near the right one."""
-        found: dict[str, Any] = {"revision": group.revision, "checkpoints": dict(group.checkpoints)}
+        found: dict[str, Any] = {"revision": group._state.record.revision, "checkpoints": dict(group._state.positions)}
         for row in group.view(self.now).shards:
             found[row.shard] = (row.state, row.holder, row.next_consumer, row.owner_epoch, row.checkpoint)
         for consumer in group.ownership.consumers.values():

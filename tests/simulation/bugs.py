@@ -72,8 +72,8 @@ def _reply_before_persist() -> list[Patch]:
 def _checkpoint_before_completion() -> list[Patch]:
     real = tracker.Tracker.hand_out
 
-    def hand_out(self: Any, ends: Any, budget: Any) -> Any:
-        handed = real(self, ends, budget)
+    def hand_out(self: Any, stops: Any) -> Any:
+        handed = real(self, stops)
         for shard, each in handed.items():
             self._grants[shard].done = each.stop
         return handed

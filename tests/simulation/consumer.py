@@ -213,7 +213,7 @@ class ConsumerRun:
     def _boot(self) -> None:
         loop = self.process.loop
         self.agent = Agent(
-            self._settings, self._client, EndOffsets(self, self.world), Silent(), self._stop, loop.time, self._running
+            self._settings, self._client, EndOffsets(self, self.world), Silent(), self._stop, self._running, loop.time
         )
         self.agent.batch_sizing.bound = 1000
         loop.create_task(self.agent.run())
@@ -237,7 +237,7 @@ class ConsumerRun:
         self.exit("drained")
 
     def _leaves(self) -> None:
-        if self.agent.left_over:
+        if self.agent.session.left_over:
             self.run.violent = self.run.violent or "drained with work left over"
 
     async def _running(self) -> bool:

@@ -63,7 +63,7 @@ def _positions(world: World, group: Group, stored: Ownership) -> str:
     # Nobody looks after the positions of shards that are gone.
     there = world.source.names()
     committed = {name: offset for name, offset in world.kafka.committed.items() if name in there}
-    memory = {name: offset for name, offset in group.checkpoints.items() if name in there}
+    memory = {name: offset for name, offset in group._state.positions.items() if name in there}
     if memory != committed:
         return f"in memory positions are {memory}, committed are {committed}"
     state = group._state

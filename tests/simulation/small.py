@@ -32,6 +32,7 @@ from shardherd.core.model.nouns import (
     ShardState,
 )
 from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed, ConsumerDied, Request, ShardsDiscovered, Tick
+from tests.builders import copy_of
 from tests.simulation.history_entries import BrokenError
 
 SHARDS = (ShardId("t/0"), ShardId("t/1"))
@@ -113,7 +114,7 @@ class Small:
 
     def ask(self, request: Request) -> Any:
         if self.shared:
-            self.group, self.grants, self.shared = self.group.copy(), dict(self.grants), False
+            self.group, self.grants, self.shared = copy_of(self.group), dict(self.grants), False
         self.known = None
         before = self.group._state.shards.copy()
         decision = self.group.decide(request, self.now)
@@ -225,7 +226,8 @@ class Small:
 
     def begin(self, at: int) -> None:
         consumer = self.mine(at)
-        handed = consumer.tracker.hand_out(dict.fromkeys(SHARDS, END), 1)
+        consumer.tracker.abandon()
+        handed = consumer.tracker.hand_out({shard: min(END, at + 1) for shard, at in consumer.tracker.positions().items()})
         consumer.batch = {shard: each for shard, each in handed.items() if each.start < each.stop} or None
         for shard, each in (consumer.batch or {}).items():
             if each.start > self.written[shard]:

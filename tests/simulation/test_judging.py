@@ -14,7 +14,6 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from shardherd.core.group.group import Group
 from shardherd.core.group.notes import text
 from shardherd.core.group.records import Clocks, ConsumerRecord, EndReason, GroupRecord, Ownership, ShardRecord
 from shardherd.core.group.state import State
@@ -43,7 +42,7 @@ from shardherd.core.model.nouns import (
     ShardInfo,
     ShardState,
 )
-from tests.builders import spec
+from tests.builders import restore, spec
 from tests.simulation import changes, days, notices, resting
 from tests.simulation.faults import reset_lost
 from tests.simulation.history_entries import BrokenError, Run, Shard
@@ -1172,7 +1171,7 @@ def test_at_rest_shares_that_the_assignor_would_still_even_out_are_seen() -> Non
 
 
 def test_at_rest_a_picture_that_differs_from_what_is_stored_is_seen() -> None:
-    group = Group.restore(owned(HELD), {T0: 4}, spec(2), 0.0)
+    group = restore(owned(HELD), {T0: 4}, spec(2), 0.0)
     stored = group.ownership
     view = group.view(0.0)
     assert resting.picture(view, stored) == ""
@@ -1185,7 +1184,7 @@ def test_at_rest_a_picture_that_differs_from_what_is_stored_is_seen() -> None:
 
 def test_at_rest_what_is_there_and_has_a_position_was_started() -> None:
     row = HELD._replace(started=False)
-    shown = Group.restore(owned(HELD), {T0: 4}, spec(2), 0.0).view(0.0).shards[0]
+    shown = restore(owned(HELD), {T0: 4}, spec(2), 0.0).view(0.0).shards[0]
     there = structs.replace(shown, present=True, checkpoint=4)
     assert resting.never_started(there, row) == "t/0 has the position 4, and was never started"
     assert resting.never_started(there, HELD) == ""

@@ -394,7 +394,7 @@ async def test_what_a_consumer_leaves_over_that_could_not_drain_may_be_written_a
     consumer.run = Run(ConsumerId("g-0"), Incarnation("uid", 1))
     ended: list[str] = []
     consumer.__dict__.update(
-        agent=SimpleNamespace(drain=drain, left_over=True),
+        agent=SimpleNamespace(drain=drain, session=SimpleNamespace(left_over=True)),
         process=SimpleNamespace(loop=SimpleNamespace(time=lambda: 0.0)),
         exit=ended.append,
     )

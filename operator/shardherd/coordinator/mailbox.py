@@ -18,7 +18,8 @@ from shardherd.coordinator.items import Ask, Committing, Item, Outcome, Prove, T
 from shardherd.coordinator.parking import Parking
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.storage import GroupStorage
-from shardherd.core.group.group import Decision, Group
+from shardherd.core.group.decisions import Decision
+from shardherd.core.group.group import Group
 from shardherd.core.model.errors import CoordinatorUnavailableError, ShardherdError
 from shardherd.core.model.event_reasons import REBALANCED, SHARDS_FORGOTTEN
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupView, Heartbeat, Offset, ShardId

@@ -1,7 +1,9 @@
 """One group's ownership in its store: taken over once, then written by compare-and-swap until somebody else has written it.
 
 Called by the group's runner, one call at a time. It tells apart "written", "surely not written" and "no longer ours"; after an
-unknown outcome it reads back and goes on until it knows. Decides nothing about the group.
+unknown outcome it reads back and goes on until it knows. It decides which stored ownership is believed: not one that cannot be
+read, that somebody else wrote, or that is older than the copies of its positions. In one that is believed it changes only
+the leader epoch and the revision.
 """
 
 from __future__ import annotations

@@ -51,10 +51,6 @@ STOPS_WITHIN = 2.0
 """Seconds that cancelled tasks have to end before this run leaves its group: soon the process ends, too."""
 
 
-async def _nobody_knows() -> bool:
-    return True
-
-
 class Agent:
     """One run of a consumer. All methods belong to the event loop that `run` runs on.
 
@@ -72,8 +68,8 @@ class Agent:
         end_offsets: KnownEndOffsets,
         observer: Observer,
         stop: Callable[[str], Awaitable[None]],
+        running: Callable[[], Awaitable[bool]],
         now: Callable[[], float] = boot_time,
-        running: Callable[[], Awaitable[bool]] = _nobody_knows,
     ) -> None:
         self.tracker = Tracker()
         self.session = Session(coordinator, self.tracker, self, settings, now, beside=(self._watch_adrift,))
@@ -230,11 +226,6 @@ class Agent:
             await asyncio.sleep(TASKS_LOOK)
         return True
 
-    @property
-    def left_over(self) -> bool:
-        """Whether something that was handed out is not finished, or not durable."""
-        return self.session.left_over
-
     # --- towards the stream reader ---------------------------------------------------------------------------------------
 
     async def latest(self, start: Offsets, limit: int | None) -> Offsets:
@@ -328,7 +319,7 @@ class Agent:
         elif self._bounds is None and self._now() - self.batch_at > KEEP_WARM_AFTER:
             warm += 1
         end_offsets = self._end_offsets.known() if self._bounds is None else self._bounds
-        handed = {} if self._adoption.proven else self.tracker.hand_out(self._stops(limits, sizes, end_offsets), None)
+        handed = {} if self._adoption.proven else self.tracker.hand_out(self._stops(limits, sizes, end_offsets))
         if not handed and warm == start.warm:
             return None
         self.batch_at = self._now()
@@ -346,7 +337,7 @@ class Agent:
         self, limits: Limits, sizes: Mapping[ShardId, float], end_offsets: Mapping[ShardId, Offset]
     ) -> Mapping[ShardId, Offset]:
         """Up to where each shard may be read now."""
-        self.tracker.abandon()  # as handing out does: what was not finished is available again
+        self.tracker.abandon()  # what was not finished by now never will be: it is available again
         available = self._available(end_offsets)
         if not available:
             return {}
@@ -355,7 +346,7 @@ class Agent:
         # Trigger.AvailableNow reads what there was, in batches as large as the user allows.
         paced = self._bounds is None or limits.max_records is None
         counts = limits.share(available, sizes, self.batch_sizing.bound if paced else None)
-        return {**end_offsets, **{shard: at + counts.get(shard, 0) for shard, at in self.tracker.positions().items()}}
+        return {shard: at + counts.get(shard, 0) for shard, at in self.tracker.positions().items()}
 
     def _available(self, end_offsets: Mapping[ShardId, Offset]) -> dict[ShardId, int]:
         """How many records each shard that may be read has up to these ends, if it has any."""

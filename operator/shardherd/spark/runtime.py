@@ -170,7 +170,7 @@ class AgentRuntime:
         metrics = self._metrics = AgentMetrics(pod.namespace, pod.group, pod.session.consumer)
         brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
         end_offsets = EndWatcher(brokers, self._end_offsets_changed)
-        agent = self._agent = Agent(pod.session, client, end_offsets, metrics, self._stop, running=self._running)
+        agent = self._agent = Agent(pod.session, client, end_offsets, metrics, self._stop, self._running)
         agent.hears_events = True
         metrics.watch(agent)
         counts_address = new_address(pod.worker_address, pod.metrics_port)

@@ -172,7 +172,7 @@ class PlayedDriver:
     async def _begin(self, run: Incarnation) -> tuple[AsyncConsumerClient, Agent, asyncio.Task[None]]:
         client = self._group.client(run)
         settings = SessionSettings(self._group.identity.uid, self.name, run, heartbeat_interval=0.2)
-        agent = Agent(settings, client, _EndOffsets(self._group), _Unobserved(), self._stop, running=self._runs)
+        agent = Agent(settings, client, _EndOffsets(self._group), _Unobserved(), self._stop, self._runs)
         return client, agent, asyncio.create_task(agent.run(), name=f"agent of {self.name}")
 
     async def _stop_agent(self) -> None:

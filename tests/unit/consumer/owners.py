@@ -17,7 +17,7 @@ from shardherd.core.model.errors import ConsumerStoppedError
 from shardherd.core.model.nouns import ShardId
 from shardherd.spark.agent import Agent
 from shardherd.spark.offsets import Offsets
-from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed, simulate
+from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed, nobody_knows, simulate
 
 RECORDS = 100
 """How many records every shard has from where it is read on."""
@@ -71,6 +71,7 @@ class PlayedDriver:
             self._ends,
             Observed(),
             self._stop,
+            nobody_knows,
             lambda: loop.time() + self.slept,
         )
         self.session = self._agent.session

@@ -10,7 +10,8 @@ import pytest
 from msgspec import structs
 
 from shardherd.core.group import ownership
-from shardherd.core.group.group import Decision, Group
+from shardherd.core.group.decisions import Decision
+from shardherd.core.group.group import Group
 from shardherd.core.group.records import Ownership
 from shardherd.core.model.errors import CoordinatorUnavailableError, StaleIncarnationError
 from shardherd.core.model.nouns import GroupIdentity, Heartbeat, HeartbeatReply, Incarnation, Leave, ShardId

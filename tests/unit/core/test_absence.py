@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardherd.core.group.group import GroupEvent
+from shardherd.core.group.state import GroupEvent
 from shardherd.core.model.nouns import (
     CheckpointResult,
     ConsumerId,
@@ -298,7 +298,7 @@ def test_what_is_away_for_an_hour_is_forgotten() -> None:
     looked(play, left, 60.0, *BEATING)
 
     assert names(play) == set("123")
-    assert shard("0") not in play.group.checkpoints
+    assert shard("0") not in play.group._state.positions
     assert (sum(play.counts().values()), play.events_of("ShardsForgotten")) == (3, 1)
     assert play.group.ownership.group.epoch_floor == 1
 
@@ -313,7 +313,7 @@ def test_fifty_topics_that_came_and_went_leave_nothing() -> None:
 
     looked(play, topic(3), HOUR + 60.0, *BEATING)
 
-    assert (names(play), len(play.group.checkpoints)) == (set("012"), 3)
+    assert (names(play), len(play.group._state.positions)) == (set("012"), 3)
     assert sorted(play.counts().values()) == [1, 2]
 
 
@@ -495,7 +495,7 @@ def test_what_could_not_be_stored_is_not_forgotten() -> None:
 
     assert (names(play), play.group.ownership.shards) == (set("01"), held.shards)
     assert before.shards == held.shards
-    assert play.group.checkpoints[shard("1")] == 0
+    assert play.group._state.positions[shard("1")] == 0
 
 
 def test_who_is_not_in_the_group_any_more_keeps_nothing_from_being_forgotten() -> None:

@@ -8,12 +8,11 @@ import pytest
 
 from shardherd.core.consumer.tracker import ReadRange, Tracker
 from shardherd.core.group import grants
-from shardherd.core.group.group import Group
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.model.naming import shard_key, split
 from shardherd.core.model.nouns import ConsumerId, Leave, ShardCheckpoint, ShardId
 from shardherd.core.model.requests import CheckpointsCommitted
-from tests.builders import Play, incarnation, info, shard, spec, started, topic, with_settings
+from tests.builders import Play, incarnation, info, restore, shard, spec, started, topic, with_settings
 from tests.unit.spark.test_tracker import reply
 
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
@@ -33,7 +32,7 @@ def test_a_commit_of_a_shard_that_there_is_not_changes_nothing() -> None:
     play = started(1, 1)
     before = encode(play.group.ownership)
     assert play.ask(CheckpointsCommitted({shard("9"): 5})).events == ()
-    assert (encode(play.group.ownership), dict(play.group.checkpoints)) == (before, {shard("0"): 0})
+    assert (encode(play.group.ownership), dict(play.group._state.positions)) == (before, {shard("0"): 0})
 
 
 def test_a_change_that_no_rebalance_depends_on_asks_for_none() -> None:
@@ -90,7 +89,7 @@ def test_a_start_position_that_was_committed_just_before_a_crash_is_known_after_
 def test_a_pattern_that_is_none_drops_no_shard_when_the_group_is_loaded() -> None:
     stored = decode(encode(started(2, 1).group.ownership))
     wrong = replace(spec(1), source=replace(spec(1).source, topics=(), topic_pattern="("))
-    group = Group.restore(stored, dict.fromkeys(stored.shards, 0), wrong, 1000.0)
+    group = restore(stored, dict.fromkeys(stored.shards, 0), wrong, 1000.0)
     assert set(group.ownership.shards) == {shard("0"), shard("1")}
 
 
@@ -111,9 +110,9 @@ def test_a_shard_that_nobody_holds_cannot_be_taken_over_by_its_holder() -> None:
 def test_a_paused_tracker_hands_nothing_out() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0), paused=True))
-    assert tracker.hand_out({A: 10}, None) == {}
+    assert tracker.hand_out({A: 10}) == {}
     tracker.confirm(reply(2, (A, 4, 0)))
-    assert tracker.hand_out({A: 10}, None) == {A: ReadRange(0, 10, 4)}
+    assert tracker.hand_out({A: 10}) == {A: ReadRange(0, 10, 4)}
 
 
 def test_what_was_replayed_under_a_newer_grant_is_checkpointed_under_that() -> None:

@@ -7,11 +7,10 @@ from collections import Counter
 import pytest
 
 from shardherd.core.group import balance, counted
-from shardherd.core.group.group import Group
 from shardherd.core.group.records import ConsumerRecord, InFlight
 from shardherd.core.model.nouns import Condition, ShardInfo
 from shardherd.core.model.requests import CheckpointsLost, ConditionsChanged, ForceCheckpoint
-from tests.builders import Play, holding, incarnation, info, shard, shards, spec, started, topic, with_settings
+from tests.builders import Play, holding, incarnation, info, restore, shard, shards, spec, started, topic, with_settings
 from tests.unit.core.tables import FREE, HELD, MOVING, OVER, WAITING, A, B, having
 
 LATE = topic(6, name="u")
@@ -47,7 +46,7 @@ def lost() -> Play:
         play.checkpoint("g-0", number, 40)
         play.log[shard(number)] = 10
     copies = {shard(number): 40 for number in "0123"}
-    play.group = Group.restore(play.group.ownership, dict(play.log), play.group.spec, play.now, copies=copies)
+    play.group = restore(play.group.ownership, dict(play.log), play.group.spec, play.now, copies=copies)
     play.discover(topic(8))
     play.settle("g-0", "g-1")
     assert play.counts() == {"g-0": 6, "g-1": 2}
@@ -188,14 +187,14 @@ def test_what_comes_back_while_nothing_may_move_is_balanced_afterwards() -> None
 def test_what_stays_out_of_the_balance_is_no_reason_for_another_rebalance(make: object) -> None:
     assert callable(make)
     play: Play = make()
-    before = (play.view.rebalances, play.group.revision)
+    before = (play.view.rebalances, play.group._state.record.revision)
     shown = topic(6) if make is away else topic(8)
     for end in (110, 120, 130):
         play.discover([each._replace(end=end) for each in shown])
         assert play.checkpoint("g-1", sorted(play.held_by("g-1"))[0], end - 20).value == "ok"
         play.settle("g-0", "g-1")
         assert play.group._state.clocks.due == ""
-    assert (play.view.rebalances, play.group.revision) == before
+    assert (play.view.rebalances, play.group._state.record.revision) == before
 
 
 def test_with_nobody_to_hold_anything_what_vanishes_is_looked_at_once() -> None:

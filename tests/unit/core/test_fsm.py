@@ -13,7 +13,7 @@ from shardherd.core.group.fsm import TRANSITIONS, Cause, step
 from shardherd.core.model.errors import IllegalTransitionError
 from shardherd.core.model.nouns import ConsumerId
 from shardherd.core.model.nouns import ShardState as S
-from tests.builders import Play, info, shard, spec
+from tests.builders import Play, copy_of, info, shard, spec
 
 CORE = Path(fsm.__file__).parents[1]
 
@@ -98,7 +98,7 @@ def in_state(wanted: S) -> Play:
 def test_every_pair_outside_the_table_changes_nothing_in_a_group_and_every_other_leads_where_it_says(
     before: S, cause: Cause
 ) -> None:
-    group = in_state(before).group.copy()
+    group = copy_of(in_state(before).group)
     state = group._state
     row = state.shards[shard("0")]
     state.begin()

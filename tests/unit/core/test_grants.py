@@ -10,7 +10,7 @@ from shardherd.core.group import grants
 from shardherd.core.group.records import InFlight, ShardRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.nouns import Condition, Offset, ResetReport, ResetState, ResetTo, ShardId, ShardInfo, ShardState
-from tests.builders import incarnation, info, shard, with_settings
+from tests.builders import copied, incarnation, info, shard, with_settings
 from tests.unit.core.tables import CLOSED, FREE, HELD, MOVING, NOW, OPEN, OVER, WAITING, A, B, C, events, given, having
 
 Change = Callable[[State, ShardRecord], object]
@@ -113,7 +113,7 @@ NOT_DONE = {
 
 @pytest.mark.parametrize("why", list(NOT_DONE))
 def test_a_shard_is_not_over_while(why: str) -> None:
-    state = NOT_DONE[why].copy()
+    state = copied(NOT_DONE[why])
     state.begin()
     assert grants.finish_if_done(state, shard("0"), NOW) is False
     assert state.journal == []

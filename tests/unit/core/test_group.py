@@ -10,8 +10,8 @@ from msgspec import structs
 
 from shardherd.core.assignors import ASSIGNORS
 from shardherd.core.group import group
-from shardherd.core.group.decisions import decision_of
-from shardherd.core.group.group import Decision, Group
+from shardherd.core.group.decisions import Decision, decision_of
+from shardherd.core.group.group import Group
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session
 from shardherd.core.group.state import Entry, GroupEvent, Put, Table
 from shardherd.core.model.errors import StaleIncarnationError
@@ -25,7 +25,20 @@ from shardherd.core.model.requests import (
     ShardsDiscovered,
     Tick,
 )
-from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic, with_settings
+from tests.builders import (
+    IDENTITY,
+    Play,
+    copy_of,
+    incarnation,
+    info,
+    restore,
+    shard,
+    shards,
+    spec,
+    started,
+    topic,
+    with_settings,
+)
 from tests.unit.core.tables import FREE, HELD, A, B, C
 
 # A group that was stored.
@@ -46,7 +59,7 @@ DURABLE = {shard("0"): 40, shard("1"): 5, shard("u/0"): 7}
 
 def restored(stored: Ownership = STORED, **kwargs: Any) -> Group:
     settings = with_settings(spec(1), heartbeat_interval=4.0, session_timeout=50.0)
-    return Group.restore(stored, DURABLE, settings, 100.0, **kwargs)
+    return restore(stored, DURABLE, settings, 100.0, **kwargs)
 
 
 def test_a_restored_group_is_what_was_stored_and_every_clock_of_it_begins_now() -> None:
@@ -67,9 +80,10 @@ def test_a_restored_group_is_what_was_stored_and_every_clock_of_it_begins_now() 
     assert state.held == {A: {shard("0"): None}}
 
 
-def test_a_restored_group_takes_the_leader_epoch_and_the_assignors_that_it_is_given() -> None:
-    state = restored(leader_epoch=4, assignors={"Mine": ASSIGNORS["Range"]})._state
-    assert (state.record.leader_epoch, set(state.assignors), state.clocks.copies) == (4, {"Mine"}, {})
+def test_a_restored_group_has_the_stored_leader_epoch_and_the_assignors_that_it_is_given() -> None:
+    assignors = {"Mine": ASSIGNORS["Range"]}
+    state = Group.restore(STORED, DURABLE, spec(1), 100.0, copies={}, notes={}, assignors=assignors)._state
+    assert (state.record.leader_epoch, set(state.assignors), state.clocks.copies) == (STORED.group.leader_epoch, {"Mine"}, {})
     low = replace(STORED, group=replace(STORED.group, epoch_floor=12))
     assert restored(low)._state.record.epoch_floor == 12
     assert restored(replace(STORED, shards={}))._state.record.epoch_floor == 2
@@ -86,7 +100,7 @@ def test_a_new_group_is_empty_and_knows_when_it_began() -> None:
 def test_a_pattern_names_the_shards_that_are_kept_and_a_shard_of_another_form_is_never_dropped() -> None:
     source = replace(spec(1).source, topics=(), topic_pattern="u.*")
     rows = dict(STORED.shards) | {ShardId("v"): FREE._replace(shard=ShardId("v"))}
-    found = Group.restore(replace(STORED, shards=rows), {}, replace(spec(1), source=source), 100.0)
+    found = restore(replace(STORED, shards=rows), {}, replace(spec(1), source=source), 100.0)
     assert set(found.ownership.shards) == {shard("u/0"), shard("u/1"), ShardId("v")}
 
 
@@ -377,9 +391,9 @@ def test_a_heartbeat_is_parked_only_while_it_has_applied_all_and_names_nothing_s
     revision = play.group.assignment_revision(A)
     heartbeat = play.consumer("g-0").heartbeat()
     assert play.group.may_park(structs.replace(heartbeat, revision=revision))
-    assert play.group.may_park(structs.replace(heartbeat, revision=play.group.revision))
+    assert play.group.may_park(structs.replace(heartbeat, revision=play.group._state.record.revision))
     assert not play.group.may_park(structs.replace(heartbeat, revision=revision - 1))
-    assert not play.group.may_park(structs.replace(heartbeat, revision=play.group.revision + 1))
+    assert not play.group.may_park(structs.replace(heartbeat, revision=play.group._state.record.revision + 1))
     stale = structs.replace(heartbeat.held[0], owner_epoch=9)
     assert not play.group.may_park(structs.replace(heartbeat, held=(stale,)))
 
@@ -388,10 +402,10 @@ def test_the_revision_of_an_assignment_is_the_last_that_changed_what_its_consume
     play = started(2, 2)
     mine = play.group.assignment_revision(A)
     play.leave("g-1")
-    assert play.group.assignment_revision(A) == play.group.revision > mine
+    assert play.group.assignment_revision(A) == play.group._state.record.revision > mine
     assert play.group.assignment_revision(C) == 0
     play.change(with_settings(play.group.spec, heartbeat_interval=5.0))
-    assert play.group.assignment_revision(C) == play.group.assignment_revision(A) == play.group.revision
+    assert play.group.assignment_revision(C) == play.group.assignment_revision(A) == play.group._state.record.revision
 
 
 def test_a_parked_heartbeat_of_a_run_that_is_over_is_refused() -> None:
@@ -506,7 +520,7 @@ def test_what_changes_hands_is_counted() -> None:
 
 def test_a_copy_of_a_group_goes_its_own_way() -> None:
     play = started(2, 1)
-    twin = play.group.copy()
+    twin = copy_of(play.group)
     before = play.view
     assert twin.view(play.now) == before
     twin.decide(Leave(A, incarnation(A)), play.now)
@@ -532,3 +546,12 @@ def test_a_picture_says_when_the_last_rebalance_was_by_the_wall_clock() -> None:
     later = play.view.last_rebalance
     assert later is not None
     assert later.time == -(play.now - at)
+
+
+def test_what_is_no_request_is_a_defect_and_changes_nothing() -> None:
+    play = started(2, 1)
+    before = play.view
+    nothing: Any = object()
+    with pytest.raises(AssertionError):
+        play.group.decide(nothing, play.now)
+    assert play.view == before

@@ -16,7 +16,7 @@ from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import ConfirmedShard, ConsumerId, Heartbeat, HeartbeatReply, HeldShard, ShardId, ShardState
 from shardherd.core.model.requests import ForceCheckpoint
-from tests.builders import Play, incarnation, info, shard, shards, spec, started, topic, with_settings
+from tests.builders import Play, copied, incarnation, info, shard, shards, spec, started, topic, with_settings
 from tests.unit.core.tables import HELD, MOVING, NOW, A, B, C, having
 
 RUN = incarnation(A)
@@ -42,12 +42,12 @@ def test_what_a_heartbeat_says_is_remembered_until_the_next_one_says_otherwise()
     beat(play, 4, progress=5, held=(HeldShard(shard("0"), 1), HeldShard(shard("7"), 2)))
     assert session[A] == Session(1001.0, seq=4, named=frozenset(shards("0", "7")), ready=True, progress=5, progress_at=1000.0)
     play.now = 1002.0
-    beat(play, 5, progress=4, draining=True, revision=play.group.revision)
+    beat(play, 5, progress=4, draining=True, revision=play.group._state.record.revision)
     assert session[A] == Session(
-        1002.0, seq=5, revision=play.group.revision, ready=True, draining=True, progress=4, progress_at=1002.0
+        1002.0, seq=5, revision=play.group._state.record.revision, ready=True, draining=True, progress=4, progress_at=1002.0
     )
     play.now = 1003.0
-    beat(play, 6, progress=4, revision=play.group.revision + 1)
+    beat(play, 6, progress=4, revision=play.group._state.record.revision + 1)
     assert session[A] == Session(1003.0, seq=6, ready=True, draining=True, progress=4, progress_at=1002.0), "it drains for good"
     beat(play, 6, progress=9)
     assert session[A].progress == 4, "it was overtaken"
@@ -98,7 +98,7 @@ def test_a_capacity_asks_for_a_rebalance_when_it_changes_and_is_looked_at(
 ) -> None:
     play = started(2, 1, assignor=assignor)
     request = structs.replace(play.consumer("g-0").heartbeat(), ready=ready, capacity=capacity, zone="a")
-    state = play.group.copy()._state
+    state = copied(play.group._state)
     state.begin()
     heartbeats.heartbeat(state, request, play.now)
     assert state.clocks.due == reason
@@ -157,7 +157,7 @@ def test_a_reply_says_what_the_consumer_may_read_and_how_the_group_is_set() -> N
     play.change(with_settings(play.group.spec, paused=True))
     stale = (HeldShard(shard("0"), 1), HeldShard(shard("7"), 1))
     assert beat(play, 99, held=(*stale, HeldShard(shard("1"), 1))) == HeartbeatReply(
-        revision=play.group.revision,
+        revision=play.group._state.record.revision,
         confirmed=(ConfirmedShard(shard("0"), 2, 2, 10), ConfirmedShard(shard("1"), 1, 1, 40)),
         fenced=stale,
         paused=True,

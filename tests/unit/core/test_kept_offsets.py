@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from shardherd.core.group.group import Group
 from shardherd.core.group.notes import parse, text
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.model.requests import CheckpointsCommitted, CheckpointsFailed
-from tests.builders import IDENTITY, Play, shard, spec, topic
+from tests.builders import IDENTITY, Play, restore, shard, spec, topic
 
 ANOTHER = text("the UID of a group that was deleted", 7, 9, "")
 
@@ -24,7 +23,7 @@ def kept(note: str = ANOTHER) -> Play:
 def takes_over(play: Play) -> None:
     """Another coordinator, from what was stored and committed."""
     stored = decode(encode(play.group.ownership))
-    play.group = Group.restore(stored, dict(play.log), play.group.spec, play.now, notes=play.noted)
+    play.group = restore(stored, dict(play.log), play.group.spec, play.now, notes=play.noted)
     play.uncommitted = {}
 
 

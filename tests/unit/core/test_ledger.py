@@ -63,11 +63,11 @@ def test_new_books_are_empty() -> None:
 
 
 def reading() -> tuple[Tracker, dict[ShardId, ReadRange]]:
-    """B from 20 on and A from 5 on, of which ten records together are being read; C has no news, D was revoked."""
+    """B from 20 on and A from 5 on, of which three and seven records are being read; C has no news, D was revoked."""
     tracker = Tracker()
     tracker.confirm(reply(1, (D, 2, 0), (C, 9, 7), (B, 3, 20), (A, 4, 5)))
     tracker.confirm(reply(2, (C, 9, 7), (B, 3, 20), (A, 4, 5)))
-    return tracker, tracker.hand_out({A: 8, B: 27, D: 50}, 10)
+    return tracker, tracker.hand_out({A: 8, B: 27, D: 50})
 
 
 def test_what_is_handed_out_names_every_shard_that_may_be_read() -> None:
@@ -112,14 +112,15 @@ def test_what_is_abandoned_is_handed_out_again_from_where_the_last_finished_rang
     tracker.finish({B: handed[B]})
     tracker.abandon()
     assert (tracker.busy, tracker.positions()) == (False, {A: 5, B: 27, C: 7})
-    assert tracker.hand_out({A: 8, B: 90}, None) == {A: ReadRange(5, 8, 4), B: ReadRange(27, 90, 3), C: ReadRange(7, 7, 9)}
+    assert tracker.hand_out({A: 8, B: 90}) == {A: ReadRange(5, 8, 4), B: ReadRange(27, 90, 3), C: ReadRange(7, 7, 9)}
     assert tracker.progress == 3
 
 
 def test_what_is_abandoned_after_its_shard_was_lost_does_not_keep_the_others() -> None:
     tracker, handed = reading()
     tracker.finish({A: handed[A]})
-    tracker.hand_out({A: 9, B: 90}, None)
+    tracker.abandon()
+    tracker.hand_out({A: 9, B: 90})
     assert answer(tracker, a=CheckpointResult.FENCED) == (A,)
     tracker.abandon()
     assert tracker.positions() == {B: 20, C: 7}
@@ -138,13 +139,14 @@ def test_nothing_new_is_nothing_handed_out_and_no_progress() -> None:
     tracker, handed = reading()
     tracker.finish(handed)
     before = seen(tracker)
-    assert tracker.hand_out({A: 8, B: 27}, 10) == {}
+    assert tracker.hand_out({A: 8, B: 27}) == {}
     assert seen(tracker) == before
 
 
 def test_an_end_below_the_position_is_no_news() -> None:
     tracker, _ = reading()
-    assert tracker.hand_out({A: 4, B: 21}, None) == {A: ReadRange(5, 5, 4), B: ReadRange(20, 21, 3), C: ReadRange(7, 7, 9)}
+    tracker.abandon()
+    assert tracker.hand_out({A: 4, B: 21}) == {A: ReadRange(5, 5, 4), B: ReadRange(20, 21, 3), C: ReadRange(7, 7, 9)}
 
 
 def answer(tracker: Tracker, **results: CheckpointResult) -> tuple[ShardId, ...]:
@@ -158,7 +160,7 @@ def answer(tracker: Tracker, **results: CheckpointResult) -> tuple[ShardId, ...]
 def test_each_answer_is_taken_by_itself() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0), (B, 3, 0), (C, 9, 0), (D, 2, 0)))
-    tracker.finish(tracker.hand_out({A: 5, B: 6, C: 7, D: 8}, None))
+    tracker.finish(tracker.hand_out({A: 5, B: 6, C: 7, D: 8}))
     assert tracker.progress == 5
     results = {
         "a": CheckpointResult.FENCED,
@@ -175,7 +177,7 @@ def test_each_answer_is_taken_by_itself() -> None:
 def test_answers_to_what_was_not_sent_or_is_held_no_more_do_not_keep_the_others() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (B, 3, 0), (C, 9, 0)))
-    tracker.finish(tracker.hand_out({B: 6, C: 7}, None))
+    tracker.finish(tracker.hand_out({B: 6, C: 7}))
     sent = tracker.uncommitted()
     unknown = [CheckpointOutcome(shard, CheckpointResult.FENCED, 1, 1) for shard in (D, A)]
     fenced = CheckpointOutcome(C, CheckpointResult.FENCED, 7, 9)
@@ -186,9 +188,9 @@ def test_answers_to_what_was_not_sent_or_is_held_no_more_do_not_keep_the_others(
 def test_a_late_answer_does_not_take_back_what_is_durable() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0)))
-    tracker.finish(tracker.hand_out({A: 5}, None))
+    tracker.finish(tracker.hand_out({A: 5}))
     early = tracker.uncommitted()
-    tracker.finish(tracker.hand_out({A: 9}, None))
+    tracker.finish(tracker.hand_out({A: 9}))
     late = tracker.uncommitted()
     for sent in (late, early):
         outcome = CheckpointOutcome(A, CheckpointResult.OK, sent[0].offset, 4)
@@ -222,7 +224,7 @@ def test_what_was_given_up_comes_back_only_under_a_higher_epoch() -> None:
             tracker.confirm(reply(2))
             assert tracker.release() == (A,)
         else:
-            tracker.finish(tracker.hand_out({A: 5}, None))
+            tracker.finish(tracker.hand_out({A: 5}))
             assert answer(tracker, a=CheckpointResult.FENCED) == (A,)
         for epoch in (3, 4):
             tracker.confirm(reply(3, (A, epoch, 0)))
@@ -267,10 +269,11 @@ def test_a_replay_drops_what_was_in_flight() -> None:
     assert (tracker.busy, tracker.positions(), tracker.progress) == (False, {A: 5, B: 20, C: 7}, 2)
 
 
-def test_a_paused_tracker_abandons_what_was_in_flight_and_hands_out_nothing() -> None:
+def test_a_paused_tracker_hands_out_nothing_of_what_was_abandoned() -> None:
     tracker, _ = reading()
     tracker.confirm(reply(3, (A, 4, 5), (B, 3, 20), paused=True))
-    assert (tracker.paused, tracker.hand_out({A: 8, B: 90}, None), tracker.busy) == (True, {}, False)
+    tracker.abandon()
+    assert (tracker.paused, tracker.hand_out({A: 8, B: 90}), tracker.busy) == (True, {}, False)
     assert tracker.positions() == {A: 5, B: 20}
 
 
@@ -346,7 +349,7 @@ def test_who_has_nothing_but_what_was_abandoned_still_names_something() -> None:
 
 def test_a_later_micro_batch_that_is_finished_shows_that_what_was_abandoned_has_ended() -> None:
     tracker = abandoned(ordered=True)
-    handed = tracker.hand_out({B: 90}, None)
+    handed = tracker.hand_out({B: 90})
     assert tracker.abandoned == 1, "nothing was in flight"
     tracker.finish({B: ReadRange(0, 1, 1)})
     assert tracker.adrift == {A: 4, B: 3}

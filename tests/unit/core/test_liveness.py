@@ -315,7 +315,7 @@ def test_a_revision_that_was_never_given_out_counts_for_nothing() -> None:
     play.beat("g-1")
     consumer = play.consumer("g-0")
     heartbeat = Heartbeat(consumer.name, consumer.incarnation, consumer.seq + 1, 10_000, ())
-    assert play.answer(heartbeat).revision == play.group.revision
+    assert play.answer(heartbeat).revision == play.group._state.record.revision
     assert play.state("1") == "TRANSFER"
     assert not play.group.may_park(heartbeat)
 

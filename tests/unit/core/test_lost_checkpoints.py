@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from shardherd.core.group.group import Group
 from shardherd.core.model.nouns import CheckpointResult, ShardId
 from shardherd.core.model.requests import ForceCheckpoint, ShardsDiscovered
-from tests.builders import Play, info, shard, started, topic
+from tests.builders import Play, info, restore, shard, started, topic
 
 
 def lost(play: Play) -> list[str]:
@@ -15,7 +14,7 @@ def lost(play: Play) -> list[str]:
 
 def restarted(play: Play, copies: dict[ShardId, int]) -> None:
     """Another coordinator takes over, and finds these copies of positions."""
-    play.group = Group.restore(play.group.ownership, dict(play.log), play.group.spec, play.now, copies=copies)
+    play.group = restore(play.group.ownership, dict(play.log), play.group.spec, play.now, copies=copies)
     play.discover(topic(2))
     play.settle("g-0")
 

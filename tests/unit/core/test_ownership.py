@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardherd import protocol
-from shardherd.core.group.group import Group
 from shardherd.core.group.ownership import decode, dumps, encode, loads
 from shardherd.core.group.records import ConsumerRecord, GroupRecord, Ownership, ShardRecord
 from shardherd.core.model.errors import OwnershipDamagedError, OwnershipFormatError
@@ -29,7 +28,7 @@ from shardherd.core.model.nouns import (
     ShardState,
 )
 from shardherd.core.model.requests import ShardsDiscovered
-from tests.builders import Play, incarnation, info, shard, shards, spec, started
+from tests.builders import Play, copy_of, incarnation, info, restore, shard, shards, spec, started
 
 
 def timeless(ownership: Ownership) -> Ownership:
@@ -383,7 +382,7 @@ def test_what_was_decided_can_be_rolled_back() -> None:
 
 def test_a_copy_is_independent() -> None:
     play = started(2, 1)
-    twin = play.group.copy()
+    twin = copy_of(play.group)
     before = twin.view(play.now)
     play.die("g-0")
     assert twin.view(play.now) == before
@@ -392,5 +391,5 @@ def test_a_copy_is_independent() -> None:
 
 def test_a_new_leader_writes_its_own_epoch() -> None:
     play = started(1, 1)
-    group = Group.restore(play.group.ownership, play.log, play.group.spec, play.now, leader_epoch=7)
+    group = restore(play.group.ownership, play.log, play.group.spec, play.now, leader_epoch=7)
     assert group.ownership.group.leader_epoch == 7

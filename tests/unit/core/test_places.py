@@ -12,7 +12,7 @@ from msgspec import structs
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.nouns import ShardInfo, Weights, Zones
-from tests.builders import Play, info, shard, spec, topic, with_settings
+from tests.builders import Play, copy_of, info, shard, spec, topic, with_settings
 
 ZONES = "abababab"
 """The zones of the leaders of shards 0, 1 and so on."""
@@ -79,7 +79,7 @@ def test_no_shard_moves_because_its_leader_moved_to_another_zone() -> None:
 def test_a_joiner_gets_the_shards_of_its_own_zone_and_a_new_coordinator_decides_the_same() -> None:
     play = placed({"g-0": "a", "g-1": "a"}, zoned("aabbaabb"))
     play.consumer("g-2").zone = "b"
-    twin = Play(play.group.spec, play.group.copy(), play.now)
+    twin = Play(play.group.spec, copy_of(play.group), play.now)
     twin.consumers, twin.log = {name: replace(each) for name, each in play.consumers.items()}, dict(play.log)
     twin.restart()
     twin.discover(zoned("aabbaabb"))

@@ -17,7 +17,7 @@ from shardherd.core.group.state import GroupEvent, State, Table
 from shardherd.core.model.errors import CoordinatorUnavailableError
 from shardherd.core.model.nouns import CheckpointResult, ConsumerId, Heartbeat, HeldShard, ShardState
 from shardherd.core.model.requests import ForceCheckpoint
-from tests.builders import IDENTITY, Play, incarnation, info, shard, shards, spec, started, topic
+from tests.builders import IDENTITY, Play, incarnation, info, restore, shard, shards, spec, started, topic
 
 SILENT = 45.0
 G0, G1 = ConsumerId("g-0"), ConsumerId("g-1")
@@ -243,7 +243,7 @@ def all_away_while_the_ownership_was_lost(leader: int, **settings: Any) -> Play:
     g-1 holds that. g-0, which held t/0, has been silent since.
     """
     play = started(2, 2, initial_assignment_delay=5.0, **settings)
-    play.group = Group.restore(play.group.ownership, play.log, play.group.spec, play.now, leader_epoch=7)
+    play.group = restore(play.group.ownership, play.log, play.group.spec, play.now, leader_epoch=7)
     play.discover(topic(2))
     play.settle("g-0", "g-1")
     assert play.holders() == {"0": "g-0", "1": "g-1"}
@@ -306,7 +306,7 @@ def test_shards_that_come_back_while_claims_may_come_do_not_make_that_longer() -
 
 def test_a_shard_with_a_note_of_an_earlier_leader_makes_no_lost_group() -> None:
     play = started(2, 1)
-    play.group = Group.restore(play.group.ownership, play.log, play.group.spec, play.now, leader_epoch=7)
+    play.group = restore(play.group.ownership, play.log, play.group.spec, play.now, leader_epoch=7)
     play.discover(topic(2))
     play.log[shard("2")], play.noted[shard("2")] = 40, str(Note(IDENTITY.uid, 6, 3))
     play.discover(topic(3))
@@ -349,7 +349,7 @@ def test_revisions_go_on_above_those_that_consumers_have_applied() -> None:
 
 def test_leader_epochs_go_on_above_those_that_committed() -> None:
     play = started(1, 1)
-    play.group = Group.restore(play.group.ownership, play.log, play.group.spec, play.now, leader_epoch=7)
+    play.group = restore(play.group.ownership, play.log, play.group.spec, play.now, leader_epoch=7)
     play.discover(topic(1))
     play.settle("g-0")
     play.checkpoint("g-0", "0", 40)
@@ -536,7 +536,7 @@ def begun_anew_without_any_trace(starting: str = "Earliest") -> Play:
     play = made_anew_while_the_ownership_was_lost(starting)
     del play.log[shard("1")], play.noted[shard("1")]
     stored = Ownership(GroupRecord(IDENTITY.uid), {}, {})
-    play.group = Group.restore(stored, {}, play.group.spec, play.now, leader_epoch=7)
+    play.group = restore(stored, {}, play.group.spec, play.now, leader_epoch=7)
     play.discover(ANEW)
     return play
 
@@ -593,7 +593,7 @@ def test_whoever_holds_a_shard_of_which_nothing_was_committed_but_its_start_keep
 def put_back(play: Play, older: Ownership) -> None:
     """Another coordinator takes over, from an ownership that was stored earlier, and has looked at the source once."""
     group = replace(older.group, leader_epoch=older.group.leader_epoch + 1, revision=older.group.revision + 1)
-    play.group = Group.restore(replace(older, group=group), dict(play.log), play.group.spec, play.now)
+    play.group = restore(replace(older, group=group), dict(play.log), play.group.spec, play.now)
     play.discover(topic(len(older.shards)))
 
 
@@ -652,7 +652,7 @@ def test_what_is_named_before_the_first_look_of_an_older_ownership_without_shard
     play.discover(topic(2))
     play.settle("g-0")
     before = dict(play.consumer("g-0").held)
-    play.group = Group.restore(older, {}, play.group.spec, play.now)
+    play.group = restore(older, {}, play.group.spec, play.now)
     with pytest.raises(CoordinatorUnavailableError, match="g-0 names shards of group demo/clicks, of which nothing is known"):
         play.beat("g-0")
     play.discover(topic(2))
@@ -906,7 +906,7 @@ def test_an_ownership_that_is_older_than_the_positions_is_noticed() -> None:
     old = decode(encode(play.group.ownership))
     play.beat("g-1")
     play.beat("g-0", "g-0", "g-1")
-    taken = Group.restore(old, play.log, play.group.spec, play.now, leader_epoch=1).ownership
+    taken = restore(old, play.log, play.group.spec, play.now, leader_epoch=1).ownership
     assert not outdated(taken, play.noted)
     play.checkpoint("g-1", "1", 40)
     assert outdated(taken, play.noted), "a grant that it never heard of"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardherd.core.group.group import Group
 from shardherd.core.group.notes import parse
 from shardherd.core.group.ownership import decode, encode
 from shardherd.core.model.messages import Seconds
 from shardherd.core.model.nouns import ResetReport, ResetRow, ResetState, ResetTo, ShardInfo
 from shardherd.core.model.requests import ForceCheckpoint
-from tests.builders import Play, info, shard, spec
+from tests.builders import Play, info, restore, shard, spec
 from tests.unit.core.test_resets import WALL, declare, go_on, positions, report, reset
 
 LEFT = "t/0 was made anew since this was decided, and is left alone: reset it under another id."
@@ -147,7 +146,7 @@ def test_a_reset_that_an_older_version_decided_sets_nothing_in_a_topic_that_is_a
     decided(play, "0")
     stored: dict[str, Any] = encode(play.group.ownership)
     del stored["group"]["resetSources"], stored["group"]["resetLeftOut"]
-    play.group = Group.restore(decode(stored), {}, play.group.spec, play.now)
+    play.group = restore(decode(stored), {}, play.group.spec, play.now)
     play.discover(shards_of("b", end=18))
     go_on(play)
 

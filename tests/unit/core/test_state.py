@@ -13,7 +13,7 @@ from shardherd.core.group.rates import Rates
 from shardherd.core.group.records import Clocks, ConsumerRecord, GroupRecord, InFlight, Ownership, Session, ShardRecord
 from shardherd.core.group.state import GroupEvent, Put, State, Table
 from shardherd.core.model.nouns import ConsumerId, Incarnation, ShardId, ShardState, Weights
-from tests.builders import IDENTITY, incarnation, info, shard, shards, spec
+from tests.builders import IDENTITY, copied, incarnation, info, shard, shards, spec
 
 G0, G1 = ConsumerId("g-0"), ConsumerId("g-1")
 RUN0, RUN1, RUN2 = incarnation("g-0"), incarnation("g-1"), incarnation("g-0", start=2)
@@ -332,7 +332,7 @@ def test_a_copy_has_the_same_rows_and_is_independent() -> None:
     state.assignors = {"Sticky": ASSIGNORS["Sticky"]}
     state.restored_at = 5.0
     order, interned = state.order, state.interned
-    twin, before = state.copy(), (rows(state), indexes(state))
+    twin, before = copied(state), (rows(state), indexes(state))
     assert (rows(twin), indexes(twin)) == before
     assert (twin.assignors, twin.restored_at, twin.journal) == (state.assignors, 5.0, [])
     assert twin.order is order, "what takes long to make is shared"

@@ -32,7 +32,7 @@ from shardherd.spark.decode_stats import (
 from shardherd.spark.metrics import AgentMetrics, serve_http
 from shardherd.spark.schema import Wanted
 from tests.unit.source.kafka_bytes import Record, batch_of
-from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
+from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed, nobody_knows
 
 ADDRESS = CountsAddress("127.0.0.1", 1, "a-token")
 
@@ -58,7 +58,7 @@ async def test_the_slow_share_of_typed_values_is_a_metric_of_the_driver(unused_t
     async def nothing(_reason: str) -> None:
         return
 
-    agent = Agent(SessionSettings(GROUP, ME, RUN), FakeCoordinator(), FakeEnds({}), Observed(), nothing)
+    agent = Agent(SessionSettings(GROUP, ME, RUN), FakeCoordinator(), FakeEnds({}), Observed(), nothing, nobody_knows)
     metrics, address = AgentMetrics("demo", "clicks", "clicks-0"), new_address("127.0.0.1", unused_tcp_port)
     runner = await serve_http(agent, metrics, unused_tcp_port, ReceivedCounts(address))
 

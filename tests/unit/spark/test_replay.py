@@ -32,7 +32,7 @@ from shardherd.spark.offsets import parse
 from shardherd.spark.options import read_options
 from shardherd.spark.schema import Wanted
 from shardherd.spark.source import ShardherdStreamReader, Slice
-from tests.unit.spark.simulated import GROUP, ME, FakeCoordinator, FakeEnds, Observed, SimulatedLoop
+from tests.unit.spark.simulated import GROUP, ME, FakeCoordinator, FakeEnds, Observed, SimulatedLoop, nobody_knows
 
 T = TypeVar("T")
 A, B = ShardId("clicks/0"), ShardId("clicks/1")
@@ -119,7 +119,7 @@ class Application:
         settings = SessionSettings(GROUP, ME, Incarnation("pod-uid", self.world.starts))
         end_offsets, loop = self.world.end_offsets, asyncio.get_running_loop()
         self.world.coordinator._changed = asyncio.Event()
-        return Agent(settings, self.world.coordinator, end_offsets, Observed(), self._stop, loop.time)
+        return Agent(settings, self.world.coordinator, end_offsets, Observed(), self._stop, nobody_knows, loop.time)
 
     async def _stop(self, reason: str) -> None:
         raise AssertionError(reason)

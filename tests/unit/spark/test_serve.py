@@ -30,7 +30,7 @@ from shardherd.spark.offsets import Offsets
 from shardherd.spark.slots import Slots
 from shardherd.telemetry.scrapers import Scrapers, digest, digest_in
 from tests.unit.source.kafka_bytes import Record, batch_of
-from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed
+from tests.unit.spark.simulated import GROUP, ME, RUN, FakeCoordinator, FakeEnds, Observed, nobody_knows
 
 A = ShardId("clicks/0")
 READER_SETTINGS = {"group": GROUP, "bootstrapServers": "kafka:9092", "slots": 1, "kafka": {}, "countsAddress": None}
@@ -44,7 +44,7 @@ async def nothing(_reason: str) -> None:
 async def agent() -> Any:
     coordinator = FakeCoordinator()
     end_offsets = FakeEnds({A: 100})
-    made = Agent(SessionSettings(GROUP, ME, RUN), coordinator, end_offsets, Observed(), nothing)
+    made = Agent(SessionSettings(GROUP, ME, RUN), coordinator, end_offsets, Observed(), nothing, nobody_knows)
     coordinator.assign((A, 4, 0))
     running = asyncio.create_task(made.run())
     yield made

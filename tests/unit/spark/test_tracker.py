@@ -69,7 +69,7 @@ def test_a_budget_is_exceeded_only_by_the_first_record_of_each_shard(available: 
 def test_a_shard_whose_end_is_not_known_gets_an_empty_range() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0), (B, 4, 0)))
-    assert tracker.hand_out({A: 5}, None) == {A: ReadRange(0, 5, 4), B: ReadRange(0, 0, 4)}
+    assert tracker.hand_out({A: 5}) == {A: ReadRange(0, 5, 4), B: ReadRange(0, 0, 4)}
 
 
 def test_a_reply_that_was_on_its_way_does_not_bring_a_released_shard_back() -> None:
@@ -88,8 +88,8 @@ def test_a_consumer_holds_something_for_as_long_as_a_heartbeat_names_it() -> Non
     tracker = Tracker()
     held = [tracker.holds_any]
     tracker.confirm(reply(1, (A, 4, 0)))
-    tracker.finish(tracker.hand_out({A: 10}, None))
-    second = tracker.hand_out({A: 20}, None)
+    tracker.finish(tracker.hand_out({A: 10}))
+    second = tracker.hand_out({A: 20})
     assert [*held, tracker.holds_any] == [False, True]
 
     assert answered(tracker, CheckpointResult.FENCED) == (A,)
@@ -101,19 +101,19 @@ def test_a_consumer_holds_something_for_as_long_as_a_heartbeat_names_it() -> Non
 def test_a_transfer_that_is_called_off_goes_on_where_it_was() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0)))
-    handed = tracker.hand_out({A: 10}, None)
+    handed = tracker.hand_out({A: 10})
     tracker.confirm(reply(2))
     tracker.confirm(reply(3, (A, 4, 0)))
     tracker.finish(handed)
 
     assert tracker.positions() == {A: 10}
-    assert tracker.hand_out({A: 15}, None) == {A: ReadRange(10, 15, 4)}
+    assert tracker.hand_out({A: 15}) == {A: ReadRange(10, 15, 4)}
 
 
 def test_a_fenced_range_is_still_named_while_it_is_being_read() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0), (B, 5, 0)))
-    first = tracker.hand_out({A: 10, B: 10}, None)
+    first = tracker.hand_out({A: 10, B: 10})
     tracker.finish({A: first[A]})
     assert answered(tracker, CheckpointResult.FENCED) == (A,)
     assert tracker.held() == (HeldShard(B, 5),)
@@ -135,7 +135,7 @@ def test_a_range_that_is_durable_already_is_not_replayed() -> None:
 def test_a_withheld_checkpoint_is_sent_again() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0)))
-    tracker.finish(tracker.hand_out({A: 10}, None))
+    tracker.finish(tracker.hand_out({A: 10}))
     assert answered(tracker, CheckpointResult.WITHHELD) == ()
     assert tracker.uncommitted() == (ShardCheckpoint(A, 4, 10),)
 
@@ -143,10 +143,10 @@ def test_a_withheld_checkpoint_is_sent_again() -> None:
 def test_an_answer_to_a_checkpoint_of_an_earlier_grant_says_nothing_of_the_present_one() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0)))
-    tracker.finish(tracker.hand_out({A: 10}, None))
+    tracker.finish(tracker.hand_out({A: 10}))
     sent = tracker.uncommitted()
     tracker.confirm(reply(2, (A, 5, 0)))
-    tracker.finish(tracker.hand_out({A: 7}, None))
+    tracker.finish(tracker.hand_out({A: 7}))
     outcomes = (CheckpointOutcome(A, CheckpointResult.FENCED, 10, 4), CheckpointOutcome(B, CheckpointResult.OK, 1, 1))
     assert tracker.acknowledge(sent, CheckpointReply(outcomes)) == ()
     assert tracker.uncommitted() == (ShardCheckpoint(A, 5, 7),)
@@ -155,7 +155,7 @@ def test_an_answer_to_a_checkpoint_of_an_earlier_grant_says_nothing_of_the_prese
 def test_a_finished_range_is_only_what_was_handed_out_to_the_letter() -> None:
     tracker = Tracker()
     tracker.confirm(reply(1, (A, 4, 0)))
-    tracker.hand_out({A: 10}, None)
+    tracker.hand_out({A: 10})
     for other in (ReadRange(0, 10, 3), ReadRange(0, 9, 4), ReadRange(1, 10, 4)):
         tracker.finish({A: other})
     assert tracker.busy
@@ -201,7 +201,10 @@ class Ledger(RuleBasedStateMachine):
 
     @rule(budget=st.one_of(st.none(), st.integers(1, 15)))
     def batch(self, budget: int | None) -> None:
-        handed = self.tracker.hand_out(self.end_offsets, budget)
+        self.tracker.abandon()
+        at = self.tracker.positions()
+        counts = split_by_backlog({shard: self.end_offsets[shard] - at[shard] for shard in at}, budget)
+        handed = self.tracker.hand_out({shard: at[shard] + count for shard, count in counts.items()})
         if not handed:
             return
         total = sum(each.stop - each.start for each in handed.values())

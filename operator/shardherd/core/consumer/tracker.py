@@ -118,27 +118,24 @@ class Tracker(Ledger[_Grant]):
         """The next offset to hand out of every shard that we may still read."""
         return {shard: grant.position for shard, grant in sorted(self._grants.items()) if not grant.revoked}
 
-    def hand_out(self, end_offsets: Mapping[ShardId, Offset], budget: int | None) -> dict[ShardId, ReadRange]:
-        """The next ranges to read, about `budget` records together; a shard without news gets an empty range.
+    def hand_out(self, stops: Mapping[ShardId, Offset]) -> dict[ShardId, ReadRange]:
+        """The next ranges to read, up to these offsets; a shard that has nothing up to there gets an empty range.
 
-        `end_offsets` are the known ones. Nothing at all has news: the answer is empty and nothing changes. Whatever
-        was in flight and was not finished by now never will be: it is dropped first.
+        If none has anything, the answer is empty and nothing changes. What was in flight was finished or abandoned before.
         """
-        self.abandon()
         if self.paused:
             return {}
-        readable = {shard: grant for shard, grant in sorted(self._grants.items()) if not grant.revoked}
-        counts = split_by_backlog(
-            {shard: end_offsets.get(shard, 0) - grant.position for shard, grant in readable.items()}, budget
-        )
-        if not counts:
+        handed = {
+            shard: ReadRange(grant.position, max(grant.position, stops.get(shard, 0)), grant.epoch)
+            for shard, grant in sorted(self._grants.items())
+            if not grant.revoked
+        }
+        taken = {shard: each for shard, each in handed.items() if each.start < each.stop}
+        if not taken:
             return {}
-        handed: dict[ShardId, ReadRange] = {}
-        for shard, grant in readable.items():
-            stop = grant.position + counts.get(shard, 0)
-            handed[shard] = ReadRange(grant.position, stop, grant.epoch)
-            grant.position = stop
-        self._in_flight = {shard: _Taken(each, each.epoch) for shard, each in handed.items() if each.start < each.stop}
+        for shard, each in taken.items():
+            self._grants[shard].position = each.stop
+        self._in_flight = {shard: _Taken(each, each.epoch) for shard, each in taken.items()}
         self.progress += 1
         return handed
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from shardherd.core.assignors import ASSIGNORS, Assignors
 from shardherd.core.group import (
@@ -34,7 +35,7 @@ from shardherd.core.group import (
 from shardherd.core.group.decisions import Decision, decision_of
 from shardherd.core.group.notes import of_group
 from shardherd.core.group.records import Clocks, GroupRecord, Ownership, Session
-from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Entry, GroupEvent, Put, State, Table
+from shardherd.core.group.state import GROUP, IN_FLIGHT, POSITIONS, SESSIONS, TOUCHED, Entry, GroupEvent, State, Table
 from shardherd.core.group.topics import PatternError, selects
 from shardherd.core.model.event_reasons import RESTORED
 from shardherd.core.model.naming import split
@@ -68,8 +69,6 @@ from shardherd.core.model.requests import (
     Tick,
 )
 
-__all__ = ["Decision", "Entry", "Group", "GroupEvent", "Put"]
-
 
 class Group:
     """One group. Not thread-safe: its mailbox passes one request at a time."""
@@ -96,24 +95,24 @@ class Group:
         durable: Mapping[ShardId, Offset],
         spec: GroupSpec,
         now: float,
-        leader_epoch: int | None = None,
-        copies: Mapping[ShardId, Offset] | None = None,
-        notes: Mapping[ShardId, str] | None = None,
+        *,
+        copies: Mapping[ShardId, Offset],
+        notes: Mapping[ShardId, str],
         assignors: Assignors = ASSIGNORS,
     ) -> Group:
         """A group as it was stored, with the durable positions of its shards. Every consumer gets a whole session timeout.
 
         Shards of topics that the source does not name any more are dropped: their holders are told so by the next reply.
         `copies` are earlier durable positions, kept elsewhere: one that is above the durable one shows that this was lost.
-        `notes` are those of the durable positions, if they were read: one that is not of this group is put right.
+        `notes` are those of the durable positions: one that is not of this group is put right.
         """
-        record = ownership.group if leader_epoch is None else replace(ownership.group, leader_epoch=leader_epoch)
+        record = ownership.group
         dropped = {shard: row.owner_epoch for shard, row in ownership.shards.items() if not _named(spec, shard)}
         record = replace(record, epoch_floor=max([record.epoch_floor, *dropped.values()]))
         settle_until = now + 2 * spec.settings.heartbeat_interval
-        above = {shard: copy for shard, copy in (copies or {}).items() if copy > durable.get(shard, copy)}
+        above = {shard: copy for shard, copy in copies.items() if copy > durable.get(shard, copy)}
         claims_until = now + spec.settings.session_timeout
-        known = durable if notes is None else of_group(record.uid, notes)
+        known = of_group(record.uid, notes)
         clocks = Clocks(
             due=RESTORED,
             settle_until=settle_until,
@@ -136,10 +135,6 @@ class Group:
             if consumer.present:
                 state.set(Table.SESSIONS, consumer.consumer, None, Session(last_heard=now, heard=False, progress_at=now))
         return cls(state)
-
-    def copy(self) -> Group:
-        """An independent group with the same state."""
-        return Group(self._state.copy())
 
     def decide(self, request: Request, now: float) -> Decision:
         """Change what the request leads to. Raises a ShardherdError, and changes nothing, if it is refused."""
@@ -201,12 +196,16 @@ class Group:
         return heartbeats.reply(self._state, heartbeat)
 
     def unread(self, shards: Iterable[ShardInfo]) -> tuple[ShardId, ...]:
-        """Which of these shards' durable positions must be read for ShardsDiscovered: of new ones, and the lost ones."""
-        rows, known, copies = self._state.shards, self._state.positions, self._state.clocks.copies
+        """Which of these shards' durable positions must be read for ShardsDiscovered.
+
+        Those of new shards, of shards that had a position and have none, and of shards whose position is below its copy.
+        """
+        rows, durable, copies = self._state.shards, self._state.positions, self._state.clocks.copies
+        lost = {shard for shard in copies if shard in durable}
         return tuple(
             info.shard
             for info in shards
-            if (info.shard not in rows or rows[info.shard].started if info.shard not in known else info.shard in copies)
+            if info.shard in lost or (info.shard not in durable and (info.shard not in rows or rows[info.shard].started))
         )
 
     def unadmitted(self, shards: Iterable[ShardInfo]) -> frozenset[ShardId]:
@@ -274,19 +273,9 @@ class Group:
         return self._state.spec
 
     @property
-    def revision(self) -> int:
-        """The version of the ownership."""
-        return self._state.record.revision
-
-    @property
     def shard_count(self) -> int:
         """How many shards it has."""
         return len(self._state.shards)
-
-    @property
-    def checkpoints(self) -> Mapping[ShardId, Offset]:
-        """The durable positions. Must not be changed."""
-        return self._state.positions
 
     def notes(self, offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, str]:
         """What to note with each of these positions, which are to be made durable."""
@@ -333,8 +322,10 @@ class Group:
                 discovery.conditions_changed(state, request, now)
             case Tick():
                 timers.tick(state, now)
-            case _:  # ClockGap
+            case ClockGap():
                 state.put_clocks(gap=state.clocks.gap + request.seconds)
+            case _:
+                assert_never(request)
         return None
 
     def _settle(self, request: Request, now: float) -> None:

@@ -337,24 +337,6 @@ class State:
             self._interned = Interned.of(self.order)
         return self._interned
 
-    # Copies.
-
-    def copy(self) -> State:
-        """An independent state with the same rows."""
-        twin = State(self.spec, self.record, self.clocks, self.assignors)
-        for table in Table:
-            setattr(twin, table.value, dict(getattr(self, table.value)))
-        twin._tables = twin._by_table()
-        twin.by_state = {state: dict(shards) for state, shards in self.by_state.items()}
-        twin.held = {consumer: dict(shards) for consumer, shards in self.held.items()}
-        twin.under = {key: dict(shards) for key, shards in self.under.items()}
-        twin.moving = {consumer: dict(shards) for consumer, shards in self.moving.items()}
-        twin.incoming = {consumer: dict(shards) for consumer, shards in self.incoming.items()}
-        twin.children = dict(self.children)
-        twin._order, twin._interned = self._order, self._interned
-        twin.restored_at = self.restored_at
-        return twin
-
     def _by_table(self) -> dict[Table, dict[Any, Any]]:
         return {table: getattr(self, table.value) for table in Table}
 

@@ -1,8 +1,8 @@
 """Kafka's brokers for readers: raw Fetch answers for many shards at once, and where shards begin and end.
 
 `range_reader` fetches with it, `end_offsets` watches the ends of shards, and `listing` asks what there is. One serves a
-process. It decides which broker is asked for what, and what in an answer is worth another try; `cluster_connection` has the
-connections. It knows nothing of ownership.
+process. It decides which broker is asked for what; `cluster_connection` has the connections, and says which errors are worth
+another try. It knows nothing of ownership.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Makes Arrow arrays from what the decoders have: the planes that compiled code filled, or rows of Python values.
+"""Makes Arrow arrays from what the decoders have, has the slow reader complete them, and applies the mode to what is malformed.
 
-`json_column` and `avro_column` call it. Planes become arrays with as few copies as their types allow; rows are for the few
-records that went the slow way.
+`json_column` and `avro_column` call it. Planes that compiled code filled become arrays with as few copies as their types allow;
+rows of Python values are for the few records that went the slow way.
 """
 
 from __future__ import annotations
