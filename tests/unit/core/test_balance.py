@@ -66,6 +66,15 @@ def test_a_consumer_that_is_not_ready_is_granted_nothing() -> None:
     assert play.counts() == {"g-0": 2, "g-1": 2}
 
 
+def test_who_gave_up_all_it_held_while_it_was_not_ready_is_not_reckoned_with_any_more() -> None:
+    play = holding(A="02", B="35", C="14")
+    play.consumer("C").ready = False
+    play.settle("A", "B", "C")
+    play.change(with_settings(play.group.spec, assignor="RoundRobin"))
+    play.settle("A", "B", "C")
+    assert [play.held_by(name) for name in "ABC"] == [set("024"), set("135"), set()]
+
+
 def test_a_consumer_that_restarts_cold_within_its_grace_keeps_the_shards_of_its_name() -> None:
     play = started(4, 2, rejoin_grace=20.0)
     before = play.holders()

@@ -28,7 +28,7 @@ class _Steps:
     granted: int = 0
     revoked: int = 0
     moved: int = 0
-    ignored: bool = False
+    again: bool = False
 
 
 def rebalance(state: State, now: float) -> None:
@@ -48,7 +48,7 @@ def rebalance(state: State, now: float) -> None:
     steps = _take_steps(state, now)
     heartbeats.release_moving(state, tuple(state.moving), now)
     _keep_orphaned_transfers(state, now)
-    if steps.ignored:
+    if steps.again:
         state.put_clocks(replan=True)
     if steps.granted or steps.revoked:
         _report(state, steps, reason, now)
@@ -94,7 +94,17 @@ def _take_steps(state: State, now: float) -> _Steps:
     delta = Delta.of(problem, balance.target(state, problem))
     for shard, consumer in zip(delta.shards.tolist(), delta.takers.tolist(), strict=True):
         _step(state, state.shards[shard], consumer, steps, now)
+    # Whoever only keeps what it holds counts no more once it has given that up: Range and RoundRobin divide by their number.
+    steps.again = steps.again or any(_gives_up_all(state, consumer) for consumer in consumers)
     return steps
+
+
+def _gives_up_all(state: State, consumer: ConsumerId) -> bool:
+    """Whether all is in transfer that a consumer holds which may be given nothing."""
+    moving = state.moving.get(consumer)
+    if not moving or eligible.receives(state, consumer):
+        return False
+    return len(moving) == len(state.held[consumer])
 
 
 def _step(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps, now: float) -> None:
@@ -108,7 +118,7 @@ def _step(state: State, record: ShardRecord, consumer: ConsumerId, steps: _Steps
         steps.moved += 1
     elif consumer == record.holder:
         # Not called off for a better target; only for want of a next consumer, and that is seen to below.
-        steps.ignored = True
+        steps.again = True
     else:
         grants.redirect(state, record, consumer)
         steps.revoked += 1

@@ -160,8 +160,9 @@ class Clocks:
     `gather_until`; nothing is planned before `settle_until` unless all consumers have been heard. `assign_at` is when the first
     assignment waits no longer. The release and progress clocks count from `resumed_at` at the earliest; `doublings` lengthen
     them. Deadlines up to `ticked_at` have been seen to. `seen`: the source was. `replan`: a transfer that could not be called
-    off is to be followed by another rebalance. `copies` are those of the positions that were found below their copy. Until
-    `claims_until` consumers claim what they hold, while the ownership is rebuilt. `assignor_error`: why the group's plug-in
+    off, or that takes the last shard of who counts only while it holds some, is to be followed by another rebalance.
+    `copies` are those of the positions that were found below their copy. Until `claims_until` consumers
+    claim what they hold, while the ownership is rebuilt. `assignor_error`: why the group's plug-in
     gave no answer last time. `sizes_unknown`: bytes are to be weighed, and the source does not show them. `planned` is the
     declared dry run of a reset and what came of it. `unset` are the shards that a reset has not set yet, None before it began.
     `left_out` are the shards, free or held, that the last rebalance could not count. `unnoted` are the shards whose durable
