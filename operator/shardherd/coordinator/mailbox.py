@@ -37,8 +37,8 @@ SLOW = 0.25
 VIEW_TIMEOUT = 10.0
 """Seconds for which another thread waits for the end of a decision; one takes milliseconds."""
 
-_STATES = (SettingsChanged, ConditionsChanged)
-"""Requests that say how things are, not what happened: only the newest of each holds."""
+_ONLY_NEWEST = (SettingsChanged, ConditionsChanged)
+"""Requests that say how things are now: one that could not be stored is told again only while it is the newest of its kind."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Mailbox:
 
     def put(self, item: Item) -> None:
         """Add an item. Only on the event loop's thread."""
-        if isinstance(item, Tell) and isinstance(item.request, _STATES):
+        if isinstance(item, Tell) and isinstance(item.request, _ONLY_NEWEST):
             self._newest[type(item.request)] = item
         self._items.append(item)
         self._filled.set()
@@ -167,6 +167,7 @@ class Mailbox:
             try:
                 await self._save(grows=bool(growth))
             except OwnershipTooLargeError as error:
+                # Also what was refused: perhaps because of what is kept out now.
                 again = {id(each.item) for each in decided if not each.decision.grows} | {id(item) for item, _ in refused}
                 await self._keep_out(decided, [item for item in batch if id(item) in again], growth, error)
                 return
@@ -178,6 +179,8 @@ class Mailbox:
         self.group.commit()
         for item, refusal in refused:
             _refuse(item, refusal)
+        # In three rounds. Events and counts are told before anybody has an answer to act on. Parked requests are answered last:
+        # the second round parks some, and whoever is woken by any decision of this turn is to get the reply of its end.
         for each in decided:
             self._tell(each.decision)
         for each in decided:

@@ -3,8 +3,8 @@
 `runtime` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
 SIGTERM call `finished` and `drain`. It decides when the consumer is warm, what the next micro-batch has, and what it does when
 the run is over; when requests go out is `consumer.session`'s business, what is held `core.consumer.tracker`'s. It never reads
-records and never touches Spark: stopping is a callback. It is long because what the session tells and what the stream reader
-asks wake each other at every step.
+records and never touches Spark: stopping is a callback. The session's notices and the stream reader's questions are both here
+because each waits for what the other one changes.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ STOPS_WITHIN = 2.0
 class Agent:
     """One run of a consumer. All methods belong to the event loop that `run` runs on.
 
-    `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
-    monotonic seconds. `running` says whether Spark runs a task, or may. `refusal` says why the query is refused. `batch_at` is
-    when a micro-batch was handed out or finished last. Two are to be set: `trigger_interval`, the seconds from one of the
-    query's triggers to the next, as far as they are known; and `events_arrive`, if the query's progress events arrive, so that
-    a query which its first one refuses has finished nothing.
+    `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `running` says
+    whether Spark runs a task, or may. `now` is monotonic seconds.
+
+    Others read `refusal`, why the query is refused, empty if it is not, and `batch_at`, when a micro-batch was handed out or
+    finished last. They set `trigger_interval`, the seconds from one trigger of the query to the next, if that is known; and
+    `events_arrive`, if progress events do: then nothing counts as finished before the query's first one has refused nothing.
     """
 
     def __init__(
@@ -143,12 +144,12 @@ class Agent:
         return await self.session.drain(with_room_to_leave(self._now(), deadline, self.settings.drain_timeout))
 
     def readiness(self) -> Readiness:
-        """For the session: what this consumer is about, and in how many seconds it means to go on if it waits."""
+        """For the session's heartbeats."""
         phase, goes_on_in = self._about()
         return Readiness(self.ready, phase, goes_on_in)
 
     def hear(self, notice: Notice) -> None:
-        """For the session."""
+        """Called by the session with whatever happens in it."""
         match notice:
             case HeartbeatEnded(result):
                 self._observer.heartbeat(result)

@@ -38,6 +38,7 @@ RETRY_DELAY = 0.1
 
 
 _sizing = FetchSizing()
+"""Of this process: a task's first Fetch is sized by what earlier tasks have seen of its shards."""
 
 
 def _held_back(shard: ShardId, fetched: Sequence[Fetched]) -> str:
