@@ -40,10 +40,10 @@ HAS_LEFT = "this consumer has left the group"
 class Session:
     """One run. All of it belongs to one event loop. `now` is monotonic seconds.
 
-    `settings` are renewed by every answer. `over` is why the run is over, empty while it is not; `defect` is the exception that
-    ended it, if one did. `trouble` is what the last heartbeat failed with, `unsaved` what the last request for checkpoints did.
-    `rounds` counts those requests. `clean` is what a drain has returned, False before. `beside` are loops of the owner that run
-    for as long as the session's own, and end the run in the same way if they fail.
+    Others read `settings`, as the last answer has them; `over`, why the run is over, empty while it is not; `defect`, the
+    exception that ended it, if one did; `trouble` and `unsaved`, with what the last heartbeat and the last request for
+    checkpoints failed, None if they did not; `rounds`, how many requests for checkpoints there were; `clean`, whether a drain
+    has left nothing over. `beside` are loops of the owner, which run and fail as the session's own do.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Session:
         self._work.set()
 
     def changed(self) -> None:
-        """Something was finished, put back, granted, revoked or made durable: see what can be released and must be saved."""
+        """To be called after every change of the ledger: releases what can be released, and sees to what must be saved."""
         epochs = dict(self.ledger.held_epochs())
         if released := self.ledger.release():
             self.log_shards("released", {shard: epochs[shard] for shard in released})
@@ -146,9 +146,9 @@ class Session:
         return self.acknowledged_at is not None and self._now() - self.acknowledged_at >= self.settings.silence_limit
 
     def end_if_too_silent(self) -> bool:
-        """Whether this run had to stop because the coordinator must believe it dead, or has been away for too long.
+        """End the run if it is too silent: the coordinator must believe it dead, or has been away for too long. Whether it is.
 
-        Whoever acts asks, too: the timers of a machine that was suspended are late.
+        Not left to the watch alone: the timers of a machine that was suspended are late.
         """
         if self.acknowledged_at is None or not self.too_silent or not self.ledger.holds_any:
             return False
@@ -162,8 +162,8 @@ class Session:
     async def drain(self, times: DrainTimes) -> bool:
         """Wait for what is being read, save, release, and leave; the run is over then.
 
-        The owner begins nothing more once `ending` is true. Returns whether everything that was read is finished and durable.
-        Of several calls the later ones wait for the first.
+        Once it was called `ending` is true, and the owner must begin nothing more. Returns whether everything that was read is
+        finished and durable. A later call waits for the first one and returns the same.
         """
         self.draining = True
         self._saving.hurry()

@@ -36,7 +36,7 @@ RETRY_REFUSED = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """What the API server said to an action for this generation of the resource, and when (monotonic seconds)."""
 
     message: str
@@ -44,7 +44,7 @@ class Refusal:
     at: float
 
 
-Refusals = dict[str, Refusal]
+Rejections = dict[str, Rejection]
 """By the action's text."""
 
 
@@ -66,9 +66,15 @@ class Applier:
         self._manifests = manifests
 
     async def apply(
-        self, actions: Iterable[Action], objects: GroupObjects, deaths: Deaths, refusals: Refusals, now: float, proven: str = ""
+        self,
+        actions: Iterable[Action],
+        objects: GroupObjects,
+        deaths: Deaths,
+        rejections: Rejections,
+        now: float,
+        proven: str = "",
     ) -> Outcome:
-        """Carry these out in their order. `refusals` is read and kept up to date. Raises ClusterUnavailableError, and
+        """Carry these out in their order. `rejections` is read and kept up to date. Raises ClusterUnavailableError, and
         ClusterChangedError if there is somebody else's object.
 
         `proven` is the hash of the last declaration that all consumers ran: the one to go back to.
@@ -76,23 +82,23 @@ class Applier:
         metadata = objects.group["metadata"]
         group = GroupIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
         generation = int(metadata.get("generation", 0))
-        before, wrote = dict(refusals), False
-        refusals.clear()
+        before, wrote = dict(rejections), False
+        rejections.clear()
         for action in actions:
             if isinstance(action, TellCoordinator | ReportDeath):
                 self._tell(action, group, deaths, new=not objects.group.get("status"))
                 continue
             known = before.get(repr(action))
             if known is not None and known.generation == generation and now - known.at < RETRY_REFUSED:
-                refusals[repr(action)] = known
+                rejections[repr(action)] = known
                 continue
             try:
                 await self._write(action, group, objects, proven)
                 wrote = True
             except ClusterRefusedError as error:
                 logger.warning("the API server refused: %s", error, extra=fields(group=group))
-                refusals[repr(action)] = Refusal(str(error), generation, now)
-        return Outcome(tuple(refusal.message for refusal in refusals.values()), wrote)
+                rejections[repr(action)] = Rejection(str(error), generation, now)
+        return Outcome(tuple(rejection.message for rejection in rejections.values()), wrote)
 
     def _tell(self, action: TellCoordinator | ReportDeath, group: GroupIdentity, deaths: Deaths, *, new: bool) -> None:
         match action:

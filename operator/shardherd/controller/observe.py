@@ -29,7 +29,7 @@ def observe(
     *,
     memory: Memory,
     previous: Mapping[str, object],
-    refusals: tuple[str, ...],
+    rejections: tuple[str, ...],
     trust_current: bool = True,
     now: float,
     wall: float,
@@ -62,7 +62,7 @@ def observe(
         dead=deaths.dead(),
         view=view,
         warnings=objects.warnings,
-        refusals=refusals,
+        rejections=rejections,
         previous=previous,
         memory=memory,
     )

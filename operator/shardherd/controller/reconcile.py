@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardherd.controller.apply import Applier, Refusals
+from shardherd.controller.apply import Applier, Rejections
 from shardherd.controller.deaths import Deaths
 from shardherd.controller.declared import InvalidGroupError, pauses
 from shardherd.controller.manifests import Manifests
@@ -24,7 +24,7 @@ from shardherd.controller.worklist import Key, Worklist
 from shardherd.core.model.event_reasons import SCALE_RECOMMENDED, SCALED_DOWN, SCALED_UP
 from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.planning.observed import Memory, Observation
-from shardherd.core.planning.plan import Event, Plan, ReportDeath, after_refusals, plan
+from shardherd.core.planning.plan import Event, Plan, ReportDeath, after_rejections, plan
 from shardherd.core.planning.status import unreadable, write_due
 from shardherd.ports import Clock, Cluster, ClusterChangedError, Coordination, EventRecorder, GroupObjects
 from shardherd.telemetry.logs import fields
@@ -81,14 +81,14 @@ class _Group:
     identity: GroupIdentity | None = None
     deaths: Deaths = field(default_factory=Deaths)
     memory: Memory = field(default_factory=Memory)
-    refusals: Refusals = field(default_factory=dict)
+    rejections: Rejections = field(default_factory=dict)
     status: Mapping[str, object] | None = None
     status_at: float = float("-inf")
 
     def renew(self, now: float) -> None:
         """The group was deleted and made again under the same name: nothing that is known of the old one holds."""
         self.known_since, self.deaths, self.memory = now, Deaths(), Memory()
-        self.refusals, self.status, self.status_at = {}, None, float("-inf")
+        self.rejections, self.status, self.status_at = {}, None, float("-inf")
 
 
 class Controller:
@@ -206,16 +206,16 @@ class Controller:
         group.planned_at = self._clock.now()
         group.planning_took = group.planned_at - started
         outcome = await self._applier.apply(
-            planned.actions, group.objects, group.deaths, group.refusals, self._clock.now(), planned.proven
+            planned.actions, group.objects, group.deaths, group.rejections, self._clock.now(), planned.proven
         )
         group.memory = planned.memory
         self._measure(key, observation.view, planned)
         group.dirty |= outcome.wrote
         group.unsettled = bool(observation.taken) or len(observation.consumers) < observation.replicas
-        if outcome.refused != observation.refusals:
+        if outcome.refused != observation.rejections:
             # The user reads in this very status what was refused just now.
-            observation = replace(observation, refusals=outcome.refused)
-            planned = after_refusals(planned, observation)
+            observation = replace(observation, rejections=outcome.refused)
+            planned = after_rejections(planned, observation)
         if not outcome.refused:
             self._tell(observation, planned.done)
         await self._publish(key, group, observation, planned)
@@ -270,7 +270,7 @@ class Controller:
             self._renderings,
             memory=group.memory,
             previous=group.status if group.status is not None else objects.group.get("status", {}),
-            refusals=tuple(refusal.message for refusal in group.refusals.values()),
+            rejections=tuple(rejection.message for rejection in group.rejections.values()),
             trust_current=self._trust.current(objects.group["metadata"]["namespace"]),
             now=self._clock.now(),
             wall=self._clock.wall(),

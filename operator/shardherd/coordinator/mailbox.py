@@ -37,8 +37,8 @@ SLOW = 0.25
 VIEW_TIMEOUT = 10.0
 """Seconds for which another thread waits for the end of a decision; one takes milliseconds."""
 
-_STATES = (SettingsChanged, ConditionsChanged)
-"""Requests that say how things are, not what happened: only the newest of each holds."""
+_ONLY_NEWEST = (SettingsChanged, ConditionsChanged)
+"""Requests that say how things are now: one that could not be stored is told again only while it is the newest of its kind."""
 
 
 @dataclass(slots=True)
@@ -51,8 +51,8 @@ class Mailbox:
     """The mailbox of `group`. `committing` is called with every commit that the core asks for.
 
     `admitted` is called when something that takes room was let in or was kept out of the ownership: with what it is, and why it
-    was kept out, empty if it was not. `woke` is called with the time before anything may time out: it puts a ClockGap first if
-    this process did not run for a while.
+    was kept out, empty if it was not. `check_clock` is called with the time before anything may time out: it puts a ClockGap
+    first if this process did not run for a while.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Mailbox:
         *,
         committing: Callable[[Committing], None],
         admitted: Callable[[str, str], None],
-        woke: Callable[[float], None],
+        check_clock: Callable[[float], None],
         forgot: Callable[[tuple[ShardId, ...]], None],
     ) -> None:
         self.group = group
@@ -74,7 +74,7 @@ class Mailbox:
         self._storage = storage
         self._committing = committing
         self._admitted = admitted
-        self._woke = woke
+        self._check_clock = check_clock
         self._forgot = forgot
         self._items: deque[Item] = deque()
         self._filled = asyncio.Event()
@@ -86,7 +86,7 @@ class Mailbox:
 
     def put(self, item: Item) -> None:
         """Add an item. Only on the event loop's thread."""
-        if isinstance(item, Tell) and isinstance(item.request, _STATES):
+        if isinstance(item, Tell) and isinstance(item.request, _ONLY_NEWEST):
             self._newest[type(item.request)] = item
         self._items.append(item)
         self._filled.set()
@@ -132,13 +132,13 @@ class Mailbox:
         """All that has come in; with a Tick at the end if one is due. Waits until there is something."""
         while True:
             now = self._ports.clock.now()
-            self._woke(now)
-            paused = bool(self._items) and isinstance(self._items[0], Tell) and isinstance(self._items[0].request, ClockGap)
+            self._check_clock(now)
+            gap_first = bool(self._items) and isinstance(self._items[0], Tell) and isinstance(self._items[0].request, ClockGap)
             deadline = self.group.next_deadline()
             if deadline is not None:
                 # What timed out and could not be stored is due again at once; the store is given time.
                 deadline = max(deadline, self._tick_after)
-            due = deadline is not None and now >= deadline and not paused
+            due = deadline is not None and now >= deadline and not gap_first
             if self._items or due:
                 batch = list(self._items)
                 self._items.clear()
@@ -163,21 +163,24 @@ class Mailbox:
             if decision is not None:
                 decided.append(_Decided(item, decision))
         if any(each.decision.persist or isinstance(each.item, Prove) for each in decided):
-            grows = " and ".join(each.decision.grows for each in decided if each.decision.grows)
+            growth = " and ".join(each.decision.grows for each in decided if each.decision.grows)
             try:
-                await self._save(grows=bool(grows))
+                await self._save(grows=bool(growth))
             except OwnershipTooLargeError as error:
+                # Also what was refused: perhaps because of what is kept out now.
                 again = {id(each.item) for each in decided if not each.decision.grows} | {id(item) for item, _ in refused}
-                await self._keep_out(decided, [item for item in batch if id(item) in again], grows, error)
+                await self._keep_out(decided, [item for item in batch if id(item) in again], growth, error)
                 return
             except OwnershipUnavailableError as error:
                 self._take_back(decided, refused, error)
                 return
-            if grows:
-                self._admitted(grows, "")
+            if growth:
+                self._admitted(growth, "")
         self.group.commit()
         for item, refusal in refused:
             _refuse(item, refusal)
+        # In three rounds. Events and counts are told before anybody has an answer to act on. Parked requests are answered last:
+        # the second round parks some, and whoever is woken by any decision of this turn is to get the reply of its end.
         for each in decided:
             self._tell(each.decision)
         for each in decided:
@@ -193,7 +196,7 @@ class Mailbox:
         finally:
             now = self._ports.clock.now()
             # If this process did not run either, for a part of that time, this part counts once.
-            self._woke(now)
+            self._check_clock(now)
             took = now - begun - (self._stood - stood)
             if took > SLOW:
                 log.warning(
@@ -220,13 +223,13 @@ class Mailbox:
             _refuse(item, _failed(self._identity, error))
         return None
 
-    async def _keep_out(self, decided: list[_Decided], rest: list[Item], grows: str, error: OwnershipTooLargeError) -> None:
+    async def _keep_out(self, decided: list[_Decided], rest: list[Item], growth: str, error: OwnershipTooLargeError) -> None:
         """What made the ownership outgrow its limit changes nothing; the rest of its turn goes on without it."""
         self._roll_back()
         for each in decided:
             if each.decision.grows:
                 self._decline(each.item, error)
-        self._admitted(grows, str(error))
+        self._admitted(growth, str(error))
         await self._turn(rest)
 
     def _take_back(self, decided: list[_Decided], refused: list[tuple[Item, Exception]], error: Exception) -> None:

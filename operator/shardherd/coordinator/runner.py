@@ -67,7 +67,8 @@ MEMBERS_INTERVAL = 60.0
 class GroupRunner:
     """One group. `step_down` is called with the reason when this process may not lead any more.
 
-    `woke` is called with the time before anything of the group may time out. `new`: it is likely that nothing is stored of it.
+    `check_clock` is called with the time before anything of the group may time out. `new`: it is likely that nothing is stored
+    of it.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class GroupRunner:
         discovery_interval: float,
         *,
         step_down: Callable[[str], None],
-        woke: Callable[[float], None],
+        check_clock: Callable[[float], None],
         new: bool = False,
     ) -> None:
         self.spec = spec
@@ -86,7 +87,7 @@ class GroupRunner:
         self._ports = ports
         self._interval = discovery_interval
         self._step_down = step_down
-        self._woke = woke
+        self._check_clock = check_clock
         self._restrictions = Restrictions(spec.source)
         self._timed = Timed(ports, spec.identity)
         self._age = LagAge(ports, spec.identity, discovery_interval, group=lambda: self.mailbox.group if self.mailbox else None)
@@ -344,7 +345,7 @@ class GroupRunner:
             storage,
             committing=committer.put,
             admitted=self._room.tried,
-            woke=self._woke,
+            check_clock=self._check_clock,
             forgot=self._cleaning.put,
         )
         mailbox.put(Tell(self._restrictions.request()))

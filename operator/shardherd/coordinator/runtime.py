@@ -120,7 +120,7 @@ class Runtime:
         if current is not None and (current.spec.identity, current.spec.source) == (spec.identity, spec.source):
             current.change(spec)
             return
-        runner = GroupRunner(self.ports, spec, self._interval, step_down=self.step_down, woke=self._woke, new=new)
+        runner = GroupRunner(self.ports, spec, self._interval, step_down=self.step_down, check_clock=self._check_clock, new=new)
         self._groups[key] = runner
         self._admit_soon()
         if self._leading_since is not None:
@@ -200,7 +200,7 @@ class Runtime:
     def beat(self) -> None:
         """This process runs; called every BEAT seconds."""
         now = self.ports.clock.now()
-        self._woke(now)
+        self._check_clock(now)
         self._beat_at = now
 
     async def _keep_beating(self) -> None:
@@ -208,7 +208,7 @@ class Runtime:
             await asyncio.sleep(BEAT)
             self.beat()
 
-    def _woke(self, now: float) -> None:
+    def _check_clock(self, now: float) -> None:
         """Before anything times out: if we did not run for a while, every group's deadlines move by as much."""
         gap = now - self._beat_at - BEAT
         if gap <= GAP:

@@ -3,8 +3,8 @@
 `runtime` runs it on an event loop in a thread of its own; `serve` brings the stream reader's questions, the query listener and
 SIGTERM call `finished` and `drain`. It decides when the consumer is warm, what the next micro-batch has, and what it does when
 the run is over; when requests go out is `consumer.session`'s business, what is held `core.consumer.tracker`'s. It never reads
-records and never touches Spark: stopping is a callback. It is long because what the session tells and what the stream reader
-asks wake each other at every step.
+records and never touches Spark: stopping is a callback. The session's notices and the stream reader's questions are both here
+because each waits for what the other one changes.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ STOPS_WITHIN = 2.0
 class Agent:
     """One run of a consumer. All methods belong to the event loop that `run` runs on.
 
-    `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `now` is
-    monotonic seconds. `running` says whether Spark runs a task, or may. `refusal` says why the query is refused. `batch_at` is
-    when a micro-batch was handed out or finished last. Two are to be set: `trigger_interval`, the seconds from one of the
-    query's triggers to the next, as far as they are known; and `hears_events`, if the query's progress events arrive, so that
-    a query which its first one refuses has finished nothing.
+    `stop(reason)` must end the application without delay: it is awaited when the consumer may read no longer. `running` says
+    whether Spark runs a task, or may. `now` is monotonic seconds.
+
+    Others read `refusal`, why the query is refused, empty if it is not, and `batch_at`, when a micro-batch was handed out or
+    finished last. They set `trigger_interval`, the seconds from one trigger of the query to the next, if that is known; and
+    `events_arrive`, if progress events do: then nothing counts as finished before the query's first one has refused nothing.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Agent:
         self.session = Session(coordinator, self.tracker, self, settings, now, beside=(self._watch_adrift,))
         self.ready = False
         self.refusal = ""
-        self.hears_events = False
+        self.events_arrive = False
         self.batch_sizing = BatchSizing(TARGET_SECONDS)
         self.limits = Limits()
         self._end_offsets = end_offsets
@@ -89,14 +90,14 @@ class Agent:
         self.trigger_interval = 0.0
         self._records_at = now()
         self._asked_at = now()
-        self._sink_waits = False
+        self._writing = False
         self._bounds: EndOffsets | None = None
         self._adoption = Adoption(self.tracker)
         self._accepted = False  # the query is known not to be refused
         self._drifts = asyncio.Event()  # something was abandoned, and tasks of it may still run
         self._records = asyncio.Event()  # something may be handed out
-        self._heard = asyncio.Event()  # the query's first progress event is there, or is not awaited
-        self._heard.set()
+        self._event_seen = asyncio.Event()  # the query's first progress event is there, or is not awaited
+        self._event_seen.set()
         self._joined = asyncio.Event()  # the first heartbeat was answered
 
     # --- towards the coordinator -----------------------------------------------------------------------------------------
@@ -143,12 +144,12 @@ class Agent:
         return await self.session.drain(with_room_to_leave(self._now(), deadline, self.settings.drain_timeout))
 
     def readiness(self) -> Readiness:
-        """For the session: what this consumer is about, and in how many seconds it means to go on if it waits."""
+        """For the session's heartbeats."""
         phase, goes_on_in = self._about()
         return Readiness(self.ready, phase, goes_on_in)
 
     def hear(self, notice: Notice) -> None:
-        """For the session."""
+        """Called by the session with whatever happens in it."""
         match notice:
             case HeartbeatEnded(result):
                 self._observer.heartbeat(result)
@@ -182,7 +183,7 @@ class Agent:
     def _about(self) -> tuple[Phase, float]:
         """What this consumer is about, and in how many seconds it means to go on if it waits; 0 if it does not."""
         if self.tracker.busy:
-            return (Phase.WRITING if self._sink_waits else Phase.READING), 0.0
+            return (Phase.WRITING if self._writing else Phase.READING), 0.0
         if not self.ready:
             return Phase.WARMING, 0.0
         available = sum(self._available(self._end_offsets.known()).values())
@@ -195,9 +196,9 @@ class Agent:
         left = min(LONGEST_WAIT, until - self._now())
         return (Phase.WAITING, left) if left > 0.0 else (Phase.READING, 0.0)
 
-    def sink_waits(self, waits: bool) -> None:
-        """The running micro-batch has been read, as far as can be seen from outside, and what becomes of it takes its time."""
-        self._sink_waits = waits
+    def set_writing(self, writing: bool) -> None:
+        """Whether the running micro-batch has been read, as far as can be seen from outside, and is being written."""
+        self._writing = writing
 
     async def _watch_adrift(self) -> None:
         """Find out when the tasks have ended of what was abandoned: until then an ordered group does not give its shards up."""
@@ -234,9 +235,9 @@ class Agent:
         `start` proves which ranges are finished. At most `limit` records (None: no limit of the user's).
         """
         self._asked_at = self._now()
-        if not self._heard.is_set() and self.tracker.busy:
-            await self._first_event()
-        if self._heard.is_set():
+        if not self._event_seen.is_set() and self.tracker.busy:
+            await self._await_first_event()
+        if self._event_seen.is_set():
             self.finished(start)
         self._adoption.asked(start)
         self._adopt()
@@ -268,23 +269,23 @@ class Agent:
             log.error("the query is ended: %s", why, extra=self.session.log_fields())
         self.refusal = why
         self._accepted = False
-        self._heard.set()
+        self._event_seen.set()
         self._records.set()
 
-    async def _first_event(self) -> None:
+    async def _await_first_event(self) -> None:
         """Wait until Spark has reported the query's first micro-batch: it may be refused, and is finished only if it is not."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(EVENT_WAIT):
-                await self._heard.wait()
-        if not self._heard.is_set():
+                await self._event_seen.wait()
+        if not self._event_seen.is_set():
             log.warning(
                 "no progress event of the query within %g s, going on without", EVENT_WAIT, extra=self.session.log_fields()
             )
-            self._heard.set()
+            self._event_seen.set()
 
-    def heard(self) -> None:
+    def event_accepted(self) -> None:
         """The query's first progress event is there, and refuses nothing: from now on a question proves what came before."""
-        self._heard.set()
+        self._event_seen.set()
         self._accepted = True
 
     def _adopt(self) -> None:
@@ -295,8 +296,8 @@ class Agent:
 
     def query_began(self, limits: Limits) -> None:
         """A stream reader is there; this is what the user wants of its micro-batches."""
-        if self.hears_events:
-            self._heard.clear()
+        if self.events_arrive:
+            self._event_seen.clear()
         self._accepted = False
         self._adoption.query_began()
         self.limits = limits
@@ -319,11 +320,11 @@ class Agent:
         elif self._bounds is None and self._now() - self.batch_at > KEEP_WARM_AFTER:
             warm += 1
         end_offsets = self._end_offsets.known() if self._bounds is None else self._bounds
-        handed = {} if self._adoption.proven else self.tracker.hand_out(self._stops(limits, sizes, end_offsets))
+        handed = {} if self._adoption.proven else self.tracker.hand_out(self._read_up_to(limits, sizes, end_offsets))
         if not handed and warm == start.warm:
             return None
         self.batch_at = self._now()
-        self._sink_waits = False
+        self._writing = False
         if handed:
             # An empty one, which only keeps workers warm, is none that a user's trigger waits for.
             self._records_at = self.batch_at
@@ -333,7 +334,7 @@ class Agent:
         leaders = leaders_of(start, ranges, end_offsets)
         return Offsets(self.settings.group_uid, warm, ranges, leaders=leaders, accepted=self._accepted)
 
-    def _stops(
+    def _read_up_to(
         self, limits: Limits, sizes: Mapping[ShardId, float], end_offsets: Mapping[ShardId, Offset]
     ) -> Mapping[ShardId, Offset]:
         """Up to where each shard may be read now."""

@@ -139,7 +139,7 @@ class AgentRuntime:
         if state:
             self._agent.refuse(STATEFUL.format(operators=", ".join(state)))
         else:
-            self._agent.heard()
+            self._agent.event_accepted()
         self._metrics.trigger(rows, phases)
         if self._slots is not None:
             self._slots.took(phases.get("addBatch", 0) / 1000)
@@ -171,7 +171,7 @@ class AgentRuntime:
         brokers = Brokers(pod.bootstrap_servers, pod.security, name="shardherd-agent")
         end_offsets = EndWatcher(brokers, self._end_offsets_changed)
         agent = self._agent = Agent(pod.session, client, end_offsets, metrics, self._stop, self._running)
-        agent.hears_events = True
+        agent.events_arrive = True
         metrics.watch(agent)
         counts_address = new_address(pod.worker_address, pod.metrics_port)
         reader_settings = {
@@ -238,7 +238,7 @@ class AgentRuntime:
                 agent.tracker.progress += 1
             quiet = boot_time() - max(changed_at, agent.batch_at)
             running = any(each.numActiveTasks for each in stages)
-            agent.sink_waits(not stages or (running and quiet > READS_NO_LONGER))
+            agent.set_writing(not stages or (running and quiet > READS_NO_LONGER))
 
     async def _watch_executors(self, slots: Slots) -> None:
         """Spark adds executors and gives them back: tasks follow them."""

@@ -80,7 +80,7 @@ def test_many_groups_that_are_taken_over_together_are_copied_one_after_the_other
     def copies_of(group: GroupIdentity) -> Copies:
         spec = replace(spec_of(), identity=group)
         storage = GroupStorage(rig.ownership, rig.leadership, rig.clock, spec)
-        return Copies(rig.ports, group, storage, GroupRunner(rig.ports, spec, 1.0, step_down=print, woke=print))
+        return Copies(rig.ports, group, storage, GroupRunner(rig.ports, spec, 1.0, step_down=print, check_clock=print))
 
     due = [copies_of(group).due - begun for group in groups]
 

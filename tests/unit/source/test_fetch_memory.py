@@ -9,7 +9,7 @@ import pytest
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.kafka.brokers import Brokers
-from shardherd.source.kafka.fetch_memory import Room, Turns
+from shardherd.source.kafka.fetch_memory import FetchMemory, Turns
 from shardherd.source.reading import range_reader
 from shardherd.source.reading.fetch_sizing import FetchSizing
 from shardherd.source.reading.range_reader import read_ranges
@@ -83,21 +83,21 @@ def test_a_batch_larger_than_its_share_comes_whole_and_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "brokers", "at_once", "bytes_each"),
+    ("memory", "brokers", "at_once", "bytes_each"),
     [
-        (Room(), 1, 1, 16 * MIB),
-        (Room(), 3, 3, 64 * MIB // 7),
-        (Room(), 50, 31, 64 * MIB // 63),
-        (Room(4 * MIB), 50, 1, 4 * MIB // 3),
-        (Room(64 * MIB, 5 * MIB), 50, 5, 64 * MIB // 11),
-        (Room(64 * MIB, 100 * MIB), 50, 1, 16 * MIB),
+        (FetchMemory(), 1, 1, 16 * MIB),
+        (FetchMemory(), 3, 3, 64 * MIB // 7),
+        (FetchMemory(), 50, 31, 64 * MIB // 63),
+        (FetchMemory(4 * MIB), 50, 1, 4 * MIB // 3),
+        (FetchMemory(64 * MIB, 5 * MIB), 50, 5, 64 * MIB // 11),
+        (FetchMemory(64 * MIB, 100 * MIB), 50, 1, 16 * MIB),
     ],
 )
 def test_so_many_brokers_are_asked_at_once_that_two_rounds_and_a_copy_fit(
-    room: Room, brokers: int, at_once: int, bytes_each: int
+    memory: FetchMemory, brokers: int, at_once: int, bytes_each: int
 ) -> None:
-    assert room.among(brokers) == (at_once, bytes_each)
-    assert room.batch > room.memory or (2 * at_once + 1) * bytes_each <= room.memory
+    assert memory.among(brokers) == (at_once, bytes_each)
+    assert memory.batch > memory.total or (2 * at_once + 1) * bytes_each <= memory.total
 
 
 def test_those_that_wait_the_longest_are_asked_next() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.kafka.brokers import Brokers
-from shardherd.source.kafka.leader_epochs import Lineage, Mark
+from shardherd.source.kafka.leader_epochs import LogChecks, Mark
 from shardherd.source.reading import lost_records
 from shardherd.source.reading.lost_records import RangeLostError
 from shardherd.source.reading.range_reader import read_ranges
@@ -148,6 +148,6 @@ def test_an_epoch_that_went_back_is_no_loss_at_once(
 
 
 def test_brokers_that_do_not_say_their_epoch_are_asked_nothing() -> None:
-    lineage = Lineage({A: (Mark(9, 3),)})
+    checks = LogChecks({A: (Mark(9, 3),)})
 
-    assert (lineage.ahead(A, -1), lineage.doubtful(A, -1)) == (None, ())
+    assert (checks.ahead(A, -1), checks.doubtful(A, -1)) == (None, ())

@@ -11,9 +11,9 @@ import pytest
 from shardherd.core.model.nouns import ShardId
 from shardherd.source.kafka.brokers import SHARD_FETCH_BYTES
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
-from shardherd.source.kafka.fetch_memory import Room
+from shardherd.source.kafka.fetch_memory import FetchMemory
 from shardherd.source.kafka.fetching import Fetched
-from shardherd.source.kafka.leader_epochs import Lineage
+from shardherd.source.kafka.leader_epochs import LogChecks
 from shardherd.source.kafka.partitions import partition_of
 from shardherd.source.reading import lost_records, range_reader
 from shardherd.source.reading.fetch_sizing import UNKNOWN, FetchSizing
@@ -48,8 +48,8 @@ class FakeBrokers:
         timeout: float,
         *,
         shard_bytes: Mapping[ShardId, int],
-        room: Room,
-        lineage: Lineage,
+        memory: FetchMemory,
+        checks: LogChecks,
     ) -> Callable[[], list[Fetched]]:
         self.asked.append(dict(positions))
         self.bytes_asked.append(dict(shard_bytes))

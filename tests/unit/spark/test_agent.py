@@ -97,7 +97,7 @@ def test_what_is_handed_out_is_noted_with_the_epoch_of_the_shards_leader() -> No
 async def _begun_and_not_yet_accepted(scene: Scene) -> Offsets:
     """A query whose first progress event will tell whether it keeps state, and where its shard stands."""
     start = await holding(scene, (A, 4, 0))
-    scene.agent.hears_events = True
+    scene.agent.events_arrive = True
     scene.agent.query_began(Limits())
     return start
 
@@ -110,7 +110,7 @@ def test_of_a_query_that_may_be_refused_nothing_is_finished_before_its_first_pro
         asked = asyncio.create_task(scene.agent.latest(end, None))
         await asyncio.sleep(5)
         assert (scene.coordinator.checkpoints, asked.done()) == ([], False)
-        scene.agent.heard()
+        scene.agent.event_accepted()
         assert spans(await asked) == {A: (100, 200, 4)}
         await scene.until(lambda: scene.coordinator.checkpoints == [(A, 4, 100)])
 
@@ -138,7 +138,7 @@ async def _restarted(scene: Scene, *, epoch: int = 5, since: int = 2, position: 
     scene.end_offsets.end_offsets = {A: 100}
     scene.coordinator.assign((A, epoch, position), since=since)
     await scene.until(lambda: bool(scene.agent.tracker.shards))
-    scene.agent.hears_events = True
+    scene.agent.events_arrive = True
     scene.agent.query_began(Limits())
 
 
@@ -187,7 +187,7 @@ def test_only_what_was_handed_out_after_the_querys_first_progress_event_may_be_a
     async def body(scene: Scene) -> None:
         start = await _begun_and_not_yet_accepted(scene)
         first = await scene.agent.latest(start, None)
-        scene.agent.heard()
+        scene.agent.event_accepted()
         scene.end_offsets.end_offsets[A] = 200
         second = await scene.agent.latest(first, None)
         scene.agent.query_began(Limits())

@@ -40,7 +40,7 @@ def test_a_consumer_tells_that_it_warms_up_is_idle_reads_and_waits_for_its_sink(
         end = await scene.agent.latest(start, None)
         assert await reported(scene) == (Phase.READING, 0.0, 0.0)
         assert await reported(scene) == (Phase.READING, 3.0, 0.0)
-        scene.agent.sink_waits(True)
+        scene.agent.set_writing(True)
         assert await reported(scene) == (Phase.WRITING, 0.0, 0.0)
         assert await reported(scene) == (Phase.WRITING, 3.0, 0.0)
         scene.agent.finished(end)
@@ -63,7 +63,7 @@ def test_a_consumer_that_cannot_see_whether_there_is_more_to_read_is_not_idle() 
 def test_the_next_micro_batch_is_read_before_its_sink_can_wait() -> None:
     async def body(scene: Scene) -> None:
         end = await scene.agent.latest(await holding(scene, 100), None)
-        scene.agent.sink_waits(True)
+        scene.agent.set_writing(True)
         scene.end_offsets.end_offsets[A] = 200
         await scene.agent.latest(end, None)
         assert (await reported(scene))[0] == Phase.READING

@@ -183,7 +183,7 @@ class Application:
         self._step(batch, "all rows written")
         self.disk.commits.add(batch)
         self._step(batch, "commit log written")
-        self.agent.heard()
+        self.agent.event_accepted()
         self.agent.finished(parse(end, GROUP))
         self._step(batch, "progress told")
         self.now(asyncio.sleep(0.1))

@@ -137,7 +137,7 @@ class Group:
         return cls(state)
 
     def decide(self, request: Request, now: float) -> Decision:
-        """Change what the request leads to. Raises a ShardherdError, and changes nothing, if it is refused."""
+        """Decide on a request, and change the group accordingly. If it is refused: a ShardherdError, and nothing is changed."""
         state = self._state
         time = now - state.clocks.gap
         state.begin()
@@ -214,9 +214,10 @@ class Group:
         return frozenset(info.shard for info in shards if info.shard not in rows)
 
     def changed_by(self, shards: tuple[ShardInfo, ...], kept_out: frozenset[ShardId] = frozenset()) -> bool:
-        """Whether ShardsDiscovered with these may change anything; with `unread` shards it always may.
+        """Whether ShardsDiscovered with these may change anything; if some of them are `unread`, it always may.
 
-        What changed nothing the last time changes nothing again if only sessions changed since, and nothing waits for a look.
+        The same look a second time changes nothing if the first one did not, if only sessions have changed since, and if
+        nothing waits for a look.
         """
         state = self._state
         return (
@@ -229,7 +230,7 @@ class Group:
 
     @property
     def begins_at_ends(self) -> bool:
-        """Whether the first look is still to come, and says where the shards that are there by then end: nothing may lack."""
+        """Whether the group is to begin at the ends that its first look shows, which is to come: no end may be missing."""
         return not self._state.record.discovered and self._state.spec.source.starting_position == "Latest"
 
     def wants_sizes(self, now: float) -> bool:
@@ -349,7 +350,7 @@ class Group:
 
 
 def _named(spec: GroupSpec, shard: ShardId) -> bool:
-    """Whether the source names this shard's topic. A pattern that is none names everything: the source says what is wrong."""
+    """Whether the source names this shard's topic. An invalid pattern names all: a look at the source refuses it."""
     topic, partition = split(shard)
     try:
         return partition < 0 or selects(spec.source.topics, spec.source.topic_pattern, topic)
@@ -358,7 +359,7 @@ def _named(spec: GroupSpec, shard: ShardId) -> bool:
 
 
 def _only_the_same_look(entries: tuple[Entry, ...]) -> bool:
-    """Whether the source was looked at and showed what it had shown before."""
+    """Whether these changes are those of a look at the source that has shown the same as the one before, and nothing else."""
     if len(entries) != 1 or isinstance(entries[0], GroupEvent):
         return False
     table, key, before, after = entries[0]
@@ -366,7 +367,7 @@ def _only_the_same_look(entries: tuple[Entry, ...]) -> bool:
 
 
 def _only_sessions(entries: tuple[Entry, ...]) -> bool:
-    """Whether these changes are of what no look at the source has to do with."""
+    """Whether these changes are of sessions alone: no look at the source depends on them."""
     return all(isinstance(entry, GroupEvent) or entry.table is SESSIONS or entry.table is TOUCHED for entry in entries)
 
 

@@ -191,8 +191,8 @@ def _stalled(observation: Observation, course: Course) -> Finding:
             f'There already is a {" and a ".join(observation.taken)} named "{name}" that belongs to something else: '
             "delete it, or name the group differently.",
         )
-    if observation.refusals:
-        return stalled(reasons.APPLY_REFUSED, " ".join(observation.refusals))
+    if observation.rejections:
+        return stalled(reasons.APPLY_REFUSED, " ".join(observation.rejections))
     kept = [] if observation.view is None else [cause for cause in observation.view.withheld if cause.reason in LASTING]
     if kept:
         return stalled(kept[0].reason, kept[0].message)

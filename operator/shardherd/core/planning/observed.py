@@ -229,7 +229,7 @@ class Observation:
     `trust_current`: the group's namespace has the authorities by which consumers believe the coordinator.
     `deaths` are proofs of death that the coordinator has to hear. `dead` are the incarnations whose driver has terminated, be
     their executors still there or not.
-    `warnings` are (reason, message) of recent events about the StatefulSet while pods are missing. `refusals` are the API
+    `warnings` are (reason, message) of recent events about the StatefulSet while pods are missing. `rejections` are the API
     server's words on what it refused to apply last time. `previous` is the status as it was written last. `now` is monotonic,
     `wall` is seconds since 1970.
     """
@@ -247,7 +247,7 @@ class Observation:
     dead: tuple[Incarnation, ...] = ()
     view: GroupView | None = None
     warnings: tuple[tuple[str, str], ...] = ()
-    refusals: tuple[str, ...] = ()
+    rejections: tuple[str, ...] = ()
     previous: Mapping[str, object] = field(default_factory=dict)
     memory: Memory = Memory()
 

@@ -138,7 +138,7 @@ def plan(observation: Observation) -> Plan:
     )
 
 
-def after_refusals(planned: Plan, observation: Observation) -> Plan:
+def after_rejections(planned: Plan, observation: Observation) -> Plan:
     """The same plan with another status: `observation` adds what was refused while it was carried out."""
     found = findings(observation, planned.course)
     return replace(

@@ -18,9 +18,9 @@ from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.core.model.security import Security
 from shardherd.source.kafka import lookup
 from shardherd.source.kafka.cluster_connection import TRANSIENT, ClusterConnection, Leaders, SourceRefusedError, explained
-from shardherd.source.kafka.fetch_memory import Room, Turns
+from shardherd.source.kafka.fetch_memory import FetchMemory, Turns
 from shardherd.source.kafka.fetching import Asked, Fetched, fetched, request_for
-from shardherd.source.kafka.leader_epochs import Diverged, EndOffsets, Lineage, Mark
+from shardherd.source.kafka.leader_epochs import Diverged, EndOffsets, LogChecks, Mark
 from shardherd.source.kafka.partitions import EARLIEST, LATEST, Partition, partition_of, shard_of
 from shardherd.source.kafka.replicas import BEHIND_FOR, Replicas
 
@@ -58,20 +58,20 @@ class Brokers(ClusterConnection):
         timeout: float,
         *,
         shard_bytes: int | Mapping[ShardId, int] = SHARD_FETCH_BYTES,
-        room: Room = Room(),  # noqa: B008 - it cannot be changed
-        lineage: Lineage | None = None,
+        memory: FetchMemory = FetchMemory(),  # noqa: B008 - it cannot be changed
+        checks: LogChecks | None = None,
     ) -> Callable[[], list[Fetched]]:
         """Send one Fetch a broker for these shards, and return a function that waits for all the answers.
 
         `shard_bytes` bounds what comes of each shard; a single larger batch still comes whole for the first one. As many
-        brokers are asked as there is `room` for, the others at the next call. `lineage` is what must hold of the logs.
+        brokers are asked as there is `memory` for, the others at the next call. `checks` is what must hold of the logs.
 
         Shards that were not asked for are left out, and so are those whose leader cannot be reached while another answers.
         Errors come from the returned function: BrokersUnavailableError when nothing came within `timeout` seconds,
         SourceRefusedError.
         """
-        known = Lineage() if lineage is None else lineage
-        return self.begin(lambda: self._fetch(positions, shard_bytes, room, known), timeout, positions)
+        known = LogChecks() if checks is None else checks
+        return self.begin(lambda: self._fetch(positions, shard_bytes, memory, known), timeout, positions)
 
     def cuts(self, marks: Mapping[ShardId, Mark], timeout: float) -> dict[ShardId, Offset]:
         """Where each log ended under epochs up to its mark's, of every shard whose leader answered; -1 if it cannot say.
@@ -96,16 +96,20 @@ class Brokers(ClusterConnection):
         return found
 
     async def _fetch(
-        self, positions: Mapping[ShardId, Offset], shard_bytes: int | Mapping[ShardId, int], room: Room, lineage: Lineage
+        self,
+        positions: Mapping[ShardId, Offset],
+        shard_bytes: int | Mapping[ShardId, int],
+        memory: FetchMemory,
+        checks: LogChecks,
     ) -> list[Fetched]:
         leaders, troubles = await self.by_leader(positions)
         leader_of = {shard: leaders[led] for shard in positions if (led := partition_of(shard)) in leaders}
         route = self._replicas.route(leader_of, self.has_replica, boot_time())
-        at_once, answer_bytes = room.among(len(route.shards))
+        at_once, answer_bytes = memory.among(len(route.shards))
         turn = {node: route.shards[node] for node in self._turns.next(route.shards, at_once)}
         # One look at the epochs for all that follows: what is read is what was verified.
         epochs = {shard: self.epoch_of(partition_of(shard)) for shards in turn.values() for shard in shards}
-        unread = await self._verify(leaders, epochs, positions, lineage, troubles)
+        unread = await self._verify(leaders, epochs, positions, checks, troubles)
         found = [part for part in unread.values() if part is not None]
         futures = []
         for node, shards in turn.items():
@@ -169,18 +173,18 @@ class Brokers(ClusterConnection):
         leaders: Leaders,
         epochs: Mapping[ShardId, int],
         positions: Mapping[ShardId, Offset],
-        lineage: Lineage,
+        checks: LogChecks,
         troubles: list[Any],
     ) -> dict[ShardId, Fetched | None]:
-        """The shards that are not to be read now: their logs are not those of `lineage`, or nobody said so (None)."""
+        """The shards that are not to be read now: their logs are not those of `checks`, or nobody said so (None)."""
         found: dict[ShardId, Fetched | None] = {}
         marks: dict[ShardId, tuple[Mark, ...]] = {}
         for shard, epoch in epochs.items():
-            if (ahead := lineage.ahead(shard, epoch)) is not None:
+            if (ahead := checks.ahead(shard, epoch)) is not None:
                 # We may be behind: the leaders are looked up.
                 troubles.append(kafka_errors.FencedLeaderEpochError(f"shard {shard}"))
                 found[shard] = self._diverged(shard, positions[shard], Diverged(ahead.epoch, epoch))
-            elif doubts := lineage.doubtful(shard, epoch):
+            elif doubts := checks.doubtful(shard, epoch):
                 marks[shard] = doubts
         while marks:
             asked = {shard: doubts[0] for shard, doubts in marks.items()}
@@ -194,7 +198,7 @@ class Brokers(ClusterConnection):
                     diverged = Diverged(mark.epoch, epochs[shard], epoch_ends[shard])
                     found[shard] = self._diverged(shard, positions[shard], diverged)
                 if shard in found or len(marks[shard]) == 1:
-                    lineage.verified(shard, epochs[shard])
+                    checks.verified(shard, epochs[shard])
             marks = {shard: doubts[1:] for shard, doubts in marks.items() if doubts[1:] and shard not in found}
         return found
 

@@ -23,17 +23,17 @@ LEAST_MEMORY = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """`memory` bytes for all answers; `batch` is the largest batch that is known of: an answer is never smaller than one."""
+class FetchMemory:
+    """`total` bytes for all answers; `batch` is the largest batch that is known of: an answer is never smaller than one."""
 
-    memory: int = FETCH_MEMORY
+    total: int = FETCH_MEMORY
     batch: int = 0
 
     def among(self, brokers: int) -> tuple[int, int]:
         """How many of so many brokers are asked at once, and for how many bytes each."""
         least = max(LEAST, self.batch)
-        at_once = max(1, min(brokers, (self.memory // least - 1) // 2))
-        return at_once, max(LEAST, min(MOST, self.memory // (2 * at_once + 1)))
+        at_once = max(1, min(brokers, (self.total // least - 1) // 2))
+        return at_once, max(LEAST, min(MOST, self.total // (2 * at_once + 1)))
 
 
 class Turns:

@@ -2,7 +2,7 @@
 
 A log that an unclean election cut off, and that has grown past our position since, looks like one that was never cut. But each
 leader's reign has a number, its epoch, and the present leader knows where the log of every earlier epoch ended. The sides that
-plan note under which epoch they saw a log reach an offset (`EndOffsets`); a task asks again (`Lineage`) when the
+plan note under which epoch they saw a log reach an offset (`EndOffsets`); a task asks again (`LogChecks`) when the
 shard is led under another one. Pure; `brokers` asks, and `lost_records` decides what becomes of it.
 """
 
@@ -52,7 +52,7 @@ def epochs_in(end_offsets: Mapping[ShardId, Offset]) -> Mapping[ShardId, int]:
     return end_offsets.leaders if isinstance(end_offsets, EndOffsets) else {}
 
 
-class Lineage:
+class LogChecks:
     """What must hold of the logs that one task reads, and what was asked already."""
 
     def __init__(self, marks: Mapping[ShardId, Collection[Mark]] | None = None) -> None:

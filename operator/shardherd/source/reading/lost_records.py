@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.kafka.fetching import Fetched
-from shardherd.source.kafka.leader_epochs import Diverged, Lineage
+from shardherd.source.kafka.leader_epochs import Diverged, LogChecks
 
 log = logging.getLogger(__name__)
 
@@ -29,17 +29,17 @@ class RangeLostError(Exception):
 
 
 class Losses:
-    """Looks out for records that are lost in one task's ranges, whose ends are `stops` and whose logs are as `lineage` says.
+    """Looks out for records that are lost in one task's ranges, whose ends are `stops` and whose logs are as `checks` says.
 
     `topic_ids` are the ids of the topics that the ranges were planned for, as far as they are known; any other id that is seen
     first counts as that of a topic without one. With `fail` a loss is an error, otherwise a warning.
     """
 
     def __init__(
-        self, stops: Mapping[ShardId, Offset], topic_ids: Mapping[str, str], lineage: Lineage | None = None, *, fail: bool
+        self, stops: Mapping[ShardId, Offset], topic_ids: Mapping[str, str], checks: LogChecks | None = None, *, fail: bool
     ) -> None:
         self._stops = stops
-        self._lineage = Lineage() if lineage is None else lineage
+        self._checks = LogChecks() if checks is None else checks
         self._ids = dict(topic_ids)
         self._fail = fail
         self._short_since: dict[ShardId, float] = {}
@@ -84,7 +84,7 @@ class Losses:
         if self._fail:
             raise RangeLostError(f"shard {shard}: {what}; {REMEDY}")
         log.warning("shard %s: %s; reading from offset %d on what there is, as failOnDataLoss is false", shard, what, asked)
-        self._lineage.forget((shard,))
+        self._checks.forget((shard,))
 
     def _lost(self, shard: ShardId, first: Offset, stop: Offset, why: str) -> Offset:
         what = f"shard {shard}: the records from offset {first} up to {stop} are lost; {why}"

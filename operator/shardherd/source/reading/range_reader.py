@@ -17,9 +17,9 @@ from shardherd.core.model.nouns import Offset, ShardId
 from shardherd.source.decoding import record_batches
 from shardherd.source.kafka.brokers import Brokers
 from shardherd.source.kafka.cluster_connection import BrokersUnavailableError
-from shardherd.source.kafka.fetch_memory import FETCH_MEMORY, Room
+from shardherd.source.kafka.fetch_memory import FETCH_MEMORY, FetchMemory
 from shardherd.source.kafka.fetching import Fetched
-from shardherd.source.kafka.leader_epochs import Lineage, Mark
+from shardherd.source.kafka.leader_epochs import LogChecks, Mark
 from shardherd.source.reading.fetch_sizing import FetchSizing
 from shardherd.source.reading.lost_records import Losses
 from shardherd.source.reading.ranges import ShardRange
@@ -38,6 +38,7 @@ RETRY_DELAY = 0.1
 
 
 _sizing = FetchSizing()
+"""Of this process: a task's first Fetch is sized by what earlier tasks have seen of its shards."""
 
 
 def _held_back(shard: ShardId, fetched: Sequence[Fetched]) -> str:
@@ -68,8 +69,8 @@ def read_ranges(
     """
     stops = {each.shard: each.stop for each in ranges}
     left = {each.shard: each.start for each in ranges if each.start < each.stop}
-    lineage = Lineage(marks)
-    losses = Losses(stops, topic_ids or {}, lineage, fail=fail_on_data_loss)
+    checks = LogChecks(marks)
+    losses = Losses(stops, topic_ids or {}, checks, fail=fail_on_data_loss)
     progress_at = boot_time()
     hungry: set[ShardId] = set()
 
@@ -77,8 +78,8 @@ def read_ranges(
         if not left:
             return None
         sizes = _sizing.wanted(left, stops, hungry)
-        room = Room(fetch_bytes, _sizing.largest_batch(left))
-        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes, room=room, lineage=lineage)
+        memory = FetchMemory(fetch_bytes, _sizing.largest_batch(left))
+        return brokers.begin_fetch(left, REQUEST_TIMEOUT, shard_bytes=sizes, memory=memory, checks=checks)
 
     answer = fetch()
     while answer is not None:

@@ -451,9 +451,9 @@ def test_a_taken_name_stalls_the_group() -> None:
 
 
 def test_what_the_api_server_refuses_stalls_the_group() -> None:
-    seen = found(observation(refusals=("volumeClaimTemplates cannot change",)))
+    seen = found(observation(rejections=("volumeClaimTemplates cannot change",)))
     assert seen["Stalled"] == ("True", "ApplyRefused", "volumeClaimTemplates cannot change")
-    assert found(observation(refusals=("One.", "Two.")))["Stalled"] == ("True", "ApplyRefused", "One. Two.")
+    assert found(observation(rejections=("One.", "Two.")))["Stalled"] == ("True", "ApplyRefused", "One. Two.")
 
 
 def test_a_declaration_that_did_not_run_stalls_the_group() -> None:
