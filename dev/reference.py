@@ -1,5 +1,5 @@
 """Writes the tables of the documentation from what they describe: the resource definition, the metrics, the source's options,
-the reasons that a group's status, its Events and its rebalances give.
+the reasons that a group's status, its Events and its rebalances give, the command line's exit codes.
 
 `python -m dev.reference` rewrites the files; a test fails while one is out of date. It changes nothing outside of its markers.
 """
@@ -16,6 +16,7 @@ import yaml
 
 from shardherd.core.model.event_reasons import EVENTS, REBALANCES
 from shardherd.core.model.reasons import CONDITIONS, REASONS, SCALING, STUCK_SHARDS
+from shardherd.inspect.commands import EXIT
 from shardherd.source.security.kafka_settings import SETTINGS
 from shardherd.spark.option_table import OPTIONS, Mode
 from shardherd.spark.schema import MEANINGS, columns
@@ -26,7 +27,8 @@ REFERENCE = ROOT / "docs" / "reference.md"
 SOURCE = ROOT / "docs" / "source.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
 MODULES = ROOT / "docs" / "modules.md"
-DOCUMENTS = (REFERENCE, SOURCE, OPERATIONS, MODULES)
+COMMAND_LINE = ROOT / "docs" / "command-line.md"
+DOCUMENTS = (REFERENCE, SOURCE, OPERATIONS, MODULES, COMMAND_LINE)
 PRODUCT = ROOT / "operator" / "shardherd"
 DEFINITION = ROOT / "crds" / "consumergroup.yaml"
 
@@ -153,6 +155,7 @@ TABLES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "rebalances": lambda: meanings("reason", REBALANCES),
     },
     MODULES: {"modules": modules_tables},
+    COMMAND_LINE: {"exit codes": lambda: meanings("code", {str(code): text for code, text in EXIT.items()})},
 }
 
 

@@ -1,5 +1,7 @@
 """The command line, and the composition root of the operator: the one place that knows which adapter serves which port.
 
+The commands that look at groups are those of `inspect`, which are imported when one of them is asked for.
+
 `shardherd operator` runs the coordinator in the main thread's event loop and, once it leads, Kopf in a thread of its own. Until
 then it stands by with everything imported and connected. It ends with 0 on SIGTERM or SIGINT, having handed over to another one
 that stands by, and with another code when it may not or cannot go on, so that Kubernetes starts a new one.
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from shardherd.inspect import COMMANDS
 from shardherd.ports import ClusterRefusedError, ClusterUnavailableError
 from shardherd.settings import Settings, SettingsError, load
 
@@ -44,6 +47,9 @@ short-lived values and no cycle; with Python's own 700, a busy coordinator spend
 FAILED, MISCONFIGURED = 1, 2
 """Exit codes: it may not or cannot go on, and the settings are wrong."""
 
+COMPLETING = "_SHARDHERD_COMPLETE"
+"""Variable that a shell sets which asks what may stand in the place of a word."""
+
 DEFINITION_INTERVAL = 1.0
 """Seconds between looks whether ConsumerGroups are defined, while they are not."""
 
@@ -56,6 +62,9 @@ KOPF_STOP_TIMEOUT = 10.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (by default the process's) name; returns the exit code."""
+    plugin = Path(sys.argv[0]).name == "kubectl-shardherd"
+    if COMPLETING in os.environ or next(iter(sys.argv[1:] if arguments is None else arguments), "") in COMMANDS:
+        return _inspect(lambda commands: commands.run(arguments, "kubectl shardherd" if plugin else "shardherd"))
     from shardherd.local import alone
 
     parser = argparse.ArgumentParser(prog="shardherd", description="Spark applications that share the shards of a stream.")
@@ -74,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return local.run(parser.parse_args(given))
     commands.add_parser("local", help="run ConsumerGroups on this machine, without Kubernetes")
     alone.add_to(commands)
+    for name, about in COMMANDS.items():
+        commands.add_parser(name, help=about)
     options = parser.parse_args(arguments)
     if options.command == "run":
         return alone.run(options)
@@ -99,6 +110,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ports = f"ports {settings.api.port}{tls} and {settings.telemetry.metrics_port}"
         logger.error("cannot start: %s (it listens on %s: are they free?)", error, ports)  # noqa: TRY400
         return FAILED
+
+
+def complete() -> int:
+    """What kubectl asks a plugin of the name `kubectl_complete-shardherd`: what may stand in the place of the last word."""
+    return _inspect(lambda commands: commands.complete(sys.argv[1:]))
+
+
+def _inspect(work: Callable[[Any], int]) -> int:
+    """Do something with the commands that look at groups. They need what the extra `cli` installs."""
+    try:
+        from shardherd.inspect import commands
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "shardherd":
+            raise
+        print(
+            f"shardherd: this command needs the package {error.name}: install shardherd with its extra `cli`", file=sys.stderr
+        )
+        return FAILED
+    return work(commands)
 
 
 async def operate(settings: Settings, configuration: Configuration | None = None) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ASKED_FOR = {"botocore": "aws", "gssapi": "kerberos"}
+ASKED_FOR = {"botocore": "aws", "gssapi": "kerberos", "typer": "cli", "rich": "cli"}
 """Packages that few need, with the extra that asks for them; who needs one and lacks it is told, as other tests show."""
 
 PACKAGE = Path(__file__).resolve().parents[2] / "operator" / "shardherd"
@@ -96,11 +96,16 @@ def installed(extra: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("extra", "roots"),
-    [("spark", modules("spark")), ("operator", ["shardherd.cli"]), ("local", [*modules("local"), *modules("adapters/local")])],
+    [
+        ("spark", modules("spark")),
+        ("operator", ["shardherd.cli"]),
+        ("cli", modules("inspect")),
+        ("local", [*modules("local"), *modules("adapters/local")]),
+    ],
 )
 def test_an_extra_asks_for_all_that_its_modules_import(extra: str, roots: list[str]) -> None:
     providers = metadata.packages_distributions()
-    packages = others(*roots) - ASKED_FOR.keys()
+    packages = others(*roots) - (ASKED_FOR.keys() - {package for package, asked in ASKED_FOR.items() if asked == extra})
     wanted = {package: {normal(each) for each in providers[package]} for package in packages}
 
     assert len(wanted) > 5

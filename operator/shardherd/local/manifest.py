@@ -46,7 +46,7 @@ def declare(
     groups: list[tuple[str, str]] = []
     warnings: list[str] = []
     for file in files:
-        for document in _documents(file):
+        for document in documents(file):
             metadata = document.setdefault("metadata", {})
             metadata.setdefault("namespace", NAMESPACE)
             kind = document.get("kind")
@@ -115,7 +115,8 @@ def _replace(objects: Objects, made: Json) -> None:
     objects.change((made["kind"], metadata["namespace"], metadata["name"]), lambda _: made)
 
 
-def _documents(file: Path) -> list[Json]:
+def documents(file: Path) -> list[Json]:
+    """The documents of a manifest file. Raises ManifestError."""
     try:
         found = [document for document in yaml.safe_load_all(file.read_text()) if document is not None]
     except OSError as error:

@@ -7,13 +7,13 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardherd.adapters.local.events import events
 from shardherd.adapters.local.identity import SignedTokens, holder, secret_of
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Json, Objects
-from shardherd.core.model.reasons import ConditionType
+from shardherd.core.planning.listing import GROUP_HEADS, group_row, table
 from shardherd.local.operator import API, HOST, METRICS
 from shardherd.local.state import State
 from shardherd.protocol import PROTOCOL_HEADER, PROTOCOL_VERSION
@@ -34,14 +34,14 @@ def status(state: State, objects: Objects) -> str:
         "no operator runs" if pid is None else f"the operator (process {pid}) leads",
         *([] if pid is None else [_places(objects)]),
         "",
-        *_table(("GROUP", "READY", "SHARDS", "ASSIGNED", "CONSUMERS", "LAG", "WHY"), map(_group, groups)),
+        *table(GROUP_HEADS, map(group_row, groups)),
         "",
-        *_table(
+        *table(
             ("CONSUMER", "PROCESS", "STATE", "READY", "RESTARTS", "SHARDS", "METRICS"),
             (_pod(state, pod, held) for pod in pods),
         ),
         "",
-        *_table(
+        *table(
             ("LAST SEEN", "GROUP", "COUNT", "EVENT", "MESSAGE"),
             (
                 (f"{max(0.0, time.time() - event.last):.0f} s ago", event.group, event.count, event.reason, event.message)
@@ -59,12 +59,19 @@ def _places(objects: Objects) -> str:
 
 def shards(state: State, objects: Objects, namespace: str, name: str) -> list[Json] | None:
     """Every shard of a group as the coordinator shows it; None while it cannot."""
+    answer = asked(state, objects, f"/v1/namespaces/{namespace}/consumergroups/{name}/shards")
+    found: list[Json] | None = None if answer is None else json.loads(answer)
+    return found
+
+
+def asked(state: State, objects: Objects, path: str) -> bytes | None:
+    """What the coordinator answers to its owner at this path; None while it cannot."""
     token = SignedTokens(secret_of(state.folder), objects).of_user()
-    path = f"http://{HOST}:{objects.database.fact(API)}/v1/namespaces/{namespace}/consumergroups/{name}/shards"
+    address = f"http://{HOST}:{objects.database.fact(API)}{path}"
     headers = {"Authorization": f"Bearer {token}", PROTOCOL_HEADER: str(PROTOCOL_VERSION)}
     try:
-        with urllib.request.urlopen(urllib.request.Request(path, headers=headers), timeout=TIMEOUT) as answer:
-            found: list[Json] = json.load(answer)
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT) as answer:
+            found: bytes = answer.read()
     except (urllib.error.URLError, TimeoutError) as error:
         if isinstance(error, urllib.error.HTTPError) and error.code not in (404, 503):
             raise
@@ -80,21 +87,6 @@ def _held(state: State, objects: Objects, groups: Iterable[Json]) -> Counter[tup
         known = shards(state, objects, metadata["namespace"], metadata["name"]) or []
         found.update((metadata["name"], shard["holder"]) for shard in known if shard.get("holder"))
     return found
-
-
-def _group(group: Json) -> tuple[object, ...]:
-    metadata, status = group["metadata"], group.get("status", {})
-    ready: Json = next((each for each in status.get("conditions", ()) if each["type"] == ConditionType.READY), {})
-    counts = status.get("shards", {})
-    return (
-        f"{metadata['namespace']}/{metadata['name']}",
-        ready.get("status", "Unknown"),
-        counts.get("total", "-"),
-        counts.get("alreadyAlloc", "-"),
-        f"{status.get('readyReplicas', 0)}/{status.get('desiredReplicas', '-')}",
-        status.get("lag", {}).get("records", "-"),
-        ready.get("message", "nothing was looked at yet"),
-    )
 
 
 def _pod(state: State, pod: Json, held: Mapping[tuple[str, str], int]) -> tuple[object, ...]:
@@ -121,10 +113,3 @@ def _state(container_status: Mapping[str, Any]) -> str:
     if "waiting" in state:
         return str(state["waiting"]["reason"])
     return next(iter(state), "starting")
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """The rows below their heads, each column as wide as it must be, the last one as long as it is."""
-    lines = [tuple(heads), *(tuple(map(str, row)) for row in rows)]
-    widths = [max(len(line[number]) for line in lines) for number in range(len(heads))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

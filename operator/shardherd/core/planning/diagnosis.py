@@ -1,6 +1,7 @@
 """Why shards make no progress: those that a user should look at first, each with a reason and a message.
 
-Called by `status`, so that `kubectl describe` answers it; rows of all shards are in the coordinator's API and in the metrics.
+Called by `status`, so that `kubectl describe` answers it, and by the command line, which explains any one shard. Rows of all
+shards are in the coordinator's API and in the metrics.
 Every reason is one of `model.reasons`. Messages say since when, not for how long: they must not change by themselves.
 """
 
@@ -93,14 +94,19 @@ def _found(observation: Observation, view: GroupView, traffic: Traffic | None) -
             if phase is Phase.WAITING:
                 continue  # for its trigger, or for as many records as its user wants at once
             yield Stuck(shard.shard, *_why_still(observation, view, shard, phase), still[shard.shard])
-        elif shard.state is ShardState.TRANSFER and shard.state_age >= GRANTING:
-            message = f"{shard.holder} has not given it up yet; {shard.next_consumer} is to have it"
-            yield Stuck(shard.shard, NOT_GIVEN_UP, message, shard.state_age)
-        elif shard.state is ShardState.NOT_ALLOC and shard.state_age >= GRANTING:
-            yield Stuck(shard.shard, NO_HOLDER, _why_free(view, shard), shard.state_age)
-        elif shard.state is ShardState.WAIT:
-            message = "in an ordered group it waits until the shards that come before it are read to their ends"
-            yield Stuck(shard.shard, WAITS_FOR_PARENTS, message, shard.state_age)
+        elif (why := why_not_read(view, shard)) and (shard.state is ShardState.WAIT or shard.state_age >= GRANTING):
+            yield Stuck(shard.shard, *why, shard.state_age)
+
+
+def why_not_read(view: GroupView, shard: ShardView) -> tuple[str, str] | None:
+    """Why nobody reads this shard for good: a reason and a sentence. None if somebody does, and at its end."""
+    if shard.state is ShardState.TRANSFER:
+        return NOT_GIVEN_UP, f"{shard.holder} has not given it up yet; {shard.next_consumer} is to have it"
+    if shard.state is ShardState.NOT_ALLOC:
+        return NO_HOLDER, _why_free(view, shard)
+    if shard.state is ShardState.WAIT:
+        return WAITS_FOR_PARENTS, "in an ordered group it waits until the shards that come before it are read to their ends"
+    return None
 
 
 def _why_still(observation: Observation, view: GroupView, shard: ShardView, phase: Phase | None) -> tuple[str, str]:

@@ -1,0 +1,204 @@
+"""Whether a cluster is fit to run groups: what `doctor` says of facts that were read. Pure. Names the remedy of what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardherd.core.model.reasons import ConditionType
+from shardherd.core.planning.listing import condition
+from shardherd.inspect.answers import Answer, Section, keyed
+from shardherd.inspect.explaining import said_of
+from shardherd.inspect.observed import identity_of
+
+OK, BAD, UNKNOWN = "ok", "bad", "unknown"
+
+CLOCK = 5.0
+"""Seconds that two clocks may differ: times are shown to the second, and tokens are believed for minutes."""
+
+LATE = 2
+"""A Lease that was not renewed for so many times its duration is held by nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One thing that the user may or may not do in the namespace, and what it is good for. `needed`: looking takes it."""
+
+    verb: str
+    resource: str
+    use: str
+    allowed: bool | None
+    needed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was read; None where it could not be, with the API server's words in `refused`, by what it was."""
+
+    namespace: str
+    operators: str
+    version: str
+    server: str | None = None
+    served: tuple[str, ...] | None = None
+    definition: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] | None = None
+    rights: tuple[Right, ...] = ()
+    clock: float | None = None
+    lease: Mapping[str, Any] | None = None
+    lease_age: float | None = None
+    pods: tuple[Mapping[str, Any], ...] | None = None
+    coordinator: str | None = None
+    groups: tuple[Mapping[str, Any], ...] | None = None
+    refused: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the answer."""
+
+    name: str
+    verdict: str
+    message: str
+    remedy: str = ""
+
+
+def doctor(facts: Facts) -> Answer:
+    """The answer; its exit code is 3 if something is bad."""
+    found = [*_api(facts), *_definition(facts), *_rights(facts.rights), *_clock(facts), *_operators(facts), *_groups(facts)]
+    rows = tuple((check.verdict, check.name, check.message, check.remedy or None) for check in found)
+    bad = sum(check.verdict == BAD for check in found)
+    heads: Sequence[str] = ("VERDICT", "CHECK", "FOUND", "REMEDY")
+    said = "Nothing is wrong." if not bad else f"{bad} of {len(found)} checks are bad."
+    data = {"checks": keyed(("verdict", "check", "found", "remedy"), rows), "bad": bad}
+    return Answer(data, (Section(heads=tuple(heads), rows=rows), Section(lines=(said,))), 3 if bad else 0)
+
+
+def missing(wanted: Mapping[str, Any], there: Mapping[str, Any], path: str = "") -> list[str]:
+    """Paths of the fields that this schema has and that one has not."""
+    found: list[str] = []
+    known = there.get("properties", {})
+    for name, below in wanted.get("properties", {}).items():
+        here = f"{path}.{name}" if path else name
+        found += missing(below, known[name], here) if name in known else [here]
+    if "items" in wanted and "items" in there:
+        found += missing(wanted["items"], there["items"], f"{path}[]")
+    return found
+
+
+def _refused(facts: Facts, what: str) -> str:
+    return (facts.refused or {}).get(what, "it was not read")
+
+
+def _api(facts: Facts) -> Iterable[Check]:
+    if facts.server is None:
+        yield Check("API server", BAD, _refused(facts, "server"), "check --context, --kubeconfig and your credentials")
+        return
+    yield Check("API server", OK, facts.server)
+
+
+def _definition(facts: Facts) -> Iterable[Check]:
+    if facts.served is None:
+        said = _refused(facts, "served")
+        yield Check("ConsumerGroup defined", BAD, said, "install the chart, or apply crds/consumergroup.yaml")
+        return
+    yield Check("ConsumerGroup defined", OK, f"{', '.join(facts.served)} served")
+    if facts.definition is None or facts.schema is None:
+        yield Check("definition's fields", UNKNOWN, _refused(facts, "definition"))
+        return
+    lacking = missing(facts.schema, facts.definition)
+    if lacking:
+        said = f"{len(lacking)} fields of this version are not in it, first {lacking[0]}"
+        yield Check("definition's fields", BAD, said, "apply crds/consumergroup.yaml of the operator's version")
+    else:
+        yield Check("definition's fields", OK, "all that this version knows")
+
+
+def _rights(rights: Iterable[Right]) -> Iterable[Check]:
+    for right in rights:
+        name = f"{right.verb} {right.resource}"
+        if right.allowed:
+            yield Check(name, OK, right.use)
+        elif right.allowed is None:
+            yield Check(name, UNKNOWN, "the API server did not say")
+        elif right.needed:
+            yield Check(name, BAD, f"you may not: {right.use}", "ask for the role `view` in this namespace")
+        else:
+            yield Check(name, UNKNOWN, f"you may not: {right.use}", "only if you mean to")
+
+
+def _clock(facts: Facts) -> Iterable[Check]:
+    if facts.clock is None:
+        yield Check("clock", UNKNOWN, _refused(facts, "clock"))
+    elif abs(facts.clock) > CLOCK:
+        ahead = "ahead of" if facts.clock > 0 else "behind"
+        said = f"this machine is {abs(facts.clock):.0f} s {ahead} the API server"
+        yield Check("clock", BAD, said, "synchronise it: ages that are shown are wrong by as much")
+    else:
+        yield Check("clock", OK, "as the API server's, to a few seconds")
+
+
+def _operators(facts: Facts) -> Iterable[Check]:
+    where = f"namespace {facts.operators} (--operator-namespace)"
+    if facts.lease is None:
+        yield Check("leader", UNKNOWN, f"{_refused(facts, 'lease')}; looked in {where}")
+    else:
+        spec = facts.lease.get("spec", {})
+        holder, limit = spec.get("holderIdentity"), LATE * float(spec.get("leaseDurationSeconds", 15))
+        if not holder:
+            yield Check("leader", BAD, f"nobody holds the Lease in {where}", "see the operators' pods and logs")
+        elif facts.lease_age is None or facts.lease_age > limit:
+            age = "never" if facts.lease_age is None else f"{facts.lease_age:.0f} s ago"
+            yield Check("leader", BAD, f"{holder} renewed the Lease last {age}", "see the operators' pods and logs")
+        else:
+            yield Check("leader", OK, f"{holder} holds the Lease")
+    if facts.pods is None:
+        yield Check("operators", UNKNOWN, f"{_refused(facts, 'pods')}; looked in {where}")
+    elif not facts.pods:
+        yield Check("operators", BAD, f"no pod of an operator in {where}", "install the chart, or name its namespace")
+    else:
+        yield from _pods(facts)
+    if facts.coordinator is None:
+        yield Check("coordinator", UNKNOWN, _refused(facts, "coordinator"), "name its address by --api to have it asked")
+    else:
+        good = facts.coordinator == "ok"
+        remedy = "" if good else "see the operators' pods and logs"
+        yield Check("coordinator", OK if good else BAD, f"it says: {facts.coordinator}", remedy)
+
+
+def _pods(facts: Facts) -> Iterable[Check]:
+    assert facts.pods is not None
+    ready = [pod for pod in facts.pods if _is_ready(pod)]
+    said = f"{len(ready)} of {len(facts.pods)} are ready"
+    yield Check("operators", OK if ready else BAD, said, "" if ready else "see their events and logs")
+    versions = {pod["metadata"].get("labels", {}).get("app.kubernetes.io/version") for pod in facts.pods} - {None}
+    if not versions:
+        yield Check("versions", UNKNOWN, "the operators' pods have no label app.kubernetes.io/version")
+    elif versions == {facts.version}:
+        yield Check("versions", OK, f"{facts.version} here and there")
+    else:
+        said = f"{facts.version} here, {', '.join(sorted(map(str, versions)))} there"
+        yield Check("versions", BAD, said, "use the command line of the operator's version")
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _groups(facts: Facts) -> Iterable[Check]:
+    if facts.groups is None:
+        yield Check("groups", UNKNOWN, _refused(facts, "groups"))
+        return
+    for resource in facts.groups:
+        name, generation = str(identity_of(resource)), resource["metadata"].get("generation", 0)
+        ready = condition(resource, ConditionType.READY)
+        if not ready:
+            yield Check(name, BAD, "the operator has said nothing of it", "see whether an operator serves this namespace")
+        elif resource["status"].get("observedGeneration", 0) < generation:
+            yield Check(name, UNKNOWN, "the operator has not seen its last edit yet")
+        elif ready["status"] == "True":
+            yield Check(name, OK, ready["message"])
+        else:
+            remedy = said_of(ready["reason"], ConditionType.READY)[1]
+            yield Check(name, BAD, f"{ready['reason']}: {ready['message']}", remedy)

@@ -1,0 +1,288 @@
+"""Reads groups through the API server, with the rights of the user's kubeconfig, and writes what `changes` made.
+
+Looking sends nothing but GET, and two reviews of one's own rights and name that every user may send. What may not be read is
+missing from the observation, which says so; only the group itself must be readable. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from kubernetes import config
+from kubernetes.client.configuration import Configuration
+
+from shardherd.adapters.kubernetes.api import MERGE_PATCH, ApiError, ApiUnavailableError, KubernetesApi
+from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
+from shardherd.core.group import ownership
+from shardherd.core.group.records import Ownership, PositionCopies
+from shardherd.core.model.errors import ShardherdError
+from shardherd.core.model.nouns import GroupIdentity
+from shardherd.core.model.times import seconds_since_1970
+from shardherd.core.planning.status import SELECTOR_LABEL
+from shardherd.inspect.checks import Facts, Right
+from shardherd.inspect.coordinator import Coordinator
+from shardherd.inspect.observed import Happened, InspectError, Json, Observed, identity_of
+from shardherd.local.schema import schema
+from shardherd.ports import OwnershipUnavailableError
+
+BASE = "/apis/shardherd.dev/v1alpha1"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/consumergroups.shardherd.dev"
+
+RIGHTS = (
+    ("list", "shardherd.dev", "consumergroups", "to look at groups", True),
+    ("list", "", "pods", "to look at consumers", True),
+    ("get", "", "configmaps", "to look at shards and positions", True),
+    ("list", "", "events", "to see what happened", False),
+    ("get", "shardherd.dev", "consumergroups/checkpoints", "to ask the coordinator (--api)", False),
+    ("patch", "shardherd.dev", "consumergroups", "to pause, resume and reset", False),
+    ("patch", "", "pods", "to drain a consumer", False),
+)
+"""What the commands need: verb, API group, resource, for what, and whether looking needs it."""
+
+
+class Cluster:
+    """The groups of one namespace of a cluster, None: of all."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        namespace: str | None,
+        coordinator: Coordinator | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._coordinator = coordinator
+        self._now = now
+
+    @property
+    def namespace(self) -> str:
+        """Where a group is that is named. Raises InspectError if that is not said."""
+        if self._namespace is None:
+            raise InspectError("a group is named, and -A means all namespaces: name its namespace by -n", 2)
+        return self._namespace
+
+    def groups(self) -> list[Json]:
+        """Every group."""
+        where = f"/namespaces/{self._namespace}" if self._namespace is not None else ""
+        found: list[Json] = self._asked(f"{BASE}{where}/consumergroups", "consumergroups")["items"]
+        return found
+
+    def group(self, name: str) -> Observed:
+        """All that may be read of one group."""
+        resource = self.resource(name)
+        unseen: list[str] = []
+        stored, copies = self._stored(identity_of(resource), unseen)
+        pods = self._optional(f"/api/v1/namespaces/{self.namespace}/pods", f"{SELECTOR_LABEL}={name}", "pods", unseen)
+        events = self._events(identity_of(resource), unseen)
+        view = self._coordinator.view(identity_of(resource)) if self._coordinator is not None else None
+        return Observed(resource, self._now(), stored, copies, view, tuple(pods), events, tuple(unseen))
+
+    def resource(self, name: str) -> Json:
+        """The group's resource."""
+        try:
+            found: Json = self._asked(self._path(name), "consumergroups", missing=False)
+        except _MissingError:
+            there = ", ".join(each["metadata"]["name"] for each in self.groups()) or "none"
+            raise InspectError(
+                f"there is no ConsumerGroup {name!r} in namespace {self.namespace!r}, where there are: {there}; name another"
+                " namespace by -n",
+                4,
+            ) from None
+        return found
+
+    def change(self, name: str, patch: Mapping[str, Any]) -> Json:
+        """Patch the group's resource; returns it."""
+        found: Json = self._write(self._path(name), patch, "patch consumergroups")
+        return found
+
+    def change_pod(self, name: str, patch: Mapping[str, Any]) -> None:
+        """Patch a pod of a group."""
+        self._write(f"/api/v1/namespaces/{self.namespace}/pods/{name}", patch, "patch pods")
+
+    def facts(self, operators: str, release: str) -> Facts:
+        """What `doctor` judges; everything that cannot be read is None."""
+        refused: dict[str, str] = {}
+
+        def read(what: str, path: str, **options: Any) -> Any:
+            try:
+                return self._api.call(options.pop("method", "GET"), path, **options)
+            except (ApiError, ApiUnavailableError) as error:
+                refused[what] = str(error)
+                return None
+
+        server = read("server", "/version")
+        if server is None:
+            return Facts(self.namespace, operators, version("shardherd"), refused=refused)
+        served = read("served", BASE)
+        definition = read("definition", DEFINITION)
+        lease = read("lease", f"/apis/coordination.k8s.io/v1/namespaces/{operators}/leases/{release}")
+        selector = "app.kubernetes.io/name=shardherd,app.kubernetes.io/component=operator"
+        pods = read("pods", f"/api/v1/namespaces/{operators}/pods", query={"labelSelector": selector})
+        groups = read("groups", f"{BASE}/namespaces/{self.namespace}/consumergroups")
+        before = self._now()
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        myself = read("clock", "/apis/authentication.k8s.io/v1/selfsubjectreviews", method="POST", body=review)
+        stamp = (myself or {}).get("metadata", {}).get("creationTimestamp")
+        renewed = ((lease or {}).get("spec") or {}).get("renewTime")
+        return Facts(
+            namespace=self.namespace,
+            operators=operators,
+            version=version("shardherd"),
+            server=f"Kubernetes {server['gitVersion']}",
+            served=None if served is None else ("v1alpha1",),
+            definition=_schema_of(definition),
+            schema=schema(),
+            rights=tuple(self._right(*each) for each in RIGHTS),
+            clock=before - seconds_since_1970(stamp) if stamp else None,
+            lease=lease,
+            lease_age=self._now() - seconds_since_1970(renewed) if renewed else None,
+            pods=None if pods is None else tuple(pods["items"]),
+            coordinator=self._health(operators, release, refused),
+            groups=None if groups is None else tuple(groups["items"]),
+            refused=refused,
+        )
+
+    def _health(self, operators: str, release: str, refused: dict[str, str]) -> str | None:
+        """What the coordinator says of itself: asked directly, else through the API server."""
+        try:
+            if self._coordinator is not None:
+                return self._coordinator.health()
+            path = f"/api/v1/namespaces/{operators}/services/https:{release}:8443/proxy/readyz"
+            return str(self._api.call("GET", path, decode=False).decode().strip())
+        except (ApiError, ApiUnavailableError, InspectError) as error:
+            refused["coordinator"] = str(error)
+            return None
+
+    def _right(self, verb: str, group: str, resource: str, use: str, needed: bool) -> Right:
+        name, _, subresource = resource.partition("/")
+        attributes = {"namespace": self.namespace, "verb": verb, "group": group, "resource": name, "subresource": subresource}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+        }
+        allowed = None
+        with suppress(ApiError, ApiUnavailableError):
+            answer = self._api.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+            allowed = bool(answer["status"]["allowed"])
+        return Right(verb, resource, use, allowed, needed)
+
+    def _stored(self, identity: GroupIdentity, unseen: list[str]) -> tuple[Ownership | None, PositionCopies]:
+        """Who holds what and the copies of positions, as the coordinator stores them."""
+        store = ConfigMapOwnership(self._api)
+        stored: Ownership | None = None
+        copies = PositionCopies()
+        try:
+            found = asyncio.run(store.load(identity))
+            if found is not None and not found.damage:
+                stored = ownership.loads(found.data)
+            elif found is not None:
+                unseen.append(found.damage)
+            copies = asyncio.run(store.load_copies(identity)).copies
+        except (OwnershipUnavailableError, ShardherdError) as error:
+            unseen.append(f"who holds which shard: {error}")
+        return stored, copies
+
+    def _events(self, identity: GroupIdentity, unseen: list[str]) -> tuple[Happened, ...]:
+        path = f"/api/v1/namespaces/{identity.namespace}/events"
+        found = self._optional(path, "", "events", unseen, fields=f"involvedObject.uid={identity.uid}")
+        events = [
+            Happened(
+                str(each.get("lastTimestamp") or each.get("eventTime") or ""),
+                str(each.get("reason", "")),
+                str(each.get("message", "")),
+                int(each.get("count") or 1),
+            )
+            for each in found
+        ]
+        return tuple(sorted(events, key=lambda event: event.last))
+
+    def _optional(self, path: str, labels: str, what: str, unseen: list[str], fields: str = "") -> list[Json]:
+        query = {name: value for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
+        try:
+            found: list[Json] = self._api.call("GET", path, query=query)["items"]
+        except (ApiError, ApiUnavailableError) as error:
+            unseen.append(f"{what}: {error}")
+            return []
+        return found
+
+    def _path(self, name: str) -> str:
+        return f"{BASE}/namespaces/{self.namespace}/consumergroups/{name}"
+
+    def _asked(self, path: str, what: str, *, missing: bool = True) -> Any:
+        try:
+            return self._api.call("GET", path)
+        except ApiError as error:
+            if error.status == 404 and not missing:
+                raise _MissingError from error
+            raise _refusal(error, f"get {what}", self._namespace) from error
+        except ApiUnavailableError as error:
+            raise _away(error) from error
+
+    def _write(self, path: str, patch: Mapping[str, Any], what: str) -> Any:
+        try:
+            return self._api.call("PATCH", path, patch, content_type=MERGE_PATCH)
+        except ApiError as error:
+            raise _refusal(error, what, self._namespace) from error
+        except ApiUnavailableError as error:
+            raise _away(error) from error
+
+
+class _MissingError(Exception):
+    """There is no such object."""
+
+
+def connect(kubeconfig: Path | None, context: str | None) -> tuple[KubernetesApi, str]:
+    """The API server of a kubeconfig's context, by default the current one, and that context's namespace.
+
+    Raises InspectError. In a pod without a kubeconfig it is the pod's own account.
+    """
+    loader: Any = config  # the client has no types
+    file = None if kubeconfig is None else str(kubeconfig)
+    configuration = Configuration()
+    try:
+        loader.load_kube_config(config_file=file, context=context, client_configuration=configuration)
+        contexts, active = loader.list_kube_config_contexts(config_file=file)
+        chosen = next((each for each in contexts if each["name"] == context), active)
+        namespace = chosen["context"].get("namespace") or "default"
+    except config.ConfigException as error:
+        if kubeconfig is None and context is None:
+            with suppress(config.ConfigException):
+                loader.load_incluster_config(client_configuration=configuration)
+                return KubernetesApi(configuration), "default"
+        raise InspectError(
+            f"no cluster: {error}; name a kubeconfig by --kubeconfig or KUBECONFIG, and its context by --context, or look at"
+            " this machine's groups by --local"
+        ) from error
+    return KubernetesApi(configuration), namespace
+
+
+def _refusal(error: ApiError, what: str, namespace: str | None) -> InspectError:
+    where = "all namespaces" if namespace is None else f"namespace {namespace!r}"
+    if error.status == 404:
+        return InspectError(
+            f"the cluster knows no ConsumerGroups ({error}): install the chart, or name another cluster by --context"
+        )
+    if error.status in (401, 403):
+        role = "edit" if what.startswith("patch") else "view"
+        return InspectError(f"you may not {what} in {where} ({error}): ask for the role `{role}` there, or name another by -n")
+    return InspectError(str(error))
+
+
+def _away(error: ApiUnavailableError) -> InspectError:
+    return InspectError(f"no cluster: {error}; check --context and --kubeconfig, and the way to the API server")
+
+
+def _schema_of(definition: Any) -> Mapping[str, Any] | None:
+    versions = (definition or {}).get("spec", {}).get("versions", ())
+    found: Mapping[str, Any] | None = next(
+        (each["schema"]["openAPIV3Schema"] for each in versions if each["name"] == "v1alpha1"), None
+    )
+    return found

@@ -1,0 +1,65 @@
+"""Writes answers: as text, coloured on a terminal only, as JSON, or as YAML. Called by `commands`. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+
+import yaml
+from rich.console import Console
+from rich.highlighter import RegexHighlighter
+from rich.text import Text
+from rich.theme import Theme
+
+from shardherd.inspect.answers import Answer
+
+THEME = Theme({"said.good": "green", "said.bad": "red", "said.moving": "yellow", "said.head": "bold", "said.none": "dim"})
+
+
+class Output(StrEnum):
+    """What `-o` may say."""
+
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class _Words(RegexHighlighter):
+    """Colours words that say how something is. They say it without colours, too."""
+
+    base_style = "said."
+    highlights = (
+        r"(?m)(?P<good>(?<=\s)(True|ALREADY_ALLOC|yes)(?=\s)|^ok\b)",
+        r"(?m)(?P<bad>(?<=\s)(False|NOT_ALLOC)(?=\s)|^bad\b)",
+        r"(?m)(?P<moving>(?<=\s)(Unknown|TRANSFER|WAIT)(?=\s)|^unknown\b)",
+        r"(?m)(?P<head>^[A-Z][A-Z-]+(  +[A-Z][A-Z -]*)+$|^(Why|Where|How) .*\?$)",
+        r"(?m)(?P<none>^Not read: .*$)",
+    )
+
+
+def console(*, colour: bool | None = None, width: int | None = None) -> Console:
+    """Where answers are written: standard output, in colours if that is a terminal and NO_COLOR is not set."""
+    return Console(theme=THEME, highlight=False, soft_wrap=True, force_terminal=colour, width=width)
+
+
+def styled(text: str) -> Text:
+    """The text with its colours."""
+    return _Words()(Text(text.rstrip("\n")))
+
+
+def show(answer: Answer, output: Output, to: Console) -> None:
+    """Write an answer."""
+    if output is Output.JSON:
+        to.out(json.dumps(answer.data, indent=2), highlight=False)
+    elif output is Output.YAML:
+        to.out(yaml_of(answer.data).rstrip("\n"), highlight=False)
+    else:
+        to.print(styled(answer.text(wide=output is Output.WIDE)), soft_wrap=True)
+
+
+def yaml_of(*documents: object) -> str:
+    """YAML of these documents."""
+    # Through JSON: enumerations and the like are plain texts there.
+    plain = [json.loads(json.dumps(each)) for each in documents]
+    return yaml.safe_dump_all(plain, sort_keys=False, width=128, allow_unicode=True)

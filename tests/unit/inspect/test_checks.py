@@ -1,0 +1,144 @@
+"""What doctor says of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from shardherd.inspect.checks import Facts, Right, doctor, missing
+from tests.unit.inspect.observations import resource
+
+LEADER = {"spec": {"holderIdentity": "shardherd-0_uid", "leaseDurationSeconds": 15}}
+
+
+def operator(version: str = "0.1.0", ready: str = "True") -> dict[str, Any]:
+    labels = {"app.kubernetes.io/version": version}
+    return {"metadata": {"labels": labels}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
+
+
+WELL = Facts(
+    namespace="shop",
+    operators="shardherd-system",
+    version="0.1.0",
+    server="Kubernetes v1.36.1",
+    served=("v1alpha1",),
+    definition={"properties": {"spec": {"properties": {"paused": {}}}}},
+    schema={"properties": {"spec": {"properties": {"paused": {}}}}},
+    rights=(
+        Right("list", "pods", "to look at consumers", True, True),
+        Right("patch", "pods", "to drain a consumer", False),
+    ),
+    clock=0.4,
+    lease=LEADER,
+    lease_age=3.0,
+    pods=(operator(), operator(ready="False")),
+    coordinator="ok",
+    groups=(resource(),),
+)
+
+EXPECTED = (
+    "VERDICT  CHECK                  FOUND                                  REMEDY\n"
+    "ok       API server             Kubernetes v1.36.1                     -\n"
+    "ok       ConsumerGroup defined  v1alpha1 served                        -\n"
+    "ok       definition's fields    all that this version knows            -\n"
+    "ok       list pods              to look at consumers                   -\n"
+    "unknown  patch pods             you may not: to drain a consumer       only if you mean to\n"
+    "ok       clock                  as the API server's, to a few seconds  -\n"
+    "ok       leader                 shardherd-0_uid holds the Lease        -\n"
+    "ok       operators              1 of 2 are ready                       -\n"
+    "ok       versions               0.1.0 here and there                   -\n"
+    "ok       coordinator            it says: ok                            -\n"
+    "ok       shop/clicks            2 consumers read 4 shards.             -\n"
+    "\n"
+    "Nothing is wrong.\n"
+)
+
+
+def bad(**facts: Any) -> list[str]:
+    """The lines of what is bad, or not known, besides what is so of a cluster that is well."""
+    known = {" ".join(line.split()) for line in doctor(WELL).text().splitlines()}
+    lines = [" ".join(line.split()) for line in doctor(replace(WELL, **facts)).text().splitlines()]
+    return [line for line in lines if line not in known and line.startswith(("bad ", "unknown "))]
+
+
+def test_a_cluster_that_is_well() -> None:
+    answer = doctor(WELL)
+    assert (answer.code, answer.text()) == (0, EXPECTED)
+
+
+def test_what_is_bad_has_a_remedy_and_an_exit_code() -> None:
+    answer = doctor(replace(WELL, lease_age=31.0, groups=()))
+    assert answer.code == 3
+    assert answer.text().splitlines()[-1] == "1 of 10 checks are bad."
+    assert bad(lease_age=31.0) == [
+        "bad leader shardherd-0_uid renewed the Lease last 31 s ago see the operators' pods and logs"
+    ]
+    assert bad(lease={"spec": {"holderIdentity": ""}}) == [
+        "bad leader nobody holds the Lease in namespace shardherd-system (--operator-namespace) see the operators'"
+        " pods and logs"
+    ]
+    assert bad(rights=(Right("list", "pods", "to look at consumers", False, True),)) == [
+        "bad list pods you may not: to look at consumers ask for the role `view` in this namespace"
+    ]
+    assert bad(clock=-9.0) == [
+        "bad clock this machine is 9 s behind the API server synchronise it: ages that are shown are wrong by as much"
+    ]
+    assert bad(pods=(operator("0.2.0"),)) == [
+        "bad versions 0.1.0 here, 0.2.0 there use the command line of the operator's version"
+    ]
+    assert bad(pods=()) == [
+        "bad operators no pod of an operator in namespace shardherd-system (--operator-namespace) install the chart,"
+        " or name its"
+        " namespace"
+    ]
+    assert bad(pods=(operator(ready="False"),)) == ["bad operators 0 of 1 are ready see their events and logs"]
+    assert bad(coordinator="not leading") == ["bad coordinator it says: not leading see the operators' pods and logs"]
+    assert bad(served=None, refused={"served": "404"}) == [
+        "bad ConsumerGroup defined 404 install the chart, or apply crds/consumergroup.yaml"
+    ]
+    assert bad(definition={"properties": {"spec": {}}}) == [
+        "bad definition's fields 1 fields of this version are not in it, first spec.paused apply crds/consumergroup.yaml of the"
+        " operator's version"
+    ]
+
+
+def test_what_may_not_be_read_is_unknown_and_not_bad() -> None:
+    refused = dict.fromkeys(("definition", "lease", "pods", "coordinator", "clock", "groups"), "403")
+    blind: dict[str, Any] = dict.fromkeys(refused) | {"refused": refused}
+    assert bad(**blind) == [
+        "unknown definition's fields 403 -",
+        "unknown clock 403 -",
+        "unknown leader 403; looked in namespace shardherd-system (--operator-namespace) -",
+        "unknown operators 403; looked in namespace shardherd-system (--operator-namespace) -",
+        "unknown coordinator 403 name its address by --api to have it asked",
+        "unknown groups 403 -",
+    ]
+    assert doctor(replace(WELL, **blind)).code == 0
+
+
+def test_a_cluster_that_does_not_answer() -> None:
+    nothing = Facts("shop", "shardherd-system", "0.1.0", refused={"server": "no answer"})
+    answer = doctor(nothing)
+    assert answer.code == 3
+    assert " ".join(answer.text().splitlines()[1].split()) == (
+        "bad API server no answer check --context, --kubeconfig and your credentials"
+    )
+
+
+def test_a_group_that_is_not_ready_is_bad_with_its_reason_and_remedy() -> None:
+    crashing = resource(conditions={"Ready": ("False", "CrashLooping", "it ended with exit code 1")})
+    assert bad(groups=(crashing,)) == [
+        "bad shop/clicks CrashLooping: it ended with exit code 1 read the driver's log (--previous)"
+    ]
+    unseen = resource(status={"observedGeneration": 0})
+    assert bad(groups=(unseen,)) == ["unknown shop/clicks the operator has not seen its last edit yet -"]
+    silent = resource(status={"conditions": []})
+    assert bad(groups=(silent,)) == [
+        "bad shop/clicks the operator has said nothing of it see whether an operator serves this namespace"
+    ]
+
+
+def test_fields_that_are_missing_are_found_below_lists_too() -> None:
+    wanted: dict[str, Any] = {"properties": {"a": {"items": {"properties": {"b": {}, "c": {}}}}, "d": {}}}
+    assert missing(wanted, {"properties": {"a": {"items": {"properties": {"b": {}}}}}}) == ["a[].c", "d"]
+    assert missing(wanted, wanted) == []

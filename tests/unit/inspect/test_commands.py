@@ -1,0 +1,414 @@
+"""The commands as a user types them, against an API server that is played."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from shardherd import cli
+from shardherd.cli import main
+from shardherd.inspect import COMMANDS, commands, listing, printing
+from shardherd.inspect.cluster import Cluster
+from shardherd.inspect.coordinator import Coordinator
+from shardherd.inspect.observed import InspectError
+from tests.unit.inspect.observations import WALL, live, observed, pod, record, resource, seen
+from tests.unit.inspect.played import GROUPS, PlayedApi
+from tests.unit.local.manifests import group
+
+STATUS = (
+    "GROUP        READY  SHARDS  ASSIGNED  CONSUMERS  LAG  WHY\n"
+    "shop/clicks  True   4       4         2/2        70   2 consumers read 4 shards.\n"
+)
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> PlayedApi:
+    """A cluster whose namespace `shop`, that of the kubeconfig's context, has one group."""
+    api = PlayedApi()
+    api.put(observed())
+    monkeypatch.setattr(commands, "connect", lambda _kubeconfig, _context: (api, "shop"))
+    return api
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Any:
+    """What a command line says: its exit code, output and errors."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(list(arguments))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_looking_sends_nothing_but_get(api: PlayedApi, said: Any) -> None:
+    looks = (
+        ("status",), ("status", "clicks"), ("shards", "clicks"), ("lag", "clicks"), ("explain", "clicks"),
+        ("explain", "clicks", "clicks/0"), ("offsets", "get", "clicks"), ("rebalance", "clicks", "--dry-run"),
+        ("top", "clicks", "--count", "1"), ("top", "--count", "1"),
+    )  # fmt: skip
+    for look in looks:
+        code, out, err = said(*look)
+        assert (code, err, bool(out)) == (0, "", True), look
+    assert {method for method, _ in api.requests} == {"GET"}
+
+
+def test_status_is_a_table_json_or_yaml(api: PlayedApi, said: Any) -> None:
+    assert said("status") == (0, STATUS, "")
+    assert said("status", "-A") == (0, STATUS, "")
+    (listed,) = json.loads(said("status", "-o", "json")[1])
+    assert (listed["name"], listed["lag"]["records"]) == ("clicks", 70)
+    assert yaml.safe_load(said("status", "-o", "yaml")[1]) == [listed]
+    assert "REASON" in said("status", "-o", "wide")[1]
+    api.objects.clear()
+    assert said("status") == (0, "No groups.\n", "")
+
+
+def test_a_group_is_read_from_what_is_stored(api: PlayedApi, said: Any) -> None:
+    api.put(observed((record(0, "clicks-0"), record(1, "clicks-0", to="clicks-1"))))
+    code, out, _ = said("shards", "clicks", "--only", "TRANSFER")
+    assert (code, out.splitlines()[:2]) == (
+        0,
+        [
+            "SHARD     STATE     HOLDER    NEXT      EPOCH  POSITION  END  LAG  SINCE",
+            "clicks/1  TRANSFER  clicks-0  clicks-1  2      101       -    -    -",
+        ],
+    )
+
+
+def test_what_may_not_be_read_is_said_and_the_rest_is_shown(api: PlayedApi, said: Any) -> None:
+    api.refused = dict.fromkeys((f"/api/v1/namespaces/shop/{kind}" for kind in ("pods", "events", "configmaps")), 403)
+    code, out, err = said("shards", "clicks")
+    assert (code, err) == (0, "")
+    assert out == (
+        "No shards are known yet. Ready: 2 consumers read 4 shards.\n"
+        "\n"
+        "Not read: who holds which shard: cannot read the ownership of group shop/clicks: the API server refused GET"
+        " /api/v1/namespaces/shop/configmaps/clicks-state with 403\n"
+        "Not read: pods: the API server refused GET /api/v1/namespaces/shop/pods with 403\n"
+        "Not read: events: the API server refused GET /api/v1/namespaces/shop/events with 403\n"
+    )
+
+
+def test_errors_name_what_why_and_the_remedy(api: PlayedApi, said: Any) -> None:
+    assert said("shards", "klicks") == (
+        4,
+        "",
+        "shardherd: there is no ConsumerGroup 'klicks' in namespace 'shop', where there are: clicks; name another"
+        " namespace by -n\n",
+    )
+    assert said("shards", "clicks", "-A") == (
+        2,
+        "",
+        "shardherd: a group is named, and -A means all namespaces: name its namespace by -n\n",
+    )
+    assert said("rebalance", "clicks") == (
+        2,
+        "",
+        "shardherd: the operator rebalances by itself whenever there is something to move: say --dry-run\n",
+    )
+    api.refused = {GROUPS: 403}
+    assert said("status") == (
+        1,
+        "",
+        f"shardherd: you may not get consumergroups in namespace 'shop' (the API server refused GET {GROUPS} with"
+        f" 403): ask for the"
+        " role `view` there, or name another by -n\n",
+    )
+    api.refused = {GROUPS: 404}
+    assert said("status")[2].startswith("shardherd: the cluster knows no ConsumerGroups (")
+    api.refused = {GROUPS: 500}
+    assert said("status")[2] == f"shardherd: the API server refused GET {GROUPS} with 500\n"
+    api.away = True
+    assert said("status") == (
+        1,
+        "",
+        "shardherd: no cluster: no answer from the API server; check --context and --kubeconfig, and the way to the"
+        " API server\n",
+    )
+
+
+def test_no_kubeconfig_is_no_cluster(said: Any, tmp_path: Path) -> None:
+    code, _, err = said("status", "--kubeconfig", str(tmp_path / "none"))
+    assert code == 1
+    assert err.startswith("shardherd: no cluster: Invalid kube-config file.")
+    assert err.endswith("or look at this machine's groups by --local\n")
+
+
+def test_a_kubeconfigs_context_says_which_cluster_and_namespace(tmp_path: Path) -> None:
+    from shardherd.inspect.cluster import connect
+
+    file = tmp_path / "config"
+    contexts = [
+        {"name": name, "context": {"cluster": "c", "user": "u", **more}}
+        for name, more in (("a", {}), ("b", {"namespace": "shop"}))
+    ]
+    document = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "a", "contexts": contexts,
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }  # fmt: skip
+    file.write_text(yaml.safe_dump(document))
+    assert [connect(file, context)[1] for context in (None, "a", "b")] == ["default", "default", "shop"]
+    with pytest.raises(InspectError, match="no cluster: "):
+        connect(file, "c")
+
+
+def test_a_pause_and_its_end_are_patches(api: PlayedApi, said: Any) -> None:
+    paused = "shop/clicks is paused: micro-batches end and are checkpointed, then nothing is read until it is resumed\n"
+    assert said("pause", "clicks") == (0, paused, "")
+    assert api.objects[f"{GROUPS}/clicks"]["spec"]["paused"] is True
+    assert said("pause", "clicks")[1] == "shop/clicks is paused already: nothing was changed\n"
+    assert said("resume", "clicks") == (0, "shop/clicks is resumed\n", "")
+    assert [method for method, _ in api.requests].count("PATCH") == 2
+    api.refused = {f"{GROUPS}/clicks": 403}
+    assert said("pause", "clicks")[0] == 1
+
+
+def test_a_drain_labels_the_pod(api: PlayedApi, said: Any) -> None:
+    drained = "clicks-1 is to give up its 2 shards and gets none, until `drain --undo` or its pod is replaced\n"
+    assert said("drain", "clicks", "clicks-1") == (0, drained, "")
+    labels = api.objects["/api/v1/namespaces/shop/pods/clicks-1"]["metadata"]["labels"]
+    assert labels["shardherd.dev/cordoned"] == "true"
+    assert said("drain", "clicks", "clicks-1", "--undo") == (0, "clicks-1 takes shards again\n", "")
+    assert "shardherd.dev/cordoned" not in api.objects["/api/v1/namespaces/shop/pods/clicks-1"]["metadata"]["labels"]
+    assert said("drain", "clicks", "clicks-9")[0] == 4
+
+
+def test_a_reset_is_declared_and_its_plan_is_waited_for(api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"id": "r", "state": "Planned", "message": "A dry run.", "shards": 1, "rows": [{"shard": "clicks/0", "after": 0}]}
+
+    def operate(_seconds: float) -> None:
+        api.objects[f"{GROUPS}/clicks"]["status"]["reset"] = told
+
+    monkeypatch.setattr(commands, "LOOK", 0.0)
+    monkeypatch.setattr("shardherd.inspect.commands.time.sleep", operate)
+    assert said("offsets", "reset", "clicks", "--to", "Earliest", "--id", "r", "--dry-run") == (
+        0,
+        "Planned: A dry run.\n1 shard; 0 records are read again, 0 are not read.\n\nSHARD     BEFORE  AFTER\nclicks/0"
+        "  -       0\n",
+        "",
+    )
+    assert api.objects[f"{GROUPS}/clicks"]["spec"]["reset"] == {"id": "r", "dryRun": True, "to": "Earliest"}
+    refused = "shardherd: say either --dry-run, which changes no position, or --execute\n"
+    assert said("offsets", "reset", "clicks", "--to", "Earliest") == (2, "", refused)
+    assert said("offsets", "reset", "clicks", "--to", "Latest", "--execute")[0] == 1
+    assert said("offsets", "reset", "clicks", "--to", "Latest", "--dry-run", "--timeout", "0") == (
+        3,
+        "The operator has not answered yet.\n",
+        "",
+    )
+
+
+def test_doctor_reads_the_cluster_and_ends_with_3_if_something_is_bad(api: PlayedApi, said: Any) -> None:
+    api.objects["/apis/shardherd.dev/v1alpha1"] = {"resources": []}
+    lease = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/shardherd"
+    api.objects[lease] = {
+        "spec": {"holderIdentity": "a_b", "leaseDurationSeconds": 15, "renewTime": "2023-11-14T22:13:10.000000Z"}
+    }
+    api.objects["/api/v1/namespaces/ops/services/https:shardherd:8443/proxy/readyz"] = {}
+    code, out, err = said("doctor", "--operator-namespace", "ops", "-o", "json")
+    checks = {each["check"]: each["verdict"] for each in json.loads(out)["checks"]}
+    assert (code, err) == (3, "")
+    assert checks == {
+        "API server": "ok",
+        "ConsumerGroup defined": "ok",
+        "definition's fields": "unknown",
+        **{f"{verb} {name}": "ok" for verb, _, name, _, _ in commands_rights()},
+        "clock": "bad",
+        "leader": "bad",
+        "operators": "bad",
+        "coordinator": "bad",
+        "shop/clicks": "ok",
+    }
+    posts = {path for method, path in api.requests if method != "GET"}
+    assert posts == {
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    }
+
+
+def commands_rights() -> tuple[tuple[str, str, str, str, bool], ...]:
+    from shardherd.inspect.cluster import RIGHTS
+
+    return RIGHTS
+
+
+def test_a_cluster_at_the_same_time_is_not_late() -> None:
+    api = PlayedApi()
+    facts = Cluster(api, "shop", now=lambda: WALL + 1).facts("ops", "shardherd")  # type: ignore[arg-type]
+    assert (facts.clock, facts.lease, facts.pods, facts.groups) == (1.0, None, (), ())
+    api.away = True
+    assert Cluster(api, "shop").facts("ops", "shardherd").server is None  # type: ignore[arg-type]
+
+
+def test_a_report_is_written_without_secrets(api: PlayedApi, said: Any, tmp_path: Path) -> None:
+    file = tmp_path / "clicks.tar.gz"
+    code, out, err = said("report", "clicks", "-f", str(file))
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1] == "secrets are removed; look at what applications said in errors before you send it"
+    with tarfile.open(file) as tar:
+        texts = [(tar.extractfile(each) or io.BytesIO()).read() for each in tar.getmembers()]
+    assert len(texts) == 11
+    assert not any(b"hunter2" in text for text in texts)
+    assert said("report", "clicks", "-f", str(tmp_path / "no" / "folder")) == (
+        1,
+        "",
+        f"shardherd: --file {tmp_path / 'no' / 'folder'} cannot be written: No such file or directory\n",
+    )
+
+
+def test_render_prints_what_would_be_created(said: Any, tmp_path: Path) -> None:
+    file = tmp_path / "group.yaml"
+    file.write_text(yaml.safe_dump(group()))
+    code, out, _ = said("render", "-f", str(file), "--shards", "8")
+    found = list(yaml.safe_load_all(out))
+    assert (code, [each["kind"] for each in found]) == (0, ["Service", "PodDisruptionBudget", "StatefulSet"])
+    assert found[2]["spec"]["replicas"] == 2
+    assert json.loads(said("render", "-f", str(file), "--shards", "8", "-o", "json")[1])["items"] == found
+    assert said("render", "-f", str(tmp_path / "no.yaml"))[0] == 1
+
+
+def test_top_goes_on_while_the_cluster_is_away_and_until_it_is_stopped(
+    api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def wait(seconds: float) -> None:
+        looks.append(seconds)
+        api.away = True
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardherd.inspect.commands.time.sleep", wait)
+    code, out, _ = said("top", "--interval", "7")
+    assert (code, looks) == (0, [7.0, 7.0, 7.0])
+    assert out.splitlines()[2].startswith("shardherd: no cluster: ")
+    assert said("top")[0] == 1
+
+
+def test_the_coordinator_needs_a_token_and_a_cluster(api: PlayedApi, said: Any) -> None:
+    assert said("shards", "clicks", "--api", "http://127.0.0.1:1") == (
+        2,
+        "",
+        "shardherd: --api needs --token-file: `kubectl create token ACCOUNT --audience shardherd` makes a token\n",
+    )
+    assert said("doctor", "--local")[:1] == (2,)
+
+
+def test_colours_are_for_terminals_only(api: PlayedApi) -> None:
+    def shown(colour: bool) -> str:
+        to = printing.console(colour=colour, width=20)
+        with to.capture() as found:
+            printing.show(listing.groups([resource()]), printing.Output.TEXT, to)
+        return found.get()
+
+    assert shown(False) == STATUS
+    assert "\x1b[32mTrue\x1b[0m" in shown(True)
+    assert Console(force_terminal=True).is_terminal
+
+
+def test_the_command_line_lists_every_command_and_says_what_is_wrong(said: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    help_text = capsys.readouterr().out
+    assert [name for name in COMMANDS if f"\n    {name} " not in help_text] == []
+    known = {each.name for each in commands.app.registered_commands} | {each.name for each in commands.app.registered_groups}
+    assert known == COMMANDS.keys()
+    code, _, err = said("status", "--no-such-option")
+    assert (code, "No such option: --no-such-option" in err) == (2, True)
+    assert said("shards")[0] == 2
+
+
+def test_words_are_completed_in_shells_and_by_kubectl(
+    api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        code, out, _ = said("completion", shell)
+        assert (code, "_SHARDHERD_COMPLETE" in out) == (0, True)
+    before = dict(os.environ)
+
+    def completed(*words: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["kubectl_complete-shardherd", *words])
+        assert cli.complete() == 0
+        os.environ.clear()
+        os.environ.update(before)
+        return capsys.readouterr().out.split()
+
+    assert completed("sta") == ["status", ":4"]
+    assert completed("shards", "cl") == ["clicks", ":4"]
+    api.away = True
+    assert completed("shards", "") == [":4"]
+
+
+def test_a_missing_package_is_named_with_its_extra(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "shardherd.inspect.commands")
+    monkeypatch.delattr("shardherd.inspect.commands", raising=False)
+    assert said("status") == (
+        1,
+        "",
+        "shardherd: this command needs the package typer: install shardherd with its extra `cli`\n",
+    )
+
+
+def test_the_plugin_calls_itself_as_it_is_called(
+    api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-shardherd", "status", "--help"])
+    assert main() == 0
+    assert "Usage: kubectl shardherd status " in capsys.readouterr().out
+
+
+def test_a_pod_that_is_not_the_groups_is_no_consumer_of_it(api: PlayedApi, said: Any) -> None:
+    stranger: Mapping[str, Any] = pod("clicks-7", labels={"shardherd.dev/role": "executor"})
+    api.objects["/api/v1/namespaces/shop/pods/clicks-7"] = dict(stranger)
+    assert said("drain", "clicks", "clicks-7") == (
+        4,
+        "",
+        "shardherd: 'clicks-7' is no consumer of group shop/clicks: there are clicks-0, clicks-1\n",
+    )
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
+TYPED = [line for line in PAGE.read_text().splitlines() if line.startswith("shardherd ")]
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_every_command_of_the_page_does_what_it_says(
+    line: str, api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stop(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardherd.inspect.commands.time.sleep", stop)
+    monkeypatch.setattr(Coordinator, "view", lambda _self, _group: live(seen(0, "clicks-0", lag=50)))
+    monkeypatch.chdir(tmp_path)
+    Path("consumergroup.yaml").write_text(yaml.safe_dump(group()))
+    words = line.split()[1:]
+    if words[0] == "resume":
+        said("pause", "clicks")
+    if words[-1] == "--undo":
+        said(*words[:-1])
+    # Nobody answers a reset here; that the API server takes it is an integration test.
+    answered = {"doctor": 3, "offsets": 3 if words[1:2] == ["reset"] else 0}
+    code, out, err = said(*words, *(("--timeout", "0") if words[:2] == ["offsets", "reset"] else ()))
+    assert (code, err, bool(out)) == (answered.get(words[0], 0), "", True)
+    assert words[0] != "report" or Path("shardherd-clicks.tar.gz").exists()
+    assert "--api" not in words or "clicks/0  ALREADY_ALLOC  clicks-0  -     1      100       150  50" in out
+
+
+def test_the_page_has_every_command() -> None:
+    assert {line.split()[1] for line in TYPED} | {"completion"} == COMMANDS.keys()
+    assert "source <(shardherd completion bash)" in PAGE.read_text()

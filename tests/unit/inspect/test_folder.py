@@ -1,0 +1,119 @@
+"""Groups of one machine, read from its state folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shardherd.adapters.local.database import Database
+from shardherd.adapters.local.objects import POD, Objects
+from shardherd.adapters.local.ownership import SqliteOwnership
+from shardherd.cli import main
+from shardherd.core.group import ownership
+from shardherd.inspect.folder import Folder, patched
+from shardherd.inspect.observed import InspectError, identity_of
+from shardherd.local.manifest import declare
+from tests.unit.inspect.observations import pod, stored
+from tests.unit.local.manifests import Json, group
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A state folder with one group of two consumers, and no operator."""
+    database = Database(tmp_path / "state.db")
+    objects = Objects(database)
+    file = tmp_path / "group.yaml"
+    file.write_text(yaml.safe_dump(group()))
+    declare(objects, [file])
+    identity = identity_of(next(each for each in objects.all() if each["kind"] == "ConsumerGroup"))
+    asyncio.run(SqliteOwnership(database).save(identity, ownership.dumps(stored()), None))
+    for name in ("clicks-0", "clicks-1"):
+        body = {"kind": POD, **pod(name)}
+        objects.change((POD, "shop", name), partial(_made, body))
+    yield tmp_path
+    database.close()
+
+
+def _made(body: Json, _: Json | None) -> Json:
+    return body
+
+
+@pytest.fixture
+def said(folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main([*arguments, "--local", "--state", str(folder)])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_the_same_commands_show_it(said: Any) -> None:
+    code, out, err = said("shards", "clicks")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:2] == [
+        "SHARD      STATE          HOLDER    NEXT  EPOCH  POSITION  END  LAG  SINCE",
+        "clicks/0   ALREADY_ALLOC  clicks-0  -     1      -         -    -    -",
+    ]
+    assert out.splitlines()[-1] == "Not read: the coordinator: no operator runs, start it by `shardherd local up`"
+    assert (
+        said("status")[1].splitlines()[1] == "shop/clicks  Unknown  -       -         0/-        -    nothing was looked at yet"
+    )
+
+
+def test_it_is_changed_as_a_cluster_is(said: Any, folder: Path) -> None:
+    there = Folder(folder, None)
+    assert said("pause", "clicks")[0] == 0
+    assert there.resource("clicks")["spec"]["paused"] is True
+    assert there.resource("clicks")["metadata"]["generation"] == 2
+    assert said("drain", "clicks", "clicks-1") == (
+        0,
+        "clicks-1 is to give up its 2 shards and gets none, until `drain --undo` or its pod is replaced\n",
+        "",
+    )
+    assert [each.cordoned for each in there.group("clicks").drivers()] == [False, True]
+    with pytest.raises(InspectError, match=r"spec\.sessionTimeout"):
+        there.change("clicks", {"spec": {"sessionTimeout": "1s"}})
+
+
+def test_what_is_not_there_is_named(said: Any, folder: Path, tmp_path: Path) -> None:
+    assert said("shards", "klicks") == (
+        4,
+        "",
+        f"shardherd: there is no ConsumerGroup 'klicks' in {folder}, where there are: shop/clicks\n",
+    )
+    assert Folder(folder, "other").groups() == []
+    with pytest.raises(InspectError, match="is no state folder: start one with `shardherd local up`"):
+        Folder(tmp_path / "none", None)
+
+
+def test_a_name_of_two_namespaces_needs_one(said: Any, folder: Path) -> None:
+    file = folder / "other.yaml"
+    other = group()
+    other["metadata"]["namespace"] = "other"
+    file.write_text(yaml.safe_dump(other))
+    database = Database(folder / "state.db")
+    declare(Objects(database), [file])
+    database.close()
+    assert said("shards", "clicks") == (
+        2,
+        "",
+        "shardherd: 'clicks' is a group of the namespaces other, shop: name one by -n\n",
+    )
+    assert said("shards", "clicks", "-n", "shop")[0] == 0
+
+
+def test_a_merge_patch_is_applied_as_an_api_server_does() -> None:
+    # The examples of RFC 7386 that are about objects.
+    assert patched({"a": "b"}, {"a": "c"}) == {"a": "c"}
+    assert patched({"a": "b"}, {"a": None}) == {}
+    assert patched({"a": ["b"]}, {"a": "c"}) == {"a": "c"}
+    assert patched({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}) == {"a": {"b": "d"}}
+    assert patched({"e": None}, {"a": 1}) == {"e": None, "a": 1}
+    assert patched({}, {"a": {"bb": {"ccc": None}}}) == {"a": {"bb": {}}}
