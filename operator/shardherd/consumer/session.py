@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from shardherd.consumer.notices import FAILED, OK, Assigned, Changed, CheckpointEnded, Ended, HeartbeatEnded, Released
@@ -25,7 +25,16 @@ from shardherd.core.consumer.saving import Saving
 from shardherd.core.consumer.settings import DrainTimes, SessionSettings
 from shardherd.core.model.errors import ShardherdError, UnknownGroupError
 from shardherd.core.model.messages import Seconds
-from shardherd.core.model.nouns import CheckpointRequest, Heartbeat, HeartbeatReply, Leave, Phase, ShardId
+from shardherd.core.model.nouns import (
+    CheckpointReply,
+    CheckpointRequest,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    Phase,
+    ShardCheckpoint,
+    ShardId,
+)
 from shardherd.telemetry.logs import fields
 
 log = logging.getLogger(__name__)
@@ -278,24 +287,13 @@ class Session:
                 self._group_gone = isinstance(error, UnknownGroupError)
                 self.unsaved = error
                 if not retries.begun:
-                    log.warning(
-                        "checkpoint of %d shards failed (%s), will be sent again: %s",
-                        len(pending),
-                        error.code,
-                        error,
-                        extra=self.log_fields(),
-                    )
+                    text = "checkpoint of %d shards failed (%s), will be sent again: %s"
+                    log.warning(text, len(pending), error.code, error, extra=self.log_fields())
                 results: tuple[str, ...] = (FAILED,)
             else:
                 self._group_gone = False
+                self._acknowledge(pending, reply)
                 results = tuple(outcome.result.value for outcome in reply.outcomes)
-                epochs = {each.shard: each.owner_epoch for each in pending}
-                for shard in self.ledger.acknowledge(pending, reply):
-                    log.warning(
-                        "a shard was given to another consumer: dropped, its last checkpoint was refused",
-                        extra=self.log_fields(shard, epochs[shard]),
-                    )
-                    self._news.set()
             self.rounds += 1
             self._owner.hear(CheckpointEnded(results))
             self.changed()
@@ -305,6 +303,15 @@ class Session:
                 retries.succeeded()
             else:
                 await asyncio.sleep(retries.pause())
+
+    def _acknowledge(self, sent: Sequence[ShardCheckpoint], reply: CheckpointReply) -> None:
+        epochs = {each.shard: each.owner_epoch for each in sent}
+        for shard in self.ledger.acknowledge(sent, reply):
+            log.warning(
+                "a shard was given to another consumer: dropped, its last checkpoint was refused",
+                extra=self.log_fields(shard, epochs[shard]),
+            )
+            self._news.set()
 
     # --- the end ---------------------------------------------------------------------------------------------------------
 
