@@ -119,9 +119,8 @@ class Session:
 
     def changed(self) -> None:
         """Something was finished, put back, granted, revoked or made durable: see what can be released and must be saved."""
-        epochs = dict(self.ledger.held_epochs())
         if released := self.ledger.release():
-            self.log_shards("released", {shard: epochs[shard] for shard in released})
+            self.log_shards("released", self.ledger.given_up(released))
             self._owner.hear(Released(released))
             self._news.set()
         if self.ledger.leaving():
