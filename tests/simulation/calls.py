@@ -95,6 +95,10 @@ class Call:
     coordinator: str = ""
     serving: asyncio.Task[None] | None = None
 
+    def unanswered(self) -> None:
+        """No answer has come in time."""
+        self.resolve(CoordinatorUnavailableError("no answer from the coordinator"))
+
     def resolve(self, outcome: Any) -> None:
         """The answer arrives: a reply, an answer of HTTP, or an error."""
         if self.answer.done():
@@ -120,7 +124,7 @@ async def exchange(caller: Caller, world: Around, request: Request, wait: float,
             8.0 * min(world.plan.time_scale, 15.0) if world.rng.random() < 0.7 else 0.02
         )  # unanswered, or refused
         raise CoordinatorUnavailableError("no coordinator is ready")
-    timer = loop.call_later(TIMEOUT + wait, call.resolve, CoordinatorUnavailableError("no answer from the coordinator"))
+    timer = loop.call_later(TIMEOUT + wait, call.unanswered)
     try:
         outcome = await call.answer
     except asyncio.CancelledError:

@@ -77,8 +77,8 @@ class EndOffsets:
 
     def known(self) -> Mapping[ShardId, Offset]:
         if self._world.reaches(self._consumer.process.name, "kafka"):
-            ends = {shard: self._world.end_of(shard) for shard in self._watched}
-            self._known = {shard: end for shard, end in ends.items() if end is not None}
+            shards = self._world.ledger.shards
+            self._known = {shard: shards[shard].end for shard in self._watched if shards[shard].present}
         return self._known
 
 
@@ -266,7 +266,8 @@ class ConsumerRun:
             end = parse(location.planned, uid)
             ours = frozenset(await agent.replay(end))
             self.world.replays(end.shards, ours, self.run)
-            if not await self._batch(start, end, {shard: each for shard, each in end.shards.items() if shard in ours}):
+            kept = {shard: each for shard, each in end.shards.items() if shard in ours}
+            if not await self._batch(start, end, kept, end.as_text()):
                 return
             start = end
         while True:
@@ -274,15 +275,15 @@ class ConsumerRun:
             if end is start:
                 await asyncio.sleep(self._trigger)
                 continue
-            location.planned = end.as_text()
+            location.planned = logged = end.as_text()
             if not self.process.await_outside():
                 return
-            if not await self._batch(start, end, end.shards):
+            if not await self._batch(start, end, end.shards, logged):
                 return
             start = end
 
-    async def _batch(self, start: Offsets, end: Offsets, ranges: Mapping[ShardId, ReadRange]) -> bool:
-        """Read and write the ranges, then log that it is finished, and tell the agent a little later.
+    async def _batch(self, start: Offsets, end: Offsets, ranges: Mapping[ShardId, ReadRange], logged: str) -> bool:
+        """Read and write the ranges, then log that it is finished (`logged`: its end), and tell the agent a little later.
 
         Whether the query goes on: it plans nothing more once its process has ended.
         """
@@ -306,7 +307,7 @@ class ConsumerRun:
                 raise
             finally:
                 self._tasks -= 1
-        self.location.finished, self.location.planned = end.as_text(), ""
+        self.location.finished, self.location.planned = logged, ""
         if not self.process.await_outside():
             return False
         self.process.loop.call_later(0.12, self.agent.finished, end)

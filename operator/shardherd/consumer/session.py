@@ -128,9 +128,8 @@ class Session:
 
     def changed(self) -> None:
         """To be called after every change of the ledger: releases what can be released, and sees to what must be saved."""
-        epochs = dict(self.ledger.held_epochs())
         if released := self.ledger.release():
-            self.log_shards("released", {shard: epochs[shard] for shard in released})
+            self.log_shards("released", self.ledger.given_up(released))
             self._owner.hear(Released(released))
             self._news.set()
         if self.ledger.leaving():

@@ -12,7 +12,7 @@ from typing import Any
 
 async def answered(request: asyncio.Future[Any], news: asyncio.Event) -> bool:
     """Wait for the answer, or give the request up because there is news. Returns whether it was answered."""
-    noticed = asyncio.ensure_future(news.wait())
+    noticed = asyncio.create_task(news.wait())
     try:
         both: list[asyncio.Future[Any]] = [request, noticed]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -25,6 +25,9 @@ async def answered(request: asyncio.Future[Any], news: asyncio.Event) -> bool:
 
 async def within(event: asyncio.Event, seconds: float | None) -> None:
     """Wait for it, but no longer than so many seconds; None: for ever."""
+    if seconds is None:
+        await event.wait()
+        return
     with contextlib.suppress(TimeoutError):
         # Not wait_for: in Python 3.11 it can swallow a cancellation.
         async with asyncio.timeout(seconds):

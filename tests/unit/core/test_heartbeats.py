@@ -312,7 +312,7 @@ def test_a_holder_that_is_not_heard_has_released_nothing() -> None:
         moving._replace(holder=None),
     ]
     assert [heartbeats.released(state, row) for row in unlike] == [False] * 5
-    state.put_session(A, replace(state.sessions[A], heard=False))
+    state.put_session(A, structs.replace(state.sessions[A], heard=False))
     assert not heartbeats.released(state, moving)
     state.put_session(A, None)
     assert not heartbeats.released(state, moving)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shardherd.core.group import timers
 from shardherd.core.group.records import ConsumerRecord, EndReason, Session

@@ -223,4 +223,5 @@ class LeaseLeadership:
         return {"holderIdentity": self._identity, "leaseDurationSeconds": duration, "renewTime": self._stamp()}
 
     def _stamp(self) -> str:
-        return datetime.datetime.fromtimestamp(self._clock.wall(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = datetime.datetime.fromtimestamp(self._clock.wall(), datetime.UTC)
+        return now.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -8,7 +8,7 @@ sockets, no time.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from shardherd.core.model.nouns import (
@@ -88,9 +88,9 @@ class Ledger(ABC, Generic[G]):
         """What was abandoned and may still be written, with its epoch; nothing where that cannot be."""
         return {}
 
-    def held_epochs(self) -> tuple[tuple[ShardId, int], ...]:
-        """The shards that we hold with the epochs of their grants, revoked ones too, in order."""
-        return tuple((shard, grant.epoch) for shard, grant in sorted(self._grants.items()))
+    def given_up(self, shards: Iterable[ShardId]) -> dict[ShardId, int]:
+        """The epochs under which we held these shards, which we have given up."""
+        return {shard: self._given_up[shard] for shard in shards}
 
     def readable_epochs(self) -> dict[ShardId, int]:
         """The shards that may be read, with the epochs of their grants, in order."""
@@ -105,11 +105,9 @@ class Ledger(ABC, Generic[G]):
 
     def uncommitted(self) -> tuple[ShardCheckpoint, ...]:
         """Positions that are finished and not yet durable, under the epoch that they were read with."""
-        return tuple(
-            ShardCheckpoint(shard, grant.epoch, grant.done)
-            for shard, grant in sorted(self._grants.items())
-            if grant.done > grant.durable
-        )
+        # Asked all the time, and mostly there are none: only what is found is put in order.
+        found = sorted((shard, grant.epoch, grant.done) for shard, grant in self._grants.items() if grant.done > grant.durable)
+        return tuple(ShardCheckpoint(*each) for each in found)
 
     def acknowledge(self, sent: Collection[ShardCheckpoint], reply: CheckpointReply) -> tuple[ShardId, ...]:
         """Take over the coordinator's answer. Returns the shards that were fenced: they are not ours any more."""

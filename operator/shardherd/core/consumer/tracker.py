@@ -10,21 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from shardherd.core.consumer.ledger import Ledger
 from shardherd.core.model.nouns import ConfirmedShard, HeldShard, Offset, ShardId
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRange:
-    """The records with start <= offset < stop, handed out under `epoch`; empty when start == stop."""
+class ReadRange(msgspec.Struct, frozen=True):
+    """The records with start <= offset < stop, handed out under `epoch`; empty when start == stop.
+
+    Every micro-batch makes one for each shard, and a class of msgspec is made at a fraction of a dataclass's cost.
+    """
 
     start: Offset
     stop: Offset
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+class _Taken(msgspec.Struct, frozen=True):
     """A range in flight: as the micro-batch names it, and the epoch under which its end may be checkpointed."""
 
     named: ReadRange

@@ -6,8 +6,6 @@ grant, and never goes back, except a forced one. Called by `group`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from msgspec import structs
 
 from shardherd.core.group import counted, grants, lineage, liveness, rebuild, resets
@@ -291,4 +289,4 @@ def _accept(state: State, shard: ShardId, source_id: str) -> None:
 def _got_on(state: State, consumer: ConsumerId, now: float) -> None:
     session = state.sessions.get(consumer)
     if session is not None and session.progress_at != now:
-        state.put_session(consumer, replace(session, progress_at=now))
+        state.put_session(consumer, structs.replace(session, progress_at=now))

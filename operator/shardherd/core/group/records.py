@@ -1,7 +1,8 @@
 """The values that a group's state is made of: what is stored (shards, consumers, the group) and what is only remembered.
 
-Used by every part of `core.group`. All frozen; a change is a new value. Times are seconds of the group's own monotonic clock.
-Decides nothing.
+Used by every part of `core.group`. All frozen; a change is a new value. Those that change with almost every request are classes
+of msgspec, which makes a new value for a small part of what a dataclass takes. Times are seconds of the group's own monotonic
+clock. Decides nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from shardherd.core.model import event_reasons
 from shardherd.core.model.nouns import (
@@ -92,8 +95,7 @@ class ConsumerRecord:
         return self.ended is not None and (self.ended == incarnation or self.ended.supersedes(incarnation))
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """What a consumer's heartbeats said last. Not stored: after a restart `heard` is False until it speaks.
 
     It is in its phase since `phase_since`; until `goes_on_at` it means to wait.
@@ -151,8 +153,7 @@ class GroupRecord:
     reset_left_out: tuple[ShardId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
+class Clocks(msgspec.Struct, frozen=True):
     """What is remembered of the group itself, not stored.
 
     `gap` is the time that did not count; `rebalanced_at` is on the caller's clock, which counts it. `due` is why a rebalance is
@@ -195,7 +196,7 @@ class Clocks:
     expiries: int = 0
     ticked_at: float = float("-inf")
     replan: bool = False
-    copies: Mapping[ShardId, Offset] = field(default_factory=dict)
+    copies: Mapping[ShardId, Offset] = msgspec.field(default_factory=dict)
     claims_until: float = 0.0
     assignor_error: str = ""
     sizes_unknown: bool = False
@@ -206,7 +207,7 @@ class Clocks:
     begun: frozenset[ShardId] = frozenset()
     unlooked: frozenset[ShardId] = frozenset()
     kept_out: frozenset[ShardId] = frozenset()
-    away: Mapping[ShardId, float] = field(default_factory=dict)
+    away: Mapping[ShardId, float] = msgspec.field(default_factory=dict)
     cut_off: frozenset[ShardId] = frozenset()
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from shardherd.core.assignors import ASSIGNORS, Assignors, Interned
 from shardherd.core.group.journal import (
     CONSUMERS,
@@ -214,7 +216,7 @@ class State:
         clocks = self.clocks
         # Every look at the source says what is known already; to make another value of it costs more than to compare.
         if any(getattr(clocks, name) != value for name, value in changes.items()):
-            self._put(Table.GROUP, "clocks", clocks, replace(clocks, **changes))
+            self._put(Table.GROUP, "clocks", clocks, structs.replace(clocks, **changes))
 
     def put_spec(self, spec: GroupSpec) -> None:
         """Change the spec."""
