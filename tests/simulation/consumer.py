@@ -77,7 +77,7 @@ class EndOffsets:
 
     def known(self) -> Mapping[ShardId, Offset]:
         if self._world.reaches(self._consumer.process.name, "kafka"):
-            shards = self._world.ledger.shards
+            shards = self._world.history.shards
             self._known = {shard: shards[shard].end for shard in self._watched if shards[shard].present}
         return self._known
 
