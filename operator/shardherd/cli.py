@@ -62,12 +62,12 @@ KOPF_STOP_TIMEOUT = 10.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (by default the process's) name; returns the exit code."""
-    plugin = Path(sys.argv[0]).name == "kubectl-shardherd"
+    program = "kubectl shardherd" if Path(sys.argv[0]).name == "kubectl-shardherd" else "shardherd"
     if COMPLETING in os.environ or next(iter(sys.argv[1:] if arguments is None else arguments), "") in COMMANDS:
-        return _inspect(lambda commands: commands.run(arguments, "kubectl shardherd" if plugin else "shardherd"))
+        return _inspect(lambda commands: commands.run(arguments, program))
     from shardherd.local import alone
 
-    parser = argparse.ArgumentParser(prog="shardherd", description="Spark applications that share the shards of a stream.")
+    parser = argparse.ArgumentParser(prog=program, description="Spark applications that share the shards of a stream.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("operator", help="run the operator; settings come from SHARDHERD_* variables")
     commands.add_parser("version", help="print the version")

@@ -154,8 +154,17 @@ class Cluster:
         try:
             if self._coordinator is not None:
                 return self._coordinator.health()
-            path = f"/api/v1/namespaces/{operators}/services/https:{release}:8443/proxy/readyz"
-            return str(self._api.call("GET", path, decode=False).decode().strip())
+            # Without TLS there is the second port alone; for a port that it has not a Service answers as if nobody were there.
+            said = ""
+            for port in (f"https:{release}:8443", f"http:{release}:8080"):
+                path = f"/api/v1/namespaces/{operators}/services/{port}/proxy/readyz"
+                try:
+                    return str(self._api.call("GET", path, decode=False).decode().strip())
+                except ApiError as error:
+                    if error.status != 503:
+                        raise
+                    said = said or str(error)
+            return said
         except (ApiError, ApiUnavailableError, InspectError) as error:
             refused["coordinator"] = str(error)
             return None
@@ -266,7 +275,7 @@ def connect(kubeconfig: Path | None, context: str | None) -> tuple[KubernetesApi
 
 def _refusal(error: ApiError, what: str, namespace: str | None) -> InspectError:
     where = "all namespaces" if namespace is None else f"namespace {namespace!r}"
-    if error.status == 404:
+    if error.status == 404 and what.startswith("get"):
         return InspectError(
             f"the cluster knows no ConsumerGroups ({error}): install the chart, or name another cluster by --context"
         )

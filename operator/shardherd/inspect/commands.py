@@ -6,6 +6,7 @@ EXIT. No command holds a rule: `cluster` and `folder` read, the other modules of
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -106,10 +107,16 @@ class Where:
 def run(arguments: Sequence[str] | None, program: str) -> int:
     """Run the command that these arguments name; returns the exit code."""
     try:
-        app(None if arguments is None else list(arguments), prog_name=program)
+        _built()(None if arguments is None else list(arguments), prog_name=program)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0
+
+
+@functools.cache
+def _built() -> Callable[..., Any]:
+    """The commands, made once."""
+    return typer.main.get_command(app)
 
 
 def complete(arguments: Sequence[str]) -> int:

@@ -182,11 +182,13 @@ def _of_shard(observed: Observed, picture: GroupView, shard: ShardView) -> Itera
         told = source if observed.view is not None else "condition Ready"
         for cause in stopped:
             yield Why(question, told, cause.reason, cause.message, *said_of(cause.reason, ConditionType.READY))
+    elif shard.lag_records == 0:
+        yield Why(f"Does {shard.shard} move on?", source, "", "All that there is of it is read.")
     elif shard.state is ShardState.ALREADY_ALLOC:
         hidden = observed.status.get("stuckShardsTotal", 0) > len(observed.status.get("stuckShards", ()))
         more = "; the status names only the first of those that stand still" if hidden else ""
         said = f"It moves on, or has nothing to read: the operator does not count it among those that stand still{more}."
-        yield Why(question, STUCK_SHARDS, "", said)
+        yield Why(f"Does {shard.shard} move on?", STUCK_SHARDS, "", said)
     if shard.state is ShardState.ALREADY_ALLOC and picture.shards:
         yield Why(f"Why does {shard.holder} hold it?", "the assignor, asked now", "", rebalancing.of_shard(observed, shard))
 

@@ -33,7 +33,7 @@ class _Words(RegexHighlighter):
         r"(?m)(?P<good>(?<=\s)(True|ALREADY_ALLOC|yes)(?=\s)|^ok\b)",
         r"(?m)(?P<bad>(?<=\s)(False|NOT_ALLOC)(?=\s)|^bad\b)",
         r"(?m)(?P<moving>(?<=\s)(Unknown|TRANSFER|WAIT)(?=\s)|^unknown\b)",
-        r"(?m)(?P<head>^[A-Z][A-Z-]+(  +[A-Z][A-Z -]*)+$|^(Why|Where|How) .*\?$)",
+        r"(?m)(?P<head>^[A-Z][A-Z-]+(  +[A-Z][A-Z -]*)+$|^(Why|Where|How|Does) .*\?$)",
         r"(?m)(?P<none>^Not read: .*$)",
     )
 

@@ -6,6 +6,8 @@ import os
 import signal
 import urllib.request
 
+from shardherd.inspect import listing
+from shardherd.inspect.folder import Folder
 from tests.integration.local.herd import Herd
 
 
@@ -64,6 +66,10 @@ def test_the_background_operator_serves_metrics_and_tells_its_state(herd: Herd) 
     status = herd.until("six shards are shown", shown)
     assert status is not None
     assert f"the operator (process {herd.leader()}) leads" in status
+    seen = Folder(herd.state, None).group(herd.name)
+    assert (seen.view is not None, seen.unseen) == (True, ())
+    rows = [line.split() for line in listing.shards(seen).text().splitlines()[1:]]
+    assert [(row[1], row[2], row[5:8]) for row in rows] == [("ALREADY_ALLOC", f"{herd.name}-0", ["0", "0", "0"])] * 6
     metrics = next(word for word in status.split() if word.endswith("/metrics"))
     with urllib.request.urlopen(metrics, timeout=10) as answer:
         text = answer.read().decode()

@@ -184,6 +184,13 @@ def test_a_drain_labels_the_pod(api: PlayedApi, said: Any) -> None:
     assert said("drain", "clicks", "clicks-1", "--undo") == (0, "clicks-1 takes shards again\n", "")
     assert "shardherd.dev/cordoned" not in api.objects["/api/v1/namespaces/shop/pods/clicks-1"]["metadata"]["labels"]
     assert said("drain", "clicks", "clicks-9")[0] == 4
+    code, _, err = said("drain", "clicks", "clicks-1")
+    assert code == 0
+    api.refused = {}
+    api.objects["/api/v1/namespaces/shop/pods/gone"] = pod("clicks-0")
+    del api.objects["/api/v1/namespaces/shop/pods/clicks-0"]
+    code, _, err = said("drain", "clicks", "clicks-0")
+    assert (code, err) == (1, "shardherd: the API server refused GET /api/v1/namespaces/shop/pods/clicks-0 with 404\n")
 
 
 def test_a_reset_is_declared_and_its_plan_is_waited_for(api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +256,12 @@ def test_a_cluster_at_the_same_time_is_not_late() -> None:
     api = PlayedApi()
     facts = Cluster(api, "shop", now=lambda: WALL + 1).facts("ops", "shardherd")  # type: ignore[arg-type]
     assert (facts.clock, facts.lease, facts.pods, facts.groups) == (1.0, None, (), ())
+    services = "/api/v1/namespaces/ops/services"
+    api.refused = {f"{services}/https:": 503}
+    api.objects[f"{services}/http:shardherd:8080/proxy/readyz"] = {}
+    assert Cluster(api, "shop").facts("ops", "shardherd").coordinator == "{}"  # type: ignore[arg-type]
+    api.refused = {services: 503}
+    assert str(Cluster(api, "shop").facts("ops", "shardherd").coordinator).endswith("8443/proxy/readyz with 503")  # type: ignore[arg-type]
     api.away = True
     assert Cluster(api, "shop").facts("ops", "shardherd").server is None  # type: ignore[arg-type]
 
@@ -369,6 +382,10 @@ def test_the_plugin_calls_itself_as_it_is_called(
     monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-shardherd", "status", "--help"])
     assert main() == 0
     assert "Usage: kubectl shardherd status " in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-shardherd", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out.startswith("usage: kubectl shardherd ")
 
 
 def test_a_pod_that_is_not_the_groups_is_no_consumer_of_it(api: PlayedApi, said: Any) -> None:

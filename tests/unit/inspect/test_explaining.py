@@ -113,7 +113,7 @@ def test_a_shard_is_explained_by_its_state_and_by_what_the_assignor_says() -> No
         "ALREADY_ALLOC: one consumer holds it and reads it, held by clicks-0 under epoch 1; the next record to read is 100\n"
         "  from    the stored ownership\n"
         "\n"
-        "Why does clicks/0 not move on?\n"
+        "Does clicks/0 move on?\n"
         "It moves on, or has nothing to read: the operator does not count it among those that stand still.\n"
         "  from    status.stuckShards\n"
         "\n"
@@ -163,6 +163,16 @@ def test_what_the_coordinator_shows_is_in_the_answer_if_it_was_asked() -> None:
     assert lines(there, "clicks/1", "Why does clicks/1")[0] == (
         "The source does not have it any more (its topic was deleted, or is out of sight)."
     )
+
+
+def test_a_shard_that_is_read_to_its_end_says_so_and_one_that_the_status_may_not_name_says_that() -> None:
+    there = observed(view=live(seen(0, "clicks-0"), seen(1, "clicks-0", lag=3)), status={"stuckShardsTotal": 7})
+    assert lines(there, "clicks/0", "Does") == ["All that there is of it is read.", "  from    the coordinator"]
+    assert lines(there, "clicks/1", "Does") == [
+        "It moves on, or has nothing to read: the operator does not count it among those that stand still; the status names"
+        " only the first of those that stand still.",
+        "  from    status.stuckShards",
+    ]
 
 
 def test_a_consumer_is_explained_by_what_it_holds_and_how_it_is() -> None:
