@@ -446,7 +446,7 @@ def test_a_newer_run_keeps_the_shards_of_its_name_unless_it_is_cold_others_are_w
 
 @pytest.mark.parametrize(("warm", "gives"), [(True, True), (False, False)])
 def test_a_newer_run_was_never_told_of_a_transfer_so_it_goes_on_if_it_can(warm: bool, gives: bool) -> None:
-    state = coming_back(20.0, b=replace(WARM, ready=warm))
+    state = coming_back(20.0, b=structs.replace(WARM, ready=warm))
     state.put_shard(MOVING)
     state.begin()
     liveness.settle(state, 110.0)
