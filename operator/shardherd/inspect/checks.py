@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,9 @@ from shardherd.inspect.explaining import said_of
 from shardherd.inspect.observed import identity_of
 
 OK, BAD, UNKNOWN = "ok", "bad", "unknown"
+
+NONE = "there is none"
+"""In the place of the API server's words on an object that is not there."""
 
 CLOCK = 5.0
 """Seconds that two clocks may differ: times are shown to the second, and tokens are believed for minutes."""
@@ -65,13 +68,20 @@ class Check:
 
 def doctor(facts: Facts) -> Answer:
     """The answer; its exit code is 3 if something is bad."""
-    found = [*_api(facts), *_definition(facts), *_rights(facts.rights), *_clock(facts), *_operators(facts), *_groups(facts)]
-    rows = tuple((check.verdict, check.name, check.message, check.remedy or None) for check in found)
-    bad = sum(check.verdict == BAD for check in found)
-    heads: Sequence[str] = ("VERDICT", "CHECK", "FOUND", "REMEDY")
-    said = "Nothing is wrong." if not bad else f"{bad} of {len(found)} checks are bad."
-    data = {"checks": keyed(("verdict", "check", "found", "remedy"), rows), "bad": bad}
-    return Answer(data, (Section(heads=tuple(heads), rows=rows), Section(lines=(said,))), 3 if bad else 0)
+    found = list(_api(facts))
+    if facts.server is not None:
+        found += [*_definition(facts), *_rights(facts.rights), *_clock(facts), *_operators(facts), *_groups(facts)]
+    rows = tuple((check.verdict, check.name, check.message) for check in found)
+    bad = [check for check in found if check.verdict == BAD]
+    said = f"{len(bad)} of {len(found)} checks are bad." if bad else "Nothing is wrong."
+    remedies = tuple(f"{check.name}: {check.remedy}" for check in bad if check.remedy)
+    sections = (
+        Section(heads=("VERDICT", "CHECK", "FOUND"), rows=rows),
+        Section(lines=(said, *remedies)),
+    )
+    told = ((check.verdict, check.name, check.message, check.remedy or None) for check in found)
+    data = {"checks": keyed(("verdict", "check", "found", "remedy"), told), "bad": len(bad)}
+    return Answer(data, sections, 3 if bad else 0)
 
 
 def missing(wanted: Mapping[str, Any], there: Mapping[str, Any], path: str = "") -> list[str]:
@@ -140,10 +150,12 @@ def _clock(facts: Facts) -> Iterable[Check]:
 
 def _operators(facts: Facts) -> Iterable[Check]:
     where = f"namespace {facts.operators} (--operator-namespace)"
-    if facts.lease is None:
+    if facts.lease is None and _refused(facts, "lease") == NONE:
+        yield Check("leader", BAD, f"there is no Lease in {where}", "install the chart, or name its namespace and --release")
+    elif facts.lease is None:
         yield Check("leader", UNKNOWN, f"{_refused(facts, 'lease')}; looked in {where}")
     else:
-        spec = facts.lease.get("spec", {})
+        spec = facts.lease["spec"]
         holder, limit = spec.get("holderIdentity"), LATE * float(spec.get("leaseDurationSeconds", 15))
         if not holder:
             yield Check("leader", BAD, f"nobody holds the Lease in {where}", "see the operators' pods and logs")

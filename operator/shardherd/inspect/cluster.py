@@ -25,7 +25,7 @@ from shardherd.core.model.errors import ShardherdError
 from shardherd.core.model.nouns import GroupIdentity
 from shardherd.core.model.times import seconds_since_1970
 from shardherd.core.planning.status import SELECTOR_LABEL
-from shardherd.inspect.checks import Facts, Right
+from shardherd.inspect.checks import NONE, Facts, Right
 from shardherd.inspect.coordinator import Coordinator
 from shardherd.inspect.observed import Happened, InspectError, Json, Observed, identity_of
 from shardherd.local.schema import schema
@@ -113,9 +113,11 @@ class Cluster:
         def read(what: str, path: str, **options: Any) -> Any:
             try:
                 return self._api.call(options.pop("method", "GET"), path, **options)
-            except (ApiError, ApiUnavailableError) as error:
+            except ApiError as error:
+                refused[what] = NONE if error.status == 404 else str(error)
+            except ApiUnavailableError as error:
                 refused[what] = str(error)
-                return None
+            return None
 
         server = read("server", "/version")
         if server is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardherd.core.model.event_reasons import REBALANCES
 from shardherd.core.model.nouns import ConsumerView, GroupView, ShardState, ShardView
-from shardherd.core.model.reasons import REASONS, SCALING, STUCK_SHARDS, ConditionType
+from shardherd.core.model.reasons import DRAINING, REASONS, SCALING, STUCK_SHARDS, ConditionType
 from shardherd.core.model.wording import count, verb
 from shardherd.core.planning.diagnosis import STOPPED_FOR_ALL, why_not_read
 from shardherd.core.planning.listing import condition
@@ -210,7 +210,7 @@ def _of_consumer(
         said = "Its label asks that it holds nothing: `shardherd drain GROUP CONSUMER --undo` takes the label off."
         yield Why(question, "pod label shardherd.dev/cordoned", "Cordoned", said)
     if view is not None and view.draining:
-        yield Why(question, source, "Draining", "It gives up all that it holds: it is to go.")
+        yield Why(question, source, DRAINING, "It gives up all that it holds: it is to go.")
     if picture.shards:
         yield Why(question, "the assignor, asked now", "", rebalancing.of_consumer(observed, name))
     about = f"How is {name}?"

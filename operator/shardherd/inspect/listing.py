@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardherd.core.model.nouns import GroupView, ShardState, ShardView
+from shardherd.core.model.reasons import ConditionType
 from shardherd.core.model.times import rfc3339
-from shardherd.core.planning.listing import GROUP_HEADS, group_row
+from shardherd.core.planning.listing import GROUP_HEADS, condition, group_row
 from shardherd.inspect.answers import Answer, Section, keyed, notes
 from shardherd.inspect.observed import InspectError, Observed, identity_of
 
@@ -25,7 +26,7 @@ def groups(resources: Sequence[Mapping[str, Any]]) -> Answer:
     rows = []
     for resource in resources:
         *shown, why = group_row(resource)
-        ready, status = _ready(resource), resource.get("status", {})
+        ready, status = condition(resource, ConditionType.READY), resource.get("status", {})
         extra = (
             status.get("lag", {}).get("seconds"),
             resource["spec"].get("scaling", {}).get("mode", "Shards"),
@@ -151,13 +152,8 @@ def known_names(picture: GroupView) -> set[str]:
     return named | {consumer.consumer for consumer in picture.consumers}
 
 
-def _ready(resource: Mapping[str, Any]) -> Mapping[str, Any]:
-    conditions = resource.get("status", {}).get("conditions", ())
-    return next((each for each in conditions if each["type"] == "Ready"), {})
-
-
 def _group(resource: Mapping[str, Any]) -> dict[str, object]:
-    identity, status, ready = identity_of(resource), resource.get("status", {}), _ready(resource)
+    identity, status, ready = identity_of(resource), resource.get("status", {}), condition(resource, ConditionType.READY)
     values = (
         identity.namespace,
         identity.name,
@@ -207,7 +203,7 @@ def _shard(observed: Observed, shard: ShardView) -> tuple[object, ...]:
 
 
 def _no_shards(observed: Observed) -> str:
-    ready = _ready(observed.resource)
+    ready = condition(observed.resource, ConditionType.READY)
     return f"No shards are known yet. Ready: {ready.get('message', 'the operator has said nothing of this group yet')}"
 
 

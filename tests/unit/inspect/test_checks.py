@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shardherd.inspect.checks import Facts, Right, doctor, missing
+from shardherd.inspect.answers import Answer
+from shardherd.inspect.checks import NONE, Facts, Right, doctor, missing
 from tests.unit.inspect.observations import resource
 
 LEADER = {"spec": {"holderIdentity": "shardherd-0_uid", "leaseDurationSeconds": 15}}
@@ -37,18 +38,18 @@ WELL = Facts(
 )
 
 EXPECTED = (
-    "VERDICT  CHECK                  FOUND                                  REMEDY\n"
-    "ok       API server             Kubernetes v1.36.1                     -\n"
-    "ok       ConsumerGroup defined  v1alpha1 served                        -\n"
-    "ok       definition's fields    all that this version knows            -\n"
-    "ok       list pods              to look at consumers                   -\n"
-    "unknown  patch pods             you may not: to drain a consumer       only if you mean to\n"
-    "ok       clock                  as the API server's, to a few seconds  -\n"
-    "ok       leader                 shardherd-0_uid holds the Lease        -\n"
-    "ok       operators              1 of 2 are ready                       -\n"
-    "ok       versions               0.1.0 here and there                   -\n"
-    "ok       coordinator            it says: ok                            -\n"
-    "ok       shop/clicks            2 consumers read 4 shards.             -\n"
+    "VERDICT  CHECK                  FOUND\n"
+    "ok       API server             Kubernetes v1.36.1\n"
+    "ok       ConsumerGroup defined  v1alpha1 served\n"
+    "ok       definition's fields    all that this version knows\n"
+    "ok       list pods              to look at consumers\n"
+    "unknown  patch pods             you may not: to drain a consumer\n"
+    "ok       clock                  as the API server's, to a few seconds\n"
+    "ok       leader                 shardherd-0_uid holds the Lease\n"
+    "ok       operators              1 of 2 are ready\n"
+    "ok       versions               0.1.0 here and there\n"
+    "ok       coordinator            it says: ok\n"
+    "ok       shop/clicks            2 consumers read 4 shards.\n"
     "\n"
     "Nothing is wrong.\n"
 )
@@ -56,9 +57,14 @@ EXPECTED = (
 
 def bad(**facts: Any) -> list[str]:
     """The lines of what is bad, or not known, besides what is so of a cluster that is well."""
-    known = {" ".join(line.split()) for line in doctor(WELL).text().splitlines()}
-    lines = [" ".join(line.split()) for line in doctor(replace(WELL, **facts)).text().splitlines()]
-    return [line for line in lines if line not in known and line.startswith(("bad ", "unknown "))]
+
+    def lines(answer: Answer) -> list[str]:
+        assert isinstance(answer.data, dict)
+        return [" ".join(value or "-" for value in check.values()) for check in answer.data["checks"]]
+
+    known = lines(doctor(WELL))
+    found = lines(doctor(replace(WELL, **facts)))
+    return [line for line in found if line not in known and line.startswith(("bad ", "unknown "))]
 
 
 def test_a_cluster_that_is_well() -> None:
@@ -69,13 +75,20 @@ def test_a_cluster_that_is_well() -> None:
 def test_what_is_bad_has_a_remedy_and_an_exit_code() -> None:
     answer = doctor(replace(WELL, lease_age=31.0, groups=()))
     assert answer.code == 3
-    assert answer.text().splitlines()[-1] == "1 of 10 checks are bad."
+    assert answer.text().splitlines()[-2:] == [
+        "1 of 10 checks are bad.",
+        "leader: see the operators' pods and logs",
+    ]
     assert bad(lease_age=31.0) == [
         "bad leader shardherd-0_uid renewed the Lease last 31 s ago see the operators' pods and logs"
     ]
     assert bad(lease={"spec": {"holderIdentity": ""}}) == [
         "bad leader nobody holds the Lease in namespace shardherd-system (--operator-namespace) see the operators'"
         " pods and logs"
+    ]
+    assert bad(lease=None, refused={"lease": NONE}) == [
+        "bad leader there is no Lease in namespace shardherd-system (--operator-namespace) install the chart, or name its"
+        " namespace and --release"
     ]
     assert bad(rights=(Right("list", "pods", "to look at consumers", False, True),)) == [
         "bad list pods you may not: to look at consumers ask for the role `view` in this namespace"
@@ -120,8 +133,12 @@ def test_a_cluster_that_does_not_answer() -> None:
     nothing = Facts("shop", "shardherd-system", "0.1.0", refused={"server": "no answer"})
     answer = doctor(nothing)
     assert answer.code == 3
-    assert " ".join(answer.text().splitlines()[1].split()) == (
-        "bad API server no answer check --context, --kubeconfig and your credentials"
+    assert answer.text() == (
+        "VERDICT  CHECK       FOUND\n"
+        "bad      API server  no answer\n"
+        "\n"
+        "1 of 1 checks are bad.\n"
+        "API server: check --context, --kubeconfig and your credentials\n"
     )
 
 
