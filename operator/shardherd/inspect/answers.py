@@ -5,10 +5,13 @@ Made by the functions that report, written by `printing`. Pure: equal observatio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shardherd.core.planning.listing import NOTHING, table
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Section:
             found += table([self.heads[at] for at in kept], ([cell(row[at]) for at in kept] for row in self.rows))
         elif self.none:
             found.append(self.none)
-        return [*found, *self.lines]
+        return [*found, *(plain(line, keep="\n") for line in self.lines)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,12 @@ def cell(value: object) -> str:
     """A value in a table."""
     if value is None or value == "":
         return NOTHING
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else plain(str(value))
+
+
+def plain(text: str, keep: str = "") -> str:
+    """The text without what a terminal obeys: Events and errors quote what applications wrote."""
+    return _CONTROL.sub(lambda found: found[0] if found[0] in keep else " ", text)
 
 
 def keyed(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[dict[str, object]]:

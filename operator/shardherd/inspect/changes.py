@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardherd.controller.names import CORDONED_LABEL
-from shardherd.core.model.nouns import ResetState, ResetTo
+from shardherd.core.model.nouns import ConsumerId, ResetState, ResetTo
 from shardherd.core.model.wording import count
 from shardherd.inspect.answers import Answer, Section, keyed
 from shardherd.inspect.observed import InspectError, Observed
@@ -55,8 +55,10 @@ def pausing(observed: Observed, wanted: bool) -> str:
 def draining(observed: Observed, consumer: str, undo: bool) -> tuple[str, bool]:
     """What is said of it, and whether anything is to be changed. Raises InspectError if there is no such consumer."""
     drivers = {pod.name: pod for pod in observed.drivers()}
-    pod = next((each for name, each in drivers.items() if name == consumer), None)
+    pod = drivers.get(ConsumerId(consumer))
     if pod is None:
+        if unread := [each for each in observed.unseen if each.startswith("pods:")]:
+            raise InspectError(f"which consumers group {observed.identity} has could not be read: {unread[0]}")
         there = ", ".join(sorted(drivers)) or "none yet"
         raise InspectError(f"{consumer!r} is no consumer of group {observed.identity}: there are {there}", 4)
     held = sum(1 for shard in observed.picture().shards if shard.holder == consumer)
@@ -72,7 +74,7 @@ def draining(observed: Observed, consumer: str, undo: bool) -> tuple[str, bool]:
 
 
 def resetting(observed: Observed, reset: Reset) -> Patch:
-    """The patch that declares it. Raises InspectError if it is none."""
+    """The patch that declares it, for the resource as it was observed and no other. Raises InspectError if it is none."""
     before, state = observed.spec.get("reset", {}), observed.status.get("reset", {}).get("state")
     if state in (ResetState.WAITING, ResetState.APPLYING) and not before.get("dryRun", False):
         raise InspectError(f"reset {before.get('id')!r} of {observed.identity} is on its way ({state}): wait for its end")
@@ -99,7 +101,9 @@ def resetting(observed: Observed, reset: Reset) -> Patch:
             f"{observed.identity} is not paused, and a reset is made in a paused group only: `shardherd pause"
             f" {observed.identity.name}` first"
         )
-    return {"spec": {"reset": declared}}
+    # What somebody else declares meanwhile would be mixed with it.
+    version = observed.resource["metadata"].get("resourceVersion")
+    return ({"metadata": {"resourceVersion": version}} if version else {}) | {"spec": {"reset": declared}}
 
 
 def state_of_reset(resource: Mapping[str, Any], reset_id: str) -> str:

@@ -7,6 +7,7 @@ missing from the observation, which says so; only the group itself must be reada
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import yaml
 from kubernetes import config
 from kubernetes.client.configuration import Configuration
 
@@ -22,17 +24,21 @@ from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.core.group import ownership
 from shardherd.core.group.records import Ownership, PositionCopies
 from shardherd.core.model.errors import ShardherdError
-from shardherd.core.model.nouns import GroupIdentity
+from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.model.times import seconds_since_1970
 from shardherd.core.planning.status import SELECTOR_LABEL
 from shardherd.inspect.checks import NONE, Facts, Right
 from shardherd.inspect.coordinator import Coordinator
-from shardherd.inspect.observed import Happened, InspectError, Json, Observed, identity_of
+from shardherd.inspect.observed import ConflictError, Happened, InspectError, Json, Observed, identity_of
 from shardherd.local.schema import schema
 from shardherd.ports import OwnershipUnavailableError
 
 BASE = "/apis/shardherd.dev/v1alpha1"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/consumergroups.shardherd.dev"
+
+OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+_NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
 
 RIGHTS = (
     ("list", "shardherd.dev", "consumergroups", "to look at groups", True),
@@ -81,7 +87,7 @@ class Cluster:
         stored, copies = self._stored(identity_of(resource), unseen)
         pods = self._optional(f"/api/v1/namespaces/{self.namespace}/pods", f"{SELECTOR_LABEL}={name}", "pods", unseen)
         events = self._events(identity_of(resource), unseen)
-        view = self._coordinator.view(identity_of(resource)) if self._coordinator is not None else None
+        view = self._view(identity_of(resource), unseen)
         return Observed(resource, self._now(), stored, copies, view, tuple(pods), events, tuple(unseen))
 
     def resource(self, name: str) -> Json:
@@ -102,9 +108,9 @@ class Cluster:
         found: Json = self._write(self._path(name), patch, "patch consumergroups")
         return found
 
-    def change_pod(self, name: str, patch: Mapping[str, Any]) -> None:
+    def change_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         """Patch a pod of a group."""
-        self._write(f"/api/v1/namespaces/{self.namespace}/pods/{name}", patch, "patch pods")
+        self._write(f"/api/v1/namespaces/{namespace}/pods/{name}", patch, "patch pods")
 
     def facts(self, operators: str, release: str) -> Facts:
         """What `doctor` judges; everything that cannot be read is None."""
@@ -128,9 +134,10 @@ class Cluster:
         selector = "app.kubernetes.io/name=shardherd,app.kubernetes.io/component=operator"
         pods = read("pods", f"/api/v1/namespaces/{operators}/pods", query={"labelSelector": selector})
         groups = read("groups", f"{BASE}/namespaces/{self.namespace}/consumergroups")
-        before = self._now()
+        asked = self._now()
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         myself = read("clock", "/apis/authentication.k8s.io/v1/selfsubjectreviews", method="POST", body=review)
+        between = (asked + self._now()) / 2  # somewhere between the two it was answered
         stamp = (myself or {}).get("metadata", {}).get("creationTimestamp")
         renewed = ((lease or {}).get("spec") or {}).get("renewTime")
         return Facts(
@@ -142,7 +149,7 @@ class Cluster:
             definition=_schema_of(definition),
             schema=schema(),
             rights=tuple(self._right(*each) for each in RIGHTS),
-            clock=before - seconds_since_1970(stamp) if stamp else None,
+            clock=between - seconds_since_1970(stamp) if stamp else None,
             lease=lease,
             lease_age=self._now() - seconds_since_1970(renewed) if renewed else None,
             pods=None if pods is None else tuple(pods["items"]),
@@ -201,6 +208,16 @@ class Cluster:
             unseen.append(f"who holds which shard: {error}")
         return stored, copies
 
+    def _view(self, identity: GroupIdentity, unseen: list[str]) -> GroupView | None:
+        """The coordinator's view, if it is to be asked and answers; the rest is worth looking at without it."""
+        if self._coordinator is None:
+            return None
+        try:
+            return self._coordinator.view(identity)
+        except InspectError as error:
+            unseen.append(f"ends and lags of shards: {error}")
+            return None
+
     def _events(self, identity: GroupIdentity, unseen: list[str]) -> tuple[Happened, ...]:
         path = f"/api/v1/namespaces/{identity.namespace}/events"
         found = self._optional(path, "", "events", unseen, fields=f"involvedObject.uid={identity.uid}")
@@ -225,6 +242,8 @@ class Cluster:
         return found
 
     def _path(self, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise InspectError(f"{name!r} is no name of a ConsumerGroup: lower-case letters, digits and '-'", 2)
         return f"{BASE}/namespaces/{self.namespace}/consumergroups/{name}"
 
     def _asked(self, path: str, what: str, *, missing: bool = True) -> Any:
@@ -263,16 +282,27 @@ def connect(kubeconfig: Path | None, context: str | None) -> tuple[KubernetesApi
         contexts, active = loader.list_kube_config_contexts(config_file=file)
         chosen = next((each for each in contexts if each["name"] == context), active)
         namespace = chosen["context"].get("namespace") or "default"
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise InspectError(f"the kubeconfig is no YAML: {problem}; name another by --kubeconfig or KUBECONFIG") from error
     except config.ConfigException as error:
         if kubeconfig is None and context is None:
             with suppress(config.ConfigException):
                 loader.load_incluster_config(client_configuration=configuration)
-                return KubernetesApi(configuration), "default"
+                return KubernetesApi(configuration), _own_namespace()
         raise InspectError(
             f"no cluster: {error}; name a kubeconfig by --kubeconfig or KUBECONFIG, and its context by --context, or look at"
             " this machine's groups by --local"
         ) from error
     return KubernetesApi(configuration), namespace
+
+
+def _own_namespace() -> str:
+    """That of the pod's account, as kubectl takes it."""
+    try:
+        return OWN_NAMESPACE.read_text().strip()
+    except OSError:
+        return "default"
 
 
 def _refusal(error: ApiError, what: str, namespace: str | None) -> InspectError:
@@ -284,6 +314,10 @@ def _refusal(error: ApiError, what: str, namespace: str | None) -> InspectError:
     if error.status in (401, 403):
         role = "edit" if what.startswith("patch") else "view"
         return InspectError(f"you may not {what} in {where} ({error}): ask for the role `{role}` there, or name another by -n")
+    if error.status == 409:
+        return ConflictError(
+            f"somebody else changed it at the same time ({error}): look again, and repeat it if it is still right"
+        )
     return InspectError(str(error))
 
 

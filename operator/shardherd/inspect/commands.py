@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol
+from urllib.parse import urlsplit
 
 import typer
 from rich.live import Live
@@ -25,10 +28,10 @@ from rich.live import Live
 from shardherd.adapters.assignors import load_assignors
 from shardherd.core.model.times import rfc3339
 from shardherd.inspect import COMMANDS, bundle, changes, checks, explaining, listing, printing, rebalancing
-from shardherd.inspect.answers import Answer
+from shardherd.inspect.answers import Answer, plain
 from shardherd.inspect.cluster import Cluster, connect
 from shardherd.inspect.coordinator import Coordinator
-from shardherd.inspect.observed import InspectError, Json, Observed
+from shardherd.inspect.observed import ConflictError, InspectError, Json, Observed
 from shardherd.inspect.printing import Output
 
 EXIT: Mapping[int, str] = MappingProxyType(
@@ -45,6 +48,9 @@ EXIT: Mapping[int, str] = MappingProxyType(
 LOOK = 0.5
 """Seconds between looks at what becomes of a reset."""
 
+ATTEMPTS = 5
+"""How often a reset is declared anew because the resource was changed meanwhile."""
+
 
 class Groups(Protocol):
     """Where groups are read and changed: a cluster, or the state folder of one machine."""
@@ -57,7 +63,7 @@ class Groups(Protocol):
 
     def change(self, name: str, patch: Mapping[str, Any]) -> Json: ...
 
-    def change_pod(self, name: str, patch: Mapping[str, Any]) -> None: ...
+    def change_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,12 @@ class Where:
             return None
         if self.token_file is None:
             raise InspectError("--api needs --token-file: `kubectl create token ACCOUNT --audience shardherd` makes a token", 2)
+        try:
+            named = urlsplit(self.api).scheme in ("http", "https") and bool(urlsplit(self.api).hostname)
+        except ValueError:
+            named = False
+        if not named:
+            raise InspectError(f"--api is {self.api!r}: write a URL such as https://localhost:8443", 2)
         return Coordinator(self.api, self.token_file, self.ca_file, self.api_name)
 
 
@@ -153,7 +165,8 @@ def command(name: str, of: typer.Typer = app, about: str = "") -> Callable[[Call
             try:
                 function(where, **given)
             except InspectError as error:
-                print(f"shardherd: {error}", file=sys.stderr)
+                said = plain(str(error), keep="\n")
+                print(f"shardherd: {said}", file=sys.stderr)
                 raise typer.Exit(error.code) from None
 
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own[1:], *common)]
@@ -240,9 +253,10 @@ def drain(
     undo: Annotated[bool, typer.Option("--undo", help="let it take shards again")] = False,
 ) -> None:
     there = where.open()
-    said, change = changes.draining(there.group(group), consumer, undo)
+    observed = there.group(group)
+    said, change = changes.draining(observed, consumer, undo)
     if change:
-        there.change_pod(consumer, changes.cordoned(not undo))
+        there.change_pod(observed.identity.namespace, consumer, changes.cordoned(not undo))
     print(said)
 
 
@@ -266,14 +280,25 @@ def offsets_reset(
     if dry_run is execute:
         raise InspectError("say either --dry-run, which changes no position, or --execute", 2)
     there = where.open()
-    observed = Observed(there.resource(group), time.time())
     name = reset_id or f"cli-{rfc3339(time.time()).replace(':', '').lower()}"
     wanted = changes.Reset(name, to, tuple(offset or ()), tuple(shard or ()), dry_run)
-    there.change(group, changes.resetting(observed, wanted))
+    _declare(there, group, wanted)
     until = time.time() + timeout
     while changes.state_of_reset(resource := there.resource(group), name) not in changes.SETTLED and time.time() < until:
         time.sleep(LOOK)
     _say(changes.reset_answer(resource, name), where)
+
+
+def _declare(there: Groups, group: str, wanted: changes.Reset) -> None:
+    """The operator writes the same resource: what was decided for another state of it is decided once more."""
+    for attempt in range(ATTEMPTS):
+        try:
+            there.change(group, changes.resetting(Observed(there.resource(group), time.time()), wanted))
+        except ConflictError:
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            return
 
 
 @command("rebalance")
@@ -307,24 +332,31 @@ def top(
         observed = there.group(group)
         return listing.group(observed).text(wide=wide) + "\n" + listing.lag(observed).text(wide=wide)
 
-    looks = 0
-    with Live(console=console, auto_refresh=False, screen=console.is_terminal and not count) as live:
-        try:
-            while True:
-                try:
-                    shown = f"{rfc3339(time.time())}\n\n{frame()}"
-                except InspectError as error:
-                    # Who watches wants to see it come back; a first look that fails is a mistake in the command line.
-                    if not looks:
-                        raise
-                    shown = f"{rfc3339(time.time())}\n\nshardherd: {error}"
-                live.update(printing.styled(shown), refresh=True)
-                looks += 1
-                if looks == count:
-                    return
-                time.sleep(interval)
-        except KeyboardInterrupt:
+    shown = _looks(frame, interval, count)
+    with suppress(KeyboardInterrupt):
+        if not console.is_terminal:
+            for each in shown:
+                print(each, flush=True)
             return
+        with Live(console=console, auto_refresh=False, screen=not count) as live:
+            for each in shown:
+                live.update(printing.styled(each), refresh=True)
+
+
+def _looks(frame: Callable[[], str], interval: float, count: int) -> Iterator[str]:
+    """What `top` shows, one look after the other; without `count` for ever."""
+    for look in itertools.count(1):
+        try:
+            shown = frame()
+        except InspectError as error:
+            # Who watches wants to see it come back; a first look that fails is a mistake in the command line.
+            if look == 1:
+                raise
+            shown = plain(f"shardherd: {error}")
+        yield f"{rfc3339(time.time())}\n\n{shown}"
+        if look == count:
+            return
+        time.sleep(interval)
 
 
 @command("report")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from shardherd.inspect.observed import InspectError
 
 TIMEOUT = 10.0
 """Seconds for an answer."""
+
+_TOKEN = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,13 @@ class Coordinator:
             token = self.token_file.read_text().strip()
         except OSError as error:
             raise InspectError(f"--token-file {self.token_file} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError:
+            token = ""
+        if not _TOKEN.fullmatch(token):
+            # Nothing of what stands there is shown: it may be a secret all the same.
+            raise InspectError(f"--token-file {self.token_file} has no token: one line without spaces is expected")
+        if not self.private:
+            raise InspectError(f"--api is {self.url}: a token is sent over https only, or to this machine (localhost)", 2)
         headers = {"Authorization": f"Bearer {token}", protocol.PROTOCOL_HEADER: str(protocol.PROTOCOL_VERSION)}
         status, body = self._get(path, headers)
         if status != 200:
@@ -43,6 +53,12 @@ class Coordinator:
             return protocol.loads(GroupView, body)
         except InvalidRequestError as error:
             raise InspectError(f"the coordinator at {self.url} gave an answer that is none: {error.message}") from error
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody on the way reads what is sent: it is encrypted, or does not leave this machine."""
+        parts = urlsplit(self.url)
+        return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
     def health(self) -> str:
         """What it says of itself: `ok` if it leads and has loaded its groups. Raises InspectError."""

@@ -19,9 +19,10 @@ from shardherd.adapters.local.identity import holder
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Json
 from shardherd.adapters.local.ownership import SqliteOwnership
 from shardherd.core.group import ownership
+from shardherd.core.model.errors import InvalidRequestError
 from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.model.times import rfc3339
-from shardherd.inspect.observed import Happened, InspectError, Observed, identity_of
+from shardherd.inspect.observed import ConflictError, Happened, InspectError, Observed, identity_of
 from shardherd.local.report import asked
 from shardherd.local.schema import RefusedError, admitted
 from shardherd.local.state import State, StateError
@@ -84,6 +85,9 @@ class Folder:
 
         def edit(known: Json | None) -> Json:
             assert known is not None
+            seen = patch.get("metadata", {}).get("resourceVersion")
+            if seen is not None and seen != known["metadata"]["resourceVersion"]:
+                raise ConflictError("somebody else changed it at the same time: look again, and repeat it if it is still right")
             return admitted(patched(known, patch), known)
 
         try:
@@ -93,11 +97,9 @@ class Folder:
         assert changed is not None
         return changed
 
-    def change_pod(self, name: str, patch: Mapping[str, Any]) -> None:
+    def change_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         """Patch a pod of a group."""
-        pod = next(each for each in self._objects.all(POD) if each["metadata"]["name"] == name)
-        key = (POD, pod["metadata"]["namespace"], name)
-        self._objects.change(key, lambda known: None if known is None else patched(known, patch))
+        self._objects.change((POD, namespace, name), lambda known: None if known is None else patched(known, patch))
 
     def _view(self, identity: GroupIdentity) -> tuple[GroupView | None, tuple[str, ...]]:
         """The coordinator's view, and why there is none."""
@@ -110,7 +112,10 @@ class Folder:
             return None, (f"the coordinator: it refuses ({error})",)
         if answer is None:
             return None, ("the coordinator: it has not loaded the group yet",)
-        return protocol.loads(GroupView, answer), ()
+        try:
+            return protocol.loads(GroupView, answer), ()
+        except InvalidRequestError as error:
+            return None, (f"the coordinator: its answer is of another version ({error.message})",)
 
 
 def patched(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:

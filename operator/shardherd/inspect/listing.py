@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -173,15 +174,15 @@ def _group(resource: Mapping[str, Any]) -> dict[str, object]:
 def _consumer(observed: Observed, picture: GroupView) -> list[tuple[object, ...]]:
     """The pods, and consumers of which there is no pod to be seen."""
     known = {consumer.consumer: consumer for consumer in picture.consumers}
+    held = Counter(shard.holder for shard in picture.shards)
     rows: list[tuple[object, ...]] = []
     for pod in observed.drivers():
         view = known.pop(pod.name, None)
-        held = sum(1 for shard in picture.shards if shard.holder == pod.name)
         draining = view is not None and view.draining
         state = "ending" if pod.deleting else "cordoned" if pod.cordoned else "draining" if draining else ""
         phase = view.phase.value if view is not None and view.phase is not None else "running" if pod.running else "starting"
         trouble = f"{pod.trouble.reason}: {pod.trouble.message}" if pod.trouble is not None else None
-        rows.append((pod.name, pod.ready, held, state or phase, trouble))
+        rows.append((pod.name, pod.ready, held[pod.name], state or phase, trouble))
     rows += [(name, view.ready, view.shards, "no pod seen", None) for name, view in known.items()]
     return rows
 

@@ -45,6 +45,10 @@ class InspectError(Exception):
         self.code = code
 
 
+class ConflictError(InspectError):
+    """What was looked at is another by now, and nothing was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Happened:
     """One Event: when last (as the API server writes it), its reason and message, and how often."""

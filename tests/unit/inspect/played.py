@@ -32,7 +32,7 @@ class PlayedApi:
     def put(self, observed: Observed) -> None:
         """Have the server keep what was observed."""
         metadata = observed.resource["metadata"]
-        self.objects[f"{GROUPS}/{metadata['name']}"] = dict(observed.resource)
+        self.objects[f"{GROUPS}/{metadata['name']}"] = {**observed.resource, "metadata": {**metadata, "resourceVersion": "1"}}
         for pod in observed.pods:
             self.objects[f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}"] = pod
         base = f"/api/v1/namespaces/shop/configmaps/{metadata['name']}"
@@ -51,7 +51,12 @@ class PlayedApi:
         if method == "POST":
             return self._review(path)
         if method == "PATCH":
-            self.objects[path] = patched(self._get(path), body)
+            known = self._get(path)
+            version = known["metadata"].get("resourceVersion", "1")
+            if body.get("metadata", {}).get("resourceVersion", version) != version:
+                raise ApiError(f"the API server refused PATCH {path} with 409", 409, "Conflict")
+            self.objects[path] = patched(known, body)
+            self.objects[path]["metadata"] = {**self.objects[path]["metadata"], "resourceVersion": f"{int(version) + 1}"}
         return self._get(path) if decode else json.dumps(self._get(path)).encode()
 
     async def acall(self, method: str, path: str, body: Any = None, **options: Any) -> Any:

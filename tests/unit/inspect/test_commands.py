@@ -17,10 +17,10 @@ from rich.console import Console
 
 from shardherd import cli
 from shardherd.cli import main
-from shardherd.inspect import COMMANDS, commands, listing, printing
+from shardherd.inspect import COMMANDS, changes, commands, listing, printing
 from shardherd.inspect.cluster import Cluster
 from shardherd.inspect.coordinator import Coordinator
-from shardherd.inspect.observed import InspectError
+from shardherd.inspect.observed import InspectError, Observed
 from tests.unit.inspect.observations import WALL, live, observed, pod, record, resource, seen
 from tests.unit.inspect.played import GROUPS, PlayedApi
 from tests.unit.local.manifests import group
@@ -307,7 +307,8 @@ def test_top_goes_on_while_the_cluster_is_away_and_until_it_is_stopped(
     monkeypatch.setattr("shardherd.inspect.commands.time.sleep", wait)
     code, out, _ = said("top", "--interval", "7")
     assert (code, looks) == (0, [7.0, 7.0, 7.0])
-    assert out.splitlines()[2].startswith("shardherd: no cluster: ")
+    row, *away = [line for line in out.splitlines() if line.startswith(("shop/", "shardherd:"))]
+    assert (row, [line[:22] for line in away]) == (STATUS.splitlines()[1], ["shardherd: no cluster:"] * 2)
     assert said("top")[0] == 1
 
 
@@ -318,6 +319,93 @@ def test_the_coordinator_needs_a_token_and_a_cluster(api: PlayedApi, said: Any) 
         "shardherd: --api needs --token-file: `kubectl create token ACCOUNT --audience shardherd` makes a token\n",
     )
     assert said("doctor", "--local")[:1] == (2,)
+
+
+def test_a_coordinator_that_does_not_answer_hides_nothing_else(api: PlayedApi, said: Any, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("of-somebody\n")
+    asked = ("--api", "http://127.0.0.1:1", "--token-file", str(token))
+    code, out, err = said("shards", "clicks", *asked)
+    assert (code, err, out.splitlines()[1].split()[0]) == (0, "", "clicks/0")
+    assert out.splitlines()[-1].startswith(
+        "Not read: ends and lags of shards: the coordinator does not answer at http://127.0.0.1:1"
+    )
+    assert said("drain", "clicks", "clicks-1", *asked)[0] == 0
+
+
+@pytest.mark.parametrize("url", ["https://[::1", "localhost:8443", "https://", "ftp://here"])
+def test_what_is_no_address_of_a_coordinator_is_refused(api: PlayedApi, said: Any, url: str) -> None:
+    told = f"shardherd: --api is {url!r}: write a URL such as https://localhost:8443\n"
+    assert said("shards", "clicks", "--api", url, "--token-file", "token") == (2, "", told)
+
+
+def test_who_may_not_list_pods_is_not_told_that_there_is_no_such_consumer(api: PlayedApi, said: Any) -> None:
+    api.refused = {"/api/v1/namespaces/shop/pods": 403}
+    assert said("drain", "clicks", "clicks-1") == (
+        1,
+        "",
+        "shardherd: which consumers group shop/clicks has could not be read: pods: the API server refused GET"
+        " /api/v1/namespaces/shop/pods with 403\n",
+    )
+
+
+def test_a_reset_is_not_mixed_with_one_that_somebody_else_declares_meanwhile(
+    api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{GROUPS}/clicks"
+    theirs = {"id": "theirs", "to": "Offsets", "dryRun": True, "offsets": {"clicks/1": 0}}
+    decide, looks = changes.resetting, []
+
+    def meanwhile(observed: Observed, reset: changes.Reset) -> changes.Patch:
+        looks.append(observed)
+        if len(looks) == 1:
+            api.call("PATCH", path, {"spec": {"reset": theirs}})
+        return decide(observed, reset)
+
+    monkeypatch.setattr(changes, "resetting", meanwhile)
+    said("offsets", "reset", "clicks", "--offset", "clicks/0=5", "--id", "ours", "--dry-run", "--timeout", "0")
+    assert api.objects[path]["spec"]["reset"] == {"id": "ours", "to": "Offsets", "dryRun": True, "offsets": {"clicks/0": 5}}
+    assert len(looks) == 2
+
+
+def test_a_resource_that_changes_all_the_time_is_left_alone(api: PlayedApi, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    decide, path = changes.resetting, f"{GROUPS}/clicks"
+
+    def meanwhile(observed: Observed, reset: changes.Reset) -> changes.Patch:
+        api.call("PATCH", path, {"status": {"lag": {"records": 1}}})
+        return decide(observed, reset)
+
+    monkeypatch.setattr(changes, "resetting", meanwhile)
+    code, _, err = said("offsets", "reset", "clicks", "--to", "Latest", "--dry-run")
+    assert (code, err[:61]) == (1, "shardherd: somebody else changed it at the same time (the API")
+    assert "reset" not in api.objects[path]["spec"]
+
+
+def test_a_name_that_cannot_be_one_gets_into_no_path(api: PlayedApi, said: Any) -> None:
+    assert said("status", "../pods/x") == (
+        2, "", "shardherd: '../pods/x' is no name of a ConsumerGroup: lower-case letters, digits and '-'\n",
+    )  # fmt: skip
+    assert api.requests == []
+
+
+def test_a_terminal_obeys_nothing_that_an_application_wrote(api: PlayedApi, said: Any) -> None:
+    said_by_a_pod = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Odd",
+        "lastTransitionTime": "-",
+        "message": "a\x1b]0;b\x07c\nd",
+    }
+    api.put(observed(status={"conditions": [said_by_a_pod]}))
+    assert "Ready      False   Odd     -      a ]0;b c d\n" in said("status", "clicks")[1]
+
+
+def test_a_kubeconfig_that_is_no_yaml_is_named(said: Any, tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text("a: [")
+    code, out, err = said("status", "--kubeconfig", str(file))
+    assert (code, out, err[:37]) == (1, "", "shardherd: the kubeconfig is no YAML:")
+    assert err.endswith("; name another by --kubeconfig or KUBECONFIG\n")
 
 
 def test_colours_are_for_terminals_only(api: PlayedApi) -> None:

@@ -51,6 +51,13 @@ def test_a_refusal_is_told_with_its_code(coordinator: Coordinator, group: Played
 def test_what_keeps_it_from_being_asked_is_named(coordinator: Coordinator, group: PlayedGroup, tmp_path: Path) -> None:
     with pytest.raises(InspectError, match=r"^--token-file .*none cannot be read: No such file or directory$"):
         replace(coordinator, token_file=tmp_path / "none").view(group.identity)
+    for text in (b"two\nlines", b"", b"\xff\xfe"):
+        odd = tmp_path / "odd"
+        odd.write_bytes(text)
+        with pytest.raises(InspectError, match=r"^--token-file .*odd has no token: one line without spaces is expected$"):
+            replace(coordinator, token_file=odd).view(group.identity)
+    with pytest.raises(InspectError, match=r"^--api is http://shardherd.example: a token is sent over https only, or to this"):
+        replace(coordinator, url="http://shardherd.example").view(group.identity)
     with pytest.raises(InspectError, match=r"^the coordinator does not answer at http://127.0.0.1:1: .*; check --api"):
         replace(coordinator, url="http://127.0.0.1:1").view(group.identity)
     with pytest.raises(

@@ -16,8 +16,9 @@ from shardherd.adapters.local.objects import POD, Objects
 from shardherd.adapters.local.ownership import SqliteOwnership
 from shardherd.cli import main
 from shardherd.core.group import ownership
+from shardherd.inspect import changes
 from shardherd.inspect.folder import Folder, patched
-from shardherd.inspect.observed import InspectError, identity_of
+from shardherd.inspect.observed import ConflictError, InspectError, identity_of
 from shardherd.local.manifest import declare
 from tests.unit.inspect.observations import pod, stored
 from tests.unit.local.manifests import Json, group
@@ -80,6 +81,21 @@ def test_it_is_changed_as_a_cluster_is(said: Any, folder: Path) -> None:
     assert [each.cordoned for each in there.group("clicks").drivers()] == [False, True]
     with pytest.raises(InspectError, match=r"spec\.sessionTimeout"):
         there.change("clicks", {"spec": {"sessionTimeout": "1s"}})
+
+
+def test_a_pod_of_that_name_in_another_namespace_is_left_alone(folder: Path) -> None:
+    there = Folder(folder, None)
+    there.change_pod("other", "clicks-1", changes.cordoned(True))
+    assert [each.cordoned for each in there.group("clicks").drivers()] == [False, False]
+
+
+def test_what_is_decided_for_another_state_of_a_group_is_not_written(folder: Path) -> None:
+    there = Folder(folder, None)
+    seen = there.resource("clicks")["metadata"]["resourceVersion"]
+    there.change("clicks", {"spec": {"paused": True}})
+    with pytest.raises(ConflictError, match="^somebody else changed it at the same time: look again"):
+        there.change("clicks", {"metadata": {"resourceVersion": seen}, "spec": {"paused": False}})
+    assert there.resource("clicks")["spec"]["paused"] is True
 
 
 def test_what_is_not_there_is_named(said: Any, folder: Path, tmp_path: Path) -> None:
