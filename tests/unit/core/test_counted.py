@@ -8,7 +8,7 @@ import pytest
 
 from shardherd.core.group import balance, counted
 from shardherd.core.group.records import ConsumerRecord, InFlight
-from shardherd.core.model.nouns import Condition, ShardInfo
+from shardherd.core.model.nouns import CheckpointResult, Condition, ShardInfo
 from shardherd.core.model.requests import CheckpointsLost, ConditionsChanged, ForceCheckpoint
 from tests.builders import Play, holding, incarnation, info, restore, shard, shards, spec, started, topic, with_settings
 from tests.unit.core.tables import FREE, HELD, MOVING, OVER, WAITING, A, B, having
@@ -117,10 +117,28 @@ def test_what_is_left_is_balanced_when_positions_are_lost_as_they_are_written() 
     for number in "012":
         play.checkpoint("A", number, 50)
     play.hold_commits = False
-    play.uncommitted = {}
-    play.ask(CheckpointsLost(frozenset(shards("0", "1", "2"))))
+    lost, play.uncommitted = frozenset(shards("0", "1", "2")), {}
+    play.log = {each: offset for each, offset in play.log.items() if each not in lost}
+    play.ask(CheckpointsLost(lost))
+    play.discover(topic(8))
     play.settle("A", "B")
     assert (counts(play, topic(8)[3:]), last_reason(play)) == ([2, 3], "ShardsGone")
+
+
+@pytest.mark.parametrize("assignor", ["Range", "RoundRobin", "Sticky"])
+def test_nothing_moves_for_a_position_that_its_holder_saves_again_before_the_next_look(assignor: str) -> None:
+    play = started(8, 2, assignor=assignor)
+    holder = play.holders()["0"]
+    assert holder is not None
+    play.hold_commits = True
+    play.checkpoint(holder, "0", 50)
+    play.hold_commits = False
+    play.uncommitted = {}
+    play.ask(CheckpointsLost(frozenset(shards("0"))))
+    assert play.checkpoint(holder, "0", 60) is CheckpointResult.OK
+    play.discover(topic(8))
+    play.settle("g-0", "g-1")
+    assert (play.view.moves, play.counts()) == (0, {"g-0": 4, "g-1": 4})
 
 
 def test_lost_checkpoints_that_are_forced_bring_their_shards_back() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from shardherd.core.group import counted, grants, lineage, liveness, rebuild, resets
+from shardherd.core.group import grants, lineage, liveness, rebuild, resets
 from shardherd.core.group.records import InFlight
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.errors import CoordinatorUnavailableError, InvalidRequestError, UnknownShardError
@@ -142,7 +142,6 @@ def lost(state: State, request: CheckpointsLost) -> None:
         state.put_in_flight(shard, None)
         if record is not None and record.started and flight is not None and flight.offset != state.positions.get(shard):
             state.put_position(shard, None)
-            counted.gone(state, (shard,))
 
 
 def force(state: State, request: ForceCheckpoint) -> ForceCheckpointReply:

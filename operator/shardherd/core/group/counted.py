@@ -3,8 +3,7 @@
 A shard is left out while the source does not show it, while its checkpoint is lost, while its holder is away, and, if it is
 free, while it must not be granted or is still read. The last rebalance notes what it left out, usually nothing. After each
 request only those of it are looked at that the request touched; what the source does not show any more is noticed in the look
-that shows it, a position in the request that tells of it. Called by the rebalance, by the discovery and by checkpoints; moves
-nothing itself.
+that shows it, and so is a position that is lost. Called by the rebalance and by the discovery; moves nothing itself.
 """
 
 from __future__ import annotations

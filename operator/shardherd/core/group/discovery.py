@@ -258,8 +258,10 @@ def _look_at_each(state: State, infos: Mapping[ShardId, ShardInfo], now: float) 
         holder = record.holder
         if holder is None:
             continue
-        position = positions.get(shard, info.end)
-        if position < info.begin:
+        known = positions.get(shard)
+        position = info.end if known is None else known
+        if position < info.begin or (known is None and record.started and shard not in state.in_flight):
+            # What is lost is not asked about where it is noticed: a holder that is well saves it again at once.
             unreadable.append(shard)
         if (
             position < info.end
