@@ -1,4 +1,4 @@
-"""Whether a cluster is fit to run groups: what `doctor` says of facts that were read. Pure. Names the remedy of what is not."""
+"""Whether a cluster is fit to run groups: what `doctor` says of what was read. Pure. Names the remedy of what is not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Examined:
     """What was read; None where it could not be, with the API server's words in `refused`, by what it was."""
 
     namespace: str
@@ -66,11 +66,17 @@ class Check:
     remedy: str = ""
 
 
-def doctor(facts: Facts) -> Answer:
+def doctor(examined: Examined) -> Answer:
     """The answer; its exit code is 3 if something is bad."""
-    found = list(_api(facts))
-    if facts.server is not None:
-        found += [*_definition(facts), *_rights(facts.rights), *_clock(facts), *_operators(facts), *_groups(facts)]
+    found = list(_api(examined))
+    if examined.server is not None:
+        found += [
+            *_definition(examined),
+            *_rights(examined.rights),
+            *_clock(examined),
+            *_operators(examined),
+            *_groups(examined),
+        ]
     rows = tuple((check.verdict, check.name, check.message) for check in found)
     bad = [check for check in found if check.verdict == BAD]
     said = f"{len(bad)} of {len(found)} checks are bad." if bad else "Nothing is wrong."
@@ -79,8 +85,8 @@ def doctor(facts: Facts) -> Answer:
         Section(heads=("VERDICT", "CHECK", "FOUND"), rows=rows),
         Section(lines=(said, *remedies)),
     )
-    told = ((check.verdict, check.name, check.message, check.remedy or None) for check in found)
-    data = {"checks": keyed(("verdict", "check", "found", "remedy"), told), "bad": len(bad)}
+    shown = ((check.verdict, check.name, check.message, check.remedy or None) for check in found)
+    data = {"checks": keyed(("verdict", "check", "found", "remedy"), shown), "bad": len(bad)}
     return Answer(data, sections, 3 if bad else 0)
 
 
@@ -96,27 +102,27 @@ def missing(wanted: Mapping[str, Any], there: Mapping[str, Any], path: str = "")
     return found
 
 
-def _refused(facts: Facts, what: str) -> str:
-    return (facts.refused or {}).get(what, "it was not read")
+def _refused(examined: Examined, what: str) -> str:
+    return (examined.refused or {}).get(what, "it was not read")
 
 
-def _api(facts: Facts) -> Iterable[Check]:
-    if facts.server is None:
-        yield Check("API server", BAD, _refused(facts, "server"), "check --context, --kubeconfig and your credentials")
+def _api(examined: Examined) -> Iterable[Check]:
+    if examined.server is None:
+        yield Check("API server", BAD, _refused(examined, "server"), "check --context, --kubeconfig and your credentials")
         return
-    yield Check("API server", OK, facts.server)
+    yield Check("API server", OK, examined.server)
 
 
-def _definition(facts: Facts) -> Iterable[Check]:
-    if facts.served is None:
-        said = _refused(facts, "served")
+def _definition(examined: Examined) -> Iterable[Check]:
+    if examined.served is None:
+        said = _refused(examined, "served")
         yield Check("ConsumerGroup defined", BAD, said, "install the chart, or apply crds/consumergroup.yaml")
         return
-    yield Check("ConsumerGroup defined", OK, f"{', '.join(facts.served)} served")
-    if facts.definition is None or facts.schema is None:
-        yield Check("definition's fields", UNKNOWN, _refused(facts, "definition"))
+    yield Check("ConsumerGroup defined", OK, f"{', '.join(examined.served)} served")
+    if examined.definition is None or examined.schema is None:
+        yield Check("definition's fields", UNKNOWN, _refused(examined, "definition"))
         return
-    lacking = missing(facts.schema, facts.definition)
+    lacking = missing(examined.schema, examined.definition)
     if lacking:
         said = f"{len(lacking)} fields of this version are not in it, first {lacking[0]}"
         yield Check("definition's fields", BAD, said, "apply crds/consumergroup.yaml of the operator's version")
@@ -137,59 +143,59 @@ def _rights(rights: Iterable[Right]) -> Iterable[Check]:
             yield Check(name, UNKNOWN, f"you may not: {right.use}", "only if you mean to")
 
 
-def _clock(facts: Facts) -> Iterable[Check]:
-    if facts.clock is None:
-        yield Check("clock", UNKNOWN, _refused(facts, "clock"))
-    elif abs(facts.clock) > CLOCK:
-        ahead = "ahead of" if facts.clock > 0 else "behind"
-        said = f"this machine is {abs(facts.clock):.0f} s {ahead} the API server"
+def _clock(examined: Examined) -> Iterable[Check]:
+    if examined.clock is None:
+        yield Check("clock", UNKNOWN, _refused(examined, "clock"))
+    elif abs(examined.clock) > CLOCK:
+        ahead = "ahead of" if examined.clock > 0 else "behind"
+        said = f"this machine is {abs(examined.clock):.0f} s {ahead} the API server"
         yield Check("clock", BAD, said, "synchronise it: ages that are shown are wrong by as much")
     else:
         yield Check("clock", OK, "as the API server's, to a few seconds")
 
 
-def _operators(facts: Facts) -> Iterable[Check]:
-    where = f"namespace {facts.operators} (--operator-namespace)"
-    if facts.lease is None and _refused(facts, "lease") == NONE:
+def _operators(examined: Examined) -> Iterable[Check]:
+    where = f"namespace {examined.operators} (--operator-namespace)"
+    if examined.lease is None and _refused(examined, "lease") == NONE:
         yield Check("leader", BAD, f"there is no Lease in {where}", "install the chart, or name its namespace and --release")
-    elif facts.lease is None:
-        yield Check("leader", UNKNOWN, f"{_refused(facts, 'lease')}; looked in {where}")
+    elif examined.lease is None:
+        yield Check("leader", UNKNOWN, f"{_refused(examined, 'lease')}; looked in {where}")
     else:
-        spec = facts.lease["spec"]
+        spec = examined.lease["spec"]
         holder, limit = spec.get("holderIdentity"), LATE * float(spec.get("leaseDurationSeconds", 15))
         if not holder:
             yield Check("leader", BAD, f"nobody holds the Lease in {where}", "see the operators' pods and logs")
-        elif facts.lease_age is None or facts.lease_age > limit:
-            age = "never" if facts.lease_age is None else f"{facts.lease_age:.0f} s ago"
+        elif examined.lease_age is None or examined.lease_age > limit:
+            age = "never" if examined.lease_age is None else f"{examined.lease_age:.0f} s ago"
             yield Check("leader", BAD, f"{holder} renewed the Lease last {age}", "see the operators' pods and logs")
         else:
             yield Check("leader", OK, f"{holder} holds the Lease")
-    if facts.pods is None:
-        yield Check("operators", UNKNOWN, f"{_refused(facts, 'pods')}; looked in {where}")
-    elif not facts.pods:
+    if examined.pods is None:
+        yield Check("operators", UNKNOWN, f"{_refused(examined, 'pods')}; looked in {where}")
+    elif not examined.pods:
         yield Check("operators", BAD, f"no pod of an operator in {where}", "install the chart, or name its namespace")
     else:
-        yield from _pods(facts)
-    if facts.coordinator is None:
-        yield Check("coordinator", UNKNOWN, _refused(facts, "coordinator"), "name its address by --api to have it asked")
+        yield from _pods(examined)
+    if examined.coordinator is None:
+        yield Check("coordinator", UNKNOWN, _refused(examined, "coordinator"), "name its address by --api to have it asked")
     else:
-        good = facts.coordinator == "ok"
+        good = examined.coordinator == "ok"
         remedy = "" if good else "see the operators' pods and logs"
-        yield Check("coordinator", OK if good else BAD, f"it says: {facts.coordinator}", remedy)
+        yield Check("coordinator", OK if good else BAD, f"it says: {examined.coordinator}", remedy)
 
 
-def _pods(facts: Facts) -> Iterable[Check]:
-    assert facts.pods is not None
-    ready = [pod for pod in facts.pods if _is_ready(pod)]
-    said = f"{len(ready)} of {len(facts.pods)} are ready"
+def _pods(examined: Examined) -> Iterable[Check]:
+    assert examined.pods is not None
+    ready = [pod for pod in examined.pods if _is_ready(pod)]
+    said = f"{len(ready)} of {len(examined.pods)} are ready"
     yield Check("operators", OK if ready else BAD, said, "" if ready else "see their events and logs")
-    versions = {pod["metadata"].get("labels", {}).get("app.kubernetes.io/version") for pod in facts.pods} - {None}
+    versions = {pod["metadata"].get("labels", {}).get("app.kubernetes.io/version") for pod in examined.pods} - {None}
     if not versions:
         yield Check("versions", UNKNOWN, "the operators' pods have no label app.kubernetes.io/version")
-    elif versions == {facts.version}:
-        yield Check("versions", OK, f"{facts.version} here and there")
+    elif versions == {examined.version}:
+        yield Check("versions", OK, f"{examined.version} here and there")
     else:
-        said = f"{facts.version} here, {', '.join(sorted(map(str, versions)))} there"
+        said = f"{examined.version} here, {', '.join(sorted(map(str, versions)))} there"
         yield Check("versions", BAD, said, "use the command line of the operator's version")
 
 
@@ -198,11 +204,11 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def _groups(facts: Facts) -> Iterable[Check]:
-    if facts.groups is None:
-        yield Check("groups", UNKNOWN, _refused(facts, "groups"))
+def _groups(examined: Examined) -> Iterable[Check]:
+    if examined.groups is None:
+        yield Check("groups", UNKNOWN, _refused(examined, "groups"))
         return
-    for resource in facts.groups:
+    for resource in examined.groups:
         name, generation = str(identity_of(resource)), resource["metadata"].get("generation", 0)
         ready = condition(resource, ConditionType.READY)
         if not ready:

@@ -27,7 +27,7 @@ from shardherd.core.model.errors import ShardherdError
 from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.model.times import seconds_since_1970
 from shardherd.core.planning.status import SELECTOR_LABEL
-from shardherd.inspect.checks import NONE, Facts, Right
+from shardherd.inspect.checks import NONE, Examined, Right
 from shardherd.inspect.coordinator import Coordinator
 from shardherd.inspect.observed import ConflictError, Happened, InspectError, Json, Observed, identity_of
 from shardherd.local.schema import schema
@@ -112,7 +112,7 @@ class Cluster:
         """Patch a pod of a group."""
         self._write(f"/api/v1/namespaces/{namespace}/pods/{name}", patch, "patch pods")
 
-    def facts(self, operators: str, release: str) -> Facts:
+    def examined(self, operators: str, release: str) -> Examined:
         """What `doctor` judges; everything that cannot be read is None."""
         refused: dict[str, str] = {}
 
@@ -127,7 +127,7 @@ class Cluster:
 
         server = read("server", "/version")
         if server is None:
-            return Facts(self.namespace, operators, version("shardherd"), refused=refused)
+            return Examined(self.namespace, operators, version("shardherd"), refused=refused)
         served = read("served", BASE)
         definition = read("definition", DEFINITION)
         lease = read("lease", f"/apis/coordination.k8s.io/v1/namespaces/{operators}/leases/{release}")
@@ -140,7 +140,7 @@ class Cluster:
         between = (asked + self._now()) / 2  # somewhere between the two it was answered
         stamp = (myself or {}).get("metadata", {}).get("creationTimestamp")
         renewed = ((lease or {}).get("spec") or {}).get("renewTime")
-        return Facts(
+        return Examined(
             namespace=self.namespace,
             operators=operators,
             version=version("shardherd"),

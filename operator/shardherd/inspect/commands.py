@@ -314,7 +314,7 @@ Release = Annotated[str, typer.Option(help="name of the chart's objects: of the 
 
 @command("doctor")
 def doctor(where: Where, operators: Operators = "shardherd-system", release: Release = "shardherd") -> None:
-    _say(checks.doctor(where.cluster().facts(operators, release)), where)
+    _say(checks.doctor(where.cluster().examined(operators, release)), where)
 
 
 @command("top")
@@ -368,7 +368,7 @@ def report(
     release: Release = "shardherd",
 ) -> None:
     observed = where.open().group(group)
-    checked = None if where.local else checks.doctor(where.cluster().facts(operators, release))
+    checked = None if where.local else checks.doctor(where.cluster().examined(operators, release))
     name = f"shardherd-{group}"
     path = file or Path(f"{name}.tar.gz")
     contents = bundle.files(observed, version("shardherd"), checked)

@@ -179,9 +179,9 @@ def _of_shard(observed: Observed, picture: GroupView, shard: ShardView) -> Itera
         parents = _parents(observed, shard)
         yield Why(question, source, found[0], f"{found[1]}{parents}", *said_of(found[0], STUCK_SHARDS))
     elif stopped := [cause for cause in picture.withheld if cause.reason in STOPPED_FOR_ALL]:
-        told = source if observed.view is not None else "condition Ready"
+        origin = source if observed.view is not None else "condition Ready"
         for cause in stopped:
-            yield Why(question, told, cause.reason, cause.message, *said_of(cause.reason, ConditionType.READY))
+            yield Why(question, origin, cause.reason, cause.message, *said_of(cause.reason, ConditionType.READY))
     elif shard.lag_records == 0:
         yield Why(f"Does {shard.shard} move on?", source, "", "All that there is of it is read.")
     elif shard.state is ShardState.ALREADY_ALLOC:

@@ -96,17 +96,17 @@ def shards(observed: Observed, only: str | None = None) -> Answer:
 
 def lag(observed: Observed) -> Answer:
     """`lag`: of the group by its status, of the consumers and shards as far as the coordinator was asked."""
-    told = observed.status.get("lag", {})
+    reported = observed.status.get("lag", {})
     picture = observed.picture()
-    rate = {name: told.get(f"{name}PerSecond") for name in ("produced", "consumed", "consumer")}
+    rate = {name: reported.get(f"{name}PerSecond") for name in ("produced", "consumed", "consumer")}
     row = (
         str(observed.identity),
-        told.get("records"),
-        told.get("seconds"),
+        reported.get("records"),
+        reported.get("seconds"),
         rate["produced"],
         rate["consumed"],
         rate["consumer"],
-        _caught_up(told.get("records"), rate["produced"], rate["consumed"]),
+        _caught_up(reported.get("records"), rate["produced"], rate["consumed"]),
     )
     heads = ("GROUP", "LAG", "LAG-S", "PRODUCED/S", "CONSUMED/S", "CONSUMER/S", "READ IN")
     by_consumer: dict[str, list[int]] = {}

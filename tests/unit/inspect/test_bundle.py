@@ -8,7 +8,7 @@ import tarfile
 
 from shardherd.core.group import ownership
 from shardherd.inspect.bundle import archive, files, redacted
-from shardherd.inspect.checks import Facts, doctor
+from shardherd.inspect.checks import Examined, doctor
 from tests.unit.inspect.observations import WALL, observed, stored
 
 
@@ -55,7 +55,7 @@ def test_the_archive_has_every_answer_and_no_secret_and_is_the_same_each_time() 
     }
     said = {"Ready": ("False", "CrashLooping", "it said: cannot reach jdbc://me:hunter2@db/x")}
     there = observed(spec={"application": application}, conditions=said)
-    checked = doctor(Facts("shop", "shardherd-system", "0.1.0", refused={"server": "away"}))
+    checked = doctor(Examined("shop", "shardherd-system", "0.1.0", refused={"server": "away"}))
 
     packed = archive("shardherd-clicks", files(there, "0.1.0", checked), WALL)
 

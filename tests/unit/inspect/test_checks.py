@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardherd.inspect.answers import Answer
-from shardherd.inspect.checks import NONE, Facts, Right, doctor, missing
+from shardherd.inspect.checks import NONE, Examined, Right, doctor, missing
 from tests.unit.inspect.observations import resource
 
 LEADER = {"spec": {"holderIdentity": "shardherd-0_uid", "leaseDurationSeconds": 15}}
@@ -17,7 +17,7 @@ def operator(version: str = "0.1.0", ready: str = "True") -> dict[str, Any]:
     return {"metadata": {"labels": labels}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
 
 
-WELL = Facts(
+WELL = Examined(
     namespace="shop",
     operators="shardherd-system",
     version="0.1.0",
@@ -55,7 +55,7 @@ EXPECTED = (
 )
 
 
-def bad(**facts: Any) -> list[str]:
+def bad(**examined: Any) -> list[str]:
     """The lines of what is bad, or not known, besides what is so of a cluster that is well."""
 
     def lines(answer: Answer) -> list[str]:
@@ -63,7 +63,7 @@ def bad(**facts: Any) -> list[str]:
         return [" ".join(value or "-" for value in check.values()) for check in answer.data["checks"]]
 
     known = lines(doctor(WELL))
-    found = lines(doctor(replace(WELL, **facts)))
+    found = lines(doctor(replace(WELL, **examined)))
     return [line for line in found if line not in known and line.startswith(("bad ", "unknown "))]
 
 
@@ -130,7 +130,7 @@ def test_what_may_not_be_read_is_unknown_and_not_bad() -> None:
 
 
 def test_a_cluster_that_does_not_answer() -> None:
-    nothing = Facts("shop", "shardherd-system", "0.1.0", refused={"server": "no answer"})
+    nothing = Examined("shop", "shardherd-system", "0.1.0", refused={"server": "no answer"})
     answer = doctor(nothing)
     assert answer.code == 3
     assert answer.text() == (

@@ -254,16 +254,16 @@ def commands_rights() -> tuple[tuple[str, str, str, str, bool], ...]:
 
 def test_a_cluster_at_the_same_time_is_not_late() -> None:
     api = PlayedApi()
-    facts = Cluster(api, "shop", now=lambda: WALL + 1).facts("ops", "shardherd")  # type: ignore[arg-type]
-    assert (facts.clock, facts.lease, facts.pods, facts.groups) == (1.0, None, (), ())
+    examined = Cluster(api, "shop", now=lambda: WALL + 1).examined("ops", "shardherd")  # type: ignore[arg-type]
+    assert (examined.clock, examined.lease, examined.pods, examined.groups) == (1.0, None, (), ())
     services = "/api/v1/namespaces/ops/services"
     api.refused = {f"{services}/https:": 503}
     api.objects[f"{services}/http:shardherd:8080/proxy/readyz"] = {}
-    assert Cluster(api, "shop").facts("ops", "shardherd").coordinator == "{}"  # type: ignore[arg-type]
+    assert Cluster(api, "shop").examined("ops", "shardherd").coordinator == "{}"  # type: ignore[arg-type]
     api.refused = {services: 503}
-    assert str(Cluster(api, "shop").facts("ops", "shardherd").coordinator).endswith("8443/proxy/readyz with 503")  # type: ignore[arg-type]
+    assert str(Cluster(api, "shop").examined("ops", "shardherd").coordinator).endswith("8443/proxy/readyz with 503")  # type: ignore[arg-type]
     api.away = True
-    assert Cluster(api, "shop").facts("ops", "shardherd").server is None  # type: ignore[arg-type]
+    assert Cluster(api, "shop").examined("ops", "shardherd").server is None  # type: ignore[arg-type]
 
 
 def test_a_report_is_written_without_secrets(api: PlayedApi, said: Any, tmp_path: Path) -> None:

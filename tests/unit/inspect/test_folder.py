@@ -93,7 +93,7 @@ def test_what_is_decided_for_another_state_of_a_group_is_not_written(folder: Pat
     there = Folder(folder, None)
     seen = there.resource("clicks")["metadata"]["resourceVersion"]
     there.change("clicks", {"spec": {"paused": True}})
-    with pytest.raises(ConflictError, match="^somebody else changed it at the same time: look again"):
+    with pytest.raises(ConflictError, match=r"^somebody else changed it at the same time: look again"):
         there.change("clicks", {"metadata": {"resourceVersion": seen}, "spec": {"paused": False}})
     assert there.resource("clicks")["spec"]["paused"] is True
 
