@@ -83,7 +83,8 @@ _BESIDE_KEY = frozenset({"effect", "mode", "name", "operator", "optional", "path
 """Where one of these stands too, `key` is the name of something."""
 
 _HEAD = re.compile(
-    r"(?<![\w.\-])(?P<name>[\w.\-]+)(?:(?P<quote>\\*[\"']?)(?P<space>[ \t]*)(?P<sign>=>|:=|=|:|%3[dD])[ \t]*|(?P<flag>[ \t]+))"
+    r"(?<![\w.\-])(?P<name>[\w.\-]+)(?:(?P<quote>\\*[\"']?)(?P<space>[ \t]*)(?P<sign>=>|:=|=|:|>|%3[dD])[ \t]*"
+    r"|(?P<flag>\\*[\"']?(?:[ \t]*,[ \t]*|[ \t]+)))"
 )
 _VALUE = re.compile(r"""[{\[].*|\\*"(?:\\.|[^"\\])*"?\S*|\\*'(?:\\.|[^'\\])*'?\S*|\S*""", re.DOTALL)
 _LINE = re.compile(r"[^\r\n]*")
@@ -124,7 +125,12 @@ def redacted(value: Any, key: str = "") -> Any:
     if isinstance(value, Mapping):
         return {text(name): _field(value, name, item) for name, item in value.items() if name not in _DROPPED}
     if isinstance(value, list | tuple):
-        return [redacted(item, key) for item in value]
+        # What follows `--password` is one.
+        given = [
+            False,
+            *(isinstance(item, str) and item.startswith("-") and "=" not in item and _is_secret(item) for item in value),
+        ]
+        return [REMOVED if secret else redacted(item, key) for item, secret in zip(value, given, strict=False)]
     if isinstance(value, str):
         # Of images, `key:1` is a name and its tag.
         return _RUN.sub(_address, value) if key in ("image", "imageID") else text(value)
@@ -268,6 +274,8 @@ def _gives_secret(head: re.Match[str], value: str) -> bool:
         not name.startswith("spark.") or (_HARMLESS.fullmatch(name) and _ENDED_MEASURE.match(value, at))
     ):
         return False
+    if sign == ">":
+        return not head["space"]  # An element of XML.
     if sign != ":" or first in ('"', "'"):
         return True
     if head["quote"]:
