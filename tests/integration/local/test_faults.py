@@ -80,7 +80,8 @@ def test_a_consumer_whose_shim_is_killed_ends_as_a_whole(two: Herd) -> None:
     two.until("it runs again", lambda: ended_with(two, 0) == (137, 1))
     two.await_spread({"0": 3, "1": 3})
 
-    assert not os.path.exists(f"/proc/{running.driver.pid}")  # noqa: PTH110
+    # It stays in /proc until whoever it was left to has taken its exit code.
+    two.until("its driver is gone", lambda: not os.path.exists(f"/proc/{running.driver.pid}"))  # noqa: PTH110
     written, missing, _ = two.account()
     assert (written > 0, missing) == (True, 0)
 
