@@ -29,9 +29,7 @@ def driver(pod: Pod, template_hash: str, log: str = "") -> ConsumerPod | None:
     ordinal = metadata["name"].rpartition("-")[2]
     if metadata.get("labels", {}).get(ROLE_LABEL) != names.DRIVER_ROLE or not ordinal.isdigit():
         return None
-    ready = any(
-        condition["type"] == "Ready" and condition["status"] == "True" for condition in pod["status"].get("conditions", ())
-    )
+    ready = is_ready(pod)
     status = container(pod, names.DRIVER_CONTAINER)
     return ConsumerPod(
         name=ConsumerId(metadata["name"]),
@@ -45,6 +43,12 @@ def driver(pod: Pod, template_hash: str, log: str = "") -> ConsumerPod | None:
         running="running" in status.get("state", {}),
         answers=bool(status.get("ready")),
     )
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether Kubernetes calls it ready."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def executor(pod: Pod) -> ExecutorPod | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
@@ -33,6 +32,7 @@ from shardherd.core.model.errors import (
     TooManyRequestsError,
     UnknownShardError,
 )
+from shardherd.core.model.naming import LONGEST_NAME, is_group_name
 from shardherd.core.model.nouns import CheckpointReply, CheckpointRequest, GroupView, Heartbeat, Leave, ShardId
 from shardherd.core.model.requests import ForceCheckpoint
 from shardherd.ports import Caller
@@ -50,10 +50,6 @@ _WAIT = web.RequestKey("wait", float)
 """In a request that came too soon: after how many seconds the next may."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-LONGEST_NAME = 63
-_NAME = re.compile(rf"(?!-)[a-z0-9-]{{1,{LONGEST_NAME}}}(?<!-)")
-"""A label of RFC 1123, as every namespace is, and every ConsumerGroup, whose name its pods' names begin with."""
 
 
 def make_application(
@@ -312,7 +308,7 @@ def _check_names(request: web.Request) -> None:
 
 def _wrong_names(request: web.Request) -> list[tuple[str, str]]:
     named = request.match_info
-    return [(what, named[what]) for what in ("namespace", "name") if what in named and not _NAME.fullmatch(named[what])]
+    return [(what, named[what]) for what in ("namespace", "name") if what in named and not is_group_name(named[what])]
 
 
 def _shard(request: web.Request) -> ShardId:

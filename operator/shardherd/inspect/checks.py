@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardherd.controller.pods import is_ready
 from shardherd.core.model.reasons import ConditionType
 from shardherd.core.planning.listing import condition
 from shardherd.inspect.answers import Answer, Section, keyed
@@ -186,7 +187,7 @@ def _operators(examined: Examined) -> Iterable[Check]:
 
 def _pods(examined: Examined) -> Iterable[Check]:
     assert examined.pods is not None
-    ready = [pod for pod in examined.pods if _is_ready(pod)]
+    ready = [pod for pod in examined.pods if is_ready(pod)]
     said = f"{len(ready)} of {len(examined.pods)} are ready"
     yield Check("operators", OK if ready else BAD, said, "" if ready else "see their events and logs")
     versions = {pod["metadata"].get("labels", {}).get("app.kubernetes.io/version") for pod in examined.pods} - {None}
@@ -197,11 +198,6 @@ def _pods(examined: Examined) -> Iterable[Check]:
     else:
         said = f"{examined.version} here, {', '.join(sorted(map(str, versions)))} there"
         yield Check("versions", BAD, said, "use the command line of the operator's version")
-
-
-def _is_ready(pod: Mapping[str, Any]) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _groups(examined: Examined) -> Iterable[Check]:

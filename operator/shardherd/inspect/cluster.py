@@ -7,7 +7,6 @@ missing from the observation, which says so; only the group itself must be reada
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,6 +23,7 @@ from shardherd.adapters.kubernetes.ownership import ConfigMapOwnership
 from shardherd.core.group import ownership
 from shardherd.core.group.records import Ownership, PositionCopies
 from shardherd.core.model.errors import ShardherdError
+from shardherd.core.model.naming import is_group_name
 from shardherd.core.model.nouns import GroupIdentity, GroupView
 from shardherd.core.model.times import seconds_since_1970
 from shardherd.core.planning.status import SELECTOR_LABEL
@@ -37,8 +37,6 @@ BASE = "/apis/shardherd.dev/v1alpha1"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/consumergroups.shardherd.dev"
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-
-_NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
 
 RIGHTS = (
     ("list", "shardherd.dev", "consumergroups", "to look at groups", True),
@@ -242,7 +240,7 @@ class Cluster:
         return found
 
     def _path(self, name: str) -> str:
-        if not _NAME.fullmatch(name):
+        if not is_group_name(name):
             raise InspectError(f"{name!r} is no name of a ConsumerGroup: lower-case letters, digits and '-'", 2)
         return f"{BASE}/namespaces/{self.namespace}/consumergroups/{name}"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardherd.core import assignors
-from shardherd.core.assignors.problem import Indexes, names_array, topic_numbers
+from shardherd.core.assignors.problem import names_array, topic_numbers, zone_numbers
 from shardherd.core.model.naming import consumer_key, shard_key
 from shardherd.core.model.nouns import ConsumerId, ConsumerView, GroupView, ShardId, ShardState, ShardView
 from shardherd.core.model.wording import count
@@ -48,13 +48,14 @@ def target(observed: Observed, known: assignors.Assignors = assignors.ASSIGNORS)
         )
     consumers = sorted((each for each in picture.consumers if _counts(each)), key=lambda each: consumer_key(each.consumer))
     shards = sorted((each for each in picture.shards if _counted(each, observed)), key=lambda each: shard_key(each.shard))
-    asked, unknown = _problem(observed, name, shards, consumers)
+    who = [each.consumer for each in consumers]
+    takers = frozenset(who)
+    now = {shard.shard: _taker(shard, takers) for shard in shards}
+    asked, unknown = _problem(observed, name, shards, consumers, now)
     try:
         answer = assignors.target(name, asked, known)
     except assignors.AssignorFailedError as error:
         raise InspectError(f"{error}; mend the plug-in, or set another spec.assignor") from error
-    who = [each.consumer for each in consumers]
-    now = {shard.shard: _taker(shard, set(who)) for shard in shards}
     then = {shard.shard: who[at] if at != assignors.NOBODY else None for shard, at in zip(shards, answer, strict=True)}
     return Target(now, then, tuple(who), unknown)
 
@@ -118,8 +119,8 @@ def of_consumer(observed: Observed, name: str) -> str:
         return f"It cannot be asked: {error}."
     if name not in found.consumers:
         return "It gives nothing to it: it is not ready, drains, is cordoned, or is not known to the group."
-    before, after = Counter(found.now.values())[ConsumerId(name)], Counter(found.then.values())[ConsumerId(name)]
     spread = Counter(found.then.values())
+    before, after = Counter(found.now.values())[ConsumerId(name)], spread[ConsumerId(name)]
     others = [spread[each] for each in found.consumers if each != name]
     beside = f"; the others have {min(others)} to {max(others)}" if others else ""
     return f"It would have {count(after, 'shard')}; now it has, or is about to have, {before}{beside}."
@@ -136,16 +137,19 @@ def _counted(shard: ShardView, observed: Observed) -> bool:
     return shard.state is not ShardState.NOT_ALLOC or observed.view is None or shard.checkpoint is not None
 
 
-def _taker(shard: ShardView, consumers: set[ConsumerId]) -> ConsumerId | None:
+def _taker(shard: ShardView, consumers: frozenset[ConsumerId]) -> ConsumerId | None:
     who = shard.next_consumer or shard.holder
     return who if who in consumers else None
 
 
 def _problem(
-    observed: Observed, name: str, shards: list[ShardView], consumers: list[ConsumerView]
+    observed: Observed,
+    name: str,
+    shards: list[ShardView],
+    consumers: list[ConsumerView],
+    now: dict[ShardId, ConsumerId | None],
 ) -> tuple[assignors.Problem, tuple[str, ...]]:
     index = {each.consumer: at for at, each in enumerate(consumers)}
-    now = [_taker(shard, set(index)) for shard in shards]
     unknown = []
     if name not in assignors.WEIGHTLESS:
         unknown.append("How much work each shard is only the coordinator knows: all count as equal here.")
@@ -153,7 +157,7 @@ def _problem(
     zoned = any(each.zone for each in consumers) and options.get("zones", "Prefer") == "Prefer"
     shard_zones = consumer_zones = None
     if zoned and any(shard.zone for shard in shards):
-        shard_zones, consumer_zones = _zones(shards, consumers)
+        shard_zones, consumer_zones = zone_numbers([shard.zone for shard in shards], [each.zone for each in consumers])
     elif zoned and observed.view is None:
         unknown.append("From which zone each shard is served only the coordinator tells (--api): no zone counts here.")
     capacities = np.array([each.capacity for each in consumers], dtype=np.float64)
@@ -161,7 +165,7 @@ def _problem(
         names_array([shard.shard for shard in shards]),
         names_array([each.consumer for each in consumers]),
         topic_numbers([shard.shard for shard in shards])[0],
-        np.array([assignors.NOBODY if who is None else index[who] for who in now], dtype=np.int64),
+        np.array([assignors.NOBODY if who is None else index[who] for who in now.values()], dtype=np.int64),
         np.array([shard.next_consumer is not None for shard in shards], dtype=np.bool_),
         np.array([each.ready for each in consumers], dtype=np.bool_),
         capacities=capacities if len(set(capacities.tolist())) > 1 else None,
@@ -169,12 +173,6 @@ def _problem(
         consumer_zones=consumer_zones,
     )
     return asked, tuple(unknown)
-
-
-def _zones(shards: list[ShardView], consumers: list[ConsumerView]) -> tuple[Indexes, Indexes]:
-    names = sorted({*(shard.zone for shard in shards), *(each.zone for each in consumers)} - {""})
-    numbers = {zone: at for at, zone in enumerate(names)} | {"": assignors.NOBODY}
-    return np.array([numbers[shard.zone] for shard in shards]), np.array([numbers[each.zone] for each in consumers])
 
 
 def _stopped(picture: GroupView) -> tuple[str, ...]:

@@ -154,3 +154,9 @@ def topic_numbers(shards: Sequence[ShardId]) -> tuple[Indexes, tuple[str, ...]]:
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(split(shard)[0], len(numbers)) for shard in shards]
     return np.array(found, dtype=np.int64), tuple(numbers)
+
+
+def zone_numbers(shards: Sequence[str], consumers: Sequence[str]) -> tuple[Indexes, Indexes]:
+    """The number of the zone of each shard and of each consumer, NOBODY for those of which none is known (empty)."""
+    numbers = {zone: at for at, zone in enumerate(sorted({*shards, *consumers} - {""}))} | {"": NOBODY}
+    return np.array([numbers[zone] for zone in shards]), np.array([numbers[zone] for zone in consumers])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardherd.core import assignors
-from shardherd.core.assignors.problem import Indexes, names_array
+from shardherd.core.assignors.problem import Indexes, names_array, zone_numbers
 from shardherd.core.assignors.weighted import HYSTERESIS
 from shardherd.core.group import eligible, grants, rates
 from shardherd.core.group.state import GroupEvent, State
@@ -166,6 +166,4 @@ def _zones(state: State, shards: list[ShardId], consumers: list[ConsumerId]) -> 
     of_shards = [infos[shard].zone if shard in infos else "" for shard in shards]
     if not any(of_shards):
         return None, None
-    numbers = {zone: at for at, zone in enumerate(sorted({*of_consumers, *of_shards} - {""}))}
-    numbers[""] = assignors.NOBODY
-    return np.array([numbers[zone] for zone in of_shards]), np.array([numbers[zone] for zone in of_consumers])
+    return zone_numbers(of_shards, of_consumers)

@@ -1,11 +1,25 @@
-"""The natural order of names: `clicks/10` comes after `clicks/2`, and consumer `g-10` after `g-2`.
+"""What a group may be called, and the natural order of names: `clicks/10` after `clicks/2`, and consumer `g-10` after `g-2`.
 
-Used wherever an order must be the same for everybody.
+Used wherever an order must be the same for everybody, and before a name gets into a path.
 """
 
 from __future__ import annotations
 
+import re
+
 from shardherd.core.model.nouns import ConsumerId, ShardId
+
+LONGEST_NAME = 63
+
+_GROUP_NAME = re.compile(rf"(?!-)[a-z0-9-]{{1,{LONGEST_NAME}}}(?<!-)")
+
+
+def is_group_name(name: str) -> bool:
+    """Whether a ConsumerGroup, or its namespace, can be called so: both are labels of RFC 1123.
+
+    A group's is one because the names of its pods begin with it.
+    """
+    return _GROUP_NAME.fullmatch(name) is not None
 
 
 def shard_key(shard: ShardId) -> tuple[str, int, str]:
