@@ -29,7 +29,6 @@ OTHERS = {
     ("core/model/errors.py", "OwnershipDamaged"): "an error's code",
     ("core/planning/observed.py", "External"): "a mode of scaling",
     ("core/planning/observed.py", "Fixed"): "a mode of scaling",
-    ("inspect/checks.py", "Ready"): "a pod's condition",
 }
 """What is spelt as a reason and is something else."""
 
