@@ -329,6 +329,16 @@ class History:
         report = applying(self.stored)
         return {shard: report.id for shard, offset in offsets.items() if self.sets(shard, offset)} if report is not None else {}
 
+    def _is_being_reset(self, shard: ShardId, before: Offset) -> bool:
+        """Whether a reset has moved this shard on from this position, and is not made yet.
+
+        Its holder is granted what was decided before the reset was. It is fenced when the reset is made, and reads on from there.
+        """
+        report, highest = applying(self.stored), self.shards[shard].highest
+        if report is None or highest is None or not self.sets(shard, highest):
+            return False
+        return any(row.shard == shard and row.before == before for row in report.rows)
+
     def knows_no_more(self, reset: str | None) -> bool:
         """Whether a reset that was being made was lost with the ownership: what was asked for it may be done all the same."""
         report = applying(self.stored)
@@ -411,7 +421,7 @@ class History:
             if each.owner_epoch in actual.last_position:
                 continue
             actual.last_position[each.owner_epoch] = each.position
-            if each.position != actual.highest:
+            if each.position != actual.highest and not self._is_being_reset(each.shard, each.position):
                 raise BrokenError(
                     f"{each.shard}: {heartbeat.consumer} is granted epoch {each.owner_epoch} at position {each.position}, but"
                     f" durable is {actual.highest}"

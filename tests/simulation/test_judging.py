@@ -272,6 +272,29 @@ def test_a_position_that_a_user_asked_for_in_vain_is_set_by_the_reset_that_is_be
     assert judge.counts["resets made"] == 1
 
 
+@pytest.mark.parametrize(
+    ("rows", "position", "seen"),
+    [
+        ((ResetRow(T0, 4, 7),), 4, False),
+        ((ResetRow(T0, 4, 7),), 3, True),
+        ((ResetRow(T0, 4, 6),), 4, True),
+        ((ResetRow(T1, 4, 7),), 4, True),
+        ((), 4, True),
+    ],
+    ids=["set by it", "from elsewhere", "to elsewhere", "of another shard", "no reset"],
+)
+def test_who_is_told_of_its_grant_when_a_reset_has_set_the_shard_and_is_not_made_is_told_where_it_stood(
+    rows: tuple[ResetRow, ...], position: int, seen: bool
+) -> None:
+    judge = judging(HELD)
+    begun = ResetReport("one", ResetTo.LATEST, ResetState.APPLYING, "", rows=rows) if rows else None
+    judge.store(owned(HELD, reset=begun), LEADER)
+    judge.force(T0, 7)
+    reply = HeartbeatReply(6, (ConfirmedShard(T0, 4, 3, position),), session_timeout=Seconds(90.0))
+    with pytest.raises(BrokenError, match="granted epoch 4 at position") if seen else nullcontext():
+        judge.heartbeat_answered(heartbeat(A), reply, LEADER)
+
+
 def reset_to_where_it_stands() -> tuple[Judge, Kafka]:
     """A judge who has seen a reset set t/0 to 4, where it stood; A wrote 4 to 7 before. The reset has more to set yet."""
     begun = ResetReport("one", ResetTo.EARLIEST, ResetState.APPLYING, "", rows=(ResetRow(T0, 4, 4), ResetRow(T1, 4, 0)))
