@@ -332,7 +332,7 @@ class History:
     def _is_being_reset(self, shard: ShardId, before: Offset) -> bool:
         """Whether a reset has moved this shard on from this position, and is not made yet.
 
-        Its holder is granted what was decided before the reset was. It is fenced when the reset is made, and reads on from there.
+        Its holder is granted what was decided before the reset. It is fenced when the reset is made, and reads on from there.
         """
         report, highest = applying(self.stored), self.shards[shard].highest
         if report is None or highest is None or not self.sets(shard, highest):

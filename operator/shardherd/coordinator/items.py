@@ -119,9 +119,9 @@ class Waited:
 
 @dataclass(slots=True)
 class Prove:
-    """Write the ownership although nothing changed, to prove that we lead."""
+    """Write the ownership although nothing changed, to prove that we lead; without `answer` to see that writes go through."""
 
-    answer: asyncio.Future[None]
+    answer: asyncio.Future[None] | None = None
 
 
 Item = Ask | Tell | Outcome | Waited | Prove

@@ -83,6 +83,8 @@ class Mailbox:
         self._newest: dict[type[Request], Tell] = {}
         self._tick_after = float("-inf")
         self._stood = 0.0
+        self._refused_at: float | None = None
+        """Since when writes are refused, reckoned with the time that did not count; None while they go through."""
 
     def put(self, item: Item) -> None:
         """Add an item. Only on the event loop's thread."""
@@ -135,15 +137,15 @@ class Mailbox:
             self._check_clock(now)
             gap_first = bool(self._items) and isinstance(self._items[0], Tell) and isinstance(self._items[0].request, ClockGap)
             deadline = self.group.next_deadline()
-            if deadline is not None:
-                # What timed out and could not be stored is due again at once; the store is given time.
-                deadline = max(deadline, self._tick_after)
+            if self._refused_at is not None:
+                # Who did in time what was asked was refused, too: nothing times out before writes go through again.
+                deadline = self._tick_after
             due = deadline is not None and now >= deadline and not gap_first
             if self._items or due:
                 batch = list(self._items)
                 self._items.clear()
                 if due:
-                    batch.append(Tell(Tick(), insist=False))
+                    batch.append(Tell(Tick(), insist=False) if self._refused_at is None else Prove())
                 return batch
             self._filled.clear()
             # A timer of our own, which wakes us as an item does: cheaper than to be cancelled by a timeout.
@@ -176,6 +178,9 @@ class Mailbox:
                 return
             if growth:
                 self._admitted(growth, "")
+            if self._refused_at is not None:
+                refused_for, self._refused_at = self._ports.clock.now() - self._stood - self._refused_at, None
+                self.gap(refused_for)
         self.group.commit()
         for item, refusal in refused:
             _refuse(item, refusal)
@@ -234,7 +239,10 @@ class Mailbox:
 
     def _take_back(self, decided: list[_Decided], refused: list[tuple[Item, Exception]], error: Exception) -> None:
         log.warning("group %s: %s; nothing of %d requests was changed", self._identity, error, len(decided))
-        self._tick_after = self._ports.clock.now() + INSIST_AFTER
+        now = self._ports.clock.now()
+        self._tick_after = now + INSIST_AFTER
+        if self._refused_at is None:
+            self._refused_at = now - self._stood
         self._roll_back()
         for each in decided:
             self._decline(each.item, error)
@@ -288,9 +296,9 @@ class Mailbox:
                     self._committing(Committing(decision.positions))
             case Waited(parked=parked) if self._parking.holds(parked):
                 self._answer_parked((parked.heartbeat.consumer,))
-            case Prove(answer=proven):
+            case Prove(answer=proven) if proven is not None:
                 _resolve(proven, None)
-            case Tell() | Waited():
+            case Tell() | Waited() | Prove():
                 pass
 
     def _answer_parked(self, consumers: Iterable[ConsumerId]) -> None:
@@ -343,7 +351,7 @@ def _failed(group: GroupIdentity, error: Exception) -> ShardherdError:
 
 def _refuse(item: Item, error: Exception) -> None:
     match item:
-        case Ask(answer=answer) | Prove(answer=answer):
+        case Ask(answer=answer) | Prove(answer=answer) if answer is not None:
             answers = [answer]
         case Outcome(settles=settles):
             answers = [waiting.answer for waiting in settles if waiting.answer is not None]

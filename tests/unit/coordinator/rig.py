@@ -18,7 +18,6 @@ from shardherd.adapters.memory import (
     MemoryTokens,
     SimulatedClock,
 )
-from shardherd.coordinator.items import Tell
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.coordinator.ports import CoordinatorPorts
 from shardherd.coordinator.runner import GroupRunner
@@ -41,7 +40,6 @@ from shardherd.core.model.nouns import (
     ShardCheckpoint,
     ShardId,
 )
-from shardherd.core.model.requests import Tick
 from shardherd.telemetry.metrics import OperatorMetrics
 
 IDENTITY = GroupIdentity("demo", "clicks", "6a1f2c34-0000-4000-8000-000000000001")
@@ -120,8 +118,8 @@ class Rig:
             self.clock.advance(step)
             self.runtime.beat()
             if self.group.mailbox is not None:
-                # As the mailbox does it by itself, whose timer counts real seconds.
-                self.group.mailbox.put(Tell(Tick(), insist=False))
+                # As the mailbox's own timer does it, which counts real seconds.
+                self.group.mailbox._filled.set()
             await drain()
             seconds -= step
 

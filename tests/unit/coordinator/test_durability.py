@@ -451,7 +451,43 @@ async def test_the_time_of_a_write_that_failed_does_not_count_for_who_was_not_an
     with pytest.raises(CoordinatorUnavailableError, match="403; ask again"):
         await joining
 
+    await rig.advance(1.0)
     await rig.advance(20.0)
+    assert holder.name in rig.alive(), "21 of the 30 s were left, and writes went through again after one more"
+    await rig.advance(2.0)
+    assert holder.name not in rig.alive()
+
+
+async def test_who_did_in_time_what_was_asked_and_was_refused_with_the_write_is_not_timed_out(rig: Rig) -> None:
+    holder, other = await rig.serving(2, release_timeout=30.0, session_timeout=600.0)
+    asked = await rig.group.heartbeat(structs.replace(holder.beat(), draining=True), 0.0)
+    rig.ownership.faults.fail("save", REFUSED, times=1000)
+    holder.held, holder.revision = {}, asked.revision
+    for _ in range(6):
+        with pytest.raises(CoordinatorUnavailableError, match="403; ask again"):
+            await rig.group.heartbeat(structs.replace(holder.beat(), draining=True), 0.0)
+        await rig.advance(10.0)
+
+    rig.ownership.faults.before["save"].clear()
+    await rig.advance(10.0)
+    assert holder.name in rig.alive()
+    await rig.group.heartbeat(structs.replace(holder.beat(), draining=True), 0.0)
+    await other.heartbeat()
+    assert len(other.held) == 4
+
+
+async def test_who_did_nothing_is_timed_out_once_writes_went_through_for_as_long_as_it_was_given(rig: Rig) -> None:
+    holder, _ = await rig.serving(2, release_timeout=30.0, session_timeout=600.0)
+    await rig.group.heartbeat(structs.replace(holder.beat(), draining=True), 0.0)
+    await rig.advance(10.0)
+    rig.ownership.faults.fail("save", REFUSED, times=1000)
+    with pytest.raises(CoordinatorUnavailableError, match="403; ask again"):
+        await rig.consumer(2).heartbeat()
+    await rig.advance(60.0)
+
+    rig.ownership.faults.before["save"].clear()
+    await rig.advance(1.0)
+    await rig.advance(19.0)
     assert holder.name in rig.alive()
     await rig.advance(2.0)
     assert holder.name not in rig.alive()
