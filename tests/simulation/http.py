@@ -1,4 +1,4 @@
-"""The real HTTP application of an operator, served without sockets: its routes, guard, authentication, codec and errors.
+"""The real HTTP API of an operator, served without sockets: its routes, guard, authentication, codec and errors.
 
 Only aiohttp's parser and its connections are left out.
 """
@@ -15,7 +15,7 @@ from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from shardherd.coordinator.api import MAX_BODY, make_application
+from shardherd.coordinator.api import MAX_BODY, make_api
 from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.model.nouns import GroupSpec
@@ -57,12 +57,11 @@ class PodTokens:
 
 
 class HttpServer:
-    """The application of one operator."""
+    """The API of one operator."""
 
     def __init__(self, runtime: Runtime, spec: Callable[[], GroupSpec]) -> None:
         ports = runtime.ports
-        self._application = make_application(runtime, Authenticator(PodTokens(spec), ports.clock, ports.metrics))
-        self._application.freeze()
+        self._answer = make_api(runtime, Authenticator(PodTokens(spec), ports.clock, ports.metrics))
 
     async def answer(self, request: HttpRequest) -> HttpAnswer | None:
         """The answer; None if the connection was closed instead. Cancelling is what a closed connection does."""
@@ -78,8 +77,10 @@ class HttpServer:
             request.method, request.target, HttpVersion11, headers, raw, False, None, False, False, URL(request.target)
         )
         task = cast("asyncio.Task[None]", asyncio.current_task())
-        served = web.Request(message, body, cast("Any", connection), cast("Any", None), task, loop, client_max_size=MAX_BODY)
-        response = await self._application._handle(served)
+        served = web.BaseRequest(
+            message, body, cast("Any", connection), cast("Any", None), task, loop, client_max_size=MAX_BODY
+        )
+        response = await self._answer(served)
         if transport.aborted:
             return None
         assert isinstance(response, web.Response)

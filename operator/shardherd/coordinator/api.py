@@ -12,8 +12,8 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -21,6 +21,7 @@ from shardherd import protocol
 from shardherd.coordinator import limits, openapi
 from shardherd.coordinator.auth import Authenticator, Bearer
 from shardherd.coordinator.limits import LARGE, LargeBodies, RateLimit, in_time
+from shardherd.coordinator.routes import Handler, Routes
 from shardherd.coordinator.runner import GroupRunner
 from shardherd.coordinator.runtime import Runtime
 from shardherd.core.model.errors import (
@@ -49,10 +50,11 @@ RETRY_AFTER = "1"
 _WAIT = web.RequestKey("wait", float)
 """In a request that came too soon: after how many seconds the next may."""
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_NAMED = web.RequestKey("named", dict[str, str])
+"""In a request: what its path names."""
 
 
-def make_application(
+def make_api(
     runtime: Runtime,
     authenticator: Authenticator,
     max_body: int = MAX_BODY,
@@ -60,21 +62,16 @@ def make_application(
     requests_per_second: float = 0.0,
     accept_plain: bool = True,
     certified: Callable[[], bool] = lambda: True,
-) -> web.Application:
-    """The whole API as an aiohttp application. A body of more than `max_body` bytes is refused, and so are
-    the calls of one caller, and tokens from one address that are not known, above `requests_per_second` (0: no limit).
+) -> Handler:
+    """The whole API: it answers a request. A body of more than `max_body` bytes, which the request is to be made with, is
+    refused, and so are the calls of one caller, and tokens from one address that are not known, above `requests_per_second`
+    (0: no limit).
 
     Without `accept_plain` only calls over TLS are answered, but for those about health. `certified` tells whether there is a
     certificate to serve with.
     """
-    api = _Api(runtime, authenticator, max_body, RateLimit(requests_per_second, runtime.ports.clock), accept_plain, certified)
-    application = web.Application(client_max_size=max_body, middlewares=[api.guard])
-    application.add_routes(
-        [web.get("/healthz", api.healthz), web.get("/readyz", api.readyz), web.get("/openapi.json", api.openapi)]
-    )
-    for operation in openapi.OPERATIONS:
-        application.router.add_route(operation.method, operation.path, getattr(api, operation.name))
-    return application
+    limit = RateLimit(requests_per_second, runtime.ports.clock)
+    return _Api(runtime, authenticator, max_body, limit, accept_plain, certified).answer
 
 
 class _TooSlowError(Exception):
@@ -100,27 +97,35 @@ class _Api:
         self._certified = certified
         self._metrics = runtime.ports.metrics
         self._document = json.dumps(openapi.document()).encode()
+        looks = [("/healthz", self.healthz), ("/readyz", self.readyz), ("/openapi.json", self.openapi)]
+        self._routes = Routes(
+            [
+                *((method, path, handler) for path, handler in looks for method in ("GET", "HEAD")),
+                *((each.method, each.path, getattr(self, each.name)) for each in openapi.OPERATIONS),
+            ]
+        )
 
-    @property
-    def guard(self) -> Any:
-        @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if not request.path.startswith("/v1/"):
-                return await handler(request)
-            response = await self._answer(request, handler)
-            if not self._runtime.leading and response.status != protocol.error_status(NotLeadingError("")):
-                log.warning("closing the connection to %s unanswered: this coordinator may not lead any more", request.remote)
-                if request.transport is not None:
-                    request.transport.abort()
-            return response
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to any request. Raises HTTPNotFound or HTTPMethodNotAllowed for one that is not of the protocol."""
+        path = request.rel_url.raw_path
+        if not path.startswith("/v1/"):
+            handler, _ = self._routes.find(request.method, path)
+            return await handler(request)
+        response = await self._answer(request, path)
+        if not self._runtime.leading and response.status != protocol.error_status(NotLeadingError("")):
+            log.warning("closing the connection to %s unanswered: this coordinator may not lead any more", request.remote)
+            if request.transport is not None:
+                request.transport.abort()
+        return response
 
-        return guard
-
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        named: dict[str, str] = {}
         try:
             protocol.check_version(request.headers.get(protocol.PROTOCOL_HEADER))
             self._runtime.check_leading()
-            _check_names(request)
+            handler, named = self._routes.find(request.method, path)
+            request[_NAMED] = named
+            _check_names(named)
             if not self._accept_plain:
                 self._auth.check_private(secure=request.secure)
             return await handler(request)
@@ -138,16 +143,16 @@ class _Api:
         except web.HTTPException as error:
             message = f"{request.method} {request.path}: {error.reason}; the calls are listed at /openapi.json"
             refusal, status = InvalidRequestError(message), error.status
-        if refusal.group is None and "namespace" in request.match_info and not _wrong_names(request):
-            refusal.group = "{namespace}/{name}".format(**request.match_info)
+        if refusal.group is None and named and not _wrong_names(named):
+            refusal.group = "{namespace}/{name}".format(**named)
         return _refusal(refusal, status, request.get(_WAIT, 0.0))
 
     # Health.
 
-    async def healthz(self, _request: web.Request) -> web.Response:
+    async def healthz(self, _request: web.BaseRequest) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def readyz(self, _request: web.Request) -> web.Response:
+    async def readyz(self, _request: web.BaseRequest) -> web.Response:
         if not self._certified():
             return web.Response(status=503, text="there is no certificate to serve with yet; the log says why\n")
         if self._runtime.ready:
@@ -158,12 +163,12 @@ class _Api:
         text = "groups are being loaded\n" if self._runtime.leading else "not leading\n"
         return web.Response(status=503, text=text)
 
-    async def openapi(self, _request: web.Request) -> web.Response:
+    async def openapi(self, _request: web.BaseRequest) -> web.Response:
         return web.Response(body=self._document, content_type="application/json")
 
     # What consumers send.
 
-    async def heartbeat(self, request: web.Request) -> web.Response:
+    async def heartbeat(self, request: web.BaseRequest) -> web.Response:
         runner, heartbeat = await self._admit(request, Heartbeat)
         wait = _wait(request)
         try:
@@ -174,7 +179,7 @@ class _Api:
         self._metrics.heartbeat(runner.spec.identity, "ok")
         return _json(reply)
 
-    async def checkpoints(self, request: web.Request) -> web.Response:
+    async def checkpoints(self, request: web.BaseRequest) -> web.Response:
         runner, checkpoint = await self._admit(request, CheckpointRequest)
         identity = runner.spec.identity
         try:
@@ -187,34 +192,34 @@ class _Api:
                 self._metrics.checkpoints(identity, result.value, count)
         return _json(reply)
 
-    async def leave(self, request: web.Request) -> web.Response:
+    async def leave(self, request: web.BaseRequest) -> web.Response:
         runner, leave = await self._admit(request, Leave)
         await runner.ask(leave)
         return web.Response(status=204)
 
     # What may be looked at.
 
-    async def view(self, request: web.Request) -> web.Response:
+    async def view(self, request: web.BaseRequest) -> web.Response:
         return _json(await self._view(request))
 
-    async def shards(self, request: web.Request) -> web.Response:
+    async def shards(self, request: web.BaseRequest) -> web.Response:
         return _json((await self._view(request)).shards)
 
-    async def shard(self, request: web.Request) -> web.Response:
+    async def shard(self, request: web.BaseRequest) -> web.Response:
         name, runner = _shard(request), await self._member(request)
         if (shard := runner.shard(name)) is not None:
             return _json(shard)
         self._known(runner)
-        group = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        group = f"{request[_NAMED]['namespace']}/{request[_NAMED]['name']}"
         raise UnknownShardError(f"group {group} has no shard {name}; list them at .../shards", group=group, shard=name)
 
-    async def reset(self, request: web.Request) -> web.Response:
+    async def reset(self, request: web.BaseRequest) -> web.Response:
         return _json((await self._member(request)).reset())
 
     # What only a Role allows.
 
-    async def force(self, request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
+    async def force(self, request: web.BaseRequest) -> web.Response:
+        namespace, name = request[_NAMED]["namespace"], request[_NAMED]["name"]
         caller = await self._caller(request, _bearer(request))
         await self._auth.check_forces(caller, namespace, name)
         runner = self._runtime.group(namespace, name)
@@ -224,7 +229,7 @@ class _Api:
         )
         return _json(await runner.ask(ForceCheckpoint(_shard(request), body.offset)))
 
-    async def _caller(self, request: web.Request, bearer: Bearer | None) -> Caller:
+    async def _caller(self, request: web.BaseRequest, bearer: Bearer | None) -> Caller:
         """Who calls. Raises UnauthenticatedError, TooManyRequestsError, CoordinatorUnavailableError."""
         if self._auth.needs_review(bearer):
             # Each asks the API server something, and of who sends many of them nothing is known but the address.
@@ -234,7 +239,7 @@ class _Api:
         self._bound(request, _key(caller), f"{name!r} calls more often than")
         return caller
 
-    def _bound(self, request: web.Request, key: Hashable, limit: str) -> None:
+    def _bound(self, request: web.BaseRequest, key: Hashable, limit: str) -> None:
         """Count this call. Raises TooManyRequestsError if it is one too many under this key."""
         wait = self._limit.take(key)
         if wait > 0:
@@ -242,9 +247,9 @@ class _Api:
             request[_WAIT] = wait
             raise TooManyRequestsError(f"{limit} api.requestsPerSecond of the chart allows; call again after {wait:.2f} s")
 
-    async def _admit(self, request: web.Request, kind: type[T]) -> tuple[GroupRunner, T]:
+    async def _admit(self, request: web.BaseRequest, kind: type[T]) -> tuple[GroupRunner, T]:
         """The group and the request's body, once its caller has shown to be the consumer that it names."""
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        namespace, name = request[_NAMED]["namespace"], request[_NAMED]["name"]
         bearer = _bearer(request)
         caller = await self._caller(request, bearer)
         self._auth.check_namespace(caller, namespace, name)
@@ -255,8 +260,11 @@ class _Api:
         self._auth.check_consumer(caller, runner.spec, body.consumer, body.incarnation, body.group_uid)
         return runner, body
 
-    async def _body(self, request: web.Request, caller: Caller) -> bytes:
+    async def _body(self, request: web.BaseRequest, caller: Caller) -> bytes:
         """The request's body. Raises _TooSlowError if it does not arrive in time."""
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            # Who waits for this sends its body only now.
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         small = request.content_length is not None and request.content_length <= LARGE
         if small and request.content.is_eof():
             # It has arrived with the headers, as nearly all do: there is nothing to wait for.
@@ -267,14 +275,14 @@ class _Api:
         except TimeoutError as error:
             raise _TooSlowError from error
 
-    async def _member(self, request: web.Request) -> GroupRunner:
+    async def _member(self, request: web.BaseRequest) -> GroupRunner:
         """The group, once the caller has shown to be one of its pods."""
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        namespace, name = request[_NAMED]["namespace"], request[_NAMED]["name"]
         caller = await self._caller(request, _bearer(request))
         await self._auth.check_looks(caller, namespace, name, lambda: self._runtime.group(namespace, name).spec)
         return self._runtime.group(namespace, name)
 
-    async def _view(self, request: web.Request) -> GroupView:
+    async def _view(self, request: web.BaseRequest) -> GroupView:
         return self._known(await self._member(request))
 
     def _known(self, runner: GroupRunner) -> GroupView:
@@ -285,7 +293,7 @@ class _Api:
         return view
 
 
-def _bearer(request: web.Request) -> Bearer | None:
+def _bearer(request: web.BaseRequest) -> Bearer | None:
     return Bearer.of(request.headers.get("Authorization"))
 
 
@@ -294,29 +302,28 @@ def _key(caller: Caller) -> Hashable:
     return (caller.user, caller.namespace, caller.service_account, caller.pod_uid)
 
 
-def _check_names(request: web.Request) -> None:
+def _check_names(named: Mapping[str, str]) -> None:
     """Raises InvalidRequestError unless namespace and name of the path can be those of a resource.
 
     They are asked about at the API server: nothing else may get into its paths, or into our metrics and messages.
     """
-    for what, value in _wrong_names(request):
+    for what, value in _wrong_names(named):
         raise InvalidRequestError(
             f"the {what} in the path is {value[:80]!r}; it must be that of a ConsumerGroup: lower-case letters, digits and '-',"
             f" at most {LONGEST_NAME}"
         )
 
 
-def _wrong_names(request: web.Request) -> list[tuple[str, str]]:
-    named = request.match_info
-    return [(what, named[what]) for what in ("namespace", "name") if what in named and not is_group_name(named[what])]
+def _wrong_names(named: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(what, named[what]) for what in ("namespace", "name") if not is_group_name(named[what])]
 
 
-def _shard(request: web.Request) -> ShardId:
+def _shard(request: web.BaseRequest) -> ShardId:
     """The shard that the path names."""
-    return ShardId(f"{request.match_info['topic']}/{request.match_info['partition']}")
+    return ShardId(f"{request[_NAMED]['topic']}/{request[_NAMED]['partition']}")
 
 
-def _wait(request: web.Request) -> float:
+def _wait(request: web.BaseRequest) -> float:
     """The query's waitMs in seconds."""
     text = request.query.get("waitMs", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 9:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from shardherd.coordinator.api import MAX_BODY, make_application
+from shardherd.coordinator.api import MAX_BODY, make_api
 from shardherd.coordinator.auth import Authenticator
 from shardherd.coordinator.coordination import ThreadSafeCoordination
 from shardherd.coordinator.ports import CoordinatorPorts
@@ -75,7 +75,7 @@ class CoordinatorServer:
             unknown_group_grace=unknown_group_grace,
             max_groups_per_source=max_groups_per_source,
         )
-        self._runner: web.AppRunner | None = None
+        self._runner: web.ServerRunner | None = None
         self._coordination: ThreadSafeCoordination | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -102,10 +102,11 @@ class CoordinatorServer:
 
     async def start(self) -> None:
         """Listen. Raises OSError if the port is taken."""
-        self._coordination = ThreadSafeCoordination(self._runtime, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        self._coordination = ThreadSafeCoordination(self._runtime, loop)
         authenticator = Authenticator(self._ports.tokens, self._ports.clock, self._ports.metrics)
         tls = self._tls
-        application = make_application(
+        answer = make_api(
             self._runtime,
             authenticator,
             self._max_body,
@@ -113,14 +114,17 @@ class CoordinatorServer:
             accept_plain=tls is None or tls.accept_plain,
             certified=tls.certified if tls is not None else lambda: True,
         )
-        self._runner = web.AppRunner(
-            application,
+        server = web.Server(
+            answer,
+            request_factory=lambda message, body, protocol, writer, task: web.BaseRequest(
+                message, body, protocol, writer, task, loop, client_max_size=self._max_body
+            ),
             handler_cancellation=True,
             access_log=None,
-            shutdown_timeout=STOP_TIMEOUT,
             keepalive_timeout=75.0,
             lingering_time=LINGER,
         )
+        self._runner = web.ServerRunner(server, shutdown_timeout=STOP_TIMEOUT)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
         log.info("the coordinator listens on %s:%s", self._host, self.port)

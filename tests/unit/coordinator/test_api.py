@@ -197,6 +197,30 @@ async def test_a_path_that_does_not_exist_is_refused_as_json(service: Service, p
     assert (answered, body["error"]["code"]) == (status, "InvalidRequest")
 
 
+async def test_who_waits_to_be_told_to_send_its_body_is_told(service: Service) -> None:
+    service.server.coordination.apply(spec_of())
+    await service.server.lead()
+    await service.settled()
+    headers = {protocol.PROTOCOL_HEADER: "3", "Authorization": "Bearer a-token"}
+
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"{service.url}{BASE}/heartbeat", data=protocol.dumps(HEARTBEAT), headers=headers, expect100=True
+        ) as response,
+    ):
+        assert response.status == 200
+
+
+async def test_health_may_be_asked_for_without_its_text(service: Service) -> None:
+    async with aiohttp.ClientSession() as session, session.head(f"{service.url}/healthz") as response:
+        assert (response.status, await response.text()) == (200, "")
+    async with aiohttp.ClientSession() as session, session.post(f"{service.url}/healthz") as response:
+        assert (response.status, response.headers["Allow"]) == (405, "GET,HEAD")
+    async with aiohttp.ClientSession() as session, session.get(f"{service.url}/metrics") as response:
+        assert response.status == 404
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
