@@ -12,7 +12,7 @@ from shardherd.core.group.records import ShardRecord
 from shardherd.core.group.state import GroupEvent, State
 from shardherd.core.model.event_reasons import CONSUMER_JOINED, SHARD_OVER
 from shardherd.core.model.naming import shard_key
-from shardherd.core.model.nouns import ConsumerId, ResetState, ShardId, ShardInfo, ShardState
+from shardherd.core.model.nouns import ConsumerId, Offset, ResetState, ShardId, ShardInfo, ShardState
 
 HELD = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
 
@@ -45,8 +45,19 @@ def checkpoint_lost(state: State, record: ShardRecord) -> bool:
     position = state.positions.get(record.shard)
     if position is None:
         return record.started
-    info = state.infos.get(record.shard)
-    return (info is not None and position < info.begin) or position < state.clocks.copies.get(record.shard, 0)
+    return _cannot_be_right(state, record.shard, position, state.infos.get(record.shard))
+
+
+def may_be_read(state: State, shard: ShardId, position: Offset) -> bool:
+    """Whether the source has this shard, and its durable position is not lost. Asked for every shard of every heartbeat."""
+    info = state.infos.get(shard)
+    if info is None and is_away(state, shard):
+        return False
+    return not _cannot_be_right(state, shard, position, info)
+
+
+def _cannot_be_right(state: State, shard: ShardId, position: Offset, info: ShardInfo | None) -> bool:
+    return (info is not None and position < info.begin) or position < state.clocks.copies.get(shard, 0)
 
 
 def lost_checkpoints(state: State) -> list[ShardId]:

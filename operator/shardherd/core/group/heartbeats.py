@@ -95,13 +95,13 @@ def confirmed(state: State, consumer: ConsumerId) -> tuple[ConfirmedShard, ...]:
     record = state.consumers.get(consumer)
     if record is None or not record.present:
         return ()
+    recreated = state.clocks.recreated
     found = []
     for shard in sorted(state.under.get((consumer, record.incarnation), ())):
-        row = state.shards[shard]
-        position = state.positions.get(shard)
-        if shard in state.clocks.recreated or grants.is_away(state, shard):
+        row, position = state.shards[shard], state.positions.get(shard)
+        if row.state is not ShardState.ALREADY_ALLOC or position is None or shard in recreated:
             continue
-        if row.state is ShardState.ALREADY_ALLOC and position is not None and not grants.checkpoint_lost(state, row):
+        if grants.may_be_read(state, shard, position):
             found.append(ConfirmedShard(shard, row.owner_epoch, row.held_since_epoch, position))
     return tuple(found)
 
