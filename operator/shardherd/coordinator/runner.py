@@ -21,7 +21,7 @@ from shardherd.coordinator.items import Ask, CommitError, CommitReport, IdInUse,
 from shardherd.coordinator.mailbox import Mailbox
 from shardherd.coordinator.ports import CoordinatorPorts, LeadershipLostError
 from shardherd.coordinator.restrictions import Restrictions, check_whole
-from shardherd.coordinator.room import Room
+from shardherd.coordinator.size_limit import SizeLimit
 from shardherd.coordinator.storage import GroupStorage
 from shardherd.coordinator.stored import view_of_stored
 from shardherd.coordinator.timed import Timed
@@ -91,7 +91,7 @@ class GroupRunner:
         self._restrictions = Restrictions(spec.source)
         self._timed = Timed(ports, spec.identity)
         self._age = LagAge(ports, spec.identity, discovery_interval, group=lambda: self.mailbox.group if self.mailbox else None)
-        self._room = Room(
+        self._size_limit = SizeLimit(
             ports.clock,
             lambda: self.group.shard_count,
             lambda message: self._set_restrictions(replace(self._restrictions, too_large=message)),
@@ -126,7 +126,7 @@ class GroupRunner:
     def change(self, spec: GroupSpec) -> None:
         """A new spec with the same identity and source."""
         self.spec = spec
-        self._room.changed()
+        self._size_limit.changed()
         self.tell(SettingsChanged(spec))
 
     def admit(self, refusal: Condition | None) -> None:
@@ -301,7 +301,7 @@ class GroupRunner:
         if group.begins_at_ends:
             check_whole(looked)
         self._cleaning.seen(looked)
-        found, (shards, kept_out) = len(looked.shards), self._room.sift(looked.shards, group.unadmitted)
+        found, (shards, kept_out) = len(looked.shards), self._size_limit.sift(looked.shards, group.unadmitted)
         unread = group.unread(shards)
         durable = await committer.read(unread)
         notes = await committer.notes(unread)
@@ -316,7 +316,7 @@ class GroupRunner:
     async def _reset(self, source: ShardSource) -> None:
         """Go on with a declared reset, if there is one to go on with. After a look: what it is decided from is new."""
         group = self.group
-        wanted = self._room.reset(group.reset_due, begun=group.reset_begun)
+        wanted = self._size_limit.reset(group.reset_due, begun=group.reset_begun)
         if wanted is None:
             return
         if (timestamp := wanted.timestamp) is not None:
@@ -344,7 +344,7 @@ class GroupRunner:
             group,
             storage,
             committing=committer.put,
-            admitted=self._room.tried,
+            admitted=self._size_limit.tried,
             check_clock=self._check_clock,
             forgot=self._cleaning.put,
         )

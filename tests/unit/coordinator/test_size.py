@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shardherd.adapters.memory import SimulatedClock
 from shardherd.coordinator.items import Tell
-from shardherd.coordinator.room import AGAIN, Room
+from shardherd.coordinator.size_limit import AGAIN, SizeLimit
 from shardherd.core.group.ownership import dumps
 from shardherd.core.model.nouns import GroupSpec, Incarnation, Reset, ResetState, ResetTo, ShardId, ShardInfo
 from shardherd.core.model.requests import ResetDue, ShardsDiscovered
@@ -147,7 +147,7 @@ async def test_shards_that_found_no_room_are_let_in_once_there_is_some(rig: Rig)
 
 def test_it_is_not_tried_again_with_every_look() -> None:
     clock, messages = SimulatedClock(), list[str]()
-    room = Room(clock, lambda: 1, messages.append)
+    room = SizeLimit(clock, lambda: 1, messages.append)
     known, fresh = ShardInfo(ShardId("t/0"), 0, 0), ShardInfo(ShardId("t/1"), 0, 0)
 
     def shown() -> tuple[tuple[ShardInfo, ...], frozenset[ShardId]]:

@@ -18,7 +18,7 @@ AGAIN = 60.0
 """Seconds between attempts: to find out how large an ownership is takes a second where it is that large."""
 
 
-class Room:
+class SizeLimit:
     """One group's. `size` counts the shards that it has. `tell` is called with what stays out, and why; empty: nothing does."""
 
     def __init__(self, clock: Clock, size: Callable[[], int], tell: Callable[[str], None]) -> None:
@@ -42,7 +42,7 @@ class Room:
             self._tell("")
 
     def changed(self) -> None:
-        """The group was declared anew: there may be room."""
+        """The group was declared anew: it may fit now."""
         self._again_at = float("-inf")
 
     def sift(
