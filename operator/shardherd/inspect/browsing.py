@@ -1,13 +1,15 @@
 """Serves the operator's page to this machine: its document comes through the API server, with the rights of the user.
 
 Called by `commands`. Only this one document is asked for, with GET, and only on the loopback address is anything served; the
-page's files are those of this program. So nobody is let further than the user may go, and not there but to look. Decides nothing.
+page's files are those of this program. So nobody is let further than the user may go, and not there but to look. Decides
+nothing.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -74,6 +76,12 @@ def served(through: Through, port: int) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.port}/"
     finally:
         server.close()
+
+
+def until_interrupted() -> None:
+    """Wait for Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 def local_address(state: Path) -> str:

@@ -11,7 +11,6 @@ import inspect
 import itertools
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -376,8 +375,7 @@ def page(
     api, _ = connect(where.kubeconfig, where.context)
     with browsing.served(browsing.Through(api, operators, release, page_port), port) as address:
         print(f"{address} (Ctrl-C ends it)", flush=True)
-        with suppress(KeyboardInterrupt):
-            threading.Event().wait()
+        browsing.until_interrupted()
 
 
 @command("report")

@@ -113,7 +113,7 @@ class PageServer:
             _made, _static, _hosts = staticmethod(made), static, hosts
 
         self._server = _Server((address, port), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="page", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="page", daemon=True)
         self._thread.start()
 
     @property
@@ -153,6 +153,7 @@ def _static() -> dict[str, _File]:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = THREADS
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._room = threading.BoundedSemaphore(THREADS)
