@@ -13,7 +13,7 @@ from shardherd.core.model.nouns import ConsumerId, ConsumerView, GroupIdentity, 
 from shardherd.page.document import identity_of
 from shardherd.page.history import POINTS, History
 from shardherd.page.serving import LOOPBACK, PageServer, Views
-from tests.unit.inspect.observations import resource, run
+from tests.unit.inspect.observations import SINCE, resource, run
 
 Json = dict[str, Any]
 WALL = 1_795_000_000.0
@@ -67,13 +67,14 @@ class Pages:
         view = self.views[group]
         for number in range(POINTS):
             self.clock.time = WALL - (POINTS - number) * 15.0
-            backlog = int(1500 + 1400 * math.sin(number / 24) + 300 * math.sin(number / 5))
+            backlog = max(0, int(1500 + 1400 * math.sin(number / 24) + 300 * math.sin(number / 5)))
             shards = (
                 msgspec.structs.replace(view.shards[0], lag_records=backlog),
                 *(msgspec.structs.replace(each, lag_records=0) for each in view.shards[1:]),
             )
             aged = msgspec.structs.replace(view, shards=shards, lag_seconds=None if 60 < number < 80 else backlog // 40)
             self.history.sample({group: aged})
+            self.views[group] = aged
         self.clock.time = WALL
 
     def serve(self) -> str:
@@ -98,8 +99,24 @@ def group(shards: int, consumers: int, *, lag: int = 0, name: str = "clicks", **
     names = [ConsumerId(f"{name}-{number}") for number in range(consumers)]
     held = tuple(shard(number, names[number % consumers], topic=name, lag=lag) for number in range(shards))
     counts = {"total": shards, "wait": 0, "notAlloc": 0, "alreadyAlloc": shards, "transfer": 0, "over": 0}
-    status = {"shards": counts, "readyReplicas": consumers, "desiredReplicas": consumers, **fields.pop("status", {})}
-    said = {"Ready": ("True", "Consuming", f"{consumers} consumers read {shards} shards."), **fields.pop("conditions", {})}
+    each = f"{shards} shards, {-(-shards // consumers)} for each consumer."
+    scaling = {"desired": consumers, "reason": "FollowingShards", "message": each, "time": SINCE}
+    status = {
+        "shards": counts,
+        "readyReplicas": consumers,
+        "desiredReplicas": consumers,
+        "scaling": scaling,
+        **fields.pop("status", {}),
+    }
+    said = {
+        "Ready": ("True", "Consuming", f"{consumers} consumers read {shards} shards."),
+        "Reconciling": ("False", "Settled", f"{consumers} consumers as declared."),
+        "SourceReachable": ("True", "Discovered", f"{shards} shards found."),
+        "ConsumersReady": ("True", "AllReady", f"{consumers} of {consumers} consumers are ready."),
+        "Balanced": ("True", "Balanced", f"{consumers} consumers with {-(-shards // consumers)} shards each at most."),
+        "ScalingActive": ("True", "FollowingShards", each),
+        **fields.pop("conditions", {}),
+    }
     return resource(name, status=status, conditions=said, **fields), view(names, held)
 
 

@@ -55,8 +55,8 @@ def test_a_group_is_shown_and_shards_move_when_they_change_hands(browser: Browse
     shown(browser, pages)
 
     assert browser.text("article .said") == "Consuming: 3 consumers read 12 shards."
-    assert "480 records" in browser.text(".tiles")
-    assert "FollowingShards: 4 shards, 2 for each consumer." in browser.text(".answers")
+    assert "12 of 12 held" in browser.text(".tiles")
+    assert "FollowingShards: 12 shards, 4 for each consumer." in browser.text(".answers")
     assert "It means: the operator chooses the number of consumers by the shards (mode Shards)." in browser.text(".answers")
     assert "ConsumerJoined" in browser.text("[aria-label^='Rebalances']")
     assert browser.text("[aria-label^='Rebalances'] tbody td:nth-child(3)") == "4"
@@ -178,11 +178,13 @@ def test_names_and_messages_are_shown_as_text_whatever_they_are(browser: Browser
 
 def test_no_text_becomes_a_script_or_html(browser: Browser, pages: Pages) -> None:
     browser.open(pages.serve())
-    for change in ("document.body.innerHTML = '<b>x</b>'", "document.createElement('script').text = 'x'"):
+    changes = (
+        "document.body.innerHTML = '<b>x</b>'",
+        "document.createElement('script').text = 'x'",
+        "document.createElement('div').setAttribute('onclick', 'x')",
+    )
+    for change in changes:
         assert browser.run(f"try {{ {change}; return 'done' }} catch (error) {{ return error.name }}") == "TypeError"
-    made = "const made = document.createElement('div'); made.setAttribute('onclick', 'document.title = 1'); made.click()"
-    assert browser.run(f"{made}; return document.title") == "shardherd"
-    assert any("Content Security Policy" in each for each in browser.complaints())
 
 
 def test_a_thousand_shards_are_drawn_quickly_and_found_by_a_filter(browser: Browser, pages: Pages) -> None:
@@ -201,6 +203,7 @@ def test_a_thousand_shards_are_drawn_quickly_and_found_by_a_filter(browser: Brow
         return performance.now() - begun;
     """)
     assert took < 1000
+    browser.size(1280, 1300)
     keep(browser, "page-thousand")
 
     browser.click("#shard-filter")

@@ -94,7 +94,7 @@ def test_a_group_in_full_is_the_status_the_view_and_the_past(pages: Pages) -> No
     assert chosen["diagnosis"][1] == {
         "question": "Why this assignment (assignor Sticky)?",
         "reason": "Balanced",
-        "message": "2 consumers with 2 shards each.",
+        "message": "2 consumers with 2 shards each at most.",
         "means": "the shards are spread as they should be",
         "remedy": "",
         "source": f"condition Balanced, since {SINCE}",

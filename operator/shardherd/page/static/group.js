@@ -65,10 +65,11 @@ export function makeGroup(announce) {
   const node = h("article", {},
     h("div", { class: "title" }, title, ready), message, loading,
     h("dl", { class: "tiles" }, ...Object.values(tiles).map((each) => each.node)),
-    section("Diagnosis", withheld, answers, conditions.node),
+    section("Diagnosis", withheld, answers),
     section("Shards on consumers", states, noShards, picture.node, shard.node),
     section("Lag of the last hour", h("div", { class: "pair" }, lagRecords.node, lagSeconds.node)),
     section("Rebalances", told, rebalances.node),
+    section("Conditions", conditions.node),
     section("Consumers", more, consumers.node),
     section("Shards", shards.node));
 
