@@ -99,7 +99,6 @@ def test_a_shard_glides_to_its_new_holder_unless_nothing_is_to_move(browser: Bro
 def test_without_groups_it_says_how_to_make_one_and_shows_the_first_by_itself(browser: Browser, pages: Pages) -> None:
     browser.open(pages.serve())
     browser.until(lambda: "There is no ConsumerGroup yet" in browser.text("#state"))
-    keep(browser, "page-empty")
     pages.put(*group(2, 1))
     pages.passes()
     browser.look()
@@ -135,7 +134,6 @@ def test_while_the_operator_is_away_it_says_so_and_goes_on_when_it_is_back(brows
     browser.until(lambda: "The operator does not answer. What is shown is of " in browser.text("#trouble"))
     assert browser.text("article h2") == "shop/clicks"
     assert browser.text("#connection") == "no answer"
-    keep(browser, "page-away")
 
     pages.put(made, moved(picture, _0={"lag_records": 1005}))
     pages.passes()
@@ -248,9 +246,9 @@ def test_everything_is_reached_by_the_keyboard(browser: Browser, pages: Pages) -
     assert browser.run("return document.querySelector('.shard.chosen').getAttribute('aria-selected')") == "true"
     assert browser.text("#announced").startswith("views/1: ALREADY_ALLOC, views-1.")
     # The next look leaves the focus where it is.
+    before = browser.text("#connection")
     pages.passes()
     browser.look()
-    before = browser.text("#connection")
     browser.until(lambda: browser.text("#connection") != before)
     assert browser.run(focused) == "Shards on consumers"
     assert browser.run(active) == "shard-views/1"
@@ -296,12 +294,14 @@ def test_light_and_dark_follow_what_the_user_prefers(browser: Browser, pages: Pa
     identity = pages.put(made, view(names, shards))
     pages.put(*group(8, 2, name="orders"))
     pages.hour(identity)
-    for reason, count in ((CONSUMER_JOINED, 6), (TRANSFER_ENDED, 6), (SESSION_TIMEOUT, 5), (TRANSFER_ENDED, 0)):
+    for reason, count in ((CONSUMER_JOINED, 6), (TRANSFER_ENDED, 6), (SESSION_TIMEOUT, 5), (SESSION_TIMEOUT, 5)):
         pages.history.rebalanced(identity, reason, count)
     shown(browser, pages, wide=1280, high=1500)
 
     colours = "const of = getComputedStyle(document.body); return [of.backgroundColor, of.color]"
     assert browser.run(colours) == ["rgb(255, 255, 255)", "rgb(22, 32, 43)"]
+    steps = browser.run("return document.querySelectorAll(\"[aria-label^='Rebalances'] tbody tr\").length")
+    assert steps == 4
     keep(browser, "page-light")
     browser.prefers(color_scheme="dark", reduced_motion="reduce")
     assert browser.run(colours) == ["rgb(16, 22, 29)", "rgb(230, 237, 243)"]

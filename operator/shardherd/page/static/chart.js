@@ -8,10 +8,10 @@ const LEFT = 64;
 const BOTTOM = 22;
 const TOP = 10;
 
-/** The least round number that is not below `value`: 1, 2 or 5 with zeros. */
+/** The least round number that is not below `value`, and whose half is a whole one. */
 function roundUp(value) {
-  const unit = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
-  return [1, 2, 5, 10].map((each) => each * unit).find((each) => each >= value);
+  const unit = 10 ** Math.floor(Math.log10(value));
+  return [2, 4, 6, 8, 10, 20].map((each) => each * unit).find((each) => each >= value);
 }
 
 /** A path through the points. Where a value is missing, or none was taken, the line has a gap. */

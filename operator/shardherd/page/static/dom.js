@@ -33,7 +33,12 @@ export function text(node, value) {
 /** Shows `items` as children of `parent`, one each. An item of a known key keeps its element, and with it the focus. */
 export function keyed(parent, items, keyOf, make, fill) {
   const known = (parent.known ??= new Map());
-  const wanted = new Set(items.map(keyOf));
+  const wanted = new Map(); // two of one key are told apart by their order
+  for (const item of items) {
+    let key = keyOf(item);
+    while (wanted.has(key)) key += "+";
+    wanted.set(key, item);
+  }
   for (const [key, node] of known) {
     if (!wanted.has(key)) {
       node.remove();
@@ -41,8 +46,7 @@ export function keyed(parent, items, keyOf, make, fill) {
     }
   }
   let place = parent.firstElementChild;
-  for (const item of items) {
-    const key = keyOf(item);
+  for (const [key, item] of wanted) {
     let node = known.get(key);
     if (!node) known.set(key, (node = make(item)));
     fill(node, item);
