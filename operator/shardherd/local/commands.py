@@ -122,7 +122,7 @@ def _up(arguments: Arguments, state: State) -> int:
     logs.configure("text", arguments.log_level)
 
     def ready(api: str, metrics: str, page: str) -> None:
-        print(f"leading: the coordinator answers at {api}, metrics are at {metrics}, the page is at {page}", flush=True)
+        print(f"leading: the coordinator answers at {api}, the page is at {page}, metrics are at {metrics}", flush=True)
 
     asked = Asked(arguments.port, arguments.metrics_port, arguments.page_port, ready=ready)
     return _operate(state, objects, leadership, asked, arguments.python)

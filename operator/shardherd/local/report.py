@@ -54,7 +54,7 @@ def status(state: State, objects: Objects) -> str:
 
 def _places(objects: Objects) -> str:
     api, metrics, page = map(objects.database.fact, (API, METRICS, PAGE))
-    return f"coordinator http://{HOST}:{api}, metrics http://{HOST}:{metrics}/metrics, page http://{HOST}:{page}/"
+    return f"coordinator http://{HOST}:{api}, page http://{HOST}:{page}/, metrics http://{HOST}:{metrics}/metrics"
 
 
 def shards(state: State, objects: Objects, namespace: str, name: str) -> list[Json] | None:
