@@ -44,6 +44,7 @@ APT_PACKAGES = (
     "socat",
     "util-linux",
 )
+BROWSER_PACKAGES = ("chromium", "chromium-driver")
 KERBEROS_PACKAGES = ("krb5-admin-server", "krb5-kdc", "python3-gssapi")
 JAVA_PACKAGES = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
 JAVA_COMPILER_PACKAGE = "openjdk-17-jdk-headless"
@@ -224,6 +225,11 @@ def _cached(name: str, inputs: bytes, what: str, build: Callable[[Path], None]) 
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
     return folder
+
+
+def browser_packages() -> None:
+    """What tests of the page look at it with."""
+    _ensure(list(BROWSER_PACKAGES))
 
 
 def _java_packages() -> list[str]:

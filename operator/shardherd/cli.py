@@ -107,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return asyncio.run(operate(settings))
     except OSError as error:
         tls = f", {settings.tls.port}" if settings.tls.mode != "disabled" else ""
-        ports = f"ports {settings.api.port}{tls} and {settings.telemetry.metrics_port}"
+        page = f", {settings.page_port}" if settings.page_port else ""
+        ports = f"ports {settings.api.port}{tls}{page} and {settings.telemetry.metrics_port}"
         logger.error("cannot start: %s (it listens on %s: are they free?)", error, ports)  # noqa: TRY400
         return FAILED
 
@@ -183,6 +184,8 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.controller.reconcile import Controller
     from shardherd.coordinator import CoordinatorPorts, CoordinatorServer, Tls
     from shardherd.coordinator.metrics import OperatorCounters
+    from shardherd.page.history import History, Recorder
+    from shardherd.page.serving import PageServer, Views
     from shardherd.telemetry.collector import GroupCollector, MetricsServer
     from shardherd.telemetry.metrics import OperatorMetrics
     from shardherd.telemetry.scrapers import Scrapers, token_in
@@ -197,6 +200,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     metrics = OperatorMetrics(registry)
     metrics.built(version("shardherd"))
     clock = SystemClock()
+    history = History(clock.wall)
 
     def count(method: str, resource: str) -> None:
         metrics.kubernetes_requests.labels(method, resource).inc()
@@ -244,7 +248,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
             connector=connector,
             tokens=_tokens(settings, reviews_api, clock),
             events=events,
-            metrics=OperatorCounters(metrics),
+            metrics=OperatorCounters(metrics, *((history.rebalanced,) if settings.page_port else ())),
             assignors=load_assignors(),
         ),
         port=settings.api.port,
@@ -273,6 +277,11 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     if identity.pod_uid:
         stack.callback(asyncio.create_task(pods.lead(certain), name="label").cancel)
     registry.register(GroupCollector(server.coordination.views, settings.telemetry.shard_series_limit))
+    if settings.page_port:
+        coordination = server.coordination
+        stack.callback(Recorder(history, coordination.views).close)
+        made = Views(cache.groups, coordination.view, history, clock, version("shardherd"))
+        stack.callback(PageServer(settings.page_port, made, "0.0.0.0").close)
     logger.info("leading")
     if not await _before(stop, _definition(cluster, settings.watch_namespaces)):
         return 0

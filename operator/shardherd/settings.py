@@ -128,6 +128,7 @@ class Settings:
     watch events and edits by hand need it.
     watch_namespaces: namespaces whose groups are served. Default none named, which means all.
     own_aws_identity: whether groups that name no access key of AWS are served with the operator's own identity. Default false.
+    page_port: where the read-only page is served. Default 0: nowhere, as it is shown to whoever reaches the port.
     """
 
     identity: IdentitySettings
@@ -139,6 +140,7 @@ class Settings:
     watch_namespaces: tuple[str, ...] = ()
     tls: TlsSettings = TlsSettings()
     own_aws_identity: bool = False
+    page_port: int = 0
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -192,6 +194,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         watch_namespaces=read.names("SHARDHERD_WATCH_NAMESPACES"),
         own_aws_identity=read.choice("SHARDHERD_OWN_AWS_IDENTITY", "false", ("true", "false")) == "true",
         tls=tls,
+        page_port=read.port("SHARDHERD_PAGE_PORT", 8082) if environment.get("SHARDHERD_PAGE_PORT", "").strip() else 0,
     )
     lease = settings.lease
     if not lease.retry < lease.renew_deadline < lease.duration:
@@ -221,6 +224,11 @@ def load(environment: Mapping[str, str]) -> Settings:
     if settings.api.port == settings.telemetry.metrics_port:
         raise SettingsError(
             f"SHARDHERD_API_PORT and SHARDHERD_METRICS_PORT are both {settings.api.port}: give them different ports"
+        )
+    taken = (settings.api.port, settings.telemetry.metrics_port, *((tls.port,) if tls.mode != "disabled" else ()))
+    if settings.page_port in taken:
+        raise SettingsError(
+            f"SHARDHERD_PAGE_PORT is {settings.page_port}, which another port of the operator is too: give it another port"
         )
     return settings
 

@@ -62,7 +62,12 @@ EVERYTHING: Json = {
         "rules": {"enabled": True, "alertLabels": {"team": "data"}, "runbookUrl": "https://example.com/operations.md"},
     },
     "dashboards": {"enabled": True},
-    "networkPolicy": {"enabled": True, "applications": True},
+    "networkPolicy": {
+        "enabled": True,
+        "applications": True,
+        "pageFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "api-servers"}}}],
+    },
+    "page": {"enabled": True},
 }
 """Values that turn on all that is off by default."""
 

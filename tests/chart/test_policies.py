@@ -21,6 +21,7 @@ EXECUTOR = Endpoint("shop", {"shardherd.dev/consumergroup": "clicks"})
 FOREIGN_DRIVER = Endpoint("elsewhere", {"shardherd.dev/consumergroup": "clicks", "shardherd.dev/role": "driver"})
 SHOP_POD = Endpoint("shop", {"app": "web"})
 PROMETHEUS = Endpoint("monitoring", {"app": "prometheus"})
+API_SERVER = Endpoint("api-servers", {"app": "konnectivity"})
 DNS = Endpoint("kube-system", {"k8s-app": "kube-dns"})
 KAFKA = Endpoint("kafka", {"app": "kafka"})
 
@@ -42,6 +43,9 @@ def policies(chart: Chart, values: Json) -> list[Json]:
         pytest.param(OUTSIDE, OPERATOR, 8443, False, id="nor the world outside"),
         pytest.param(PROMETHEUS, OPERATOR, 9090, True, id="Prometheus reads the operator's metrics"),
         pytest.param(DRIVER, OPERATOR, 9090, False, id="a driver does not"),
+        pytest.param(API_SERVER, OPERATOR, 8082, True, id="an API server reaches the page"),
+        pytest.param(SHOP_POD, OPERATOR, 8082, False, id="another pod does not reach the page"),
+        pytest.param(PROMETHEUS, OPERATOR, 8082, False, id="nor does Prometheus reach the page"),
         pytest.param(PROMETHEUS, DRIVER, 8090, True, id="Prometheus reads a driver's metrics"),
         pytest.param(SHOP_POD, DRIVER, 8090, False, id="another pod does not"),
         pytest.param(PROMETHEUS, DRIVER, 7078, False, id="Prometheus does not speak to Spark"),

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from dev.cluster import ClusterError
+from shardherd.settings import load
 from tests.chart.rendering import EVERYTHING, ROLES_ONLY, ROOT, Chart, Json
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -73,6 +74,28 @@ class TestOperators:
         plain = chart.one("Service", values={"tls": {"acceptPlain": True}})["spec"]["ports"]
         assert [port["name"] for port in plain] == ["api-tls", "api"]
         assert [port["name"] for port in metrics["ports"]] == ["metrics"]
+
+    def test_the_page_is_off_unless_it_is_asked_for(self, chart: Chart) -> None:
+        assert [item["metadata"]["name"] for item in chart.render() if item["metadata"]["name"].endswith("-page")] == []
+        assert "SHARDHERD_PAGE_PORT" not in chart.text()
+
+    def test_the_page_leads_to_the_leader_and_who_is_bound_to_its_role_may_ask_for_it(self, chart: Chart) -> None:
+        values: Json = {"page": {"enabled": True, "port": 8182}}
+        service = chart.one("Service", "shardherd-page", values)
+        assert service["spec"]["selector"]["shardherd.dev/leader"] == "true"
+        assert service["spec"]["ports"] == [{"name": "page", "port": 8182, "targetPort": "page"}]
+        (container,) = chart.one("Deployment", values=values)["spec"]["template"]["spec"]["containers"]
+        assert {"name": "page", "containerPort": 8182} in container["ports"]
+        settings = load({each["name"]: each.get("value", "x") for each in container["env"]})
+        assert settings.page_port == 8182
+        assert chart.one("Role", "shardherd-page", values)["rules"] == [
+            {
+                "apiGroups": [""],
+                "resources": ["services/proxy"],
+                "resourceNames": ["http:shardherd-page:8182"],
+                "verbs": ["get"],
+            }
+        ]
 
     def test_nothing_else_of_the_release_is_taken_for_an_operator(self, chart: Chart) -> None:
         selector = chart.one("Deployment")["spec"]["selector"]["matchLabels"].items()

@@ -49,6 +49,7 @@ def test_every_variable_is_read() -> None:
         "SHARDHERD_LEASE_LOOK_S": "0.25",
         "SHARDHERD_LEASE_NAME": "ours",
         "SHARDHERD_METRICS_PORT": "1090",
+        "SHARDHERD_PAGE_PORT": "1092",
         "SHARDHERD_METRICS_TOKEN_FILE": "/etc/token",
         "SHARDHERD_SHARD_SERIES_LIMIT": "50",
         "SHARDHERD_LOG_FORMAT": "text",
@@ -74,6 +75,7 @@ def test_every_variable_is_read() -> None:
         watch_namespaces=("shop", "web"),
         tls=TlsSettings("auto", 1443, "ours-tls", accept_plain=False, authority_days=30, certificate_days=7),
         own_aws_identity=True,
+        page_port=1092,
     )
 
 
@@ -153,3 +155,12 @@ def test_two_servers_cannot_share_a_port() -> None:
         SettingsError, match="SHARDHERD_API_PORT and SHARDHERD_METRICS_PORT are both 9090: give them different ports"
     ):
         load(REQUIRED | {"SHARDHERD_API_PORT": "9090"})
+    for taken in ("8080", "9090", "8443"):
+        with pytest.raises(SettingsError, match=f"SHARDHERD_PAGE_PORT is {taken}, which another port of the operator is too"):
+            load(REQUIRED | {"SHARDHERD_PAGE_PORT": taken, "SHARDHERD_TLS": "auto"})
+
+
+def test_the_page_is_served_only_where_a_port_is_named() -> None:
+    assert load(REQUIRED).page_port == load(REQUIRED | {"SHARDHERD_PAGE_PORT": " "}).page_port == 0
+    with pytest.raises(SettingsError, match='SHARDHERD_PAGE_PORT is "0": use a port from 1 to 65535, for example 8082'):
+        load(REQUIRED | {"SHARDHERD_PAGE_PORT": "0"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shardherd.core.model.nouns import GroupIdentity
 from shardherd.telemetry.metrics import OperatorMetrics
 
@@ -9,8 +11,12 @@ from shardherd.telemetry.metrics import OperatorMetrics
 class OperatorCounters:
     """CoordinatorMetrics over the operator's instruments."""
 
-    def __init__(self, metrics: OperatorMetrics) -> None:
+    def __init__(
+        self, metrics: OperatorMetrics, rebalanced: Callable[[GroupIdentity, str, int], None] = lambda *_: None
+    ) -> None:
+        """`rebalanced` is told of each rebalance, too."""
         self._metrics = metrics
+        self._rebalanced = rebalanced
 
     def heartbeat(self, group: GroupIdentity, result: str) -> None:
         self._metrics.heartbeats.labels(group.namespace, group.name, result).inc()
@@ -21,6 +27,7 @@ class OperatorCounters:
     def rebalance(self, group: GroupIdentity, reason: str, moved: int) -> None:
         self._metrics.rebalances.labels(group.namespace, group.name, reason).inc()
         self._metrics.moves.labels(group.namespace, group.name).inc(moved)
+        self._rebalanced(group, reason, moved)
 
     def refused(self, reason: str) -> None:
         self._metrics.callers_refused.labels(reason).inc()

@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "offsets": "positions: `get` them, or `reset` them",
         "rebalance": "what the assignor would move now (--dry-run)",
         "doctor": "whether the cluster is fit to run groups, and what is not",
+        "page": "groups in a browser: serve the operator's page to this machine",
         "top": "status and lag, again and again",
         "report": "all that is known of a group in one archive, without secrets",
         "render": "what the controller would create for a manifest",

@@ -359,6 +359,25 @@ def _looks(frame: Callable[[], str], interval: float, count: int) -> Iterator[st
         time.sleep(interval)
 
 
+@command("page")
+def page(
+    where: Where,
+    operators: Operators = "shardherd-system",
+    release: Release = "shardherd",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="to serve on this machine (default: one that is free)")] = 0,
+    page_port: Annotated[int, typer.Option(min=1, max=65535, help="of the operator's page: the chart's page.port")] = 8082,
+) -> None:
+    from shardherd.inspect import browsing
+
+    if where.local:
+        print(browsing.local_address(where.state))
+        return
+    api, _ = connect(where.kubeconfig, where.context)
+    with browsing.served(browsing.Through(api, operators, release, page_port), port) as address:
+        print(f"{address} (Ctrl-C ends it)", flush=True)
+        browsing.until_interrupted()
+
+
 @command("report")
 def report(
     where: Where,

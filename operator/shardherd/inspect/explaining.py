@@ -6,76 +6,39 @@ gives for a shard, with what `core.model.reasons` says it means; so the conditio
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from shardherd.core.model.event_reasons import REBALANCES
 from shardherd.core.model.nouns import ConsumerView, GroupView, ShardState, ShardView
-from shardherd.core.model.reasons import DRAINING, REASONS, SCALING, STUCK_SHARDS, ConditionType
-from shardherd.core.model.wording import count, verb
+from shardherd.core.model.reasons import DRAINING, STUCK_SHARDS, ConditionType
+from shardherd.core.model.wording import count
 from shardherd.core.planning.diagnosis import STOPPED_FOR_ALL, why_not_read
-from shardherd.core.planning.listing import condition
+from shardherd.core.planning.explaining import (
+    STATES,
+    Why,
+    asked_of_assignment,
+    of_assignment,
+    of_conditions,
+    of_number,
+    of_stuck,
+    of_stuck_shards,
+    said_of,
+)
 from shardherd.core.planning.observed import ConsumerPod
 from shardherd.inspect import rebalancing
 from shardherd.inspect.answers import Answer, Section, notes
 from shardherd.inspect.listing import known_names
 from shardherd.inspect.observed import InspectError, Observed
 
-GOOD = {
-    ConditionType.READY: "True",
-    ConditionType.RECONCILING: "False",
-    ConditionType.STALLED: "False",
-    ConditionType.SOURCE_REACHABLE: "True",
-    ConditionType.CONSUMERS_READY: "True",
-    ConditionType.BALANCED: "True",
-    ConditionType.SCALING_LIMITED: "False",
-    ConditionType.CHECKPOINT_LOST: "False",
-    ConditionType.ORDER_PRESERVED: "True",
-}
-"""What a condition is when there is nothing to explain."""
-
-STATES: Mapping[ShardState, str] = {
-    ShardState.WAIT: "it may not be read yet",
-    ShardState.NOT_ALLOC: "nobody holds it",
-    ShardState.ALREADY_ALLOC: "one consumer holds it and reads it",
-    ShardState.TRANSFER: "its holder is to give it up, and the next one to read it",
-    ShardState.OVER: "it is closed and read to its end: nobody reads it any more",
-}
-
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """One question and what answers it: where that stands, the reason, the message, and what the reason means and asks for."""
-
-    question: str
-    source: str
-    reason: str
-    message: str
-    means: str = ""
-    remedy: str = ""
-
-    def lines(self) -> tuple[str, ...]:
-        """As text."""
-        found = [f"{self.reason}: {self.message}" if self.reason else self.message]
-        found += [f"  means   {self.means}"] if self.means else []
-        found += [f"  remedy  {self.remedy}"] if self.remedy else []
-        return (*found, f"  from    {self.source}")
-
-    def json(self) -> dict[str, str]:
-        """As values."""
-        names = ("question", "reason", "message", "means", "remedy", "source")
-        return {name: getattr(self, name) for name in names if getattr(self, name)}
-
 
 def explain(observed: Observed, about: str | None = None) -> Answer:
     """The answer about the group, one consumer, or one shard."""
     picture = observed.picture()
     if about is None:
-        return _answer(observed, [*_number(observed), *_assignment(observed, picture), *_stuck(observed), *_wrong(observed)])
+        resource = observed.resource
+        now = _asked_now(observed, picture)
+        status = (*of_number(resource), *of_assignment(resource), *now, *of_stuck_shards(resource), *of_conditions(resource))
+        return _answer(observed, list(status))
     if (shard := observed.shard(about)) is not None:
         return _answer(observed, list(_of_shard(observed, picture, shard)))
     drivers = {pod.name: pod for pod in observed.drivers()}
@@ -89,16 +52,6 @@ def explain(observed: Observed, about: str | None = None) -> Answer:
         f" {observed.identity.name}`",
         4,
     )
-
-
-def said_of(reason: str, place: str) -> tuple[str, str]:
-    """What a reason means in this place, and its remedy, as text; empty if it means nothing there."""
-    found = next((each for each in REASONS if each.value == reason and place in each.places), None)
-    return (_plain(found.meaning), _plain(found.remedy)) if found is not None else ("", "")
-
-
-def _plain(markdown: str) -> str:
-    return _LINK.sub(r"\1", markdown).replace("`", "")
 
 
 def _answer(observed: Observed, found: list[Why]) -> Answer:
@@ -115,48 +68,10 @@ def _answer(observed: Observed, found: list[Why]) -> Answer:
     return Answer(data, (*sections, notes(observed.unseen)))
 
 
-def _number(observed: Observed) -> Iterable[Why]:
-    status, scaling = observed.status, observed.status.get("scaling")
-    if scaling is None:
-        yield Why("Why this many consumers?", "status", "", "The operator has not decided yet: see `shardherd doctor`.")
-        return
-    ready, desired = status.get("readyReplicas", 0), status.get("desiredReplicas", 0)
-    question = f"Why {count(desired, 'consumer')} ({ready} ready)?"
-    yield Why(question, SCALING, scaling["reason"], scaling["message"], *said_of(scaling["reason"], SCALING))
-    limited = condition(observed.resource, ConditionType.SCALING_LIMITED)
-    if limited.get("status") == "True":
-        yield _of_condition(question, limited)
-
-
-def _assignment(observed: Observed, picture: GroupView) -> Iterable[Why]:
-    name = observed.spec.get("assignor", "Sticky")
-    question = f"Why this assignment (assignor {name})?"
-    balanced = condition(observed.resource, ConditionType.BALANCED)
-    if balanced:
-        yield _of_condition(question, balanced)
-    last = observed.status.get("lastRebalance")
-    if last is not None:
-        moved = f"moved {count(last['moved'], 'shard')} at {last['time']}"
-        yield Why(question, "status.lastRebalance", last["reason"], moved, _plain(REBALANCES.get(last["reason"], "")))
+def _asked_now(observed: Observed, picture: GroupView) -> Iterable[Why]:
     if picture.shards:
+        question = asked_of_assignment(observed.resource)
         yield Why(question, "the assignor, asked now", "", rebalancing.in_short(observed))
-
-
-def _stuck(observed: Observed) -> Iterable[Why]:
-    rows, total = observed.status.get("stuckShards", ()), observed.status.get("stuckShardsTotal", 0)
-    question = f"Why {verb(total, 'does this shard', 'do these shards')} not move on ({total})?"
-    for row in rows:
-        yield _of_stuck(question, row)
-    if total > len(rows):
-        yield Why(question, STUCK_SHARDS, "", f"... and {total - len(rows)} more: `shardherd explain GROUP SHARD` has each.")
-
-
-def _wrong(observed: Observed) -> Iterable[Why]:
-    """The conditions that are not as they are when all is well, the first cause first."""
-    for kind, good in GOOD.items():
-        found = condition(observed.resource, kind)
-        if found and found["status"] != good and kind not in (ConditionType.BALANCED, ConditionType.SCALING_LIMITED):
-            yield _of_condition(f"Why is {kind} {found['status']}?", found)
 
 
 def _of_shard(observed: Observed, picture: GroupView, shard: ShardView) -> Iterable[Why]:
@@ -169,7 +84,7 @@ def _of_shard(observed: Observed, picture: GroupView, shard: ShardView) -> Itera
     question = f"Why does {shard.shard} not move on?"
     stuck = next((row for row in observed.status.get("stuckShards", ()) if row["shard"] == shard.shard), None)
     if stuck is not None:
-        yield _of_stuck(question, stuck)
+        yield of_stuck(question, stuck)
         return
     if not shard.present:
         yield Why(question, source, "", "The source does not have it any more (its topic was deleted, or is out of sight).")
@@ -225,7 +140,7 @@ def _of_consumer(
         yield Why(about, "its heartbeats", "", f"It is {view.phase.value}, for {view.phase_age:.0f} s by now.")
     for row in observed.status.get("stuckShards", ()):
         if row["shard"] in held:
-            yield _of_stuck(f"Why does {row['shard']} not move on?", row)
+            yield of_stuck(f"Why does {row['shard']} not move on?", row)
 
 
 def _parents(observed: Observed, shard: ShardView) -> str:
@@ -235,14 +150,3 @@ def _parents(observed: Observed, shard: ShardView) -> str:
     rows = observed.stored.shards
     before = [name for name in rows[shard.shard].parents if name in rows and rows[name].state is not ShardState.OVER]
     return f": {', '.join(before[:10])}" if before else ""
-
-
-def _of_condition(question: str, found: Mapping[str, Any]) -> Why:
-    source = f"condition {found['type']}, since {found.get('lastTransitionTime', 'unknown')}"
-    return Why(question, source, found["reason"], found["message"], *said_of(found["reason"], found["type"]))
-
-
-def _of_stuck(question: str, row: Mapping[str, Any]) -> Why:
-    source = f"{STUCK_SHARDS}, since {row['since']}"
-    message = f"{row['shard']}: {row['message']}"
-    return Why(question, source, row["reason"], message, *said_of(row["reason"], STUCK_SHARDS))

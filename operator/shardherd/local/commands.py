@@ -68,6 +68,7 @@ def add_to(commands: Any) -> None:
     up.add_argument("-d", "--detach", action="store_true", help="run in the background; end it by `local down`")
     up.add_argument("--port", type=int, default=0, help="of the coordinator's API (default: any, then always the same)")
     up.add_argument("--metrics-port", type=int, default=0, help="of /metrics (default: any, then always the same)")
+    up.add_argument("--page-port", type=int, default=0, help="of the page for a browser (default: any, then always the same)")
     up.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     manifest(verb("apply", _apply, "change what runs to what the manifest declares now"), required=True)
     verb("status", _status, "show groups, consumers, and what happened last")
@@ -120,10 +121,10 @@ def _up(arguments: Arguments, state: State) -> int:
         raise ManifestError(f"{state.folder} has no ConsumerGroup yet: name the manifest file by -f")
     logs.configure("text", arguments.log_level)
 
-    def ready(api: str, metrics: str) -> None:
-        print(f"leading: the coordinator answers at {api}, metrics are at {metrics}", flush=True)
+    def ready(api: str, metrics: str, page: str) -> None:
+        print(f"leading: the coordinator answers at {api}, the page is at {page}, metrics are at {metrics}", flush=True)
 
-    asked = Asked(arguments.port, arguments.metrics_port, ready=ready)
+    asked = Asked(arguments.port, arguments.metrics_port, arguments.page_port, ready=ready)
     return _operate(state, objects, leadership, asked, arguments.python)
 
 

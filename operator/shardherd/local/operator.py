@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 from shardherd.adapters.assignors import load_assignors
 from shardherd.adapters.kafka.connector import KafkaConnector
@@ -31,8 +31,13 @@ from shardherd.controller.reconcile import Controller
 from shardherd.coordinator import CoordinatorPorts, CoordinatorServer
 from shardherd.coordinator.metrics import OperatorCounters
 from shardherd.local.state import State
+from shardherd.page.history import History, Recorder
+from shardherd.page.serving import LOOPBACK, PageServer, Views
+from shardherd.ports import Coordination
 from shardherd.telemetry.collector import GroupCollector, MetricsServer
 from shardherd.telemetry.metrics import OperatorMetrics
+
+S = TypeVar("S", MetricsServer, PageServer)
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +49,7 @@ SERIES = 10_000
 LOOK = 0.2
 """Seconds between looks whether another process, such as the command line, has changed something."""
 
-API, METRICS = "api-port", "metrics-port"
+API, METRICS, PAGE = "api-port", "metrics-port", "page-port"
 """The ports, as the database names them. Consumers that run know the first one, so the next operator must have it again."""
 
 
@@ -58,8 +63,9 @@ class Asked:
 
     port: int = 0
     metrics_port: int = 0
+    page_port: int = 0
     down: bool = False
-    ready: Callable[[str, str], None] = lambda _api, _metrics: None
+    ready: Callable[[str, str, str], None] = lambda _api, _metrics, _page: None
 
 
 async def operate(state: State, objects: Objects, machine: Machine, leadership: FileLeadership, asked: Asked) -> bool:
@@ -78,6 +84,7 @@ class _Local:
         self._database = objects.database
         self._leadership = leadership
         self._clock = SystemClock()
+        self._history = History(self._clock.wall)
         self._tokens = SignedTokens(secret_of(state.folder), objects)
         self._feed = Feed(objects)
         self._ownership = SqliteOwnership(self._database)
@@ -105,7 +112,7 @@ class _Local:
             connector=connector,
             tokens=self._tokens,
             events=events,
-            metrics=OperatorCounters(metrics),
+            metrics=OperatorCounters(metrics, self._history.rebalanced),
             assignors=load_assignors(),
         )
         server = await self._listen(ports)
@@ -116,6 +123,9 @@ class _Local:
         await server.lead()
         metrics.leader.set(1)
         registry.register(GroupCollector(server.coordination.views, SERIES))
+        page = self._show(server.coordination)
+        stack.callback(page.close)
+        stack.callback(Recorder(self._history, server.coordination.views).close)
         self._controller = Controller(
             LocalCluster(self._objects, self._look, self._node.logs),
             server.coordination,
@@ -132,7 +142,9 @@ class _Local:
             asyncio.create_task(self._look_at_others(), name="feed"),
         ]
         stack.push_async_callback(_ended, working)
-        self._asked.ready(f"http://{HOST}:{server.port}", f"http://{HOST}:{exporter.port}/metrics")
+        self._asked.ready(
+            f"http://{HOST}:{server.port}", f"http://{HOST}:{exporter.port}/metrics", f"http://{HOST}:{page.port}/"
+        )
         lost = asyncio.create_task(server.lost(), name="lost")
         down = asyncio.create_task(self._down(), name="down")
         working += [lost, down]
@@ -166,15 +178,27 @@ class _Local:
 
     def _export(self, registry: Any) -> MetricsServer:
         """The metrics, where they were before. Raises CannotRunError."""
-        port = self._asked.metrics_port or int(self._database.fact(METRICS) or 0)
+        return self._where_before(
+            METRICS, self._asked.metrics_port, "--metrics-port", lambda port: MetricsServer(port, registry, HOST)
+        )
+
+    def _show(self, coordination: Coordination) -> PageServer:
+        """The page, where it was before. Raises CannotRunError."""
+        made = Views(lambda: self._objects.all(GROUP), coordination.view, self._history, self._clock, version("shardherd"))
+        return self._where_before(
+            PAGE, self._asked.page_port, "--page-port", lambda port: PageServer(port, made, HOST, LOOPBACK)
+        )
+
+    def _where_before(self, name: str, asked: int, option: str, serve: Callable[[int], S]) -> S:
+        port = asked or int(self._database.fact(name) or 0)
         try:
-            exporter = MetricsServer(port, registry, HOST)
+            server = serve(port)
         except OSError as error:
-            if self._asked.metrics_port:
-                raise CannotRunError(f"port {port}, which --metrics-port names, is taken ({error.strerror})") from error
-            exporter = MetricsServer(0, registry, HOST)
-        self._database.note(METRICS, str(exporter.port))
-        return exporter
+            if asked:
+                raise CannotRunError(f"port {port}, which {option} names, is taken ({error.strerror})") from error
+            server = serve(0)
+        self._database.note(name, str(server.port))
+        return server
 
     # --- what changes --------------------------------------------------------------------------------------------------------
 

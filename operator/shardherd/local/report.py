@@ -14,7 +14,7 @@ from shardherd.adapters.local.events import events
 from shardherd.adapters.local.identity import SignedTokens, holder, secret_of
 from shardherd.adapters.local.objects import GROUP, GROUP_LABEL, POD, Json, Objects
 from shardherd.core.planning.listing import GROUP_HEADS, group_row, table
-from shardherd.local.operator import API, HOST, METRICS
+from shardherd.local.operator import API, HOST, METRICS, PAGE
 from shardherd.local.state import State
 from shardherd.protocol import PROTOCOL_HEADER, PROTOCOL_VERSION
 
@@ -53,8 +53,8 @@ def status(state: State, objects: Objects) -> str:
 
 
 def _places(objects: Objects) -> str:
-    api, metrics = objects.database.fact(API), objects.database.fact(METRICS)
-    return f"coordinator http://{HOST}:{api}, metrics http://{HOST}:{metrics}/metrics"
+    api, metrics, page = map(objects.database.fact, (API, METRICS, PAGE))
+    return f"coordinator http://{HOST}:{api}, page http://{HOST}:{page}/, metrics http://{HOST}:{metrics}/metrics"
 
 
 def shards(state: State, objects: Objects, namespace: str, name: str) -> list[Json] | None:

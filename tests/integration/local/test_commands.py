@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import urllib.request
 
+import pytest
+
+from shardherd.cli import main
 from shardherd.inspect import listing
 from shardherd.inspect.folder import Folder
 from tests.integration.local.herd import Herd
@@ -50,7 +54,9 @@ def test_down_ends_what_a_killed_operator_left_and_forgets_the_folder(herd: Herd
     assert (herd.processes(), herd.state.exists()) == ([], False)
 
 
-def test_the_background_operator_serves_metrics_and_tells_its_state(herd: Herd) -> None:
+def test_the_background_operator_serves_metrics_and_the_page_and_tells_its_state(
+    herd: Herd, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = herd.run("up", "--detach", *herd.manifest_options(herd.declare(replicas=1)))
     assert "it runs in the background" in said
     herd.await_spread({"0": 6})
@@ -76,6 +82,15 @@ def test_the_background_operator_serves_metrics_and_tells_its_state(herd: Herd) 
     labels = f'consumer="{herd.name}-0",consumergroup="{herd.name}",namespace="demo",source="kafka"'
     assert f"shardherd_consumer_shards{{{labels}}} 6.0" in text
     assert "shardherd_leader 1.0" in text
+
+    assert main(["page", "--local", "--state", str(herd.state)]) == 0
+    page = capsys.readouterr().out.strip()
+    assert f"page {page}, metrics" in status
+    with urllib.request.urlopen(f"{page}document.json?group=demo/{herd.name}", timeout=10) as answer:
+        group = json.load(answer)["group"]
+    assert (group["ready"], [row[1:3] for row in group["shards"]]) == ("True", [["ALREADY_ALLOC", f"{herd.name}-0"]] * 6)
+    assert sum(step["moved"] for step in group["rebalances"]) >= 6
+    assert [step for step in group["rebalances"] if not step["means"]] == []
 
     herd.run("down")
     assert (herd.processes(), herd.leader()) == ([], None)

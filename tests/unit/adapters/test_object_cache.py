@@ -37,6 +37,19 @@ def pod(name: str, version: int = 1, phase: str = "Running", **fields: Any) -> J
     return body(name, version, spec=spec, status={"phase": phase, "podIP": f"10.0.0.{version}"}, **fields)
 
 
+def test_the_resources_of_all_groups_that_are_known_are_given() -> None:
+    cache = ObjectCache()
+    cache.update(GROUP, body(spec={"paused": True}))
+    cache.update(GROUP, body("views"))
+    cache.update(POD, pod("clicks-0"))
+    assert [(each["metadata"]["name"], each.get("spec")) for each in cache.groups()] == [
+        ("clicks", {"paused": True}),
+        ("views", None),
+    ]
+    cache.update(GROUP, body("views"), gone=True)
+    assert [each["metadata"]["name"] for each in cache.groups()] == ["clicks"]
+
+
 def names(found: GroupObjects | None) -> list[str] | None:
     """The pods that are known; None if the group is not."""
     return None if found is None else [item["metadata"]["name"] for item in found.pods]

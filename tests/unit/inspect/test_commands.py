@@ -498,6 +498,9 @@ def test_every_command_of_the_page_does_what_it_says(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("shardherd.inspect.commands.time.sleep", stop)
+    monkeypatch.setattr("shardherd.inspect.browsing.until_interrupted", lambda: None)
+    service = "/api/v1/namespaces/shardherd-system/services/http:shardherd-page:8082"
+    api.objects[f"{service}/proxy/document.json"] = {"format": 1}
     monkeypatch.setattr(Coordinator, "view", lambda _self, _group: live(seen(0, "clicks-0", lag=50)))
     monkeypatch.chdir(tmp_path)
     Path("consumergroup.yaml").write_text(yaml.safe_dump(group()))

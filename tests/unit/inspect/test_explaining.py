@@ -235,6 +235,6 @@ def test_every_reason_of_a_shard_that_stands_still_is_told_as_in_the_documentati
 
 
 def test_every_state_of_a_shard_has_words() -> None:
-    from shardherd.inspect.explaining import STATES
+    from shardherd.core.planning.explaining import STATES
 
     assert set(STATES) == set(ShardState)

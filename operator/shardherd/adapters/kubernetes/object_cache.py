@@ -40,7 +40,7 @@ class _Entry:
 
 
 class ObjectCache:
-    """The newest version that is known of each object. All calls come from one thread."""
+    """The newest version that is known of each object. All calls but `groups` come from one thread."""
 
     def __init__(self) -> None:
         self.relisted = False
@@ -141,6 +141,11 @@ class ObjectCache:
         """Whether the group's object of this kind, which bears its name, is known."""
         entry = self._entries.get(key)
         return entry is not None and (kind, key[1]) in entry.objects
+
+    def groups(self) -> list[Manifest]:
+        """The custom resource of every group that is known. May be called from any thread."""
+        found = [entry.objects.get((GROUP, name)) for (_, name), entry in list(self._entries.items())]
+        return [each for each in found if each is not None]
 
     def complete(self, key: Key) -> GroupObjects | None:
         """All objects of a group; None if the entry is not complete, or if there is no such group."""

@@ -423,6 +423,11 @@ class GroupView(Message, frozen=True):
         """What keeps shards of the group from being granted: not what only keeps others out of it."""
         return tuple(cause for cause in self.withheld if cause.reason not in LIMITS)
 
+    @property
+    def lag_records(self) -> int:
+        """So many records of the shards that the source has are not checkpointed, as far as that is known."""
+        return sum(max(0, shard.lag_records or 0) for shard in self.shards if shard.present)
+
     def shards_in(self, *states: ShardState) -> int:
         """How many of the shards that the source has are in one of these states."""
         return sum(1 for shard in self.shards if shard.state in states and shard.present)

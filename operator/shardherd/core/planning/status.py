@@ -141,7 +141,7 @@ def _of_view(view: GroupView, traffic: Traffic | None) -> dict[str, object]:
             "transfer": view.shards_in(ShardState.TRANSFER),
             "over": view.shards_in(ShardState.OVER),
         }
-        lag: dict[str, object] = {"records": sum(max(0, shard.lag_records or 0) for shard in view.shards if shard.present)}
+        lag: dict[str, object] = {"records": view.lag_records}
         if view.lag_seconds is not None:
             lag["seconds"] = _coarse(view.lag_seconds)
         result["lag"] = lag if traffic is None else lag | _of_traffic(traffic)
