@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -17,7 +16,8 @@ import pyspark
 import pytest
 
 from dev.cluster import Cluster
-from dev.cluster.paths import cache
+from dev.release.packages import build, uv
+from dev.release.source import read
 from shardherd.source.compiled.compiling import libraries
 from shardherd.source.compiled.processors import shipped
 from tests.harness.long import long
@@ -57,9 +57,7 @@ def constraints(folder: Path, spark: str) -> Path:
 def test_the_wheel_with_its_extra_is_all_that_the_ten_lines_need(
     cluster: Cluster, topic: str, tmp_path: Path, spark: str
 ) -> None:
-    uv = shutil.which("uv") or cache() / "uv" / "bin" / "uv"
-    run(ROOT / "dev" / "wheel", tmp_path / "dist", cwd=tmp_path)
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    _, wheel = build(read(ROOT, os.environ, committed=False), tmp_path / "dist")
     files = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     ours = {str(path.relative_to(PACKAGE.parent)) for path in files}
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
@@ -70,10 +68,10 @@ def test_the_wheel_with_its_extra_is_all_that_the_ten_lines_need(
     assert {name for name in packed if name.endswith(".o")} == objects != set()
 
     place = tmp_path / "environment"
-    run(uv, "venv", "--python", "3.11", place, cwd=tmp_path)
+    run(uv(), "venv", "--python", "3.11", place, cwd=tmp_path)
     versions = ("--constraints", constraints(tmp_path, spark))
-    run(uv, "pip", "install", *versions, f"{wheel}[spark]", cwd=tmp_path, VIRTUAL_ENV=str(place))
-    installed = run(uv, "pip", "freeze", cwd=tmp_path, VIRTUAL_ENV=str(place))
+    run(uv(), "pip", "install", *versions, f"{wheel}[spark]", cwd=tmp_path, VIRTUAL_ENV=str(place))
+    installed = run(uv(), "pip", "freeze", cwd=tmp_path, VIRTUAL_ENV=str(place))
     assert f"pyspark=={spark}\n" in installed
     assert "kopf" not in installed
 

@@ -1,0 +1,61 @@
+"""`python -m dev.release`: fills a folder with all that is given to users, or with the packages alone.
+
+Called by `make release` and `make wheel`. Publishes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from dev.cluster.errors import ClusterError
+from dev.cluster.paths import REPOSITORY
+from dev.cluster.progress import say, step
+from dev.cluster.tools import Tools
+from dev.release import chart, checksums, packages
+from dev.release.source import ReleaseError, Source, read
+
+
+def release(source: Source, out: Path) -> list[Path]:
+    """Fill the folder `out`, which has nothing else afterwards."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+        made = Path(scratch) / out.name
+        with step("making the packages"):
+            packages.build(source, made)
+        helm = Tools().helm
+        with step("making the chart's archive"):
+            chart.package(source, made, helm)
+        checksums.write(made)
+        # What was there stays until all is made.
+        shutil.rmtree(out, ignore_errors=True)
+        made.rename(out)
+    return sorted(out.iterdir())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m dev.release", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", nargs="?", choices=["all", "packages"], default="all")
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "dist")
+    options = parser.parse_args(arguments)
+    try:
+        if options.what == "packages":
+            made = packages.build(read(REPOSITORY, os.environ, committed=False), options.out)
+        else:
+            made = release(read(REPOSITORY, os.environ), options.out)
+    except (ReleaseError, ClusterError) as error:
+        say(f"release: {error}")
+        return 1
+    for path in made:
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
