@@ -13,7 +13,7 @@ import pytest
 from dev.cluster.tools import Tools
 from dev.release.chart import package
 from dev.release.source import Source, read
-from tests.chart.rendering import CHART, ROOT
+from tests.chart.rendering import CHART, IMAGE, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,7 @@ def archive(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def template(chart: Path) -> str:
-    image = "image.repository=example.com/shardherd/operator"
-    command = [str(Tools().helm), "template", "shardherd", str(chart), "--set", image]
+    command = [str(Tools().helm), "template", "shardherd", str(chart), *IMAGE]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

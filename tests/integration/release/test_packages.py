@@ -129,6 +129,7 @@ def test_the_machine_code_is_loaded_from_what_is_installed(bin_folder: Path) -> 
 
 
 @long
+@pytest.mark.timeout(1800)
 def test_the_machine_code_is_the_same_each_time_that_it_is_compiled(tmp_path: Path) -> None:
     one, other = build(tmp_path / "one"), build(tmp_path / "other")
     assert [path.name for path in one] == [path.name for path in other]
