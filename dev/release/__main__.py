@@ -13,12 +13,30 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from cyclonedx.model.component import ComponentType
+from packageurl import PackageURL
+
 from dev.cluster.errors import ClusterError
 from dev.cluster.paths import REPOSITORY
 from dev.cluster.progress import say, step
 from dev.cluster.tools import Tools
-from dev.release import chart, checksums, packages
+from dev.release import bill, chart, checksums, packages
 from dev.release.source import ReleaseError, Source, read
+
+
+LOCKS = ("aws", "cli", "operator", "spark")
+"""What the package may be installed with."""
+
+
+def of_packages(source: Source, files: Sequence[Path], out: Path) -> Path:
+    """The bill of materials of the packages."""
+    sums = {path.name: checksums.of(path) for path in files}
+    about = bill.ours(source, ComponentType.LIBRARY, PackageURL("pypi", None, "shardherd", source.version), sums)
+    return bill.write(source, about, bill.locked(_locks(source, LOCKS)), out / f"shardherd-{source.version}.cdx.json")
+
+
+def _locks(source: Source, names: Sequence[str]) -> list[Path]:
+    return [source.repository / "requirements" / f"{name}.lock" for name in names]
 
 
 def release(source: Source, out: Path) -> list[Path]:
@@ -27,7 +45,7 @@ def release(source: Source, out: Path) -> list[Path]:
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         made = Path(scratch) / out.name
         with step("making the packages"):
-            packages.build(source, made)
+            of_packages(source, packages.build(source, made), made)
         helm = Tools().helm
         with step("making the chart's archive"):
             chart.package(source, made, helm)

@@ -10,10 +10,13 @@ NAME = "SHA256SUMS"
 
 def write(folder: Path) -> Path:
     """Write the sums of all files of a folder, by name."""
-    lines = []
-    for path in sorted(each for each in folder.iterdir() if each.is_file() and each.name != NAME):
-        with path.open("rb") as file:
-            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n")
+    files = sorted(each for each in folder.iterdir() if each.is_file() and each.name != NAME)
     sums = folder / NAME
-    sums.write_text("".join(lines))
+    sums.write_text("".join(f"{of(path)}  {path.name}\n" for path in files))
     return sums
+
+
+def of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

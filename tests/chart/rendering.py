@@ -30,7 +30,7 @@ class Chart:
 
     def text(self, values: Json | None = None, *, release: str = "shardherd", namespace: str = "system") -> str:
         """What is rendered, without the resource definition unless it is asked for. Raises ClusterError for wrong values."""
-        given = {"crds": {"enabled": False}} | (values or {})
+        given: Json = {"crds": {"enabled": False}} | (values or {})
         given["image"] = {"repository": REPOSITORY} | given.get("image", {})
         key = json.dumps([given, release, namespace], sort_keys=True)
         if key not in self._rendered:
