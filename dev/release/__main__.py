@@ -20,12 +20,24 @@ from dev.cluster.errors import ClusterError
 from dev.cluster.paths import REPOSITORY
 from dev.cluster.progress import say, step
 from dev.cluster.tools import Tools
-from dev.release import bill, chart, checksums, packages
+from dev.release import bill, chart, checksums, images, packages
 from dev.release.source import ReleaseError, Source, read
-
 
 LOCKS = ("aws", "cli", "operator", "spark")
 """What the package may be installed with."""
+
+
+LOCKS_OF_IMAGES = {"operator": ("operator",), "spark": ("spark",)}
+"""What the images are made with."""
+
+
+def of_image(source: Source, target: str, file: Path, out: Path) -> Path:
+    """The bill of materials of an image."""
+    purl = PackageURL("generic", None, f"shardherd-{target}", source.version)
+    about = bill.ours(source, ComponentType.CONTAINER, purl, {file.name: checksums.of(file)})
+    packages = bill.locked(_locks(source, LOCKS_OF_IMAGES[target]))
+    path = out / f"{images.file_name(source, target)}.cdx.json"
+    return bill.write(source, about, packages, path, bill.debian_packages(images.debian_status(target)))
 
 
 def of_packages(source: Source, files: Sequence[Path], out: Path) -> Path:
@@ -46,6 +58,11 @@ def release(source: Source, out: Path) -> list[Path]:
         made = Path(scratch) / out.name
         with step("making the packages"):
             of_packages(source, packages.build(source, made), made)
+        with step("building the images"):
+            images.build()
+        for target in LOCKS_OF_IMAGES:
+            with step(f"making the archive of the image {target}"):
+                of_image(source, target, images.archive(source, target, made), made)
         helm = Tools().helm
         with step("making the chart's archive"):
             chart.package(source, made, helm)
