@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.what == "packages":
-            made = packages.build(read(REPOSITORY, os.environ, committed=False), options.out)
+            made = list(packages.build(read(REPOSITORY, os.environ, committed=False), options.out))
         else:
             made = release(read(REPOSITORY, os.environ), options.out)
     except (ReleaseError, ClusterError) as error:

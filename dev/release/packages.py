@@ -28,8 +28,8 @@ def uv() -> str:
     return shutil.which("uv") or str(cache() / "uv" / "bin" / "uv")
 
 
-def build(source: Source, out: Path) -> list[Path]:
-    """Make the source distribution and the wheel in the folder `out`."""
+def build(source: Source, out: Path) -> tuple[Path, Path]:
+    """Make the wheel and the source distribution in the folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="shardherd-packages-") as scratch:
         tree = Path(scratch) / "tree"
@@ -43,7 +43,8 @@ def build(source: Source, out: Path) -> list[Path]:
         _run(command, source.environment() | certificates)
     # uv leaves it for folders that are in a repository.
     (out / ".gitignore").unlink(missing_ok=True)
-    return sorted([*out.glob(f"shardherd-{source.version}*.whl"), *out.glob(f"shardherd-{source.version}.tar.gz")])
+    (wheel,) = out.glob(f"shardherd-{source.version}-*.whl")
+    return wheel, out / f"shardherd-{source.version}.tar.gz"
 
 
 def _copy(part: Path, place: Path) -> None:

@@ -33,8 +33,7 @@ def source() -> Source:
 @pytest.fixture(scope="module")
 def made(source: Source, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The wheel and the source distribution."""
-    wheel, sources = packages.build(source, tmp_path_factory.mktemp("dist"))
-    return wheel, sources
+    return packages.build(source, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
