@@ -21,7 +21,7 @@ from dev.cluster.paths import REPOSITORY
 from dev.cluster.progress import say, step
 from dev.cluster.tools import Tools
 from dev.release import bill, chart, checksums, images, packages
-from dev.release.source import ReleaseError, Source, read
+from dev.release.source import ReleaseError, Source, read, working_tree
 
 LOCKS = ("aws", "cli", "operator", "spark")
 """What the package may be installed with."""
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.what == "packages":
-            made = list(packages.build(read(REPOSITORY, os.environ, committed=False), options.out))
+            made = list(packages.build(working_tree(REPOSITORY, os.environ), options.out))
         else:
             made = release(read(REPOSITORY, os.environ), options.out)
     except (ReleaseError, ClusterError) as error:

@@ -33,24 +33,44 @@ class Source:
         return {**os.environ, "SOURCE_DATE_EPOCH": str(self.epoch)}
 
 
-def read(repository: Path, environment: Mapping[str, str], *, committed: bool = True) -> Source:
-    """The source in a working tree. Raises ReleaseError if it is not what its commit says, unless that does not matter."""
-    version = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["version"]
+WITHOUT_A_COMMIT = 1_700_000_000
+"""The time of the files of a working tree that is no checkout of git."""
+
+
+def read(repository: Path, environment: Mapping[str, str]) -> Source:
+    """What a release is made of: the commit that is checked out. Raises ReleaseError if the files are not what it says."""
+    version = _version(repository)
     revision = _git(repository, "rev-parse", "HEAD")
-    if committed:
-        if changed := _git(repository, "status", "--porcelain"):
-            raise ReleaseError(
-                f"a release is of a commit, but these files differ from {revision[:12]}; commit them:\n{changed}"
-            )
-        tags = [tag for tag in _git(repository, "tag", "--points-at", "HEAD").split() if tag.startswith("v")]
-        if tags and f"v{version}" not in tags:
-            raise ReleaseError(f"the commit has the tag {', '.join(tags)}, but pyproject.toml says version {version}")
-    given = environment.get("SOURCE_DATE_EPOCH")
-    return Source(repository, version, revision, int(given or _git(repository, "show", "--no-patch", "--format=%ct", "HEAD")))
+    if changed := _git(repository, "status", "--porcelain"):
+        raise ReleaseError(f"a release is of a commit, but these files differ from {revision[:12]}; commit them:\n{changed}")
+    tags = [tag for tag in _git(repository, "tag", "--points-at", "HEAD").split() if tag.startswith("v")]
+    if tags and f"v{version}" not in tags:
+        raise ReleaseError(f"the commit has the tag {', '.join(tags)}, but pyproject.toml says version {version}")
+    return Source(repository, version, revision, _epoch(repository, environment))
+
+
+def working_tree(repository: Path, environment: Mapping[str, str]) -> Source:
+    """What is there now, committed or not: for tests, and for a wheel of one's own."""
+    try:
+        return Source(repository, _version(repository), _git(repository, "rev-parse", "HEAD"), _epoch(repository, environment))
+    except ReleaseError:
+        return Source(repository, _version(repository), "", int(environment.get("SOURCE_DATE_EPOCH") or WITHOUT_A_COMMIT))
+
+
+def _version(repository: Path) -> str:
+    found: str = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["version"]
+    return found
+
+
+def _epoch(repository: Path, environment: Mapping[str, str]) -> int:
+    return int(environment.get("SOURCE_DATE_EPOCH") or _git(repository, "show", "--no-patch", "--format=%ct", "HEAD"))
 
 
 def _git(repository: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise ReleaseError("a release is of a commit, and git, which knows it, is not installed") from None
     if done.returncode != 0:
         raise ReleaseError(f"`git {' '.join(arguments)}` ended with {done.returncode}: {done.stderr.strip()}")
     return done.stdout.strip()

@@ -12,7 +12,7 @@ import yaml
 
 from dev.cluster import Cluster
 from dev.release.chart import package
-from dev.release.source import read
+from dev.release.source import working_tree
 from tests.chart.rendering import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -35,7 +35,7 @@ def test_there_are_some() -> None:
 @pytest.fixture(scope="module")
 def packed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The chart's archive of a release."""
-    return package(read(ROOT, os.environ, committed=False), tmp_path_factory.mktemp("dist"), cluster.tools.helm)
+    return package(working_tree(ROOT, os.environ), tmp_path_factory.mktemp("dist"), cluster.tools.helm)
 
 
 @pytest.mark.parametrize(("page", "command"), INSTALLS)

@@ -15,7 +15,7 @@ from dev.demo.lab import Lab
 from dev.demo.report import await_that
 from dev.release import chart, checksums, images
 from dev.release.__main__ import of_image
-from dev.release.source import Source, read
+from dev.release.source import Source, working_tree
 from tests.harness.long import long
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ NAMESPACE = "released"
 
 @pytest.fixture
 def source() -> Source:
-    return read(ROOT, os.environ, committed=False)
+    return working_tree(ROOT, os.environ)
 
 
 def load(lab: Lab, source: Source, target: str, folder: Path) -> Path:

@@ -12,13 +12,13 @@ import pytest
 
 from dev.cluster.tools import Tools
 from dev.release.chart import package
-from dev.release.source import Source, read
+from dev.release.source import Source, working_tree
 from tests.chart.rendering import CHART, IMAGE, ROOT
 
 
 @pytest.fixture(scope="module")
 def source() -> Source:
-    return read(ROOT, os.environ, committed=False)
+    return working_tree(ROOT, os.environ)
 
 
 @pytest.fixture(scope="module")

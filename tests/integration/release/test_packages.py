@@ -14,7 +14,7 @@ import pytest
 
 from dev.release import packages
 from dev.release.packages import uv
-from dev.release.source import Source, read
+from dev.release.source import Source, working_tree
 from shardherd.source.compiled.compiling import build, libraries
 from shardherd.source.compiled.processors import shipped
 from tests.harness.long import long
@@ -27,7 +27,7 @@ NOT_NEEDED = ("numba", "pyspark", "py4j")
 
 @pytest.fixture(scope="module")
 def source() -> Source:
-    return read(ROOT, os.environ, committed=False)
+    return working_tree(ROOT, os.environ)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 
 from dev.cluster import Cluster
 from dev.release.packages import build, uv
-from dev.release.source import read
+from dev.release.source import working_tree
 from tests.harness.long import long
 from tests.integration.spark.drivers import produce
 from tests.integration.spark.page import ten_lines
@@ -53,7 +53,7 @@ def constraints(folder: Path, spark: str) -> Path:
 def test_the_wheel_with_its_extra_is_all_that_the_ten_lines_need(
     cluster: Cluster, topic: str, tmp_path: Path, spark: str
 ) -> None:
-    wheel, _ = build(read(ROOT, os.environ, committed=False), tmp_path / "dist")
+    wheel, _ = build(working_tree(ROOT, os.environ), tmp_path / "dist")
     place = tmp_path / "environment"
     run(uv(), "venv", "--python", "3.11", place, cwd=tmp_path)
     versions = ("--constraints", constraints(tmp_path, spark))

@@ -9,11 +9,11 @@ from pathlib import Path
 import shardherd
 from dev.cluster.builder import TARGETS
 from dev.release.images import file_name, name
-from dev.release.source import read
+from dev.release.source import working_tree
 
 ROOT = Path(__file__).parents[3]
 PAGES = (*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md")))
-SOURCE = read(ROOT, os.environ, committed=False)
+SOURCE = working_tree(ROOT, os.environ)
 MADE = {
     f"shardherd-{SOURCE.version}-py3-none-any.whl",
     f"shardherd-{SOURCE.version}.tar.gz",

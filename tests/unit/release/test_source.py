@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dev.release.source import ReleaseError, read
+from dev.release.source import ReleaseError, Source, read, working_tree
 
 DATE = "2026-03-01T12:00:00+00:00"
 
@@ -51,7 +51,7 @@ def test_files_that_are_not_committed_are_named(repository: Path) -> None:
     (repository / "more.txt").write_text("")
     with pytest.raises(ReleaseError, match=r"these files differ from [0-9a-f]{12}; commit them:\n\?\? more.txt"):
         read(repository, {})
-    assert read(repository, {}, committed=False).version == "1.2.3"
+    assert working_tree(repository, {}).version == "1.2.3"
 
 
 def test_a_tag_of_another_version_is_refused(repository: Path) -> None:
@@ -66,3 +66,9 @@ def test_without_a_repository_it_is_said_what_git_said(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
     with pytest.raises(ReleaseError, match=r"`git rev-parse HEAD` ended with 128: .*not a git repository"):
         read(tmp_path, {})
+
+
+def test_a_tree_that_is_no_checkout_can_be_tried_and_not_released(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
+    assert working_tree(tmp_path, {}) == Source(tmp_path, "1.2.3", "", 1_700_000_000)
+    assert working_tree(tmp_path, {"SOURCE_DATE_EPOCH": "7"}).epoch == 7
