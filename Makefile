@@ -102,8 +102,12 @@ cluster-down: venv ## Remove that cluster and all its state.
 	@$(PY) -m dev.cluster down --name $(CLUSTER)
 
 .PHONY: wheel
-wheel: venv ## Build the wheel, with the decoder's loops compiled for every processor that is shipped for (dist/).
-	@dev/wheel
+wheel: venv ## Build wheel and sdist alone; the wheel has the decoder's loops compiled for every processor that is shipped for (dist/).
+	@$(PY) -m dev.release packages
+
+.PHONY: release
+release: venv ## All that users install, of the commit that is checked out, into dist/: packages, chart, images, bills of materials, checksums.
+	@$(PY) -m dev.release
 
 .PHONY: images
 images: venv ## Build the two images.

@@ -112,6 +112,8 @@ class Town:
             NAMESPACE,
             "--set",
             "crds.enabled=false",
+            "--set",
+            "image.repository=none",
         )
         kinds = re.compile("Role|ServiceAccount")
         rendered = [item for item in yaml.safe_load_all(cluster.helm(*chart)) if item and kinds.search(item["kind"])]

@@ -1,7 +1,8 @@
 """Decides how the project's two images are built. Called by the command `images`, by fixtures and by the demo.
 
 buildah keeps its store in the cache. The base image is made here from Debian packages, which apt knows by their signatures, and
-is given to the Dockerfile in place of the one that it names by its digest; all else any other builder does too.
+is given to the Dockerfile in place of the one that it names by its digest; all else any other builder does too. Where there is
+a registry to pull from, SHARDHERD_PULL_BASE=1 has the Dockerfile's own base pulled.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -21,6 +23,7 @@ from dev.cluster.tools import Tools
 
 BASE_IMAGE = "docker.io/library/debian:bookworm-slim"
 TARGETS = {"operator": "docker.io/shardherd/operator:dev", "spark": "docker.io/shardherd/spark:dev"}
+PULL_BASE = "SHARDHERD_PULL_BASE"
 BASE_LABEL = "dev.shardherd.base"
 # Where the build finds the machine's authorities. Mounted over the image's own bundle they would break Java's installation.
 AUTHORITIES_INSIDE = "/run/authorities.crt"
@@ -68,7 +71,8 @@ def build(targets: tuple[str, ...] = tuple(TARGETS)) -> dict[str, str]:
     (cache() / "containers").mkdir(parents=True, exist_ok=True)
     with (cache() / "containers" / "build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _ensure_base(tools.base)
+        if not _pulled():
+            _ensure_base(tools.base)
         for target in targets:
             if _current(target, tools):
                 continue
@@ -83,7 +87,7 @@ def build(targets: tuple[str, ...] = tuple(TARGETS)) -> dict[str, str]:
 def built() -> bool:
     """Whether `build` would find both images as they should be."""
     tools = Tools()
-    ready = tools.there("packages") and tools.there("base") and (cache() / "containers").exists()
+    ready = tools.there("packages") and (bool(_pulled()) or tools.there("base")) and (cache() / "containers").exists()
     return ready and all(_current(target, tools) for target in TARGETS)
 
 
@@ -98,7 +102,15 @@ def _marker(target: str) -> Path:
 
 def _inputs(tools: Tools) -> dict[str, str | None]:
     """What an image is made of now."""
-    return {"base": tools.base.parent.name, "context": context_digest(REPOSITORY)}
+    return {"base": _pulled() or tools.base.parent.name, "context": context_digest(REPOSITORY)}
+
+
+def _pulled() -> str:
+    """The full name of the Dockerfile's own base, with its digest, if that is wanted; else empty."""
+    if os.environ.get(PULL_BASE) != "1":
+        return ""
+    (named,) = re.findall(r"^ARG BASE=(\S+)$", (REPOSITORY / "Dockerfile").read_text(), re.MULTILINE)
+    return f"docker.io/library/{named}"
 
 
 def context_digest(repository: Path) -> str:
@@ -132,14 +144,18 @@ def _ensure_base(archive: Path) -> None:
             buildah("rm", container)
 
 
-def _build(target: str) -> None:
-    options = ["--layers", "--pull-never", "--network", "host", "--target", target, "--tag", TARGETS[target]]
-    options += ["--build-arg", f"BASE={BASE_IMAGE}"]
+def _options(target: str) -> list[str]:
+    base = ["--build-arg", f"BASE={_pulled()}"] if _pulled() else ["--pull-never", "--build-arg", f"BASE={BASE_IMAGE}"]
+    options = ["--layers", *base, "--network", "host", "--target", target, "--tag", TARGETS[target]]
     if AUTHORITIES.exists():
         options += ["--volume", f"{AUTHORITIES}:{AUTHORITIES_INSIDE}:ro", "--build-arg", f"PIP_CERT={AUTHORITIES_INSIDE}"]
     if index := os.environ.get("PIP_INDEX_URL"):
         options += ["--build-arg", f"PIP_INDEX_URL={index}"]
-    command = _command("bud", *options, "--file", str(REPOSITORY / "Dockerfile"), str(REPOSITORY))
+    return options
+
+
+def _build(target: str) -> None:
+    command = _command("bud", *_options(target), "--file", str(REPOSITORY / "Dockerfile"), str(REPOSITORY))
     log = cache() / "containers" / f"build-{target}.log"
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment())

@@ -68,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from shardherd.local import alone
 
     parser = argparse.ArgumentParser(prog=program, description="Spark applications that share the shards of a stream.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('shardherd')}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("operator", help="run the operator; settings come from SHARDHERD_* variables")
     commands.add_parser("version", help="print the version")

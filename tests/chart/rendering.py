@@ -13,6 +13,10 @@ from dev.cluster import Cluster
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "shardherd"
 
+REPOSITORY = "registry.example.com/shardherd/operator"
+IMAGE = ("--set", f"image.repository={REPOSITORY}")
+"""The option of helm without which nothing is rendered: no image is published."""
+
 Json = dict[str, Any]
 
 
@@ -26,7 +30,8 @@ class Chart:
 
     def text(self, values: Json | None = None, *, release: str = "shardherd", namespace: str = "system") -> str:
         """What is rendered, without the resource definition unless it is asked for. Raises ClusterError for wrong values."""
-        given = {"crds": {"enabled": False}} | (values or {})
+        given: Json = {"crds": {"enabled": False}} | (values or {})
+        given["image"] = {"repository": REPOSITORY} | given.get("image", {})
         key = json.dumps([given, release, namespace], sort_keys=True)
         if key not in self._rendered:
             file = self._folder / "values.json"

@@ -14,6 +14,7 @@ import yaml
 
 from dev.cluster import Cluster, ClusterError
 from shardherd.settings import TlsSettings, load
+from tests.chart.rendering import IMAGE
 from tests.harness.cluster import Names
 from tests.integration.controller.bench import unique
 
@@ -27,7 +28,7 @@ Json = dict[str, Any]
 
 def rendered(cluster: Cluster, *options: str, release: str = "shardherd", namespace: str = "system") -> list[Json]:
     """What the chart renders, as the manifests of a release."""
-    text = cluster.helm("template", release, str(CHART), "--namespace", namespace, *options)
+    text = cluster.helm("template", release, str(CHART), "--namespace", namespace, *IMAGE, *options)
     return [item for item in yaml.safe_load_all(text) if item]
 
 
@@ -48,7 +49,7 @@ def namespace(cluster: Cluster, names: Names) -> Iterator[str]:
 
 
 def test_lint_finds_nothing(cluster: Cluster) -> None:
-    said = cluster.helm("lint", "--strict", str(CHART))
+    said = cluster.helm("lint", "--strict", str(CHART), *IMAGE)
     assert "0 chart(s) failed" in said
     assert "[WARNING]" not in said
 
@@ -186,7 +187,7 @@ def test_the_api_server_accepts_what_is_rendered(cluster: Cluster, namespace: st
 
 def test_an_installed_release_gets_its_pod_under_the_restricted_standard(cluster: Cluster, namespace: str) -> None:
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    said = cluster.helm("install", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")
+    said = cluster.helm("install", namespace, str(CHART), "--namespace", namespace, *IMAGE, "--set", "crds.enabled=false")
     assert f"kubectl -n {namespace} rollout status deployment/{namespace}-shardherd" in said
     deployment = f"deployment/{namespace}-shardherd"
     # There is no node, so the pod stays Pending; that it was made at all is the point.
@@ -200,7 +201,7 @@ def test_an_installed_release_gets_its_pod_under_the_restricted_standard(cluster
 def test_an_upgrade_leaves_the_operators_authority_alone(cluster: Cluster, namespace: str) -> None:
     """The chart makes the Secret empty; what is in it is the operator's."""
     secret = ("-n", namespace, "secret", f"{namespace}-shardherd-tls")
-    options = ("--namespace", namespace, "--set", "crds.enabled=false")
+    options = ("--namespace", namespace, *IMAGE, "--set", "crds.enabled=false")
     cluster.helm("install", namespace, str(CHART), *options)
     cluster.kubectl("patch", *secret, "-p", '{"stringData": {"ca.crt": "an authority"}}')
     cluster.helm("upgrade", namespace, str(CHART), *options, "--set", "log.level=DEBUG")
@@ -211,7 +212,7 @@ def test_an_upgrade_leaves_the_operators_authority_alone(cluster: Cluster, names
 
 
 def test_uninstalling_keeps_the_definition(cluster: Cluster, namespace: str) -> None:
-    cluster.helm("install", namespace, str(CHART), "--namespace", namespace, "--take-ownership")
+    cluster.helm("install", namespace, str(CHART), "--namespace", namespace, *IMAGE, "--take-ownership")
     cluster.helm("uninstall", namespace, "--namespace", namespace)
     assert (
         cluster.kubectl("get", "crd", RESOURCE, "-o", "name").strip()

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dev.cluster import Cluster, ClusterError
-from tests.chart.rendering import CHART, ROOT, Chart, Json
+from tests.chart.rendering import CHART, IMAGE, ROOT, Chart, Json
 from tests.harness.definition import define_resource
 
 ABOUT: Json = yaml.safe_load((CHART / "Chart.yaml").read_text())
@@ -27,9 +27,15 @@ def test_its_versions_are_those_of_the_package(chart: Chart) -> None:
     assert ABOUT["version"] == ABOUT["appVersion"] == version("shardherd")
 
 
-def test_artifact_hub_is_told_of_the_image_that_is_run(chart: Chart) -> None:
-    (container,) = chart.one("Deployment")["spec"]["template"]["spec"]["containers"]
-    assert annotation("images") == [{"name": "operator", "image": container["image"]}]
+def test_nobody_is_told_of_an_image_that_is_not_published() -> None:
+    (example,) = annotation("crdsExamples")
+    assert "artifacthub.io/images" not in NOTES
+    assert example["spec"]["application"]["image"].startswith("registry.example.com/")
+
+
+def test_who_names_no_image_is_told_that_none_is_published(cluster: Cluster) -> None:
+    with pytest.raises(ClusterError, match=r"image\.repository is not set, and no image is published: push"):
+        cluster.helm("template", "shardherd", str(CHART))
 
 
 def test_artifact_hub_is_told_of_the_definition(chart: Chart) -> None:
@@ -47,7 +53,7 @@ def test_the_example_for_artifact_hub_is_accepted(cluster: Cluster) -> None:
 
 
 def test_an_older_kubernetes_is_refused(cluster: Cluster) -> None:
-    render = ("template", "shardherd", str(CHART), "--kube-version")
+    render = ("template", "shardherd", str(CHART), *IMAGE, "--kube-version")
     with pytest.raises(ClusterError, match=r"chart requires kubeVersion: >=1\.30\.0-0"):
         cluster.helm(*render, "1.29.14")
     assert "kind: ValidatingAdmissionPolicy\n" in cluster.helm(*render, "1.30.0")
@@ -83,7 +89,7 @@ def test_who_has_installed_it_is_told_what_to_do_next(
     cluster: Cluster, values: dict[str, Any], shown: list[str], not_shown: list[str]
 ) -> None:
     options = [part for name, value in values.items() for part in ("--set-json", f"{name}={json.dumps(value)}")]
-    notes = cluster.helm("install", "tried", str(CHART), "--dry-run=client", *options).partition("\nNOTES:\n")[2]
+    notes = cluster.helm("install", "tried", str(CHART), *IMAGE, "--dry-run=client", *options).partition("\nNOTES:\n")[2]
     assert "kubectl -n default rollout status deployment/tried-shardherd" in notes
     assert "helm test tried -n default" in notes
     assert [words for words in shown if words not in notes] == []

@@ -188,7 +188,7 @@ class TestOperators:
         template, spec = deployment["spec"]["template"]["metadata"], deployment["spec"]["template"]["spec"]
         (container,) = spec["containers"]
         assert deployment["spec"]["replicas"] == 3
-        assert container["image"] == "shardherd/operator@sha256:" + "a" * 64
+        assert container["image"] == "registry.example.com/shardherd/operator@sha256:" + "a" * 64
         assert (spec["serviceAccountName"], spec["priorityClassName"]) == ("given", "system-cluster-critical")
         assert (template["labels"]["cost"], template["annotations"]["note"]) == ("data", "one")
         assert {"name": "HTTPS_PROXY", "value": "http://proxy"} in container["env"]

@@ -18,6 +18,13 @@ def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"{version('shardherd')}\n"
 
 
+def test_the_version_is_told_as_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"shardherd {version('shardherd')}\n"
+
+
 def test_wrong_settings_end_it_with_a_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDHERD_NAMESPACE", "system")
     monkeypatch.setenv("SHARDHERD_POD_NAME", "shardherd-0")

@@ -39,7 +39,7 @@ authorization:
 {{- end -}}
 
 {{- define "shardherd.image" -}}
-{{- .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end -}}
+{{- required "image.repository is not set, and no image is published: push the operator's image to a registry of yours, and name it (--set image.repository=registry.example.com/shardherd/operator)" .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end -}}
 {{- end -}}
 
 {{- define "shardherd.selector" -}}

@@ -29,6 +29,7 @@ from shardherd.controller.merge import merge
 from shardherd.controller.reconcile import Controller
 from shardherd.core.model.nouns import ConsumerId, GroupIdentity, GroupSpec, GroupView, Incarnation
 from shardherd.telemetry.metrics import OperatorMetrics
+from tests.chart.rendering import IMAGE
 from tests.harness.cluster import Names
 from tests.harness.definition import define_resource
 
@@ -104,7 +105,7 @@ class PlayedCoordination:
 def install_rights(cluster: Cluster, namespace: str, *options: str) -> str:
     """Apply the chart's accounts and roles in this namespace, with more options of helm; returns the operator's token."""
     define_resource(cluster)
-    chart = ("template", namespace, str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")
+    chart = ("template", namespace, str(CHART), "--namespace", namespace, *IMAGE, "--set", "crds.enabled=false")
     rendered = cluster.helm(*chart, "--set", f"applicationNamespaces={{{namespace}}}", *options)
     kinds = re.compile("Role|Admission|ServiceAccount")
     wanted = [item for item in yaml.safe_load_all(rendered) if item and kinds.search(item["kind"])]

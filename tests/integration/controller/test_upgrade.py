@@ -17,6 +17,7 @@ import yaml
 
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import KubernetesApi
+from tests.chart.rendering import IMAGE, REPOSITORY
 from tests.harness.cluster import Names
 from tests.harness.deployment import PlayedOperators
 from tests.harness.kubelet import PlayedKubelet
@@ -58,7 +59,7 @@ class Release:
         namespaces = ("watchNamespaces", "applicationNamespaces")
         places = [part for each in namespaces for part in ("--set", f"{each}={{{self.shop}}}")]
         chart = (self.name, str(self.chart(version)), "--namespace", self.name)
-        self.cluster.helm(command, *chart, *places, "--take-ownership", *options)
+        self.cluster.helm(command, *chart, *IMAGE, *places, "--take-ownership", *options)
 
     def kubeconfig(self) -> Path:
         """The operators' own."""
@@ -177,7 +178,7 @@ async def test_an_upgrade_and_a_rollback_restart_no_consumer_and_leave_no_shard_
                     found = kubelet.of(shard)
                     assert [item.begin for item in found] == list(range(found[0].begin, found[0].begin + len(found)))
                 release.cluster.kubectl("-n", release.shop, "delete", RESOURCE, "clicks", "--wait=false")
-        assert operators.images == [f"shardherd/operator:{version}" for version in (OLD, OLD, NEW, NEW, OLD, OLD)]
+        assert operators.images == [f"{REPOSITORY}:{version}" for version in (OLD, OLD, NEW, NEW, OLD, OLD)]
     finally:
         await service.close()
     release.cluster.helm("uninstall", release.name, "--namespace", release.name)

@@ -12,6 +12,7 @@ import yaml
 
 from dev.cluster import Cluster
 from shardherd.adapters.kubernetes.api import MERGE_PATCH
+from tests.chart.rendering import IMAGE
 from tests.harness.authorities import HOST
 from tests.harness.cluster import Names
 from tests.harness.long import long
@@ -93,7 +94,9 @@ async def test_the_certificate_of_an_issuer_is_served_and_its_renewal_is_noticed
 def _certificate(cluster: Cluster, namespace: str) -> dict[str, Any]:
     """What the chart asks cert-manager for."""
     options = [word for setting in MODE for word in ("--set", setting)]
-    text = cluster.helm("template", "shardherd", str(CHART), "--namespace", namespace, "-s", "templates/tls.yaml", *options)
+    text = cluster.helm(
+        "template", "shardherd", str(CHART), "--namespace", namespace, "-s", "templates/tls.yaml", *IMAGE, *options
+    )
     found: dict[str, Any] = yaml.safe_load(text)
     return found
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,15 +15,13 @@ import pyspark
 import pytest
 
 from dev.cluster import Cluster
-from dev.cluster.paths import cache
-from shardherd.source.compiled.compiling import libraries
-from shardherd.source.compiled.processors import shipped
+from dev.release.packages import build, uv
+from dev.release.source import working_tree
 from tests.harness.long import long
 from tests.integration.spark.drivers import produce
 from tests.integration.spark.page import ten_lines
 
 ROOT = Path(__file__).parents[3]
-PACKAGE = ROOT / "operator" / "shardherd"
 OF_THE_TESTS = ("PYSPARK_", "SPARK_", "PYTHON", "SHARDHERD_")
 
 
@@ -57,23 +53,12 @@ def constraints(folder: Path, spark: str) -> Path:
 def test_the_wheel_with_its_extra_is_all_that_the_ten_lines_need(
     cluster: Cluster, topic: str, tmp_path: Path, spark: str
 ) -> None:
-    uv = shutil.which("uv") or cache() / "uv" / "bin" / "uv"
-    run(ROOT / "dev" / "wheel", tmp_path / "dist", cwd=tmp_path)
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    files = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    ours = {str(path.relative_to(PACKAGE.parent)) for path in files}
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == ours
-    objects = {
-        f"shardherd/source/compiled/objects/{each.file_name(processor)}" for each in libraries() for processor in shipped()
-    }
-    assert {name for name in packed if name.endswith(".o")} == objects != set()
-
+    wheel, _ = build(working_tree(ROOT, os.environ), tmp_path / "dist")
     place = tmp_path / "environment"
-    run(uv, "venv", "--python", "3.11", place, cwd=tmp_path)
+    run(uv(), "venv", "--python", "3.11", place, cwd=tmp_path)
     versions = ("--constraints", constraints(tmp_path, spark))
-    run(uv, "pip", "install", *versions, f"{wheel}[spark]", cwd=tmp_path, VIRTUAL_ENV=str(place))
-    installed = run(uv, "pip", "freeze", cwd=tmp_path, VIRTUAL_ENV=str(place))
+    run(uv(), "pip", "install", *versions, f"{wheel}[spark]", cwd=tmp_path, VIRTUAL_ENV=str(place))
+    installed = run(uv(), "pip", "freeze", cwd=tmp_path, VIRTUAL_ENV=str(place))
     assert f"pyspark=={spark}\n" in installed
     assert "kopf" not in installed
 

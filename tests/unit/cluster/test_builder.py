@@ -40,3 +40,31 @@ def test_what_was_changed_while_an_image_was_built_is_built_the_next_time(
     for _ in range(3):
         builder.build(("spark",))
     assert built == ["spark of first", "spark of second"]
+
+
+@pytest.mark.usefixtures("source")
+def test_the_base_is_made_here_and_not_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SHARDHERD_PULL_BASE", raising=False)
+    options = builder._options("operator")
+    assert "--pull-never" in options
+    assert "BASE=docker.io/library/debian:bookworm-slim" in options
+
+
+def test_where_that_is_wanted_the_base_is_pulled_by_its_digest(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = f"debian:bookworm-slim@sha256:{'a' * 64}"
+    (source.parents[1] / "Dockerfile").write_text(f"ARG BASE={base}\nFROM ${{BASE}} AS python\n")
+    ensured: list[Path] = []
+    built: list[list[str]] = []
+    monkeypatch.setattr(builder, "_ensure_base", ensured.append)
+    monkeypatch.setattr(builder, "_build", lambda target: built.append(builder._options(target)))
+
+    builder.build(("operator",))
+    monkeypatch.setenv("SHARDHERD_PULL_BASE", "1")
+    builder.build(("operator",))
+    builder.build(("operator",))
+
+    assert len(ensured) == 1
+    first, second = built  # another base is another image
+    assert "--pull-never" in first
+    assert f"BASE=docker.io/library/{base}" in second
+    assert "--pull-never" not in second
