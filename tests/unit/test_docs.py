@@ -32,7 +32,9 @@ from shardherd.spark.schema import MEANINGS
 from tests.unit.spark.test_pod import EXECUTORS, POD
 
 ROOT = Path(__file__).resolve().parents[2]
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+RUNBOOK = (ROOT / "docs" / "reasons.md").read_text()
+DAY_TWO = (ROOT / "docs" / "day-two.md").read_text()
+SIZING = (ROOT / "docs" / "sizing.md").read_text()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.name))
@@ -41,7 +43,7 @@ def test_the_tables_of_the_documentation_are_current(document: Path) -> None:
 
 
 def test_the_table_of_sizes_says_what_containers_get() -> None:
-    table = OPERATIONS.partition("### Sizing")[2].partition("\n## ")[0]
+    table = SIZING.partition("## Memory of a pod")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\d+[mg]) \| (\d+) \| (\w+) \| (\w+) \| (\w+) \|$", table, re.MULTILINE)
 
     def of_driver(heap: str, cores: str, instances: int) -> str:
@@ -110,8 +112,8 @@ def test_the_page_on_migration_says_of_every_option_of_sparks_own_source_what_be
     assert said.keys() - ours - refused == set()
 
 
-def test_the_page_on_operations_says_what_the_age_of_the_lag_costs() -> None:
-    said = " ".join(OPERATIONS.partition("### How old the lag is")[2].partition("\n## ")[0].split())
+def test_the_page_on_day_two_says_what_the_age_of_the_lag_costs() -> None:
+    said = " ".join(DAY_TWO.partition("### How old the lag is")[2].partition("\n## ")[0].split())
     every = lag_age.EVERY * inspect.signature(Settings).parameters["discovery_interval"].default
     thousand = math.ceil(1000 / ages.MOST) * every
     assert f"looked at every {every:g} s, {ages.MOST} shards at a time, those whose turn was longest ago first" in said
@@ -153,40 +155,40 @@ def test_the_policy_on_security_says_what_the_chart_does_by_default_with_plain_h
 
 
 def test_every_reason_is_explained() -> None:
-    assert {reason.value for reason in REASONS if f"| `{reason.value}` | " not in OPERATIONS} == set()
-    assert {each for each in REBALANCES if f"| `{each}` | " not in OPERATIONS} == set()
+    assert {reason.value for reason in REASONS if f"| `{reason.value}` | " not in RUNBOOK} == set()
+    assert {each for each in REBALANCES if f"| `{each}` | " not in RUNBOOK} == set()
 
 
 def test_every_state_of_a_rollout_is_explained() -> None:
-    said = OPERATIONS.partition("`status.rollout.state` is ")[2].partition("(")[0]
+    said = RUNBOOK.partition("`status.rollout.state` is ")[2].partition("(")[0]
     assert re.findall(r"`(\w+)`", said) == [rollout.PROGRESSING, rollout.COMPLETE, ROLLED_BACK]
 
 
 def test_every_event_is_explained() -> None:
     assert {"ResetDone", "OwnershipLost", "CheckpointRestored"} <= EVENTS.keys()
-    assert {event for event in EVENTS if f"| `{event}` | " not in OPERATIONS} == set()
+    assert {event for event in EVENTS if f"| `{event}` | " not in RUNBOOK} == set()
 
 
 def test_every_state_of_a_reset_is_explained() -> None:
-    assert {state for state in ResetState if f"| `{state}` |" not in OPERATIONS} == set()
+    assert {state for state in ResetState if f"| `{state}` |" not in RUNBOOK} == set()
 
 
 def test_every_alert_has_a_section_with_what_to_do() -> None:
     rules = (ROOT / "charts" / "shardherd" / "templates" / "prometheusrule.yaml").read_text()
     alerts = re.findall(r'\(dict "name" "(\w+)"', rules)
-    sections = dict(re.findall(r"^### (Shardherd\w+)\n\n(.+)$", OPERATIONS, re.MULTILINE))
+    sections = dict(re.findall(r"^### (Shardherd\w+)\n\n(.+)$", RUNBOOK, re.MULTILINE))
     assert len(alerts) > 5
     assert sorted(sections) == sorted(alerts)
 
 
 def test_every_condition_is_explained() -> None:
     assert {"Ready", "Stalled", "CheckpointLost", "OrderPreserved"} <= CONDITIONS.keys()
-    assert {name for name in CONDITIONS if f"| `{name}` | " not in OPERATIONS} == set()
+    assert {name for name in CONDITIONS if f"| `{name}` | " not in RUNBOOK} == set()
 
 
 def test_every_error_code_is_explained() -> None:
     codes = {error.code for error in errors.ShardherdError.__subclasses__()}
-    assert {code for code in codes if f"`{code}`" not in OPERATIONS} == set()
+    assert {code for code in codes if f"`{code}`" not in RUNBOOK} == set()
 
 
 @pytest.mark.parametrize(
