@@ -12,6 +12,7 @@ import pyspark
 import pytest
 import yaml
 
+from dev.cluster.tools import KUBERNETES_VERSION
 from dev.reference import DOCUMENTS, SOURCE, rendered
 from shardherd.adapters.kafka import times
 from shardherd.controller import manifests, needs
@@ -32,6 +33,7 @@ from shardherd.spark.schema import MEANINGS
 from tests.unit.spark.test_pod import EXECUTORS, POD
 
 ROOT = Path(__file__).resolve().parents[2]
+KEPT = ROOT / "dev" / "cluster" / "tools"
 RUNBOOK = (ROOT / "docs" / "reasons.md").read_text()
 DAY_TWO = (ROOT / "docs" / "day-two.md").read_text()
 SIZING = (ROOT / "docs" / "sizing.md").read_text()
@@ -228,6 +230,19 @@ def test_every_link_to_a_section_of_ours_leads_to_one(document: str) -> None:
     links = [link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", place.read_text()) if not link.startswith("http")]
     targets = {(place.parent / page if page else place, anchor) for page, _, anchor in links if anchor}
     assert {(page.name, anchor) for page, anchor in targets if anchor not in headings(page)} == set()
+
+
+def test_the_page_on_compatibility_names_the_versions_that_are_tested() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    rows = {row[0]: row[1:] for row in re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE)}
+    broker = re.findall(r"<kafka.version>(\d+\.\d+)", (KEPT / "kafka" / "pom.xml").read_text())
+    helm = re.findall(r"helm\.sh/helm/v4 v(\d+\.\d+)", (KEPT / "helm" / "go.mod").read_text())
+    tested = [rows[name][1] for name in ("Kubernetes", "Kafka brokers", "Spark", "Helm")]
+    assert tested == [KUBERNETES_VERSION.rpartition(".")[0], *broker, pyspark.__version__.rpartition(".")[0], *helm]
+    oldest = yaml.safe_load((ROOT / "charts" / "shardherd" / "Chart.yaml").read_text())["kubeVersion"]
+    assert rows["Kubernetes"][0].startswith(f"{oldest.removeprefix('>=').removesuffix('.0-0')} and later")
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert rows["Python"] == (f"{wanted.removeprefix('>=')} and later", wanted.removeprefix(">="))
 
 
 PACKAGE = ROOT / "operator" / "shardherd"
