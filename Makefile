@@ -18,6 +18,7 @@ MINUTES ?= 60
 FAULTS ?= random
 SEED ?=
 IMAGE ?= shardherd:dev
+REPOSITORY ?=
 
 .PHONY: help
 help: ## Show this list.
@@ -129,6 +130,11 @@ bench-source: venv ## Our source against Spark's own Kafka source (ROWS=16000000
 .PHONY: bench-operator
 bench-operator: venv ## 1,000 groups applied at once to a real control plane with played nodes.
 	@$(PY) -m benchmarks.operator
+
+.PHONY: docs
+docs: venv ## Make a site of the documentation (site/; REPOSITORY=https://...: where the files of the repository are to be seen).
+	@NO_MKDOCS_2_WARNING=1 SHARDHERD_REPOSITORY="$(REPOSITORY)" $(PY) -m mkdocs build --strict --clean
+	@echo "to read it: python3 -m http.server -d site, then http://localhost:8000"
 
 .PHONY: lock
 lock: venv ## Resolve the dependencies again into requirements/*.lock.

@@ -25,10 +25,10 @@ from shardherd.telemetry import metrics
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference.md"
 SOURCE = ROOT / "docs" / "source.md"
-OPERATIONS = ROOT / "docs" / "operations.md"
+RUNBOOK = ROOT / "docs" / "reasons.md"
 MODULES = ROOT / "docs" / "modules.md"
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
-DOCUMENTS = (REFERENCE, SOURCE, OPERATIONS, MODULES, COMMAND_LINE)
+DOCUMENTS = (REFERENCE, SOURCE, RUNBOOK, MODULES, COMMAND_LINE)
 PRODUCT = ROOT / "operator" / "shardherd"
 DEFINITION = ROOT / "crds" / "consumergroup.yaml"
 
@@ -146,7 +146,7 @@ TABLES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "metrics": metrics_table,
     },
     SOURCE: {"options": options_table, "kafka settings": kafka_settings_table, "columns": columns_table},
-    OPERATIONS: {
+    RUNBOOK: {
         "conditions": lambda: meanings("condition", CONDITIONS, "True means"),
         "reasons": reasons_table,
         "scaling": scaling_table,

@@ -64,7 +64,7 @@ EVERYTHING: Json = {
     "prometheus": {
         "serviceMonitor": {"enabled": True, "interval": "30s", "labels": {"release": "prometheus"}},
         "podMonitor": {"enabled": True},
-        "rules": {"enabled": True, "alertLabels": {"team": "data"}, "runbookUrl": "https://example.com/operations.md"},
+        "rules": {"enabled": True, "alertLabels": {"team": "data"}, "runbookUrl": "https://example.com/reasons.md"},
     },
     "dashboards": {"enabled": True},
     "networkPolicy": {

@@ -190,7 +190,7 @@ class TestAlerts:
             "exp_annotations": {
                 "summary": "A shard of group shop/clicks has been read by nobody for 5m 0s",
                 "description": "Its records wait. The condition Ready of the group has the reason.",
-                "runbook_url": "https://example.com/operations.md#shardherdshardunowned",
+                "runbook_url": "https://example.com/reasons.md#shardherdshardunowned",
             },
         }
         test = {
@@ -202,7 +202,7 @@ class TestAlerts:
         promtool("test", "rules", str(files / "tests.yaml"))
 
     def test_each_has_a_section_in_the_runbook_and_a_severity(self, chart: Chart) -> None:
-        runbook = (ROOT / "docs" / "operations.md").read_text()
+        runbook = (ROOT / "docs" / "reasons.md").read_text()
         assert [name for name in alerts(chart) if f"\n### {name}\n" not in runbook] == []
         assert {rule["labels"]["severity"] for rule in alerts(chart).values()} == {"critical", "warning", "info"}
 

@@ -19,7 +19,7 @@ from shardherd.core.model.nouns import (
 from tests.harness.long import LONG
 
 AFTER_SIGTERM, AFTER_A_CRASH = (2.0, 5.0) if LONG else (10.0, 10.0)
-"""Seconds within which the other one has to answer: what docs/operations.md says, if this run may take its time. A machine that
+"""Seconds within which the other one has to answer: what docs/day-two.md says, if this run may take its time. A machine that
 does much else at the same time is slower; that somebody has to wait for the Lease to run out, which is 15 s, it shows too."""
 
 

@@ -69,7 +69,7 @@ OPERATIONS = frozenset(
 
 
 DOCUMENTED = EVENTS.keys() | {reason.value for reason in REASONS}
-"""Reasons of Events, and those of conditions that are told as Events: docs/operations.md has a row of each."""
+"""Reasons of Events, and those of conditions that are told as Events: docs/reasons.md has a row of each."""
 
 
 def event(reason: str, message: str, *, warning: bool) -> None:

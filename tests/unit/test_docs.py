@@ -12,6 +12,7 @@ import pyspark
 import pytest
 import yaml
 
+from dev.cluster.tools import KUBERNETES_VERSION
 from dev.reference import DOCUMENTS, SOURCE, rendered
 from shardherd.adapters.kafka import times
 from shardherd.controller import manifests, needs
@@ -32,7 +33,10 @@ from shardherd.spark.schema import MEANINGS
 from tests.unit.spark.test_pod import EXECUTORS, POD
 
 ROOT = Path(__file__).resolve().parents[2]
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+KEPT = ROOT / "dev" / "cluster" / "tools"
+RUNBOOK = (ROOT / "docs" / "reasons.md").read_text()
+DAY_TWO = (ROOT / "docs" / "day-two.md").read_text()
+SIZING = (ROOT / "docs" / "sizing.md").read_text()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.name))
@@ -41,7 +45,7 @@ def test_the_tables_of_the_documentation_are_current(document: Path) -> None:
 
 
 def test_the_table_of_sizes_says_what_containers_get() -> None:
-    table = OPERATIONS.partition("### Sizing")[2].partition("\n## ")[0]
+    table = SIZING.partition("## Memory of a pod")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\d+[mg]) \| (\d+) \| (\w+) \| (\w+) \| (\w+) \|$", table, re.MULTILINE)
 
     def of_driver(heap: str, cores: str, instances: int) -> str:
@@ -110,8 +114,8 @@ def test_the_page_on_migration_says_of_every_option_of_sparks_own_source_what_be
     assert said.keys() - ours - refused == set()
 
 
-def test_the_page_on_operations_says_what_the_age_of_the_lag_costs() -> None:
-    said = " ".join(OPERATIONS.partition("### How old the lag is")[2].partition("\n## ")[0].split())
+def test_the_page_on_day_two_says_what_the_age_of_the_lag_costs() -> None:
+    said = " ".join(DAY_TWO.partition("### How old the lag is")[2].partition("\n## ")[0].split())
     every = lag_age.EVERY * inspect.signature(Settings).parameters["discovery_interval"].default
     thousand = math.ceil(1000 / ages.MOST) * every
     assert f"looked at every {every:g} s, {ages.MOST} shards at a time, those whose turn was longest ago first" in said
@@ -153,40 +157,40 @@ def test_the_policy_on_security_says_what_the_chart_does_by_default_with_plain_h
 
 
 def test_every_reason_is_explained() -> None:
-    assert {reason.value for reason in REASONS if f"| `{reason.value}` | " not in OPERATIONS} == set()
-    assert {each for each in REBALANCES if f"| `{each}` | " not in OPERATIONS} == set()
+    assert {reason.value for reason in REASONS if f"| `{reason.value}` | " not in RUNBOOK} == set()
+    assert {each for each in REBALANCES if f"| `{each}` | " not in RUNBOOK} == set()
 
 
 def test_every_state_of_a_rollout_is_explained() -> None:
-    said = OPERATIONS.partition("`status.rollout.state` is ")[2].partition("(")[0]
+    said = RUNBOOK.partition("`status.rollout.state` is ")[2].partition("(")[0]
     assert re.findall(r"`(\w+)`", said) == [rollout.PROGRESSING, rollout.COMPLETE, ROLLED_BACK]
 
 
 def test_every_event_is_explained() -> None:
     assert {"ResetDone", "OwnershipLost", "CheckpointRestored"} <= EVENTS.keys()
-    assert {event for event in EVENTS if f"| `{event}` | " not in OPERATIONS} == set()
+    assert {event for event in EVENTS if f"| `{event}` | " not in RUNBOOK} == set()
 
 
 def test_every_state_of_a_reset_is_explained() -> None:
-    assert {state for state in ResetState if f"| `{state}` |" not in OPERATIONS} == set()
+    assert {state for state in ResetState if f"| `{state}` |" not in RUNBOOK} == set()
 
 
 def test_every_alert_has_a_section_with_what_to_do() -> None:
     rules = (ROOT / "charts" / "shardherd" / "templates" / "prometheusrule.yaml").read_text()
     alerts = re.findall(r'\(dict "name" "(\w+)"', rules)
-    sections = dict(re.findall(r"^### (Shardherd\w+)\n\n(.+)$", OPERATIONS, re.MULTILINE))
+    sections = dict(re.findall(r"^### (Shardherd\w+)\n\n(.+)$", RUNBOOK, re.MULTILINE))
     assert len(alerts) > 5
     assert sorted(sections) == sorted(alerts)
 
 
 def test_every_condition_is_explained() -> None:
     assert {"Ready", "Stalled", "CheckpointLost", "OrderPreserved"} <= CONDITIONS.keys()
-    assert {name for name in CONDITIONS if f"| `{name}` | " not in OPERATIONS} == set()
+    assert {name for name in CONDITIONS if f"| `{name}` | " not in RUNBOOK} == set()
 
 
 def test_every_error_code_is_explained() -> None:
     codes = {error.code for error in errors.ShardherdError.__subclasses__()}
-    assert {code for code in codes if f"`{code}`" not in OPERATIONS} == set()
+    assert {code for code in codes if f"`{code}`" not in RUNBOOK} == set()
 
 
 @pytest.mark.parametrize(
@@ -226,6 +230,19 @@ def test_every_link_to_a_section_of_ours_leads_to_one(document: str) -> None:
     links = [link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", place.read_text()) if not link.startswith("http")]
     targets = {(place.parent / page if page else place, anchor) for page, _, anchor in links if anchor}
     assert {(page.name, anchor) for page, anchor in targets if anchor not in headings(page)} == set()
+
+
+def test_the_page_on_compatibility_names_the_versions_that_are_tested() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    rows = {row[0]: row[1:] for row in re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE)}
+    broker = re.findall(r"<kafka.version>(\d+\.\d+)", (KEPT / "kafka" / "pom.xml").read_text())
+    helm = re.findall(r"helm\.sh/helm/v4 v(\d+\.\d+)", (KEPT / "helm" / "go.mod").read_text())
+    tested = [rows[name][1] for name in ("Kubernetes", "Kafka brokers", "Spark", "Helm")]
+    assert tested == [KUBERNETES_VERSION.rpartition(".")[0], *broker, pyspark.__version__.rpartition(".")[0], *helm]
+    oldest = yaml.safe_load((ROOT / "charts" / "shardherd" / "Chart.yaml").read_text())["kubeVersion"]
+    assert rows["Kubernetes"][0].startswith(f"{oldest.removeprefix('>=').removesuffix('.0-0')} and later")
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert rows["Python"] == (f"{wanted.removeprefix('>=')} and later", wanted.removeprefix(">="))
 
 
 PACKAGE = ROOT / "operator" / "shardherd"

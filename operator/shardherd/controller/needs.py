@@ -1,7 +1,7 @@
 """How much memory and CPU a driver's container needs: what it requests, and what it may not exceed.
 
 Called by `manifests`. Spark makes the executors' pods; it gets the same figures from `spark.application`. Pure. The figures are
-explained, and laid out as a table, in docs/operations.md.
+explained, and laid out as a table, in docs/sizing.md.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ Json = dict[str, Any]
 
 
 def autoscaler(namespace: str, group: str, *, most: int, each: int) -> Json:
-    """The manifest of docs/operations.md, of this group: one consumer for `each` records, `most` at most, fewer at once."""
-    section = (ROOT / "docs" / "operations.md").read_text().partition("### By an autoscaler\n")[2]
+    """The manifest of docs/day-two.md, of this group: one consumer for `each` records, `most` at most, fewer at once."""
+    section = (ROOT / "docs" / "day-two.md").read_text().partition("### By an autoscaler\n")[2]
     shown = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)
     assert shown is not None
     made: Json = yaml.safe_load(shown[1])

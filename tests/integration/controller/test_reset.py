@@ -42,7 +42,7 @@ class Reset:
         return self._cluster.kubectl("-n", self._namespace, *arguments)
 
     def declare(self, **spec: Any) -> None:
-        """`kubectl patch`, as docs/operations.md has it."""
+        """`kubectl patch`, as docs/day-two.md has it."""
         self.kubectl("patch", RESOURCE, self._rollout.name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def until(self, state: str) -> dict[str, Any]:

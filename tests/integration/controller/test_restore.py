@@ -1,4 +1,4 @@
-"""Kafka's offsets of a group are gone: what docs/operations.md says to type brings them back from the operator's copies."""
+"""Kafka's offsets of a group are gone: what docs/day-two.md says to type brings them back from the operator's copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.integration.controller.test_rollout import RECORDS, SHARDS, group
 
 def commands(section: str) -> str:
     """What a section of the runbook says to type."""
-    text = (ROOT / "docs" / "operations.md").read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    text = (ROOT / "docs" / "day-two.md").read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     return "\n".join(re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
 
 

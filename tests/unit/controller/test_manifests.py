@@ -353,7 +353,7 @@ def test_the_number_of_replicas_is_no_part_of_the_hash() -> None:
 
 
 class TestResources:
-    """Memory is what the heap, the JVM, the Python processes and the tasks need at most; see docs/operations.md."""
+    """Memory is what the heap, the JVM, the Python processes and the tasks need at most; see docs/sizing.md."""
 
     @pytest.mark.parametrize(
         ("heap", "cores", "executor", "memory"),

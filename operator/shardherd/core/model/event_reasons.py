@@ -1,6 +1,6 @@
 """Every reason of an Event on a group, and every reason why shards were moved, each with its meaning.
 
-Given by `core.group`, `core.planning` and the coordinator; the tables of docs/operations.md are made from them. Reasons of
+Given by `core.group`, `core.planning` and the coordinator; the tables of docs/reasons.md are made from them. Reasons of
 conditions are recorded as Events too: those are in `reasons`. A reason is a plain string. Users see the values, so none ever
 changes. Decides nothing.
 """
@@ -62,7 +62,8 @@ SHARD_REVIVED = _event("ShardRevived", "a shard that was read to its end is read
 SHARDS_GONE = _event("ShardsGone", "the source has some shards no more, and nobody reads them until they come back")
 _rebalance(SHARDS_GONE, "shards that somebody holds cannot be read any more")
 SHARDS_FORGOTTEN = _event(
-    "ShardsForgotten", "the source has had some shards no more for [an hour](#topics-that-go), and the group forgets them"
+    "ShardsForgotten",
+    "the source has had some shards no more for [an hour](day-two.md#topics-that-go), and the group forgets them",
 )
 OFFSETS_KEPT = _event("OffsetsKept", "offsets were to be deleted (`cleanup: Delete`) and could not be; it is not tried again")
 SHARD_SIZES_UNKNOWN = _event("ShardSizesUnknown", "bytes are to be weighed and the brokers do not show them: records are")

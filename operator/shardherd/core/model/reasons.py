@@ -1,6 +1,6 @@
 """Every reason that a group's status gives, with its meaning: of conditions, of the number of consumers, of stuck shards.
 
-Given by `core.group`, `core.planning`, the coordinator and the controller; the tables of docs/operations.md are made from them.
+Given by `core.group`, `core.planning`, the coordinator and the controller; the tables of docs/reasons.md are made from them.
 A reason is a plain string, a `Reason` is what is said of it. Users see the values, so none ever changes. Decides nothing.
 It is one table, and long because each row is what a user reads.
 """
@@ -49,7 +49,7 @@ STUCK_SHARDS = "status.stuckShards"
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What docs/operations.md says about one reason, in Markdown.
+    """What docs/reasons.md says about one reason, in Markdown.
 
     `places` are the types of the conditions that it may stand in, and the fields of the status: SCALING, STUCK_SHARDS.
     """
@@ -294,7 +294,7 @@ CHECKPOINT_LOST = _reason(
     (ConditionType.CHECKPOINT_LOST, _READY),
     meaning="durable positions are missing, lie before the first record, or went back while no operator ran; the message names "
     "the shards, which stay where they are",
-    remedy="[reset them](#reset), or [restore them](#restore)",
+    remedy="[reset them](day-two.md#reset), or [restore them](day-two.md#restore)",
 )
 ORDER_KEPT = _reason("OrderKept", (ConditionType.ORDER_PRESERVED,), meaning="records of one key are read in order")
 PARTITION_GROWTH = _reason(
@@ -324,7 +324,7 @@ SOURCE_RECREATED = _reason(
     "SourceRecreated",
     (_READY,),
     meaning="the topic was deleted and made again: the checkpoints are those of the old one, and nothing is granted",
-    remedy="[reset](#reset) the positions of all of its shards",
+    remedy="[reset](day-two.md#reset) the positions of all of its shards",
 )
 RESETTING = _reason(
     "Resetting",
@@ -369,7 +369,7 @@ OWNERSHIP_REBUILDING = _reason(
     meaning="who holds which shard was lost: the ConfigMap was deleted while no operator ran, damaged, or put back from an "
     "older copy",
     remedy="wait one `sessionTimeout`: consumers keep what they claim, then the rest is given out, above all epochs that were "
-    "found. What is claimed and has no committed position any more is `CheckpointLost`: [reset](#reset) it",
+    "found. What is claimed and has no committed position any more is `CheckpointLost`: [reset](day-two.md#reset) it",
 )
 SNAPSHOT_TOO_LARGE = _reason(
     "SnapshotTooLarge",
@@ -384,7 +384,7 @@ TOPIC_MISSING = _reason(
     (_READY,),
     meaning="a topic of `spec.source.kafka.topics` does not exist, or the operator's user may not see it; the others are read "
     "as before",
-    remedy="create it, allow it, or take it off the list. See [topics that go](#topics-that-go)",
+    remedy="create it, allow it, or take it off the list. See [topics that go](day-two.md#topics-that-go)",
 )
 SHARDS_UNAVAILABLE = _reason(
     "ShardsUnavailable",

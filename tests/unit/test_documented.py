@@ -1,0 +1,167 @@
+"""What the documentation says to type and to apply is taken: commands of `shardherd` with their options, targets of `make`,
+ConsumerGroups, patches of one. Nothing is run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.core import TyperCommand, TyperGroup
+
+from shardherd.inspect import COMMANDS
+from shardherd.inspect.commands import app
+from shardherd.local import alone
+from shardherd.local import commands as local
+from shardherd.local.schema import RefusedError, admitted
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "spark_apps/clickstream/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+)
+Json = dict[str, Any]
+LOCAL = ("local", "run")
+"""Commands that are no part of what looks at groups; what parses them is made elsewhere."""
+OTHERS = ("operator", "version", "ping")
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The blocks of code of these languages."""
+    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [text for language, text in found if language in languages]
+
+
+def typed(page: Path) -> Iterator[str]:
+    """Every line that a page says to type in a shell."""
+    for block in blocks(page, "sh", "bash", "console"):
+        yield from block.replace("\\\n", " ").splitlines()
+
+
+def calls(line: str) -> list[list[str]]:
+    """The words after `shardherd`, or `kubectl shardherd`, of each call of it in a line of a shell."""
+    found = re.findall(r"(?:^|[|;&(]\s*|\$ )(?:kubectl )?shardherd ([^|;&)]*)", line.strip())
+    return [shlex.split(words, comments=True) for words in found]
+
+
+IN_BLOCKS = [(page.name, shlex.join(words)) for page in PAGES for line in typed(page) for words in calls(line)]
+IN_TEXT = sorted(
+    {
+        (page.name, words)
+        for page in PAGES
+        for words in re.findall(
+            r"`(?:kubectl )?shardherd ([a-z][^`]*)`", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        )
+    }
+)
+
+
+def command(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]]:
+    """The command that these words name, and the words that are left for it."""
+    found: Any = typer.main.get_command(app)
+    while isinstance(found, TyperGroup) and words and (below := found.commands.get(words[0])) is not None:
+        found, words = below, words[1:]
+    return found, words
+
+
+def parser() -> argparse.ArgumentParser:
+    """What parses the commands of one machine."""
+    made = argparse.ArgumentParser(exit_on_error=False)
+    below = made.add_subparsers(dest="command")
+    local.add_to(below)
+    alone.add_to(below)
+    return made
+
+
+def test_there_are_some() -> None:
+    assert {words.split()[0] for _, words in IN_BLOCKS} >= COMMANDS.keys() | {"local"}
+    assert len(IN_TEXT) > 10
+
+
+@pytest.mark.parametrize(("page", "line"), IN_BLOCKS)
+def test_a_command_in_a_block_is_parsed(page: str, line: str) -> None:
+    words = shlex.split(line)
+    if words[0] in LOCAL:
+        parser().parse_args(words)
+    elif words[0] not in OTHERS:
+        found, rest = command(words)
+        assert not isinstance(found, TyperGroup), f"no such command: {line}"
+        found.make_context(words[0], rest)
+
+
+@pytest.mark.parametrize(("page", "line"), IN_TEXT)
+def test_a_command_in_the_text_exists_with_its_options(page: str, line: str) -> None:
+    words = shlex.split(line)
+    if words[0] in (*LOCAL, *OTHERS):
+        return
+    found, rest = command(words)
+    assert words[0] in COMMANDS, f"no such command: {line}"
+    known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word for word in rest if word.startswith("-")} <= known | {"--help"}
+
+
+def test_every_target_of_make_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        (page.name, name)
+        for page in PAGES
+        for name in re.findall(r"(?:`|^)make ([a-z][a-z-]*)", page.read_text(), re.MULTILINE)
+    }
+    assert len(named) > 15
+    assert {(page, name) for page, name in named if name not in targets} == set()
+
+
+def groups() -> Iterator[tuple[str, Json]]:
+    for page in PAGES:
+        for block in blocks(page, "yaml"):
+            for found in yaml.safe_load_all(block):
+                if isinstance(found, dict) and found.get("kind") == "ConsumerGroup" and "spec" in found:
+                    yield page.name, found
+
+
+@pytest.mark.parametrize(("page", "group"), groups(), ids=[page for page, _ in groups()])
+def test_a_group_that_is_shown_is_taken(page: str, group: Json) -> None:
+    admitted(group)
+
+
+def test_groups_are_shown_on_several_pages() -> None:
+    assert {page for page, _ in groups()} >= {"README.md", "keda.md", "security-kafka.md"}
+
+
+def merged(value: Any, patch: Any) -> Any:
+    """As `kubectl patch --type=merge` does it."""
+    if not isinstance(patch, Mapping):
+        return patch
+    below = value if isinstance(value, Mapping) else {}
+    changed = {name: merged(below.get(name), each) for name, each in patch.items() if each is not None}
+    return {**{name: each for name, each in below.items() if name not in patch}, **changed}
+
+
+PATCHES = sorted(
+    {
+        (page.name, patch)
+        for page in PAGES
+        for patch in re.findall(r"kubectl patch (?:shcg|consumergroup)[^`]*?-p '(\{[^']*\})'(?!\")", page.read_text())
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "patch"), PATCHES)
+def test_a_patch_that_is_shown_is_taken(page: str, patch: str) -> None:
+    (group,) = (group for name, group in groups() if name == "keda.md")
+    before = merged(group, {"spec": {"reset": {"id": "one", "to": "Earliest"}}})
+    admitted(merged(before, json.loads(patch)))
+
+
+def test_a_patch_of_a_field_that_there_is_not_is_refused() -> None:
+    assert len(PATCHES) > 3
+    (group,) = (group for name, group in groups() if name == "keda.md")
+    with pytest.raises(RefusedError):
+        admitted(merged(group, {"spec": {"pausd": True}}))
