@@ -282,7 +282,7 @@ def test_alerts_and_dashboard_use_only_metrics_and_labels_that_there_are(chart: 
     known = known_series()
     assert {name for name, _ in used} - set(known) - recorded == set()
     assert [(name, label) for name, label in used if label and label not in known[name]] == []
-    assert len({name for name, _ in used}) > 20
+    assert len({name for name, _ in used}) > 40
 
 
 class TestMonitors:
