@@ -184,6 +184,7 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     from shardherd.coordinator import CoordinatorPorts, CoordinatorServer, Tls
     from shardherd.coordinator.metrics import OperatorCounters
     from shardherd.telemetry.collector import GroupCollector, MetricsServer
+    from shardherd.telemetry.kafka_names import KafkaNames
     from shardherd.telemetry.metrics import OperatorMetrics
     from shardherd.telemetry.scrapers import Scrapers, token_in
 
@@ -272,7 +273,10 @@ async def _run(settings: Settings, configuration: Configuration, stop: asyncio.E
     metrics.leader.set(1)
     if identity.pod_uid:
         stack.callback(asyncio.create_task(pods.lead(certain), name="label").cancel)
-    registry.register(GroupCollector(server.coordination.views, settings.telemetry.shard_series_limit))
+    coordination, limit = server.coordination, settings.telemetry.shard_series_limit
+    registry.register(GroupCollector(coordination.views, limit))
+    if settings.telemetry.kafka_names:
+        registry.register(KafkaNames(coordination.views, server.kafka_groups, limit))
     logger.info("leading")
     if not await _before(stop, _definition(cluster, settings.watch_namespaces)):
         return 0
