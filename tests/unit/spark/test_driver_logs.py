@@ -96,6 +96,16 @@ def test_by_default_nothing_of_spark_changes() -> None:
     assert [key for key in session_conf(read_pod(POD), {}) if "defaultJavaOptions" in key] == []
 
 
+def test_sparks_own_page_is_off_unless_the_group_or_the_application_asks_for_it() -> None:
+    asked = read_pod({**POD, "SHARDHERD_SPARK_CONF": json.dumps({"spark.ui.enabled": "true"})})
+    given = [
+        session_conf(read_pod(POD), {}),
+        session_conf(asked, {}),
+        session_conf(read_pod(POD), {"spark.ui.enabled": "true"}),
+    ]
+    assert [conf["spark.ui.enabled"] for conf in given] == ["false", "true", "true"]
+
+
 def test_another_format_is_refused_by_name() -> None:
     with pytest.raises(LogFormatError, match=r"spark\.shardherd\.logFormat is 'xml': use one of json, text"):
         log_format({LOG_FORMAT: "xml"})
